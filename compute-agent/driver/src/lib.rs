@@ -1,0 +1,1 @@
+//! Hypervisors behind one trait: simulated and libvirt

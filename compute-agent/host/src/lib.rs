@@ -1,0 +1,1 @@
+//! Discovery of a host's CPUs, cells, sockets and pages from sysfs

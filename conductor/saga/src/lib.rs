@@ -1,0 +1,1 @@
+//! Long operations as pure step machines

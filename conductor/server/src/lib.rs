@@ -1,0 +1,1 @@
+//! The conductor: boots and migrates VMs, step by recorded step

@@ -1,0 +1,1 @@
+//! Numbered, idempotent changes of what lies on disk

@@ -1,0 +1,1 @@
+//! The wire: Berth's protobuf packages and their conversions to the domain

@@ -1,0 +1,197 @@
+//! What the conductor asks agents, and what they answer.
+//!
+//! Not the wire: see the `berth.agent.v1` package. The conductor's sagas, the agents and the
+//! simulator all speak these types.
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::Claim;
+use crate::cpu_set::CpuSet;
+use crate::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, VmUid};
+use crate::instance::VcpuId;
+use crate::migration::MigrateData;
+use crate::name::VmName;
+use crate::numa::Assignment;
+use crate::refusal::Refusal;
+use crate::vm::VmSpec;
+
+/// Keeps calls of conductors that lost their lease, and calls meant for an earlier run of the
+/// agent, from having effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fence {
+    /// The VM that the call is about.
+    pub vm: VmUid,
+    /// The operation.
+    pub operation: OperationId,
+    /// The lease under which it is made; an agent refuses less than the greatest it has seen.
+    pub epoch: Epoch,
+    /// The run of the agent that it is meant for.
+    pub incarnation: Incarnation,
+}
+
+/// What the conductor asks an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Call {
+    /// Starts the guest on its claim. Repeated: no effect, same answer.
+    SpawnVm {
+        /// The VM's name.
+        vm: VmName,
+        /// What the user asked for.
+        spec: VmSpec,
+        /// The claim it runs on.
+        claim: Claim,
+    },
+    /// Stops the guest and takes it away with its disks. Repeated or unknown: no effect, success.
+    DestroyVm,
+    /// Asks where the guest is.
+    GetDomain,
+    /// Asks the destination whether it can take part in a live migration.
+    CheckCanLiveMigrateDestination {
+        /// The attempt.
+        migration: MigrationId,
+        /// The VM's name.
+        vm: VmName,
+        /// What the user asked for.
+        spec: VmSpec,
+    },
+    /// Asks the source, which answers with `migrate_data`.
+    CheckCanLiveMigrateSource {
+        /// The attempt.
+        migration: MigrationId,
+        /// What the destination said.
+        destination: DestinationCheck,
+    },
+    /// Has the destination fit the guest's topology against its held claim.
+    FitLiveMigration {
+        /// The attempt.
+        migration: MigrationId,
+        /// From the source, with the held claim filled in.
+        migrate_data: MigrateData,
+    },
+    /// Makes the destination ready to receive.
+    PreLiveMigration {
+        /// The attempt.
+        migration: MigrationId,
+        /// From the destination.
+        migrate_data: MigrateData,
+    },
+    /// Has the source send the guest; answered when the transfer has begun.
+    LiveMigration {
+        /// The attempt.
+        migration: MigrationId,
+        /// From the destination, with its new topology.
+        migrate_data: MigrateData,
+    },
+    /// Undoes [`Call::PreLiveMigration`] on the destination. Repeated or unknown: success.
+    RollbackLiveMigrationAtDestination {
+        /// The attempt.
+        migration: MigrationId,
+    },
+    /// Drops what the source kept of a guest that has arrived elsewhere. Repeated: success.
+    PostLiveMigrationAtSource {
+        /// The attempt.
+        migration: MigrationId,
+    },
+}
+
+/// What a destination says about itself before a live migration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DestinationCheck {
+    /// Where guest memory is sent to.
+    pub migration_uri: String,
+    /// Identifies the storage of its guest disks.
+    pub storage_id: String,
+    /// The hypervisor driver.
+    pub driver: String,
+}
+
+/// What a destination's agent decided about its held claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FitVerdict {
+    /// The claim is good as it is.
+    Confirm,
+    /// The claim no longer matches the host; this assignment does.
+    Swap(Assignment),
+}
+
+/// What an agent answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reply {
+    /// It was done.
+    Done,
+    /// To [`Call::GetDomain`].
+    Domain(DomainStatus),
+    /// To [`Call::CheckCanLiveMigrateDestination`].
+    Destination(DestinationCheck),
+    /// To [`Call::CheckCanLiveMigrateSource`].
+    MigrateData(MigrateData),
+    /// To [`Call::FitLiveMigration`].
+    Fit {
+        /// What was decided.
+        verdict: FitVerdict,
+        /// With the new topology and where to send the guest.
+        migrate_data: MigrateData,
+    },
+}
+
+/// Why an agent's answer is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Failure {
+    /// The agent said no: nothing was changed by this call, or it was undone.
+    Refused(Refusal),
+    /// No answer came: the call may have had its effects, now or later.
+    Unreachable {
+        /// What was seen, for people.
+        message: String,
+    },
+}
+
+/// Where a guest is, as one hypervisor knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DomainState {
+    /// The hypervisor does not know it.
+    Absent,
+    /// It is being started.
+    Starting,
+    /// It runs here and nothing moves it.
+    Running,
+    /// It is here, paused, and nothing moves it.
+    Paused,
+    /// It runs here while its memory is being sent away.
+    MigratingOut,
+    /// Its memory is being received; it does not run here yet.
+    MigratingIn,
+    /// Things are ready to receive it, but nothing comes yet.
+    Prepared,
+    /// It is known, but does not run (it crashed or was shut down).
+    Stopped,
+}
+
+/// What a hypervisor knows of one guest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DomainStatus {
+    /// Where it is.
+    pub state: DomainState,
+    /// The claim in its metadata.
+    pub claim: Option<ClaimId>,
+    /// The epoch in its metadata.
+    pub epoch: Option<Epoch>,
+    /// The CPUs that each vCPU may run on, as the hypervisor says; empty when absent.
+    pub vcpu_cpus: Vec<(VcpuId, CpuSet)>,
+    /// Why the last attempt to send it away failed, if it did.
+    pub migration_error: Option<String>,
+}
+
+impl DomainStatus {
+    /// Returns the status of a guest that is not known.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self {
+            state: DomainState::Absent,
+            claim: None,
+            epoch: None,
+            vcpu_cpus: Vec::new(),
+            migration_error: None,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A compute host: what its agent reports, and what the cluster knows of it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
+use crate::name::HostName;
+use crate::topology::HostTopology;
+use crate::version::ServiceVersion;
+
+/// What an agent reports of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Where the conductor reaches the agent, as `http://10.0.0.1:7400`.
+    pub agent_address: String,
+    /// This run of the agent's process.
+    pub incarnation: Incarnation,
+    /// What the agent can do.
+    pub service_version: ServiceVersion,
+    /// The hypervisor driver, as `sim` or `libvirt`.
+    pub driver: String,
+    /// Where another hypervisor sends guest memory to, as `qemu+tcp://h2/system`.
+    pub migration_uri: String,
+    /// The shape of the host.
+    pub topology: Arc<HostTopology>,
+    /// Memory in MiB that the host keeps for itself.
+    pub memory_reserved_mib: u64,
+    /// Disk space for guests in GiB.
+    pub disk_gib: u64,
+    /// Identifies the storage that holds guest disks; hosts with the same one share it.
+    pub storage_id: String,
+}
+
+/// Whether an agent is heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Liveness {
+    /// It reports.
+    Up,
+    /// It has not been heard of for longer than the liveness limit.
+    Down,
+}
+
+/// What the cluster knows of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Host {
+    /// Who it is.
+    pub name: HostName,
+    /// Its root resource provider.
+    pub provider: ProviderId,
+    /// The latest report of its agent.
+    pub report: HostReport,
+    /// Whether its agent is heard of.
+    pub liveness: Liveness,
+    /// Set by an operator: nothing new is placed here.
+    pub cordoned: bool,
+    /// Changes with every change of this record.
+    pub generation: Generation,
+    /// When it registered first.
+    pub created_at: TimeMs,
+}

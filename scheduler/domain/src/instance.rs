@@ -1,0 +1,88 @@
+//! The topology that a guest wishes for, and the exact one that it was given.
+//!
+//! [`InstanceTopology`] is the wish, made from a flavor; it does not know any host.
+//! [`crate::numa::Assignment`] is the exact answer on one host. [`InstanceNumaTopology`] is both
+//! together: what OpenStack calls by this name, and what travels in `migrate_data`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::numa::Assignment;
+
+/// The number of a virtual CPU of a guest, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VcpuId(pub u32);
+
+impl fmt::Display for VcpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which pages a guest cell wants (`hw:mem_page_size`).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum PageSize {
+    /// Nothing was said: small pages, not accounted page by page.
+    #[default]
+    Unspecified,
+    /// The smallest size of the host cell.
+    Small,
+    /// Any size but the smallest, the greatest that fits.
+    Large,
+    /// Any size, the greatest that fits.
+    Any,
+    /// Exactly this many KiB.
+    Kib(u64),
+}
+
+/// Where the emulator's own threads run (`hw:emulator_threads_policy`).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum EmulatorThreads {
+    /// On the CPUs of the guest's own vCPUs.
+    #[default]
+    Unspecified,
+    /// On one further dedicated CPU, on the host cell of guest cell 0.
+    Isolate,
+    /// On the host's shared CPUs.
+    Share,
+}
+
+/// One NUMA cell of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InstanceCell {
+    /// The guest's number of the cell, from 0.
+    pub id: u32,
+    /// vCPUs that float over the shared CPUs of the host cell.
+    pub shared: BTreeSet<VcpuId>,
+    /// vCPUs that get a host CPU of their own each.
+    pub dedicated: BTreeSet<VcpuId>,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Which pages it wants.
+    pub page_size: PageSize,
+}
+
+/// The topology that a guest wishes for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InstanceTopology {
+    /// The guest's cells in ascending order of id, at least one.
+    pub cells: Vec<InstanceCell>,
+    /// Where the emulator runs.
+    pub emulator_threads: EmulatorThreads,
+}
+
+/// A wish together with the exact CPUs and pages that answer it on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InstanceNumaTopology {
+    /// What the guest wishes for.
+    pub wish: InstanceTopology,
+    /// What it was given.
+    pub assignment: Assignment,
+}

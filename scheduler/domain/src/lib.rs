@@ -1,0 +1,37 @@
+//! Berth's nouns and arithmetic, and every hard constraint as a predicate.
+//!
+//! Invariant: this crate is pure. No I/O, no clock, no randomness, no threads; what it decides
+//! depends on its arguments alone. It imports nothing else of Berth.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
+//! | [`cpu_set`], [`topology`] | a host's CPUs, cells, sockets, pages |
+//! | [`flavor`], [`instance`] | what a guest wishes |
+//! | [`numa`] | the fit of guest cells to host cells |
+//! | [`resource`], [`inventory`], [`provider`], [`allocation`] | counted resources |
+//! | [`claim`] | what a guest holds on a host, counted and exact |
+//! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
+//! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
+//! | [`refusal`] | every "no", with its reason |
+
+pub mod agent;
+pub mod allocation;
+pub mod claim;
+pub mod cpu_set;
+pub mod flavor;
+pub mod host;
+pub mod id;
+pub mod instance;
+pub mod inventory;
+pub mod migration;
+pub mod name;
+pub mod numa;
+pub mod operation;
+pub mod provider;
+pub mod refusal;
+pub mod resource;
+pub mod service;
+pub mod topology;
+pub mod version;
+pub mod vm;

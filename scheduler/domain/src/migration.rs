@@ -1,0 +1,194 @@
+//! One attempt to move a VM: its state machine, and the `migrate_data` that its agents exchange.
+//!
+//! ```text
+//!   PREPARING ──begin──▶ RUNNING ──arrived──────────▶ COMPLETED
+//!       │ refuse            │  │   stayed
+//!       ▼                   │  └────────────────────▶ FAILED
+//!     FAILED                └──unknown──▶ UNSETTLED ──arrived / stayed / lost──▶ …
+//! ```
+//!
+//! Invariant: in PREPARING nothing has moved and the VM is the source's; from RUNNING on both
+//! claims stay until the two hypervisors have said where the guest is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::Claim;
+use crate::id::{ClaimId, Generation, MigrationId, OperationId, TimeMs, VmUid};
+use crate::instance::InstanceNumaTopology;
+use crate::name::{HostName, VmName};
+use crate::numa::Assignment;
+use crate::refusal::Refusal;
+use crate::vm::VmSpec;
+
+/// How far a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum State {
+    /// A destination is chosen, claimed and prepared; nothing has moved.
+    Preparing,
+    /// The hypervisors are moving the guest: the point of no return is passed.
+    Running,
+    /// It cannot be known yet where the guest is; both claims stay.
+    Unsettled,
+    /// The guest runs on the destination.
+    Completed,
+    /// The guest stayed on the source, or was lost.
+    Failed,
+}
+
+impl State {
+    /// All states, for tables.
+    pub const ALL: [Self; 5] = [
+        Self::Preparing,
+        Self::Running,
+        Self::Unsettled,
+        Self::Completed,
+        Self::Failed,
+    ];
+
+    /// Returns whether nothing more will happen.
+    #[must_use]
+    pub fn is_ended(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed)
+    }
+}
+
+/// What can happen to a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Event {
+    /// It was refused or given up before anything moved.
+    Refuse,
+    /// The source is about to be told to start.
+    Begin,
+    /// The guest runs on the destination, and the source no longer has it.
+    Arrived,
+    /// The guest runs on the source, and the destination does not have it.
+    Stayed,
+    /// Both, or an unreachable one: it cannot be known.
+    Unknown,
+    /// Neither has it, and both have said so.
+    Lost,
+}
+
+impl Event {
+    /// All events, for tables.
+    pub const ALL: [Self; 6] = [
+        Self::Refuse,
+        Self::Begin,
+        Self::Arrived,
+        Self::Stayed,
+        Self::Unknown,
+        Self::Lost,
+    ];
+}
+
+/// The event cannot happen in this state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a migration in state {state:?} refuses event {event:?}")]
+pub struct Refused {
+    /// The state.
+    pub state: State,
+    /// The event.
+    pub event: Event,
+}
+
+impl State {
+    /// Returns the state after `event`.
+    ///
+    /// # Errors
+    ///
+    /// When the event cannot happen in this state.
+    pub fn transition(self, event: Event) -> Result<Self, Refused> {
+        match (self, event) {
+            (Self::Preparing, Event::Refuse)
+            | (Self::Running | Self::Unsettled, Event::Stayed | Event::Lost) => Ok(Self::Failed),
+            (Self::Preparing, Event::Begin) => Ok(Self::Running),
+            (Self::Running | Self::Unsettled, Event::Arrived) => Ok(Self::Completed),
+            (Self::Running | Self::Unsettled, Event::Unknown) => Ok(Self::Unsettled),
+            (
+                Self::Preparing | Self::Running | Self::Unsettled | Self::Completed | Self::Failed,
+                _,
+            ) => Err(Refused { state: self, event }),
+        }
+    }
+}
+
+/// What the agents of a live migration tell each other through the conductor (OpenStack's
+/// `LiveMigrateData`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MigrateData {
+    /// The VM.
+    pub vm: VmName,
+    /// This life of it.
+    pub vm_uid: VmUid,
+    /// What the user asked for.
+    pub spec: VmSpec,
+    /// Where the guest's memory is sent to, as the destination says.
+    pub destination_uri: String,
+    /// The guest's topology: from the source as it is, from the destination as it will be.
+    /// Dropped by agents older than
+    /// [`ServiceVersion::NUMA_LIVE_MIGRATION`](crate::version::ServiceVersion::NUMA_LIVE_MIGRATION).
+    pub numa_topology: Option<InstanceNumaTopology>,
+    /// The claim on the destination, as confirmed or swapped by its agent.
+    pub claim: Option<Claim>,
+}
+
+/// One attempt to move a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Migration {
+    /// Who it is.
+    pub id: MigrationId,
+    /// The VM.
+    pub vm: VmName,
+    /// Where the VM is.
+    pub source: HostName,
+    /// The claim there.
+    pub source_claim: ClaimId,
+    /// The host that the user named, if any.
+    pub requested: Option<HostName>,
+    /// Where the VM goes, once chosen.
+    pub destination: Option<HostName>,
+    /// The claim there, as long as it is the migration's or the VM's.
+    pub destination_claim: Option<ClaimId>,
+    /// How far it is.
+    pub state: State,
+    /// Why it failed, or what an unsettled one waits for.
+    pub error: Option<Refusal>,
+    /// The exact assignment on the source when it began.
+    pub assignment_before: Assignment,
+    /// The exact assignment on the destination as last claimed.
+    pub assignment_after: Option<Assignment>,
+    /// The operation that carries it out.
+    pub operation: OperationId,
+    /// Changes with every change of this record.
+    pub generation: Generation,
+    /// When it was asked for.
+    pub created_at: TimeMs,
+    /// When it ended.
+    pub ended_at: Option<TimeMs>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the machine is total, ends stay ended, and nothing but the hypervisors' word ends it
+    /// once it runs. Method: the full product.
+    #[test]
+    fn every_state_meets_every_event() {
+        for state in State::ALL {
+            for event in Event::ALL {
+                let next = state.transition(event);
+                if state.is_ended() {
+                    assert!(next.is_err(), "{state:?} {event:?}");
+                }
+                if event == Event::Refuse {
+                    assert_eq!(next.is_ok(), state == State::Preparing);
+                }
+            }
+        }
+        assert_eq!(
+            State::Unsettled.transition(Event::Arrived),
+            Ok(State::Completed)
+        );
+    }
+}

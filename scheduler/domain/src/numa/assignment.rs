@@ -1,0 +1,76 @@
+//! The exact CPUs and pages of one host that a guest was given.
+//!
+//! Invariant (kept by [`super::fit()`], checked by `State::check`): the guest cells of one
+//! assignment sit on distinct host cells, and no host CPU is pinned twice.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_set::{CpuId, CpuSet};
+use crate::instance::VcpuId;
+use crate::topology::CellId;
+
+/// What one guest cell was given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CellAssignment {
+    /// The guest's number of the cell.
+    pub guest_cell: u32,
+    /// The host cell that it sits on.
+    pub host_cell: CellId,
+    /// The host CPU of each dedicated vCPU.
+    pub pins: BTreeMap<VcpuId, CpuId>,
+    /// How many vCPUs of this cell float over the host cell's shared CPUs.
+    pub shared_vcpus: u32,
+    /// The host CPUs over which they float; empty when none does.
+    pub floating: CpuSet,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// The size of its pages in KiB; absent where pages are not accounted one by one.
+    pub page_size_kib: Option<u64>,
+}
+
+impl CellAssignment {
+    /// Returns the number of pages taken from the pool of [`Self::page_size_kib`].
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.page_size_kib
+            .map_or(0, |size| self.memory_mib * 1024 / size.max(1))
+    }
+}
+
+/// What a guest was given on one host. A guest without a NUMA topology has no cells here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Assignment {
+    /// In ascending order of the guest's cells.
+    pub cells: Vec<CellAssignment>,
+    /// Dedicated CPUs taken for the emulator's threads (policy `isolate`); empty otherwise.
+    pub emulator: CpuSet,
+}
+
+impl Assignment {
+    /// Returns whether nothing exact was given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty() && self.emulator.is_empty()
+    }
+
+    /// Returns the host CPU of every dedicated vCPU.
+    #[must_use]
+    pub fn pins(&self) -> BTreeMap<VcpuId, CpuId> {
+        self.cells
+            .iter()
+            .flat_map(|c| c.pins.iter().map(|(v, p)| (*v, *p)))
+            .collect()
+    }
+
+    /// Returns all dedicated host CPUs taken, the emulator's included.
+    #[must_use]
+    pub fn dedicated(&self) -> CpuSet {
+        self.cells
+            .iter()
+            .flat_map(|c| c.pins.values().copied())
+            .chain(self.emulator.iter())
+            .collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! A long operation: what it is about, who carries it out, and the log of its steps.
+//!
+//! The log is replicated. Another conductor that takes the lease over reads it and carries on;
+//! the lease's epoch fences the one before it, in the state and at the agents.
+//!
+//! Invariant: entries are appended under the epoch of the current lease only; a done operation
+//! has no lease and takes no more entries.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ClaimId, Epoch, MigrationId, OperationId, TimeMs};
+use crate::name::{HostName, ServiceName, VmName};
+use crate::refusal::Refusal;
+
+/// What an operation is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Boots the VM.
+    Boot,
+    /// Deletes the VM.
+    Delete,
+    /// Moves the VM while it runs.
+    LiveMigrate {
+        /// The attempt.
+        migration: MigrationId,
+    },
+}
+
+/// A step of an operation. Each kind has its own list of them, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Step {
+    /// Chooses a host and claims it in one command (boot, migrate).
+    Claim,
+    /// Starts the guest on its first host (boot).
+    Spawn,
+    /// Asks the destination whether it can take part.
+    CheckDestination,
+    /// Asks the source, which answers with `migrate_data` and the guest's topology.
+    CheckSource,
+    /// Has the destination fit that topology: it confirms, swaps or refuses the claim.
+    FitDestination,
+    /// Makes the destination ready to receive.
+    PreLiveMigration,
+    /// Passes the point of no return, then has the source send the guest.
+    LiveMigration,
+    /// Asks both hosts until it is known where the guest is.
+    Settle,
+    /// Stops the guest and takes it away (delete).
+    Destroy,
+}
+
+/// What is logged of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mark {
+    /// It is about to be done: from here on it may have had effects.
+    Started,
+    /// It was done.
+    Succeeded,
+    /// It was refused or failed.
+    Failed(Refusal),
+    /// Its undo is about to be done.
+    UndoStarted,
+    /// Its undo was done.
+    Undone,
+}
+
+/// An entry of an operation's log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Entry {
+    /// The step.
+    pub step: Step,
+    /// What happened to it.
+    pub mark: Mark,
+    /// The host that it was about, where there was one.
+    pub host: Option<HostName>,
+    /// When it was logged.
+    pub at: TimeMs,
+}
+
+/// The right of one conductor to carry an operation out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lease {
+    /// The conductor.
+    pub conductor: ServiceName,
+    /// Fences the holders before it.
+    pub epoch: Epoch,
+    /// When another conductor may take over, in replicated time.
+    pub expires_at: TimeMs,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It did what was asked.
+    Succeeded,
+    /// It did not, and what it had done was undone.
+    Failed(Refusal),
+}
+
+/// A long operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Operation {
+    /// Who it is.
+    pub id: OperationId,
+    /// What it is about.
+    pub kind: Kind,
+    /// The VM that it works on.
+    pub vm: VmName,
+    /// The host that the user named, if any.
+    pub requested_host: Option<HostName>,
+    /// Hosts that refused already and are not asked again.
+    pub excluded: Vec<HostName>,
+    /// The claim that the operation took, as long as it is not settled.
+    pub claim: Option<ClaimId>,
+    /// Who carries it out; absent once it is done.
+    pub lease: Option<Lease>,
+    /// Set when somebody asked to cancel it.
+    pub cancelled: bool,
+    /// What has happened.
+    pub log: Vec<Entry>,
+    /// How it ended; absent while it runs.
+    pub outcome: Option<Outcome>,
+    /// When it was asked for.
+    pub created_at: TimeMs,
+    /// When it ended.
+    pub ended_at: Option<TimeMs>,
+}
+
+impl Operation {
+    /// Returns whether it has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.outcome.is_some()
+    }
+}

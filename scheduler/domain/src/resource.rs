@@ -1,0 +1,121 @@
+//! Names of resource classes and traits.
+//!
+//! Invariant: a name holds 1 to 255 characters out of `A-Z 0-9 _`; a custom one begins with
+//! `CUSTOM_`. The rule and the standard names are those of OpenStack's os-resource-classes and
+//! os-traits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is not the name of a resource class or trait.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a valid {kind}: 1 to 255 characters out of A-Z, 0-9 and _")]
+pub struct Invalid {
+    /// `resource class` or `trait`.
+    pub kind: &'static str,
+    /// The text, cut to a bounded length.
+    pub text: String,
+}
+
+macro_rules! upper_name {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Returns the name after checking it.
+            ///
+            /// # Errors
+            ///
+            /// When a character or the length is not allowed.
+            pub fn new(text: &str) -> Result<Self, Invalid> {
+                let good = (1..=255).contains(&text.len())
+                    && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+                if good {
+                    Ok(Self(text.into()))
+                } else {
+                    Err(Invalid { kind: $kind, text: text.chars().take(256).collect() })
+                }
+            }
+
+            /// Returns the text of the name.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: String) -> Result<Self, Invalid> {
+                Self::new(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.to_string()
+            }
+        }
+    };
+}
+
+upper_name!(
+    /// The name of a class of countable resources, as `VCPU`.
+    ResourceClass, "resource class"
+);
+upper_name!(
+    /// The name of a quality that a provider has, as `HW_CPU_X86_AVX2`.
+    Trait, "trait"
+);
+
+macro_rules! class {
+    ($(#[$doc:meta])* $function:ident, $text:literal) => {
+        $(#[$doc])*
+        #[must_use]
+        pub fn $function() -> Self {
+            static NAME: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| $text.into());
+            Self(NAME.clone())
+        }
+    };
+}
+
+impl ResourceClass {
+    class!(
+        /// Returns `VCPU`: virtual CPUs that float over shared host CPUs.
+        vcpu,
+        "VCPU"
+    );
+    class!(
+        /// Returns `PCPU`: host CPUs given to one virtual CPU each.
+        pcpu,
+        "PCPU"
+    );
+    class!(
+        /// Returns `MEMORY_MB`: memory in MiB.
+        memory_mb,
+        "MEMORY_MB"
+    );
+    class!(
+        /// Returns `DISK_GB`: disk space in GiB.
+        disk_gb,
+        "DISK_GB"
+    );
+}

@@ -1,0 +1,229 @@
+//! A virtual machine: what the user asked for, where it is, and its state machine.
+//!
+//! ```text
+//!               boot failed
+//!   BUILDING ───────────────▶ ERROR ◀──────────── lost ──┐
+//!      │ booted                │                         │
+//!      ▼        migrate        │ delete                  │
+//!   ACTIVE ───────────────▶ MIGRATING ───────────────────┤
+//!      │ ◀─────────────────────┘ settled or failed       │
+//!      │ delete                                          │
+//!      ▼                                                 │
+//!   DELETING ──▶ (gone)      ACTIVE ─────────────────────┘
+//! ```
+//!
+//! Invariant: exactly one host holds the VM ([`Vm::host`], [`Vm::claim`]) in ACTIVE and MIGRATING;
+//! one operation at a time works on it ([`Vm::operation`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::flavor::Flavor;
+use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
+use crate::instance::InstanceTopology;
+use crate::name::{HostName, VmName};
+use crate::refusal::Refusal;
+
+/// What the guest starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BootSource {
+    /// A kernel with an initial RAM disk; both are file names in the hosts' image directory.
+    Kernel {
+        /// The kernel's file name.
+        kernel: String,
+        /// The initial RAM disk's file name.
+        initrd: String,
+        /// The kernel's command line.
+        cmdline: String,
+    },
+    /// The first disk.
+    Disk,
+}
+
+/// The format of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DiskFormat {
+    /// QEMU's copy-on-write format.
+    Qcow2,
+    /// Plain bytes.
+    Raw,
+}
+
+/// A disk of a guest: a copy-on-write layer of the VM's own over an image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Disk {
+    /// The image's file name in the hosts' image directory; absent for an empty disk.
+    pub image: Option<String>,
+    /// The format of the image.
+    pub format: DiskFormat,
+    /// The size of the disk in GiB, counted as `DISK_GB`.
+    pub size_gib: u64,
+}
+
+/// A network interface of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Nic {
+    /// The host's bridge that it is plugged into.
+    pub bridge: String,
+    /// Its MAC address, as `52:54:00:12:34:56`, in lower case.
+    pub mac: String,
+}
+
+/// What the user asked for; it never changes while the VM lives.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VmSpec {
+    /// A copy of the flavor as it was when the VM was made.
+    pub flavor: Flavor,
+    /// What the guest starts from.
+    pub boot: BootSource,
+    /// Its disks, in order.
+    pub disks: Vec<Disk>,
+    /// Its network interfaces, in order.
+    pub nics: Vec<Nic>,
+    /// The topology that the flavor wishes for; absent for a guest that does not care.
+    pub topology: Option<InstanceTopology>,
+}
+
+/// How far a VM is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum State {
+    /// A host is being chosen, or the guest is being started there.
+    Building,
+    /// It runs.
+    Active,
+    /// It runs, and is being moved.
+    Migrating,
+    /// It is being stopped and taken away.
+    Deleting,
+    /// It does not run, or it is not known whether it does; see [`Vm::error`].
+    Error,
+}
+
+impl State {
+    /// All states, for tables.
+    pub const ALL: [Self; 5] = [
+        Self::Building,
+        Self::Active,
+        Self::Migrating,
+        Self::Deleting,
+        Self::Error,
+    ];
+}
+
+/// What can happen to a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Event {
+    /// The guest runs on its first host.
+    Booted,
+    /// The boot was given up and undone.
+    BootFailed,
+    /// A migration began.
+    MigrationBegan,
+    /// A migration ended, on either side, with the guest running.
+    MigrationEnded,
+    /// The guest was found to run nowhere.
+    Lost,
+    /// A deletion began.
+    DeleteBegan,
+}
+
+impl Event {
+    /// All events, for tables.
+    pub const ALL: [Self; 6] = [
+        Self::Booted,
+        Self::BootFailed,
+        Self::MigrationBegan,
+        Self::MigrationEnded,
+        Self::Lost,
+        Self::DeleteBegan,
+    ];
+}
+
+/// The event cannot happen in this state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a VM in state {state:?} refuses event {event:?}")]
+pub struct Refused {
+    /// The state.
+    pub state: State,
+    /// The event.
+    pub event: Event,
+}
+
+impl State {
+    /// Returns the state after `event`.
+    ///
+    /// # Errors
+    ///
+    /// When the event cannot happen in this state.
+    pub fn transition(self, event: Event) -> Result<Self, Refused> {
+        match (self, event) {
+            (Self::Building, Event::Booted) | (Self::Migrating, Event::MigrationEnded) => {
+                Ok(Self::Active)
+            }
+            (Self::Active, Event::MigrationBegan) => Ok(Self::Migrating),
+            (Self::Building, Event::BootFailed) | (Self::Active | Self::Migrating, Event::Lost) => {
+                Ok(Self::Error)
+            }
+            (Self::Active | Self::Error, Event::DeleteBegan) => Ok(Self::Deleting),
+            (Self::Building | Self::Active | Self::Migrating | Self::Deleting | Self::Error, _) => {
+                Err(Refused { state: self, event })
+            }
+        }
+    }
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Vm {
+    /// Its name.
+    pub name: VmName,
+    /// This life of that name; also the guest's UUID.
+    pub uid: VmUid,
+    /// What the user asked for.
+    pub spec: VmSpec,
+    /// How far it is.
+    pub state: State,
+    /// The host that holds it, once one does.
+    pub host: Option<HostName>,
+    /// Its claim there.
+    pub claim: Option<ClaimId>,
+    /// The operation that works on it.
+    pub operation: Option<OperationId>,
+    /// Why it is in [`State::Error`].
+    pub error: Option<Refusal>,
+    /// Changes with every change of this record.
+    pub generation: Generation,
+    /// When it was asked for.
+    pub created_at: TimeMs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the machine is total and has exactly the drawn edges. Method: the full product.
+    #[test]
+    fn every_state_meets_every_event() {
+        let mut edges = Vec::new();
+        for state in State::ALL {
+            for event in Event::ALL {
+                if let Ok(next) = state.transition(event) {
+                    edges.push((state, event, next));
+                }
+            }
+        }
+        use {Event as E, State as S};
+        assert_eq!(
+            edges,
+            [
+                (S::Building, E::Booted, S::Active),
+                (S::Building, E::BootFailed, S::Error),
+                (S::Active, E::MigrationBegan, S::Migrating),
+                (S::Active, E::Lost, S::Error),
+                (S::Active, E::DeleteBegan, S::Deleting),
+                (S::Migrating, E::MigrationEnded, S::Active),
+                (S::Migrating, E::Lost, S::Error),
+                (S::Error, E::DeleteBegan, S::Deleting),
+            ]
+        );
+    }
+}

@@ -1,0 +1,1 @@
+//! Raft: the replica as a pure core, and the task that drives it

@@ -1,0 +1,1 @@
+//! The choice of a host, ordered and explained, pure

@@ -1,0 +1,1 @@
+//! The scheduler: chooses and claims in one committed command

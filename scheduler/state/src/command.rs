@@ -1,0 +1,276 @@
+//! The commands that the replicated log holds.
+//!
+//! Invariant: everything that is not a function of the state is inside: ids, time, the chosen
+//! host and CPUs. Applying one command to equal states gives equal states, on every member.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_domain::allocation::Resources;
+use berth_domain::claim::Claim;
+use berth_domain::flavor::Flavor;
+use berth_domain::host::{HostReport, Liveness};
+use berth_domain::id::{
+    ClaimId, ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId,
+    RequestId, TimeMs, VmUid,
+};
+use berth_domain::inventory::Inventory;
+use berth_domain::migration;
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::numa::Assignment;
+use berth_domain::operation::{Mark, Step};
+use berth_domain::refusal::Refusal;
+use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::service::Service;
+use berth_domain::vm::VmSpec;
+
+/// A command with what surrounds every command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// The proposing leader's clock.
+    pub at: TimeMs,
+    /// On whose behalf, as `unverified:127.0.0.1`.
+    pub principal: String,
+    /// Present where a client may retry: the first answer is given again.
+    pub request: Option<RequestKey>,
+    /// What to do.
+    pub command: Command,
+}
+
+/// Recognises the retry of a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKey {
+    /// The method, as `ScheduleVm`.
+    pub method: String,
+    /// The client's id of the request.
+    pub id: RequestId,
+    /// A hash of what was asked; the same id with another payload is refused.
+    pub payload_hash: u128,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Names the cluster; the first command of its log.
+    Bootstrap {
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// Registers a host, or takes the new report of one that is known.
+    RegisterHost {
+        /// The host.
+        host: HostName,
+        /// The root provider that it gets if it is new.
+        provider: ProviderId,
+        /// What its agent reports.
+        report: HostReport,
+    },
+    /// Notes that an agent was lost or is heard of again.
+    SetLiveness {
+        /// The host.
+        host: HostName,
+        /// What is known.
+        liveness: Liveness,
+    },
+    /// Cordons a host or lifts it.
+    SetCordon {
+        /// The host.
+        host: HostName,
+        /// Whether nothing new is placed there.
+        cordoned: bool,
+    },
+    /// Forgets a host that holds no claim.
+    RemoveHost {
+        /// The host.
+        host: HostName,
+    },
+    /// Registers a conductor.
+    RegisterService(Service),
+    /// Makes a flavor.
+    CreateFlavor(Flavor),
+    /// Deletes a flavor; VMs keep their copy.
+    DeleteFlavor {
+        /// The flavor.
+        flavor: FlavorName,
+    },
+    /// Makes a client's resource provider.
+    CreateProvider {
+        /// Who it is.
+        id: ProviderId,
+        /// What people call it.
+        name: String,
+        /// The provider above it.
+        parent: Option<ProviderId>,
+    },
+    /// Deletes a client's resource provider without children and allocations.
+    DeleteProvider {
+        /// Who.
+        id: ProviderId,
+    },
+    /// Replaces all inventories of a client's provider.
+    SetInventories {
+        /// Whose.
+        provider: ProviderId,
+        /// The generation that the client saw.
+        generation: Generation,
+        /// What it has from now on.
+        inventories: BTreeMap<ResourceClass, Inventory>,
+    },
+    /// Replaces all traits of a client's provider.
+    SetTraits {
+        /// Whose.
+        provider: ProviderId,
+        /// The generation that the client saw.
+        generation: Generation,
+        /// Which it has from now on.
+        traits: BTreeSet<Trait>,
+    },
+    /// Replaces the allocations of consumers, all or none.
+    SetAllocations {
+        /// The consumers.
+        consumers: Vec<ConsumerUpdate>,
+    },
+    /// Makes a VM together with its claim and the operation that boots it.
+    BeginBoot {
+        /// The operation.
+        operation: OperationId,
+        /// The VM's name.
+        vm: VmName,
+        /// This life of it.
+        uid: VmUid,
+        /// What the user asked for.
+        spec: VmSpec,
+        /// The host that the user named, if any.
+        requested_host: Option<HostName>,
+        /// What was chosen, HELD.
+        claim: Claim,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Begins a migration together with its claim on the destination.
+    BeginMigration {
+        /// The operation.
+        operation: OperationId,
+        /// The attempt.
+        migration: MigrationId,
+        /// The VM.
+        vm: VmName,
+        /// The host that the user named, if any.
+        requested_host: Option<HostName>,
+        /// What was chosen on the destination, HELD.
+        claim: Claim,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Begins a deletion. A VM that holds nothing is gone at once.
+    BeginDelete {
+        /// The operation.
+        operation: OperationId,
+        /// The VM.
+        vm: VmName,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Takes an operation whose lease ran out, or which is one's own already.
+    TakeLease {
+        /// The operation.
+        operation: OperationId,
+        /// Who takes it.
+        lease: LeaseRequest,
+    },
+    /// Prolongs leases that are still held; the others are left alone.
+    RenewLeases {
+        /// The holder.
+        conductor: ServiceName,
+        /// Which, with the epoch of each.
+        leases: Vec<(OperationId, Epoch)>,
+        /// For how long from now.
+        ttl_ms: u64,
+    },
+    /// Asks for an operation to be given up; heeded until the point of no return.
+    CancelOperation {
+        /// The operation.
+        operation: OperationId,
+    },
+    /// Logs a step of an operation and does what the step means, in one.
+    Advance {
+        /// The operation.
+        operation: OperationId,
+        /// The lease under which it is done.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+        /// What happened to it.
+        mark: Mark,
+        /// What it means for the state.
+        effect: Effect,
+    },
+}
+
+/// Who wants a lease, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// The conductor.
+    pub conductor: ServiceName,
+    /// For how long from now.
+    pub ttl_ms: u64,
+}
+
+/// New allocations of one consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerUpdate {
+    /// Who.
+    pub consumer: ConsumerId,
+    /// The generation that the client saw; absent: the consumer must be new.
+    pub generation: Option<Generation>,
+    /// The project it belongs to.
+    pub project: String,
+    /// The user it belongs to.
+    pub user: String,
+    /// What it takes from now on; empty takes the consumer away.
+    pub allocations: BTreeMap<ProviderId, Resources>,
+}
+
+/// What a step means for the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing beyond its entry in the log.
+    None,
+    /// The next candidate was chosen: its claim is held for the operation.
+    HoldClaim(Claim),
+    /// The destination's agent found the claim good.
+    ConfirmClaim {
+        /// Which.
+        claim: ClaimId,
+    },
+    /// The destination's agent fitted otherwise: the old is released and the new held, in one.
+    SwapClaim {
+        /// Which.
+        claim: ClaimId,
+        /// The exact CPUs and pages from now on.
+        assignment: Assignment,
+    },
+    /// The operation's claim is given back.
+    ReleaseClaim {
+        /// Which.
+        claim: ClaimId,
+        /// Whether its host refused and is not asked again.
+        exclude: bool,
+    },
+    /// The guest runs on its first host: claim and VM become ACTIVE, the operation is done.
+    CompleteBoot,
+    /// The boot was undone: the VM is in ERROR without a claim, the operation is done.
+    FailBoot(Refusal),
+    /// The point of no return: the migration is RUNNING.
+    BeginTransfer,
+    /// The migration was given up before anything moved; its claim is released, the operation done.
+    RefuseMigration(Refusal),
+    /// What the two hypervisors say of the guest; an end settles claims and ends the operation.
+    Settle {
+        /// What they say.
+        event: migration::Event,
+        /// What it waits for, or why it failed.
+        refusal: Option<Refusal>,
+    },
+    /// The guest is gone: claims are released, the VM is forgotten, the operation is done.
+    CompleteDelete,
+}

@@ -1,0 +1,3 @@
+//! The replicated state machine: a deterministic function of the commands applied to it.
+
+pub mod command;

@@ -1,0 +1,1 @@
+//! What a scheduler member keeps on disk: Raft log, checkpoints, sled
