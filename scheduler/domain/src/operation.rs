@@ -8,8 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Claim;
 use crate::id::{ClaimId, Epoch, MigrationId, OperationId, TimeMs};
+use crate::migration;
 use crate::name::{HostName, ServiceName, VmName};
+use crate::numa::Assignment;
 use crate::refusal::Refusal;
 
 /// What an operation is about.
@@ -75,6 +78,53 @@ pub struct Entry {
     pub host: Option<HostName>,
     /// When it was logged.
     pub at: TimeMs,
+}
+
+/// What a step means for the state; committed together with the step's entry.
+///
+/// It lives here because conductors name it and the replicated state carries it out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Effect {
+    /// Nothing beyond its entry in the log.
+    None,
+    /// The next candidate was chosen: its claim is held for the operation.
+    HoldClaim(Claim),
+    /// The destination's agent found the claim good.
+    ConfirmClaim {
+        /// Which.
+        claim: ClaimId,
+    },
+    /// The destination's agent fitted otherwise: the old is released and the new held, in one.
+    SwapClaim {
+        /// Which.
+        claim: ClaimId,
+        /// The exact CPUs and pages from now on.
+        assignment: Assignment,
+    },
+    /// The operation's claim is given back.
+    ReleaseClaim {
+        /// Which.
+        claim: ClaimId,
+        /// Whether its host refused and is not asked again.
+        exclude: bool,
+    },
+    /// The guest runs on its first host: claim and VM become ACTIVE, the operation is done.
+    CompleteBoot,
+    /// The boot was undone: the VM is in ERROR without a claim, the operation is done.
+    FailBoot(Refusal),
+    /// The point of no return: the migration is RUNNING.
+    BeginTransfer,
+    /// The migration was given up before anything moved; its claim is released, the operation done.
+    RefuseMigration(Refusal),
+    /// What the two hypervisors say of the guest; an end settles claims and ends the operation.
+    Settle {
+        /// What they say.
+        event: migration::Event,
+        /// What it waits for, or why it failed.
+        refusal: Option<Refusal>,
+    },
+    /// The guest is gone: claims are released, the VM is forgotten, the operation is done.
+    CompleteDelete,
 }
 
 /// The right of one conductor to carry an operation out.

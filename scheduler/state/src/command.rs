@@ -10,15 +10,13 @@ use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
-    ClaimId, ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId,
-    RequestId, TimeMs, VmUid,
+    ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId, RequestId,
+    TimeMs, VmUid,
 };
 use berth_domain::inventory::Inventory;
-use berth_domain::migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
-use berth_domain::numa::Assignment;
+pub use berth_domain::operation::Effect;
 use berth_domain::operation::{Mark, Step};
-use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::service::Service;
 use berth_domain::vm::VmSpec;
@@ -228,49 +226,4 @@ pub struct ConsumerUpdate {
     pub user: String,
     /// What it takes from now on; empty takes the consumer away.
     pub allocations: BTreeMap<ProviderId, Resources>,
-}
-
-/// What a step means for the state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing beyond its entry in the log.
-    None,
-    /// The next candidate was chosen: its claim is held for the operation.
-    HoldClaim(Claim),
-    /// The destination's agent found the claim good.
-    ConfirmClaim {
-        /// Which.
-        claim: ClaimId,
-    },
-    /// The destination's agent fitted otherwise: the old is released and the new held, in one.
-    SwapClaim {
-        /// Which.
-        claim: ClaimId,
-        /// The exact CPUs and pages from now on.
-        assignment: Assignment,
-    },
-    /// The operation's claim is given back.
-    ReleaseClaim {
-        /// Which.
-        claim: ClaimId,
-        /// Whether its host refused and is not asked again.
-        exclude: bool,
-    },
-    /// The guest runs on its first host: claim and VM become ACTIVE, the operation is done.
-    CompleteBoot,
-    /// The boot was undone: the VM is in ERROR without a claim, the operation is done.
-    FailBoot(Refusal),
-    /// The point of no return: the migration is RUNNING.
-    BeginTransfer,
-    /// The migration was given up before anything moved; its claim is released, the operation done.
-    RefuseMigration(Refusal),
-    /// What the two hypervisors say of the guest; an end settles claims and ends the operation.
-    Settle {
-        /// What they say.
-        event: migration::Event,
-        /// What it waits for, or why it failed.
-        refusal: Option<Refusal>,
-    },
-    /// The guest is gone: claims are released, the VM is forgotten, the operation is done.
-    CompleteDelete,
 }
