@@ -103,6 +103,8 @@ pub struct DestinationCheck {
     pub storage_id: String,
     /// The hypervisor driver.
     pub driver: String,
+    /// Its shared CPUs; goes into `migrate_data`.
+    pub shared_cpus: CpuSet,
 }
 
 /// What a destination's agent decided about its held claim.

@@ -13,6 +13,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
+use crate::cpu_set::CpuSet;
 use crate::id::{ClaimId, Generation, MigrationId, OperationId, TimeMs, VmUid};
 use crate::instance::InstanceNumaTopology;
 use crate::name::{HostName, VmName};
@@ -124,6 +125,8 @@ pub struct MigrateData {
     pub spec: VmSpec,
     /// Where the guest's memory is sent to, as the destination says.
     pub destination_uri: String,
+    /// The destination's shared CPUs: what does not care where it runs floats over them there.
+    pub destination_shared: CpuSet,
     /// The guest's topology: from the source as it is, from the destination as it will be.
     /// Dropped by agents older than
     /// [`ServiceVersion::NUMA_LIVE_MIGRATION`](crate::version::ServiceVersion::NUMA_LIVE_MIGRATION).

@@ -40,6 +40,8 @@ pub enum Code {
     Cancelled,
     /// Not for this caller.
     PermissionDenied,
+    /// The peer is too old to know the call.
+    Unimplemented,
     /// A fault of Berth or of the host.
     Internal,
 }
