@@ -170,6 +170,19 @@ impl CpuSet {
         set
     }
 
+    /// Returns the number of CPUs of this set that are not in `other`, without making that set.
+    #[must_use]
+    pub fn difference_len(&self, other: &Self) -> usize {
+        self.words
+            .iter()
+            .enumerate()
+            .map(|(index, w)| {
+                let taken = other.words.get(index).copied().unwrap_or(0);
+                (w & !taken).count_ones() as usize
+            })
+            .sum()
+    }
+
     /// Returns whether no CPU is in both sets.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
@@ -325,6 +338,7 @@ mod tests {
         assert_eq!(a.union(&b), set("0-5,70"));
         assert_eq!(a.intersection(&b), set("2-3"));
         assert_eq!(a.difference(&b), set("0-1,70"));
+        assert_eq!(a.difference_len(&b), 3);
         assert!(set("2").is_subset(&a) && !b.is_subset(&a) && set("").is_disjoint(&a));
         assert!(!a.is_subset(&b) && a.is_disjoint(&set("4-6")));
         let mut c = set("70");

@@ -1,0 +1,397 @@
+//! Why a guest does not fit on one host: which guest cell, the host cell that came nearest, and
+//! what is missing there. Host-wide reasons are in [`crate::constraint`].
+//!
+//! Invariant: every variant names the smallest shortfall that it knows of, so that a reader
+//! always learns what would have to change.
+
+use std::fmt;
+
+use crate::cpu_set::CpuSet;
+use crate::refusal::Missing;
+use crate::topology::CellId;
+
+/// What a guest cell can lack on a host cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// CPUs for one vCPU each (or the emulator) that nobody has.
+    DedicatedCpus,
+    /// Shared CPUs at all: vCPUs of one guest never share a CPU with each other.
+    SharedCpus,
+    /// Room for more vCPUs on the shared CPUs, under the ratio.
+    SharedVcpus,
+    /// Memory in MiB, under the ratio.
+    Memory,
+    /// Free pages of this size in KiB.
+    Pages(u64),
+    /// Pages of this size in KiB at all; `None`: of any size that was asked for.
+    PageSize(Option<u64>),
+    /// The guest cell's memory is not a multiple of this page size in KiB.
+    PageMultiple(u64),
+}
+
+impl Resource {
+    /// Returns the cause for programs.
+    #[must_use]
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::DedicatedCpus => "DEDICATED_CPUS",
+            Self::SharedCpus | Self::SharedVcpus => "SHARED_CPUS",
+            Self::Memory => "MEMORY",
+            Self::Pages(_) => "PAGES",
+            Self::PageSize(_) | Self::PageMultiple(_) => "PAGE_SIZE",
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DedicatedCpus => f.write_str("dedicated CPUs"),
+            Self::SharedCpus => f.write_str("shared CPUs"),
+            Self::SharedVcpus => f.write_str("shared vCPUs"),
+            Self::Memory => f.write_str("MiB of memory"),
+            Self::Pages(size) | Self::PageSize(Some(size)) => write!(f, "pages of {size} KiB"),
+            Self::PageSize(None) => f.write_str("pages of the size asked for"),
+            Self::PageMultiple(size) => write!(f, "memory in whole pages of {size} KiB"),
+        }
+    }
+}
+
+/// One thing that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shortage {
+    /// What.
+    pub resource: Resource,
+    /// How much was wanted.
+    pub requested: u64,
+    /// How much there is.
+    pub available: u64,
+}
+
+impl Shortage {
+    /// Returns the missing part in thousandths of what was wanted: comparable across resources.
+    #[must_use]
+    pub fn milli(&self) -> u64 {
+        let short = u128::from(self.requested.saturating_sub(self.available));
+        u64::try_from(short * 1000 / u128::from(self.requested.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the shortage as refusals carry it.
+    #[must_use]
+    pub fn to_missing(&self) -> Missing {
+        Missing {
+            resource: self.resource.to_string(),
+            requested: self.requested,
+            available: self.available,
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    /// Writes what a cell has of what was wanted, to stand behind "cell 3".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resource,
+            requested,
+            available,
+        } = self;
+        match resource {
+            Resource::DedicatedCpus | Resource::Memory | Resource::Pages(_) => {
+                write!(f, "has {available} of {requested} {resource} free")
+            }
+            Resource::SharedCpus => write!(f, "has {available} of {requested} {resource}"),
+            Resource::SharedVcpus => {
+                write!(f, "has room for {available} of {requested} {resource}")
+            }
+            Resource::PageSize(_) => write!(f, "has no {resource}"),
+            Resource::PageMultiple(size) => write!(
+                f,
+                "has pages of {size} KiB, of which {requested} KiB of memory are no multiple"
+            ),
+        }
+    }
+}
+
+/// What one guest cell lacks on the host cell that comes nearest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CellShortfall {
+    /// The guest's number of the cell.
+    pub guest_cell: u32,
+    /// The host cell.
+    pub host_cell: CellId,
+    /// What is missing there, the worst first; never empty.
+    pub shortages: Vec<Shortage>,
+}
+
+impl CellShortfall {
+    /// Returns the worst shortage.
+    #[must_use]
+    pub fn worst(&self) -> &Shortage {
+        self.shortages
+            .first()
+            .expect("a shortfall lacks at least one thing")
+    }
+
+    /// Returns how far the cell is from fitting; less is nearer.
+    #[must_use]
+    pub fn distance(&self) -> (usize, u64) {
+        (self.shortages.len(), self.worst().milli())
+    }
+}
+
+impl fmt::Display for CellShortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cell {} ", self.host_cell)?;
+        for (index, shortage) in self.shortages.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" and ")?;
+            }
+            shortage.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a guest does not fit on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FitRefusal {
+    /// The guest has more cells than the host.
+    TooFewCells {
+        /// Of the guest.
+        requested: usize,
+        /// Of the host.
+        available: usize,
+    },
+    /// A guest cell fits on no host cell.
+    Cell {
+        /// What it lacks where it comes nearest.
+        shortfall: CellShortfall,
+        /// Whether the guest has other cells, and a reader must be told which one this is.
+        among_several: bool,
+    },
+    /// Each guest cell fits somewhere, but these have fewer host cells among them than they are.
+    Compete {
+        /// The guest cells, ascending.
+        guest_cells: Vec<u32>,
+        /// All host cells on which any of them fits, ascending.
+        host_cells: Vec<CellId>,
+        /// What the nearest further host cell lacks for one of them.
+        nearest: Option<CellShortfall>,
+    },
+    /// CPUs of the assignment are another's already.
+    Taken {
+        /// Where.
+        host_cell: CellId,
+        /// Which.
+        cpus: CpuSet,
+    },
+    /// The assignment does not answer the wish on a host of this shape.
+    Mismatch {
+        /// The guest cell where it was noticed.
+        guest_cell: Option<u32>,
+        /// What is wrong, as a sentence without a subject.
+        what: String,
+    },
+}
+
+impl FitRefusal {
+    /// Returns the cause for programs.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::TooFewCells { .. } => "CELLS",
+            Self::Cell { shortfall, .. } => shortfall.worst().resource.cause(),
+            Self::Compete { .. } => "CELLS_COMPETE",
+            Self::Taken { .. } => "CPUS_TAKEN",
+            Self::Mismatch { .. } => "ASSIGNMENT_MISMATCH",
+        }
+    }
+
+    /// Returns the guest cell that did not fit, where it is one.
+    #[must_use]
+    pub fn guest_cell(&self) -> Option<u32> {
+        match self {
+            Self::Cell { shortfall, .. } => Some(shortfall.guest_cell),
+            Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.guest_cell),
+            Self::Mismatch { guest_cell, .. } => *guest_cell,
+            Self::TooFewCells { .. } | Self::Taken { .. } => None,
+        }
+    }
+
+    /// Returns the host cell that came nearest.
+    #[must_use]
+    pub fn host_cell(&self) -> Option<CellId> {
+        match self {
+            Self::Cell { shortfall, .. } => Some(shortfall.host_cell),
+            Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.host_cell),
+            Self::Taken { host_cell, .. } => Some(*host_cell),
+            Self::TooFewCells { .. } | Self::Mismatch { .. } => None,
+        }
+    }
+
+    /// Returns the smallest shortfall, where something countable is missing.
+    #[must_use]
+    pub fn missing(&self) -> Option<Missing> {
+        match self {
+            Self::TooFewCells {
+                requested,
+                available,
+            } => Some(Missing {
+                resource: "host cells".to_owned(),
+                requested: *requested as u64,
+                available: *available as u64,
+            }),
+            Self::Cell { shortfall, .. } => Some(shortfall.worst().to_missing()),
+            Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.worst().to_missing()),
+            Self::Taken { .. } | Self::Mismatch { .. } => None,
+        }
+    }
+
+    /// Returns how far the host is from fitting; less is nearer. Comparable between hosts.
+    #[must_use]
+    pub fn distance(&self) -> (u32, usize, u64) {
+        match self {
+            Self::Cell { shortfall, .. } => {
+                let (kinds, milli) = shortfall.distance();
+                (0, kinds, milli)
+            }
+            Self::Compete { nearest, .. } => {
+                let (kinds, milli) = nearest
+                    .as_ref()
+                    .map_or((usize::MAX, u64::MAX), CellShortfall::distance);
+                (0, kinds, milli)
+            }
+            Self::TooFewCells {
+                requested,
+                available,
+            } => (1, requested.saturating_sub(*available), 0),
+            Self::Taken { .. } | Self::Mismatch { .. } => (2, 0, 0),
+        }
+    }
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    let mut text = String::new();
+    for (index, item) in items.iter().enumerate() {
+        let separator = match index {
+            0 => "",
+            _ if index + 1 == items.len() => " and ",
+            _ => ", ",
+        };
+        text.push_str(separator);
+        text.push_str(&item.to_string());
+    }
+    text
+}
+
+impl fmt::Display for FitRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooFewCells {
+                requested,
+                available,
+            } => write!(
+                f,
+                "the guest has {requested} cells, the host only {available}"
+            ),
+            Self::Cell {
+                shortfall,
+                among_several,
+            } => {
+                shortfall.fmt(f)?;
+                if *among_several {
+                    write!(f, " for guest cell {}", shortfall.guest_cell)?;
+                }
+                Ok(())
+            }
+            Self::Compete {
+                guest_cells,
+                host_cells,
+                nearest,
+            } => {
+                let plural = if host_cells.len() == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "guest cells {} fit only on cell{plural} {}, one on each",
+                    list(guest_cells),
+                    list(host_cells)
+                )?;
+                if let Some(nearest) = nearest {
+                    write!(f, "; {nearest} for guest cell {}", nearest.guest_cell)?;
+                }
+                Ok(())
+            }
+            Self::Taken { host_cell, cpus } => {
+                write!(f, "CPUs {cpus} of cell {host_cell} are taken already")
+            }
+            Self::Mismatch { guest_cell, what } => match guest_cell {
+                Some(cell) => write!(f, "the assignment of guest cell {cell} {what}"),
+                None => write!(f, "the assignment {what}"),
+            },
+        }
+    }
+}
+
+impl std::error::Error for FitRefusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shortfall(resource: Resource, requested: u64, available: u64) -> CellShortfall {
+        CellShortfall {
+            guest_cell: 1,
+            host_cell: CellId(0),
+            shortages: vec![Shortage {
+                resource,
+                requested,
+                available,
+            }],
+        }
+    }
+
+    /// Goal: people read which cell lacks how much. Method: a table of sentences.
+    #[test]
+    fn sentences_name_the_cell_and_the_shortfall() {
+        let cell = |resource, requested, available, among_several| FitRefusal::Cell {
+            shortfall: shortfall(resource, requested, available),
+            among_several,
+        };
+        for (refusal, expected) in [
+            (
+                cell(Resource::DedicatedCpus, 1, 0, false),
+                "cell 0 has 0 of 1 dedicated CPUs free",
+            ),
+            (
+                cell(Resource::Pages(2048), 1024, 512, true),
+                "cell 0 has 512 of 1024 pages of 2048 KiB free for guest cell 1",
+            ),
+            (
+                cell(Resource::PageSize(Some(1_048_576)), 4, 0, false),
+                "cell 0 has no pages of 1048576 KiB",
+            ),
+            (
+                cell(Resource::SharedVcpus, 4, 2, false),
+                "cell 0 has room for 2 of 4 shared vCPUs",
+            ),
+            (
+                FitRefusal::TooFewCells {
+                    requested: 4,
+                    available: 2,
+                },
+                "the guest has 4 cells, the host only 2",
+            ),
+            (
+                FitRefusal::Compete {
+                    guest_cells: vec![0, 1, 2],
+                    host_cells: vec![CellId(0), CellId(3)],
+                    nearest: Some(shortfall(Resource::Memory, 10, 4)),
+                },
+                "guest cells 0, 1 and 2 fit only on cells 0 and 3, one on each; \
+                 cell 0 has 4 of 10 MiB of memory free for guest cell 1",
+            ),
+        ] {
+            assert_eq!(refusal.to_string(), expected);
+        }
+    }
+}
