@@ -1,1 +1,53 @@
-//! The wire: Berth's protobuf packages and their conversions to the domain
+//! The wire: Berth's protobuf packages and their conversions to the domain.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
+//! | [`host`], [`placement`], [`scheduler`], [`operation`], [`cluster`] | what a scheduler serves |
+//! | [`conductor`] | what a conductor serves to users |
+//! | [`agent`] | what a compute agent serves to conductors |
+//! | [`state`] | what is stored: commands and rows |
+//!
+//! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
+
+// Generated code of one package finds another by its path below `berth`, which is this crate.
+macro_rules! packages {
+    ($($(#[$doc:meta])* $area:ident = $package:literal;)*) => {$(
+        $(#[$doc])*
+        pub mod $area {
+            #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+            #[allow(clippy::wildcard_enum_match_arm, rustdoc::all)]
+            pub mod v1 {
+                tonic::include_proto!($package);
+            }
+        }
+    )*};
+}
+
+packages! {
+    /// Shared values: `berth.type`.
+    types = "berth.r#type.v1";
+    /// Compute hosts: `berth.host`.
+    host = "berth.host.v1";
+    /// Counted resources: `berth.placement`.
+    placement = "berth.placement.v1";
+    /// Choosing, VMs, migrations, claims: `berth.scheduler`.
+    scheduler = "berth.scheduler.v1";
+    /// Long operations: `berth.operation`.
+    operation = "berth.operation.v1";
+    /// What users call to boot, delete and move: `berth.conductor`.
+    conductor = "berth.conductor.v1";
+    /// What conductors call on each host: `berth.agent`.
+    agent = "berth.agent.v1";
+    /// The scheduler's Raft group and registered services: `berth.cluster`.
+    cluster = "berth.cluster.v1";
+    /// Stored commands and rows: `berth.state`.
+    state = "berth.state.v1";
+}
+
+// The package's own name is a keyword.
+#[doc(hidden)]
+pub use types as r#type;
+
+/// The descriptors of all packages, for gRPC reflection.
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
