@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::{Code, Refusal};
+
 /// The version of a service process.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -29,4 +31,38 @@ impl fmt::Display for ServiceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Refuses to move a guest with a topology between agents of which one is too old to carry it.
+/// Guests without a topology are not gated.
+///
+/// # Errors
+///
+/// Says which side is too old.
+pub fn live_migration_gate(
+    guest_has_topology: bool,
+    source: ServiceVersion,
+    destination: ServiceVersion,
+) -> Result<(), Refusal> {
+    let needed = ServiceVersion::NUMA_LIVE_MIGRATION;
+    if !guest_has_topology || source.min(destination) >= needed {
+        return Ok(());
+    }
+    let side = match (source < needed, destination < needed) {
+        (true, true) => "source and destination are",
+        (true, false) => "the source is",
+        (false, true | false) => "the destination is",
+    };
+    Err(Refusal::new(
+        Code::FailedPrecondition,
+        "SERVICE_VERSION_TOO_OLD",
+        format!(
+            "a guest with a NUMA topology is not migrated live: {side} too old (service versions \
+             {source} and {destination}, needed {needed})"
+        ),
+    )
+    .with("source_version", source)
+    .with("destination_version", destination)
+    .with("needed_version", needed)
+    .with_hint("upgrade the compute agents of both hosts"))
 }
