@@ -24,3 +24,18 @@ pub struct Consumer {
     /// What it takes, by provider. Never empty: a consumer without allocations does not exist.
     pub allocations: BTreeMap<ProviderId, Resources>,
 }
+
+/// New allocations of one consumer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ConsumerUpdate {
+    /// Who.
+    pub consumer: ConsumerId,
+    /// The generation that the client saw; absent: the consumer must be new.
+    pub generation: Option<Generation>,
+    /// The project it belongs to.
+    pub project: String,
+    /// The user it belongs to.
+    pub user: String,
+    /// What it takes from now on; empty takes the consumer away.
+    pub allocations: BTreeMap<ProviderId, Resources>,
+}

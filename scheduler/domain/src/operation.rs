@@ -138,6 +138,15 @@ pub struct Lease {
     pub expires_at: TimeMs,
 }
 
+/// Who wants a lease, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    /// The conductor.
+    pub conductor: ServiceName,
+    /// For how long from now.
+    pub ttl_ms: u64,
+}
+
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {

@@ -5,17 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::allocation::Resources;
+pub use berth_domain::allocation::ConsumerUpdate;
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
-    ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId, RequestId,
-    TimeMs, VmUid,
+    ClusterId, Epoch, Generation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
 };
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
-pub use berth_domain::operation::Effect;
+pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::service::Service;
@@ -202,28 +201,4 @@ pub enum Command {
         /// What it means for the state.
         effect: Effect,
     },
-}
-
-/// Who wants a lease, and for how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseRequest {
-    /// The conductor.
-    pub conductor: ServiceName,
-    /// For how long from now.
-    pub ttl_ms: u64,
-}
-
-/// New allocations of one consumer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConsumerUpdate {
-    /// Who.
-    pub consumer: ConsumerId,
-    /// The generation that the client saw; absent: the consumer must be new.
-    pub generation: Option<Generation>,
-    /// The project it belongs to.
-    pub project: String,
-    /// The user it belongs to.
-    pub user: String,
-    /// What it takes from now on; empty takes the consumer away.
-    pub allocations: BTreeMap<ProviderId, Resources>,
 }
