@@ -1,1 +1,49 @@
-//! Long operations as pure step machines
+//! Long operations (boot, delete, live migration) as pure step machines.
+//!
+//! A [`Saga`] reads an operation's replicated log and says what to do next; it does nothing
+//! itself. Whoever drives it (a conductor, the simulator) carries the [`Effect`] out and brings
+//! the answer back as an [`Event`]:
+//!
+//! ```text
+//!            resume(operation, facts)
+//!                     │
+//!                     ▼            Effect (one at a time)
+//!   Event::Begin ─▶ step ─────────────────────────────────▶ commit · call an agent · wait …
+//!                     ▲                                               │
+//!                     └────────── Event (its answer) ◀────────────────┘
+//! ```
+//!
+//! Invariant: what has to survive a conductor is in the log before its consequence leaves. A
+//! step with side effects is logged as started before its call, its meaning is committed in one
+//! command with its end, and so any conductor can resume from any entry. Nothing here reads a
+//! clock, draws a number or does I/O.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`effect`], [`event`], [`facts`] | what goes out, what comes in, what is known |
+//! | [`plan`] | the steps of each kind of operation, each with its undo |
+//! | `boot`, `delete`, `live_migration` | one operation per file: its list of steps and its calls |
+//! | `journal` | the replicated log, read |
+//! | `engine` | log and event give the next effect |
+//! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
+
+pub mod effect;
+pub mod event;
+pub mod facts;
+pub mod plan;
+pub mod settle;
+
+mod backoff;
+mod boot;
+mod delete;
+mod engine;
+mod journal;
+mod live_migration;
+mod reconcile;
+mod refusals;
+
+pub use effect::{AgentCall, Effect, Ended, StepRecord};
+pub use engine::Saga;
+pub use event::Event;
+pub use facts::{Facts, HostFacts};
+pub use plan::steps;

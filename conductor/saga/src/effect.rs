@@ -1,0 +1,73 @@
+//! What a saga wants done. One effect is under way at a time, and each but [`Effect::Done`] is
+//! answered with exactly one event.
+
+use berth_domain::agent::{Call, Fence};
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::name::HostName;
+use berth_domain::operation::{self, Mark, Step};
+
+/// What the driver of a saga is to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Log a step together with what it means; answered by [`Event::Committed`](crate::Event).
+    ///
+    /// Committing the same record twice is harmless, so a driver may retry it.
+    Commit(StepRecord),
+    /// Have the scheduler choose and claim the next host for the operation, under this epoch;
+    /// answered by [`Event::Scheduled`](crate::Event).
+    ScheduleNext {
+        /// The operation.
+        operation: OperationId,
+        /// The lease under which it is asked.
+        epoch: Epoch,
+    },
+    /// Read operation, VM, migration, claim and hosts anew; answered by
+    /// [`Event::Refreshed`](crate::Event).
+    Refresh,
+    /// Ask an agent; answered by [`Event::Answered`](crate::Event).
+    Call(AgentCall),
+    /// Let time pass; answered by [`Event::Elapsed`](crate::Event).
+    Wait {
+        /// For how long.
+        ms: u64,
+    },
+    /// Nothing more to do here. Not answered.
+    Done(Ended),
+}
+
+/// An entry to be logged, and what it means for the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepRecord {
+    /// The operation.
+    pub operation: OperationId,
+    /// The lease under which the step is done.
+    pub epoch: Epoch,
+    /// The step.
+    pub step: Step,
+    /// What happened to it.
+    pub mark: Mark,
+    /// What it means.
+    pub effect: operation::Effect,
+}
+
+/// A call to the agent of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentCall {
+    /// Whose agent.
+    pub host: HostName,
+    /// Where that agent was last known to listen.
+    pub address: String,
+    /// Keeps the call from having effects once it is out of date.
+    pub fence: Fence,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// Why a saga is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ended {
+    /// The operation has an outcome, and it is recorded.
+    Finished,
+    /// The operation is another conductor's now, or it is forgotten.
+    LeaseLost,
+}

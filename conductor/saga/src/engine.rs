@@ -1,0 +1,659 @@
+//! Log and event give the next effect: what all kinds of operations have in common.
+//!
+//! Not here: what a step asks for (the operation's own file), and what happens after the point
+//! of no return (`reconcile`).
+//!
+//! ```text
+//!   plan ──▶ Begin ──▶ Call ──▶ (answered) ──▶ Begin of the next step …
+//!    ▲         │         │ refused, cancelled, or not answered too often
+//!    │         └────┬────┘
+//!    │              ▼
+//!    │       log Failed ──▶ Undo, latest step first ──▶ Leave ──▶ next host, or give up
+//!    └──────────────────────────── next host claimed ◀──┘
+//! ```
+//!
+//! Invariant: one effect is under way at a time, and what is done next follows from the log, so
+//! that [`Saga::resume`] may be called with any log that a saga has written.
+
+use berth_domain::agent::{Call, Failure, Fence, Reply};
+use berth_domain::id::{Epoch, Incarnation};
+use berth_domain::name::HostName;
+use berth_domain::operation::{self, Mark, Operation, Step};
+use berth_domain::refusal::Refusal;
+
+use crate::backoff::Backoff;
+use crate::effect::{AgentCall, Effect, Ended, StepRecord};
+use crate::event::Event;
+use crate::facts::Facts;
+use crate::journal::Journal;
+use crate::plan::{Ask, Context, Memory, Script, Undo, script};
+use crate::reconcile::{Poll, Transfer};
+use crate::refusals::{self, Reading};
+
+/// How often a call is made that is not answered, before the step counts as failed.
+const CALLS_MAX: u32 = 4;
+/// After how many failures in a row an undo or a deletion says in the log that it waits.
+const SAY_AFTER: u32 = 3;
+/// How many hosts are tried for one operation.
+const HOSTS_TRIED_MAX: usize = 3;
+
+/// What is being attempted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Whatever the log says.
+    Plan,
+    /// A step, from its start.
+    Begin(Step),
+    /// A step that is logged as started, or needs no such entry.
+    Call(Step),
+    /// The undo of a step.
+    Undo(Step),
+    /// Everything is undone: give the claim back, then try the next host or give up.
+    Leave,
+    /// The next host.
+    Next,
+    /// Where the guest is.
+    Settle(Poll),
+}
+
+/// What has to happen after a record is committed or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Commit {
+    record: StepRecord,
+    then: Goal,
+    on_refusal: OnRefusal,
+}
+
+/// What a refused commit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnRefusal {
+    /// The step failed.
+    Fail(Step),
+    /// The log was only to say something; go on.
+    GoOn,
+    /// The log is not what it was taken for: read it and plan anew.
+    PlanAnew,
+}
+
+/// The answer that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outstanding {
+    Begin,
+    Commit(Commit),
+    Schedule,
+    Call {
+        goal: Goal,
+        host: HostName,
+        incarnation: Incarnation,
+    },
+    Refresh {
+        goal: Goal,
+        /// The agent that said it had been started anew, and the run that was meant.
+        restarted: Option<(HostName, Incarnation)>,
+    },
+    /// A wait; then facts are read anew for the goal.
+    Wait(Goal),
+    /// A wait; then the same commit again.
+    WaitToCommit(Commit),
+    Nothing,
+}
+
+/// One operation under way.
+#[derive(Clone)]
+pub struct Saga {
+    pub(crate) context: Context,
+    pub(crate) transfer: Transfer,
+    script: &'static dyn Script,
+    epoch: Epoch,
+    /// Failures in a row of what is being attempted.
+    failures: u32,
+    outstanding: Outstanding,
+}
+
+impl std::fmt::Debug for Saga {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Saga")
+            .field("operation", &self.context.operation.id)
+            .field("epoch", &self.epoch)
+            .field("outstanding", &self.outstanding)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Saga {
+    /// Returns the saga of an operation, wherever its log has come to. The lease in `operation`
+    /// has to be one's own. Then step it with [`Event::Begin`].
+    #[must_use]
+    pub fn resume(operation: Operation, facts: Facts) -> Self {
+        let script = script(&operation.kind);
+        let epoch = operation.lease.as_ref().map_or(Epoch(0), |l| l.epoch);
+        Self {
+            context: Context {
+                operation,
+                facts,
+                memory: Memory::default(),
+            },
+            transfer: Transfer::default(),
+            script,
+            epoch,
+            failures: 0,
+            outstanding: Outstanding::Begin,
+        }
+    }
+
+    /// Returns the operation as it was last committed or read.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.context.operation
+    }
+
+    /// Returns what to do next. Every effect is answered with one event; only
+    /// [`Event::CancelRequested`] comes unasked, and gives no effect.
+    ///
+    /// # Panics
+    ///
+    /// When the event does not answer the effect under way: the driver is wrong.
+    pub fn step(&mut self, event: Event) -> Option<Effect> {
+        if event == Event::CancelRequested {
+            self.context.operation.cancelled = true;
+            return None;
+        }
+        let outstanding = std::mem::replace(&mut self.outstanding, Outstanding::Nothing);
+        let effect = match (outstanding, event) {
+            (Outstanding::Begin, Event::Begin) => self.go(Goal::Plan),
+            (Outstanding::Commit(commit), Event::Committed(result)) => {
+                self.committed(commit, result)
+            }
+            (Outstanding::Schedule, Event::Scheduled(result)) => self.scheduled(result),
+            (
+                Outstanding::Call {
+                    goal,
+                    host,
+                    incarnation,
+                },
+                Event::Answered(result),
+            ) => self.answered(goal, &host, incarnation, result),
+            (Outstanding::Refresh { goal, restarted }, Event::Refreshed(result)) => {
+                self.refreshed(goal, restarted, result)
+            }
+            (Outstanding::Wait(goal), Event::Elapsed) => self.refresh(goal, None),
+            (Outstanding::WaitToCommit(commit), Event::Elapsed) => self.send(commit),
+            (outstanding, event) => {
+                panic!("event {event:?} does not answer what is under way: {outstanding:?}")
+            }
+        };
+        Some(effect)
+    }
+
+    pub(crate) fn journal(&self) -> Journal<'_> {
+        Journal::of(&self.context.operation.log)
+    }
+
+    // ---- what to do next -------------------------------------------------------------------
+
+    pub(crate) fn go(&mut self, goal: Goal) -> Effect {
+        if self.context.operation.is_done() {
+            return Effect::Done(Ended::Finished);
+        }
+        if self.epoch == Epoch(0) {
+            return Effect::Done(Ended::LeaseLost);
+        }
+        match goal {
+            Goal::Plan => {
+                let goal = self.plan();
+                self.go(goal)
+            }
+            Goal::Begin(step) => self.begin(step),
+            Goal::Call(step) => self.call_step(step),
+            Goal::Undo(step) => self.undo(step),
+            Goal::Leave => self.leave(),
+            Goal::Next => {
+                self.outstanding = Outstanding::Schedule;
+                Effect::ScheduleNext {
+                    operation: self.context.operation.id,
+                    epoch: self.epoch,
+                }
+            }
+            Goal::Settle(poll) => self.settle(poll),
+        }
+    }
+
+    /// Reads from the log what is to be done.
+    fn plan(&self) -> Goal {
+        let journal = self.journal();
+        let steps = self.script.steps();
+        let crossed = |p: &&crate::plan::StepPlan| {
+            p.step == Step::LiveMigration && journal.has_started(p.step)
+        };
+        if steps.iter().any(|p| crossed(&p)) {
+            return Goal::Settle(Poll::Source);
+        }
+        let given_back = journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim);
+        if self.script.can_give_up() && (journal.failure().is_some() || given_back) {
+            let to_undo = steps.iter().rev().find(|p| {
+                p.undo == Undo::AskAgent
+                    && journal.has_started(p.step)
+                    && !journal.is_undone(p.step)
+            });
+            return to_undo.map_or(Goal::Leave, |p| Goal::Undo(p.step));
+        }
+        // What agents answered to the steps that succeeded was lost with the conductor that had
+        // asked, so they are asked again, from the first on.
+        let first = steps.iter().find(|p| p.step != Step::Claim);
+        first.map_or(Goal::Leave, |p| Goal::Begin(p.step))
+    }
+
+    fn begin(&mut self, step: Step) -> Effect {
+        if self.is_cancelled() {
+            let refusal = refusals::cancelled(&self.context.operation);
+            return self.fail(step, refusal);
+        }
+        let plan = self.script.steps().iter().find(|p| p.step == step);
+        if plan.is_some_and(|p| p.side_effects) && !self.journal().has_started(step) {
+            let effect = self.script.start_effect(step);
+            let record = self.record(step, Mark::Started, effect);
+            return self.commit(record, Goal::Call(step), OnRefusal::Fail(step));
+        }
+        self.go(Goal::Call(step))
+    }
+
+    fn call_step(&mut self, step: Step) -> Effect {
+        if step != Step::LiveMigration && self.is_cancelled() {
+            let refusal = refusals::cancelled(&self.context.operation);
+            return self.fail(step, refusal);
+        }
+        match self.script.ask(step, &self.context) {
+            Ok(Ask::Agent { host, call }) => self.call(Goal::Call(step), host, *call),
+            Ok(Ask::Nothing(effect)) => self.succeed(step, effect),
+            Err(refusal) => self.fail(step, refusal),
+        }
+    }
+
+    fn undo(&mut self, step: Step) -> Effect {
+        if !self.journal().is_undo_started(step) {
+            let record = self.record(step, Mark::UndoStarted, operation::Effect::None);
+            return self.commit(record, Goal::Undo(step), OnRefusal::PlanAnew);
+        }
+        match self.script.undo(step, &self.context) {
+            Ok((host, call)) => self.call(Goal::Undo(step), host, call),
+            // Without a claim there is nothing that an agent could hold; the log is read anew
+            // because it says otherwise.
+            Err(_) => self.wait(Goal::Plan, Backoff::SCHEDULER),
+        }
+    }
+
+    fn leave(&mut self) -> Effect {
+        let cause = self.cause();
+        let operation = &self.context.operation;
+        let held = operation.claim;
+        let tried = operation.excluded.len() + usize::from(held.is_some());
+        let another = operation.requested_host.is_none()
+            && !operation.cancelled
+            && tried < HOSTS_TRIED_MAX
+            && cause
+                .as_ref()
+                .is_some_and(|(step, _)| self.script.is_candidates_fault(*step));
+        match (another, held) {
+            (true, Some(claim)) => {
+                let effect = operation::Effect::ReleaseClaim {
+                    claim,
+                    exclude: true,
+                };
+                let record = self.record(Step::Claim, Mark::Undone, effect);
+                self.commit(record, Goal::Next, OnRefusal::PlanAnew)
+            }
+            (true, None) => self.go(Goal::Next),
+            (false, _) => self.give_up(None),
+        }
+    }
+
+    /// Returns the step that made this attempt fail, and why.
+    fn cause(&self) -> Option<(Step, Refusal)> {
+        let (step, refusal) = self.journal().failure()?;
+        Some((step, refusal.clone()))
+    }
+
+    /// Ends the operation with the refusal that made it fail; `next` says why no other host was
+    /// taken.
+    fn give_up(&mut self, next: Option<&Refusal>) -> Effect {
+        let refusal = match (self.cause(), next) {
+            (Some((_, cause)), Some(next)) => cause.with("alternatives", &next.message),
+            (Some((_, cause)), None) => cause,
+            (None, Some(next)) => next.clone(),
+            (None, None) => refusals::cancelled(&self.context.operation),
+        };
+        let mark = if self.context.operation.claim.is_some() {
+            Mark::Undone
+        } else {
+            Mark::Failed(refusal.clone())
+        };
+        let effect = self.script.give_up(refusal);
+        let record = self.record(Step::Claim, mark, effect);
+        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+    }
+
+    // ---- answers ---------------------------------------------------------------------------
+
+    fn committed(&mut self, commit: Commit, result: Result<Box<Operation>, Refusal>) -> Effect {
+        let refusal = match result {
+            Ok(operation) => {
+                self.failures = 0;
+                self.context.operation = *operation;
+                return self.go(commit.then);
+            }
+            Err(refusal) => refusal,
+        };
+        if refusals::is_lease_lost(&refusal) {
+            return Effect::Done(Ended::LeaseLost);
+        }
+        self.failures += 1;
+        if refusals::is_outcome_unknown(&refusal) {
+            let ms = Backoff::SCHEDULER.after(self.failures);
+            self.outstanding = Outstanding::WaitToCommit(commit);
+            return Effect::Wait { ms };
+        }
+        match commit.on_refusal {
+            OnRefusal::Fail(step) => self.fail(step, refusal),
+            OnRefusal::GoOn => self.go(commit.then),
+            OnRefusal::PlanAnew => self.wait(Goal::Plan, Backoff::SCHEDULER),
+        }
+    }
+
+    fn scheduled(&mut self, result: Result<(), Refusal>) -> Effect {
+        match result {
+            Ok(()) => {
+                self.failures = 0;
+                self.context.memory = Memory::default();
+                self.refresh(Goal::Plan, None)
+            }
+            Err(refusal) if refusals::is_lease_lost(&refusal) => Effect::Done(Ended::LeaseLost),
+            // It may have been claimed all the same, and then the log says so.
+            Err(refusal) if refusals::is_outcome_unknown(&refusal) => {
+                self.failures += 1;
+                self.wait(Goal::Plan, Backoff::SCHEDULER)
+            }
+            Err(refusal) => self.give_up(Some(&refusal)),
+        }
+    }
+
+    fn refreshed(
+        &mut self,
+        goal: Goal,
+        restarted: Option<(HostName, Incarnation)>,
+        result: Result<Box<(Operation, Facts)>, Refusal>,
+    ) -> Effect {
+        let (operation, facts) = match result {
+            Ok(read) => *read,
+            Err(refusal) if refusal.code == berth_domain::refusal::Code::NotFound => {
+                return Effect::Done(Ended::LeaseLost);
+            }
+            Err(_) => {
+                self.failures += 1;
+                return self.wait(goal, Backoff::SCHEDULER);
+            }
+        };
+        let epoch = operation.lease.as_ref().map(|l| l.epoch);
+        if !operation.is_done() && epoch != Some(self.epoch) {
+            return Effect::Done(Ended::LeaseLost);
+        }
+        self.context.operation = operation;
+        self.context.facts = facts;
+        if let Some((host, meant)) = restarted {
+            let known = self.context.facts.hosts.get(&host).map(|h| h.incarnation);
+            if known.is_none_or(|known| known == meant) {
+                // It has not told the scheduler yet.
+                let message = format!("host {host} was started anew and is not registered yet");
+                return self.unanswered(goal, &host, message);
+            }
+        }
+        self.go(goal)
+    }
+
+    fn answered(
+        &mut self,
+        goal: Goal,
+        host: &HostName,
+        incarnation: Incarnation,
+        result: Result<Box<Reply>, Failure>,
+    ) -> Effect {
+        let failure = match result {
+            Ok(reply) => {
+                self.failures = 0;
+                return match goal {
+                    Goal::Call(step) => self.step_answered(step, *reply),
+                    Goal::Undo(step) => {
+                        let record = self.record(step, Mark::Undone, operation::Effect::None);
+                        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+                    }
+                    Goal::Settle(poll) => self.settle_answered(poll, Ok(*reply)),
+                    Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => self.go(Goal::Plan),
+                };
+            }
+            Err(failure) => failure,
+        };
+        match refusals::read(failure) {
+            Reading::LeaseLost => Effect::Done(Ended::LeaseLost),
+            Reading::AgentRestarted(_) => self.refresh(goal, Some((host.clone(), incarnation))),
+            Reading::OutcomeUnknown(message) => self.unanswered(goal, host, message),
+            Reading::Refused(refusal) => self.refused(goal, host, refusal),
+        }
+    }
+
+    fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
+        if step != Step::LiveMigration && self.is_cancelled() {
+            let refusal = refusals::cancelled(&self.context.operation);
+            return self.fail(step, refusal);
+        }
+        match self.script.answered(step, reply, &mut self.context) {
+            Ok(effect) => self.succeed(step, effect),
+            Err(refusal) => self.fail(step, refusal),
+        }
+    }
+
+    /// No answer came: whatever was asked may have been done, or may yet be.
+    fn unanswered(&mut self, goal: Goal, host: &HostName, message: String) -> Effect {
+        self.failures += 1;
+        match goal {
+            Goal::Call(Step::LiveMigration) if self.failures >= CALLS_MAX => {
+                self.transfer.note_error(&message);
+                self.go(Goal::Settle(Poll::Source))
+            }
+            Goal::Call(step) if self.script.can_give_up() && self.failures >= CALLS_MAX => {
+                self.fail(step, refusals::unreachable(host, &message))
+            }
+            Goal::Call(step) | Goal::Undo(step) => {
+                let why = refusals::unreachable(host, &message);
+                self.say_and_wait(goal, step, host, &why)
+            }
+            Goal::Settle(poll) => self.settle_answered(poll, Err(message)),
+            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
+                self.wait(Goal::Plan, Backoff::CALL)
+            }
+        }
+    }
+
+    /// The agent said no.
+    fn refused(&mut self, goal: Goal, host: &HostName, refusal: Refusal) -> Effect {
+        let refusal = match refusal.metadata.contains_key("host") {
+            true => refusal,
+            false => refusal.with("host", host),
+        };
+        match goal {
+            Goal::Call(Step::LiveMigration) => {
+                self.transfer.refused = Some(refusal.clone());
+                let mark = Mark::Failed(refusal);
+                let record = self.record(Step::LiveMigration, mark, operation::Effect::None);
+                self.commit(record, Goal::Settle(Poll::Source), OnRefusal::GoOn)
+            }
+            Goal::Call(step) if self.script.can_give_up() => self.fail(step, refusal),
+            Goal::Call(step) | Goal::Undo(step) => {
+                self.failures += 1;
+                self.say_and_wait(goal, step, host, &refusal)
+            }
+            Goal::Settle(poll) => self.settle_answered(poll, Err(refusal.message)),
+            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
+                self.wait(Goal::Plan, Backoff::CALL)
+            }
+        }
+    }
+
+    // ---- helpers ---------------------------------------------------------------------------
+
+    /// The step was done; its meaning is committed with its entry.
+    fn succeed(&mut self, step: Step, effect: operation::Effect) -> Effect {
+        let then = self.after(step);
+        let means_nothing_new = matches!(
+            effect,
+            operation::Effect::None | operation::Effect::ConfirmClaim { .. }
+        );
+        // Asked again by a conductor that took over: logged already.
+        if means_nothing_new && self.journal().has_succeeded(step) {
+            return self.go(then);
+        }
+        let on_refusal = match step {
+            Step::LiveMigration => OnRefusal::GoOn,
+            Step::Destroy => OnRefusal::PlanAnew,
+            Step::Claim
+            | Step::Spawn
+            | Step::CheckDestination
+            | Step::CheckSource
+            | Step::FitDestination
+            | Step::PreLiveMigration
+            | Step::Settle => OnRefusal::Fail(step),
+        };
+        let record = self.record(step, Mark::Succeeded, effect);
+        self.commit(record, then, on_refusal)
+    }
+
+    fn after(&self, step: Step) -> Goal {
+        let steps = self.script.steps();
+        let next = steps.iter().skip_while(|p| p.step != step).nth(1);
+        match next.map(|p| p.step) {
+            Some(Step::Settle) => Goal::Settle(Poll::Source),
+            Some(next) => Goal::Begin(next),
+            None => Goal::Plan,
+        }
+    }
+
+    /// The step failed: say so in the log, from which the undo follows.
+    ///
+    /// A conductor that took over asks again what had succeeded. If it is refused then, the
+    /// failure is logged at the step that the log has come to, as the log only grows forward.
+    fn fail(&mut self, step: Step, refusal: Refusal) -> Effect {
+        if !self.script.can_give_up() {
+            return self.wait(Goal::Plan, Backoff::SCHEDULER);
+        }
+        let journal = self.journal();
+        let reached = self
+            .script
+            .steps()
+            .iter()
+            .map(|p| p.step)
+            .find(|s| *s != Step::Claim && !journal.has_succeeded(*s))
+            .unwrap_or(step);
+        self.failures = 0;
+        let record = self.record(reached, Mark::Failed(refusal), operation::Effect::None);
+        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+    }
+
+    /// Says once in the log that something is waited for, then waits and tries again.
+    fn say_and_wait(&mut self, goal: Goal, step: Step, host: &HostName, why: &Refusal) -> Effect {
+        let what = match goal {
+            Goal::Undo(_) => format!("the undo of {step:?}"),
+            Goal::Plan
+            | Goal::Begin(_)
+            | Goal::Call(_)
+            | Goal::Leave
+            | Goal::Next
+            | Goal::Settle(_) => format!("{step:?}"),
+        };
+        let refusal = refusals::stuck(host, &what, why);
+        let waits = |r: &Refusal| r.reason == refusal.reason;
+        let must_say = !self.script.can_give_up() || matches!(goal, Goal::Undo(_));
+        if must_say
+            && self.failures == SAY_AFTER
+            && !self.journal().last_failure(step).is_some_and(waits)
+        {
+            let record = self.record(step, Mark::Failed(refusal), operation::Effect::None);
+            return self.commit(record, goal, OnRefusal::GoOn);
+        }
+        self.wait(goal, Backoff::CALL)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.context.operation.cancelled && self.script.can_give_up()
+    }
+
+    pub(crate) fn record(&self, step: Step, mark: Mark, effect: operation::Effect) -> StepRecord {
+        StepRecord {
+            operation: self.context.operation.id,
+            epoch: self.epoch,
+            step,
+            mark,
+            effect,
+        }
+    }
+
+    /// Commits the verdict on a transfer, or that there is none yet.
+    pub(crate) fn commit_settle(&mut self, record: StepRecord, then: Goal) -> Effect {
+        self.commit(record, then, OnRefusal::PlanAnew)
+    }
+
+    /// Commits what is only to be said.
+    pub(crate) fn commit_note(&mut self, record: StepRecord, then: Goal) -> Effect {
+        self.commit(record, then, OnRefusal::GoOn)
+    }
+
+    fn commit(&mut self, record: StepRecord, then: Goal, on_refusal: OnRefusal) -> Effect {
+        self.send(Commit {
+            record,
+            then,
+            on_refusal,
+        })
+    }
+
+    fn send(&mut self, commit: Commit) -> Effect {
+        let effect = Effect::Commit(commit.record.clone());
+        self.outstanding = Outstanding::Commit(commit);
+        effect
+    }
+
+    pub(crate) fn call(&mut self, goal: Goal, host: HostName, call: Call) -> Effect {
+        let Some(known) = self.context.facts.hosts.get(&host) else {
+            let message = refusals::host_unknown(&host).message;
+            return self.unanswered(goal, &host, message);
+        };
+        let effect = Effect::Call(AgentCall {
+            host: host.clone(),
+            address: known.address.clone(),
+            fence: Fence {
+                vm: self.context.facts.vm.uid,
+                operation: self.context.operation.id,
+                epoch: self.epoch,
+                incarnation: known.incarnation,
+            },
+            call,
+        });
+        self.outstanding = Outstanding::Call {
+            goal,
+            host,
+            incarnation: known.incarnation,
+        };
+        effect
+    }
+
+    pub(crate) fn wait(&mut self, goal: Goal, backoff: Backoff) -> Effect {
+        let ms = backoff.after(self.failures);
+        self.wait_ms(goal, ms)
+    }
+
+    pub(crate) fn wait_ms(&mut self, goal: Goal, ms: u64) -> Effect {
+        self.outstanding = Outstanding::Wait(goal);
+        Effect::Wait { ms }
+    }
+
+    fn refresh(&mut self, goal: Goal, restarted: Option<(HostName, Incarnation)>) -> Effect {
+        self.outstanding = Outstanding::Refresh { goal, restarted };
+        Effect::Refresh
+    }
+}

@@ -1,0 +1,69 @@
+//! What the cluster knows of the things that an operation is about, as read from the scheduler.
+//!
+//! Facts grow old; a saga asks for new ones before it repeats a call that failed.
+
+use std::collections::BTreeMap;
+
+use berth_domain::claim::Claim;
+use berth_domain::host::Host;
+use berth_domain::id::Incarnation;
+use berth_domain::migration::Migration;
+use berth_domain::name::HostName;
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::Vm;
+
+/// What is known beside the operation itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The VM that the operation works on.
+    pub vm: Vm,
+    /// The migration that a live migration carries out; absent for the others.
+    pub migration: Option<Migration>,
+    /// The claim that the operation took ([`Operation::claim`](berth_domain::operation::Operation)),
+    /// as long as there is one.
+    pub claim: Option<Claim>,
+    /// The hosts that the operation has to do with: the VM's, the claim's, the migration's.
+    pub hosts: BTreeMap<HostName, HostFacts>,
+}
+
+/// How one host's agent is reached, and what it can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Where the agent listens.
+    pub address: String,
+    /// The run of the agent.
+    pub incarnation: Incarnation,
+    /// What the agent can do.
+    pub service_version: ServiceVersion,
+}
+
+impl From<&Host> for HostFacts {
+    fn from(host: &Host) -> Self {
+        Self {
+            address: host.report.agent_address.clone(),
+            incarnation: host.report.incarnation,
+            service_version: host.report.service_version,
+        }
+    }
+}
+
+impl Facts {
+    /// Returns the names of the hosts whose facts an operation needs.
+    #[must_use]
+    pub fn hosts_needed(
+        vm: &Vm,
+        migration: Option<&Migration>,
+        claim: Option<&Claim>,
+    ) -> Vec<HostName> {
+        let mut names: Vec<HostName> = Vec::new();
+        names.extend(vm.host.clone());
+        names.extend(claim.map(|c| c.host.clone()));
+        if let Some(migration) = migration {
+            names.push(migration.source.clone());
+            names.extend(migration.destination.clone());
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}

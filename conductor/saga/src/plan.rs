@@ -1,0 +1,118 @@
+//! The steps of an operation, declared in order, each with its undo.
+//!
+//! The lists themselves are in `boot`, `delete` and `live_migration`, with a paragraph for each
+//! step: why it stands where it stands, and why its undo is enough or absent.
+
+use berth_domain::agent::{Call, DestinationCheck, Reply};
+use berth_domain::migration::MigrateData;
+use berth_domain::name::HostName;
+use berth_domain::operation::{self, Kind, Operation, Step};
+use berth_domain::refusal::Refusal;
+
+use crate::facts::Facts;
+use crate::{boot, delete, live_migration};
+
+/// How a step is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Undo {
+    /// Nothing is left behind that would have to be taken back.
+    Nothing,
+    /// The claim is given back, in the state alone.
+    ReleaseClaim,
+    /// The step's agent is asked to take it back, until it has.
+    AskAgent,
+    /// It cannot be taken back: from here on the two hypervisors say how it ends.
+    NoReturn,
+}
+
+/// One step of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepPlan {
+    /// Which.
+    pub step: Step,
+    /// Whether its call has side effects, so that it is logged as started before it leaves.
+    pub side_effects: bool,
+    /// How it is taken back.
+    pub undo: Undo,
+}
+
+/// Returns the steps of an operation in order.
+#[must_use]
+pub fn steps(kind: &Kind) -> &'static [StepPlan] {
+    script(kind).steps()
+}
+
+/// What one kind of operation consists of. The engine does everything that they have in common.
+pub(crate) trait Script: Sync {
+    /// Returns the steps in order.
+    fn steps(&self) -> &'static [StepPlan];
+
+    /// Returns whether failures lead to the undo. A deletion has none: it goes on until it is done.
+    fn can_give_up(&self) -> bool;
+
+    /// Returns the meaning of a step's start.
+    fn start_effect(&self, step: Step) -> operation::Effect;
+
+    /// Returns what a step asks of whom.
+    fn ask(&self, step: Step, context: &Context) -> Result<Ask, Refusal>;
+
+    /// Takes a step's answer in, and returns its meaning.
+    fn answered(
+        &self,
+        step: Step,
+        reply: Reply,
+        context: &mut Context,
+    ) -> Result<operation::Effect, Refusal>;
+
+    /// Returns the call that takes a step back.
+    fn undo(&self, step: Step, context: &Context) -> Result<(HostName, Call), Refusal>;
+
+    /// Returns whether another host may do better after this step failed.
+    fn is_candidates_fault(&self, step: Step) -> bool;
+
+    /// Returns the meaning of giving up.
+    fn give_up(&self, refusal: Refusal) -> operation::Effect;
+}
+
+/// Returns what an operation consists of.
+pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
+    match kind {
+        Kind::Boot => &boot::Boot,
+        Kind::Delete => &delete::Delete,
+        Kind::LiveMigrate { .. } => &live_migration::LiveMigration,
+    }
+}
+
+/// What a step asks for.
+pub(crate) enum Ask {
+    /// An agent's answer.
+    Agent {
+        /// Whose.
+        host: HostName,
+        /// What.
+        call: Box<Call>,
+    },
+    /// No answer: it has succeeded already, with this meaning.
+    Nothing(operation::Effect),
+}
+
+/// What a saga knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// As last committed or read.
+    pub operation: Operation,
+    /// As last read.
+    pub facts: Facts,
+    /// What agents answered during this attempt. It is not replicated: a conductor that takes
+    /// over asks again, as all of these questions may be asked twice.
+    pub memory: Memory,
+}
+
+/// What agents answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// The destination's word about itself.
+    pub destination: Option<DestinationCheck>,
+    /// From the source, later as rewritten by the destination.
+    pub migrate_data: Option<MigrateData>,
+}

@@ -1,0 +1,286 @@
+//! After the point of no return: asks both agents where the guest is, until their answers make a
+//! [`Verdict`], and settles the migration by it.
+//!
+//! ```text
+//!   Source ─▶ Destination ─▶ verdict ─▶ moving, passing, unknown: wait, then Source again
+//!                               ├─▶ arrived: CleanSource ─────────▶ commit
+//!                               └─▶ stayed, lost: CleanDestination ▶ commit
+//! ```
+//!
+//! Not a saga: nothing is undone here, and nothing but the answers decides.
+//!
+//! Invariant: the first question raises the source's fence and makes it refuse a start of this
+//! transfer that comes late; so "the source runs it and nothing moves it" stays true.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::{Call, Reply};
+use berth_domain::migration;
+use berth_domain::name::HostName;
+use berth_domain::operation::{self, Mark, Step};
+use berth_domain::refusal::{Code, Refusal};
+
+use crate::backoff::Backoff;
+use crate::effect::Effect;
+use crate::engine::{Goal, Saga};
+use crate::live_migration;
+use crate::settle::{Doubt, Seen, Verdict, verdict};
+
+/// After how many rounds what should pass by itself counts as doubtful.
+const PASSING_MAX: u32 = 40;
+/// How often the source is asked to clean up after a guest that has left.
+const CLEAN_MAX: u32 = 5;
+/// How many entries the log gets for doubts: they are for people, and the log is bounded.
+const DOUBTS_MAX: usize = 16;
+
+/// What is asked next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Poll {
+    /// Where the source sees the guest.
+    Source,
+    /// Where the destination sees it, after the source has said this.
+    Destination(Seen),
+    /// The source drops what it kept of a guest that has arrived.
+    CleanSource,
+    /// The destination drops what it made ready for a guest that will not come.
+    CleanDestination(migration::Event),
+}
+
+/// What is remembered of a transfer while it is watched.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transfer {
+    /// The source's plain "no" to the transfer.
+    pub refused: Option<Refusal>,
+    /// What was last heard of why it failed.
+    error: Option<String>,
+    /// Why the agent asked last did not answer.
+    silence: Option<String>,
+    /// Rounds in a row in which it went its way, by which the waits grow.
+    moving: u32,
+    /// Rounds in a row in which something was in the way, by which the waits grow.
+    blocked: u32,
+    /// Rounds in a row in which something should have passed.
+    passing: u32,
+    /// How often the source was asked to clean up.
+    cleanings: u32,
+    /// The doubt that was logged last, as [`Saga::unsettled`] tells them apart.
+    said: Option<BTreeMap<String, String>>,
+}
+
+impl Transfer {
+    /// Remembers why it may have failed.
+    pub(crate) fn note_error(&mut self, message: &str) {
+        self.error = Some(message.to_owned());
+    }
+}
+
+impl Saga {
+    pub(crate) fn settle(&mut self, poll: Poll) -> Effect {
+        let sides = self.sides();
+        let Ok((source, destination)) = sides else {
+            // Only the state can tell the two sides; it has to be asked again.
+            return self.wait(Goal::Plan, Backoff::SCHEDULER);
+        };
+        let Ok(id) = live_migration::migration(&self.context).map(|m| m.id) else {
+            return self.wait(Goal::Plan, Backoff::SCHEDULER);
+        };
+        let (host, call) = match &poll {
+            Poll::Source => (source, Call::GetDomain),
+            Poll::Destination(_) => (destination, Call::GetDomain),
+            Poll::CleanSource => (source, Call::PostLiveMigrationAtSource { migration: id }),
+            Poll::CleanDestination(_) => (
+                destination,
+                Call::RollbackLiveMigrationAtDestination { migration: id },
+            ),
+        };
+        self.call(Goal::Settle(poll), host, call)
+    }
+
+    fn sides(&self) -> Result<(HostName, HostName), Refusal> {
+        let source = live_migration::migration(&self.context)?.source.clone();
+        Ok((source, live_migration::destination(&self.context)?))
+    }
+
+    /// Takes an agent's answer in; an error says why there is none.
+    pub(crate) fn settle_answered(&mut self, poll: Poll, answer: Result<Reply, String>) -> Effect {
+        match poll {
+            Poll::Source => {
+                let seen = self.seen(answer);
+                self.go(Goal::Settle(Poll::Destination(seen)))
+            }
+            Poll::Destination(source) => {
+                let destination = self.seen(answer);
+                self.judge(verdict(source, destination))
+            }
+            Poll::CleanSource => {
+                self.transfer.cleanings += 1;
+                // A source that is dead after it has let the guest go keeps nobody waiting: it
+                // has said that it does not have the guest.
+                if answer.is_ok() || self.transfer.cleanings >= CLEAN_MAX {
+                    return self.commit_end(migration::Event::Arrived, None);
+                }
+                self.blocked()
+            }
+            Poll::CleanDestination(event) => match answer {
+                Ok(_) => {
+                    let refusal = self.why_not(event);
+                    self.commit_end(event, Some(refusal))
+                }
+                // Its claim stays until it is clean; meanwhile things may have changed.
+                Err(message) => {
+                    self.transfer.silence = Some(message);
+                    self.blocked()
+                }
+            },
+        }
+    }
+
+    fn seen(&mut self, answer: Result<Reply, String>) -> Seen {
+        match answer {
+            Ok(Reply::Domain(status)) => {
+                if let Some(error) = status.migration_error {
+                    self.transfer.error = Some(error);
+                }
+                Seen::Said(status.state)
+            }
+            Ok(Reply::Done | Reply::Destination(_) | Reply::MigrateData(_) | Reply::Fit { .. }) => {
+                self.transfer.silence = Some("it answers with something else".to_owned());
+                Seen::Silent
+            }
+            Err(message) => {
+                self.transfer.silence = Some(message);
+                Seen::Silent
+            }
+        }
+    }
+
+    fn judge(&mut self, verdict: Verdict) -> Effect {
+        self.transfer.passing = match verdict {
+            Verdict::Passing => self.transfer.passing + 1,
+            Verdict::Arrived
+            | Verdict::Stayed
+            | Verdict::Lost
+            | Verdict::Moving
+            | Verdict::Unknown(_) => 0,
+        };
+        match verdict {
+            Verdict::Arrived => self.go(Goal::Settle(Poll::CleanSource)),
+            Verdict::Stayed => self.go(Goal::Settle(Poll::CleanDestination(
+                migration::Event::Stayed,
+            ))),
+            Verdict::Lost => self.go(Goal::Settle(Poll::CleanDestination(migration::Event::Lost))),
+            Verdict::Passing if self.transfer.passing >= PASSING_MAX => {
+                self.doubt(Doubt::Contradiction)
+            }
+            Verdict::Moving | Verdict::Passing => {
+                self.transfer.blocked = 0;
+                self.transfer.moving += 1;
+                let ms = Backoff::TRANSFER.after(self.transfer.moving);
+                self.wait_ms(Goal::Settle(Poll::Source), ms)
+            }
+            Verdict::Unknown(doubt) => self.doubt(doubt),
+        }
+    }
+
+    /// Waits, longer each time, for what is in the way; then looks again.
+    fn blocked(&mut self) -> Effect {
+        self.transfer.moving = 0;
+        self.transfer.blocked += 1;
+        let ms = Backoff::UNSETTLED.after(self.transfer.blocked);
+        self.wait_ms(Goal::Settle(Poll::Source), ms)
+    }
+
+    /// Says what is waited for, where that is new, and looks again.
+    fn doubt(&mut self, doubt: Doubt) -> Effect {
+        let refusal = self.unsettled(doubt);
+        let journal = self.journal();
+        let logged = journal.last_failure(Step::Settle).map(|r| &r.metadata);
+        let is_said = logged == Some(&refusal.metadata)
+            || self.transfer.said.as_ref() == Some(&refusal.metadata)
+            || journal.count(Step::Settle) >= DOUBTS_MAX;
+        if is_said {
+            return self.blocked();
+        }
+        self.transfer.said = Some(refusal.metadata.clone());
+        let effect = operation::Effect::Settle {
+            event: migration::Event::Unknown,
+            refusal: Some(refusal.clone()),
+        };
+        let record = self.record(Step::Settle, Mark::Failed(refusal), effect);
+        self.commit_note(record, Goal::Settle(Poll::Source))
+    }
+
+    fn commit_end(&mut self, event: migration::Event, refusal: Option<Refusal>) -> Effect {
+        let effect = operation::Effect::Settle { event, refusal };
+        let record = self.record(Step::Settle, Mark::Succeeded, effect);
+        self.commit_settle(record, Goal::Plan)
+    }
+
+    /// Says what an unsettled migration waits for. Two doubts are the same when their metadata
+    /// is: the sentence may hold what changes from one try to the next.
+    fn unsettled(&self, doubt: Doubt) -> Refusal {
+        let vm = &self.context.facts.vm.name;
+        let (source, destination) = match self.sides() {
+            Ok(sides) => sides,
+            Err(refusal) => return refusal,
+        };
+        let silence = self.transfer.silence.as_deref().unwrap_or("no answer");
+        let (waits_for, what, hint) = match doubt {
+            Doubt::SourceSilent => (
+                source.to_string(),
+                format!("host {source} does not answer ({silence})"),
+                format!("bring the compute agent of host {source} back"),
+            ),
+            Doubt::DestinationSilent => (
+                destination.to_string(),
+                format!("host {destination} does not answer ({silence})"),
+                format!("bring the compute agent of host {destination} back"),
+            ),
+            Doubt::OnBoth => (
+                format!("{source},{destination}"),
+                format!("both {source} and {destination} have it"),
+                format!("find out which guest is the right one, and stop the other on its host"),
+            ),
+            Doubt::Contradiction => (
+                format!("{source},{destination}"),
+                format!("the answers of {source} and {destination} contradict each other"),
+                format!("look at the hypervisors of {source} and {destination}"),
+            ),
+        };
+        Refusal::new(
+            Code::Unavailable,
+            "MIGRATION_UNSETTLED",
+            format!("it cannot be known yet where vm {vm} is: {what}; both claims stay"),
+        )
+        .with("vm", vm)
+        .with("waits_for", waits_for)
+        .with("doubt", format!("{doubt:?}"))
+        .with_hint(hint)
+    }
+
+    /// Returns why the guest did not arrive.
+    fn why_not(&self, event: migration::Event) -> Refusal {
+        let vm = &self.context.facts.vm.name;
+        let journal = self.journal();
+        let refused = self.transfer.refused.as_ref();
+        if let Some(refusal) = refused.or_else(|| journal.last_failure(Step::LiveMigration)) {
+            return refusal.clone();
+        }
+        let error = self.transfer.error.as_deref();
+        let (reason, what) = match event {
+            migration::Event::Lost => ("GUEST_LOST", "neither host has it any more"),
+            migration::Event::Refuse
+            | migration::Event::Begin
+            | migration::Event::Arrived
+            | migration::Event::Stayed
+            | migration::Event::Unknown => ("MIGRATION_FAILED", "it stayed on its source"),
+        };
+        let error = error.unwrap_or("the transfer did not come about");
+        Refusal::new(
+            Code::Internal,
+            reason,
+            format!("vm {vm} was not migrated, {what}: {error}"),
+        )
+        .with("vm", vm)
+    }
+}

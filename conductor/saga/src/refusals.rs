@@ -1,0 +1,109 @@
+//! The refusals that sagas themselves give, and how those of others are read.
+
+use berth_domain::agent::Failure;
+use berth_domain::name::HostName;
+use berth_domain::operation::Operation;
+use berth_domain::refusal::{Code, Refusal};
+
+/// Another lease of the operation exists.
+const STALE_EPOCH: &str = "STALE_EPOCH";
+/// The call was meant for an earlier run of the agent.
+const STALE_INCARNATION: &str = "STALE_INCARNATION";
+
+/// What a failed call means for the saga.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Another conductor has the operation.
+    LeaseLost,
+    /// The agent was started anew: read its facts and ask again.
+    AgentRestarted(Refusal),
+    /// It may have had its effects, now or later.
+    OutcomeUnknown(String),
+    /// It had none.
+    Refused(Refusal),
+}
+
+/// Reads why an agent's answer is not there.
+pub(crate) fn read(failure: Failure) -> Reading {
+    match failure {
+        Failure::Unreachable { message } => Reading::OutcomeUnknown(message),
+        Failure::Refused(refusal) if is_lease_lost(&refusal) => Reading::LeaseLost,
+        Failure::Refused(refusal) if refusal.reason == STALE_INCARNATION => {
+            Reading::AgentRestarted(refusal)
+        }
+        Failure::Refused(refusal) if is_outcome_unknown(&refusal) => {
+            Reading::OutcomeUnknown(refusal.message)
+        }
+        Failure::Refused(refusal) => Reading::Refused(refusal),
+    }
+}
+
+/// Returns whether it says that another conductor has the operation.
+pub(crate) fn is_lease_lost(refusal: &Refusal) -> bool {
+    refusal.code == Code::Aborted && refusal.reason == STALE_EPOCH
+}
+
+/// Returns whether what was asked for may have been done all the same.
+pub(crate) fn is_outcome_unknown(refusal: &Refusal) -> bool {
+    matches!(refusal.code, Code::Unavailable | Code::DeadlineExceeded)
+}
+
+/// An agent did not answer, as often as it was asked.
+pub(crate) fn unreachable(host: &HostName, message: &str) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "HOST_UNREACHABLE",
+        format!("the agent of host {host} does not answer: {message}"),
+    )
+    .with("host", host)
+    .with_hint(format!(
+        "see whether the compute agent of host {host} runs and can be reached from the conductor"
+    ))
+}
+
+/// An undo or a deletion waits for an agent; it is said once and then waited on.
+pub(crate) fn stuck(host: &HostName, what: &str, why: &Refusal) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "WAITING_FOR_HOST",
+        format!(
+            "{what} on host {host} is repeated until it is done, and the claim stays until then: \
+             {why}"
+        ),
+    )
+    .with("host", host)
+    .with_hint(format!("bring the compute agent of host {host} back"))
+}
+
+/// A user asked to give the operation up.
+pub(crate) fn cancelled(operation: &Operation) -> Refusal {
+    Refusal::new(
+        Code::Cancelled,
+        "OPERATION_CANCELLED",
+        format!("operation {} was cancelled", operation.id),
+    )
+}
+
+/// A host that the operation needs is not known to the cluster.
+pub(crate) fn host_unknown(host: &HostName) -> Refusal {
+    Refusal::new(
+        Code::NotFound,
+        "HOST_NOT_FOUND",
+        format!("host {host} is not part of this cluster"),
+    )
+    .with("host", host)
+}
+
+/// The state lacks something that the step needs.
+pub(crate) fn inconsistent(message: impl Into<String>) -> Refusal {
+    Refusal::new(Code::Internal, "OPERATION_INCONSISTENT", message)
+}
+
+/// An agent's answer does not belong to the question.
+pub(crate) fn unexpected_answer(what: &str) -> Refusal {
+    Refusal::new(
+        Code::Internal,
+        "UNEXPECTED_ANSWER",
+        format!("the agent answered {what} with something else"),
+    )
+}
