@@ -1,0 +1,465 @@
+//! The opened library and a connection to one hypervisor.
+//!
+//! What it is not: a pool, or something that reconnects. A connection whose daemon went
+//! away stays broken ([`Connection::is_alive`]); the owner opens another.
+//!
+//! Invariant: a connection stays open as long as any [`Domain`] of it exists.
+
+use std::ffi::{CString, c_uint, c_ulong};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::domain::Domain;
+use super::error::{Error, Kind};
+use super::ffi::{self, Api};
+
+/// The library once it is open; it is never closed.
+static API: OnceLock<Api> = OnceLock::new();
+
+/// libvirt's client library, opened.
+#[derive(Clone, Copy)]
+pub struct Library {
+    pub(super) api: &'static Api,
+}
+
+impl Library {
+    /// Opens `libvirt.so.0`; a second call finds it open.
+    ///
+    /// A failure is not remembered: a library that is installed later is found later.
+    pub fn open() -> Result<Self, Error> {
+        static OPENING: Mutex<()> = Mutex::new(());
+        if let Some(api) = API.get() {
+            return Ok(Self { api });
+        }
+        // The lock guards no data, so that a panic of another holder spoils nothing.
+        let _guard = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(api) = API.get() {
+            return Ok(Self { api });
+        }
+        let api = Api::load(ffi::LIBRARY)?;
+        Ok(Self {
+            api: API.get_or_init(|| api),
+        })
+    }
+
+    /// Connects to the hypervisor at `uri`, such as `qemu:///system`.
+    pub fn connect(self, uri: &str) -> Result<Connection, Error> {
+        let name = c_string(uri, "URI")?;
+        // SAFETY: the argument is a terminated string that outlives the call.
+        let raw = unsafe { (self.api.virConnectOpen)(name.as_ptr()) };
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Connection {
+                inner: Arc::new(Inner { api: self.api, raw }),
+            }),
+            None => {
+                let fault = self.api.fault("virConnectOpen");
+                Err(Error::ConnectFailed {
+                    uri: uri.to_owned(),
+                    fault,
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Library")
+    }
+}
+
+/// A version as libvirt counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The first number.
+    pub major: u64,
+    /// The second number.
+    pub minor: u64,
+    /// The third number.
+    pub release: u64,
+}
+
+impl From<c_ulong> for Version {
+    fn from(packed: c_ulong) -> Self {
+        Self {
+            major: packed / 1_000_000,
+            minor: packed / 1_000 % 1_000,
+            release: packed % 1_000,
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.release)
+    }
+}
+
+/// A connection to one hypervisor; clones share it.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    api: &'static Api,
+    raw: NonNull<ffi::Connect>,
+}
+
+// SAFETY: libvirt documents its connection object for use by any number of threads.
+unsafe impl Send for Inner {}
+// SAFETY: as above; the library does the locking.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the reference that virConnectOpen gave is released once, here.
+        unsafe { (self.api.virConnectClose)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Connection")
+    }
+}
+
+impl Connection {
+    /// Opens the library if need be, and connects to the hypervisor at `uri`.
+    pub fn open(uri: &str) -> Result<Self, Error> {
+        Library::open()?.connect(uri)
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.inner.api
+    }
+
+    /// Returns whether the daemon is still at the other end.
+    pub fn is_alive(&self) -> bool {
+        // SAFETY: the connection is open as long as `inner` lives.
+        unsafe { (self.inner.api.virConnectIsAlive)(self.inner.raw.as_ptr()) == 1 }
+    }
+
+    /// Returns the daemon's version of libvirt.
+    pub fn library_version(&self) -> Result<Version, Error> {
+        let mut packed: c_ulong = 0;
+        // SAFETY: an open connection and a place for the answer.
+        let result = unsafe {
+            (self.inner.api.virConnectGetLibVersion)(self.inner.raw.as_ptr(), &mut packed)
+        };
+        self.done("virConnectGetLibVersion", result)
+            .map(|()| packed.into())
+    }
+
+    /// Returns the hypervisor's version.
+    pub fn hypervisor_version(&self) -> Result<Version, Error> {
+        let mut packed: c_ulong = 0;
+        // SAFETY: an open connection and a place for the answer.
+        let result =
+            unsafe { (self.inner.api.virConnectGetVersion)(self.inner.raw.as_ptr(), &mut packed) };
+        self.done("virConnectGetVersion", result)
+            .map(|()| packed.into())
+    }
+
+    /// Returns the host's name, as the daemon knows it.
+    pub fn hostname(&self) -> Result<String, Error> {
+        // SAFETY: an open connection; the string that comes back is ours.
+        unsafe {
+            let name = (self.inner.api.virConnectGetHostname)(self.inner.raw.as_ptr());
+            Api::owned_string(name).ok_or_else(|| self.error("virConnectGetHostname"))
+        }
+    }
+
+    /// Returns the capabilities XML of the host and its hypervisor.
+    pub fn capabilities(&self) -> Result<String, Error> {
+        // SAFETY: an open connection; the string that comes back is ours.
+        unsafe {
+            let xml = (self.inner.api.virConnectGetCapabilities)(self.inner.raw.as_ptr());
+            Api::owned_string(xml).ok_or_else(|| self.error("virConnectGetCapabilities"))
+        }
+    }
+
+    /// Returns every domain of the host, running or not.
+    pub fn domains(&self) -> Result<Vec<Domain>, Error> {
+        let mut array: *mut *mut ffi::DomainObject = ptr::null_mut();
+        // SAFETY: an open connection and a place for the array that libvirt allocates.
+        let count = unsafe {
+            (self.inner.api.virConnectListAllDomains)(self.inner.raw.as_ptr(), &mut array, 0)
+        };
+        let Ok(count) = usize::try_from(count) else {
+            return Err(self.error("virConnectListAllDomains"));
+        };
+        let domains = (0..count)
+            .filter_map(|index| {
+                // SAFETY: libvirt filled `count` elements of the array, each a reference
+                // that is ours from now on.
+                let raw = NonNull::new(unsafe { *array.add(index) })?;
+                // SAFETY: such a reference, taken over once.
+                Some(unsafe { Domain::from_raw(self.clone(), raw) })
+            })
+            .collect();
+        // SAFETY: the array itself is to be released with free(); null is allowed.
+        unsafe { ffi::free(array.cast()) };
+        Ok(domains)
+    }
+
+    /// Returns the domain of that name.
+    pub fn domain_by_name(&self, name: &str) -> Result<Domain, Error> {
+        let name = c_string(name, "domain's name")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe {
+            (self.inner.api.virDomainLookupByName)(self.inner.raw.as_ptr(), name.as_ptr())
+        };
+        self.domain("virDomainLookupByName", raw)
+    }
+
+    /// Returns the domain of that UUID, written with or without hyphens.
+    pub fn domain_by_uuid(&self, uuid: &str) -> Result<Domain, Error> {
+        let uuid = c_string(uuid, "domain's UUID")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe {
+            (self.inner.api.virDomainLookupByUUIDString)(self.inner.raw.as_ptr(), uuid.as_ptr())
+        };
+        self.domain("virDomainLookupByUUIDString", raw)
+    }
+
+    /// Looks for the domain of that UUID, and returns nothing where there is none.
+    pub fn find_domain(&self, uuid: &str) -> Result<Option<Domain>, Error> {
+        match self.domain_by_uuid(uuid) {
+            Ok(domain) => Ok(Some(domain)),
+            Err(error) if error.kind() == Kind::NoDomain => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a domain known for good, or changes the one of that UUID; starts nothing.
+    pub fn define(&self, xml: &str) -> Result<Domain, Error> {
+        let xml = c_string(xml, "domain's XML")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw =
+            unsafe { (self.inner.api.virDomainDefineXML)(self.inner.raw.as_ptr(), xml.as_ptr()) };
+        self.domain("virDomainDefineXML", raw)
+    }
+
+    /// Starts a transient domain: it is gone from libvirt when it stops.
+    pub fn create(&self, xml: &str) -> Result<Domain, Error> {
+        let xml = c_string(xml, "domain's XML")?;
+        const FLAGS: c_uint = 0;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe {
+            (self.inner.api.virDomainCreateXML)(self.inner.raw.as_ptr(), xml.as_ptr(), FLAGS)
+        };
+        self.domain("virDomainCreateXML", raw)
+    }
+
+    fn domain(&self, call: &'static str, raw: *mut ffi::DomainObject) -> Result<Domain, Error> {
+        match NonNull::new(raw) {
+            // SAFETY: every lookup and creation returns a reference that is the caller's.
+            Some(raw) => Ok(unsafe { Domain::from_raw(self.clone(), raw) }),
+            None => Err(self.error(call)),
+        }
+    }
+
+    pub(super) fn done(&self, call: &'static str, result: i32) -> Result<(), Error> {
+        if result < 0 {
+            Err(self.error(call))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What libvirt says about the call that has just failed on this thread.
+    pub(super) fn error(&self, call: &'static str) -> Error {
+        let mut fault = self.inner.api.fault(call);
+        fault.connection_lost = !self.is_alive();
+        Error::Libvirt(fault)
+    }
+}
+
+/// A string for C, or the complaint about the argument `what`.
+pub(super) fn c_string(text: &str, what: &'static str) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| Error::ZeroByte { what })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Against libvirt's own test hypervisor, which lives inside the library and needs
+    //! no daemon. Where the library is missing, each test says so and ends.
+
+    use super::*;
+    use crate::libvirt::{Affects, DomainState, XmlView};
+
+    const XML: &str = "<domain type='test'><name>harbour</name>\
+        <uuid>7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a</uuid>\
+        <memory unit='MiB'>64</memory><vcpu>2</vcpu><os><type>hvm</type></os></domain>";
+
+    /// A connection to the test hypervisor, which all tests of this process share.
+    fn test_hypervisor() -> Option<Connection> {
+        match Library::open() {
+            Ok(library) => Some(library.connect("test:///default").expect("needs no daemon")),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn an_absent_library_is_named() {
+        let error = Api::load("libvirt-not-there.so.0")
+            .err()
+            .expect("no such file");
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(
+            error
+                .to_string()
+                .starts_with("libvirt-not-there.so.0 cannot be opened")
+        );
+    }
+
+    #[test]
+    fn a_library_without_the_functions_is_named() {
+        let error = Api::load("libc.so.6").err().expect("not libvirt");
+        assert!(matches!(
+            error,
+            Error::FunctionMissing {
+                function: "virInitialize",
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn an_absent_daemon_is_named_with_its_uri() {
+        let Ok(library) = Library::open() else { return };
+        let uri = "qemu+unix:///system?socket=/nonexistent/libvirt-sock";
+        let error = library.connect(uri).expect_err("nobody listens there");
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(error.to_string().contains(uri), "{error}");
+        assert!(error.to_string().contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_domain_is_defined_started_stopped_and_forgotten() {
+        let Some(connection) = test_hypervisor() else {
+            return;
+        };
+        let domain = connection.define(XML).unwrap();
+        assert_eq!(domain.name(), "harbour");
+        assert_eq!(
+            domain.uuid().unwrap(),
+            "7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a"
+        );
+        assert_eq!(domain.status().unwrap().state, DomainState::ShutOff);
+        assert!(domain.is_persistent().unwrap());
+
+        domain.start().unwrap();
+        assert_eq!(domain.status().unwrap().state, DomainState::Running);
+        assert!(domain.start().is_err());
+        assert!(
+            domain
+                .xml(XmlView::Live)
+                .unwrap()
+                .contains("<name>harbour</name>")
+        );
+
+        domain.destroy().unwrap();
+        assert_eq!(domain.destroy().unwrap_err().kind(), Kind::OperationInvalid);
+        domain.undefine().unwrap();
+        assert_eq!(domain.status().unwrap_err().kind(), Kind::NoDomain);
+        assert!(
+            connection
+                .find_domain("7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a")
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn domains_are_listed() {
+        let Some(connection) = test_hypervisor() else {
+            return;
+        };
+        let xml = XML
+            .replace("harbour", "pier")
+            .replace("7b0a1c1e", "7b0a1c20");
+        let domain = connection.define(&xml).unwrap();
+        let names: Vec<_> = connection
+            .domains()
+            .unwrap()
+            .iter()
+            .map(Domain::name)
+            .collect();
+        assert!(names.contains(&"pier".to_owned()), "{names:?}");
+        domain.undefine().unwrap();
+    }
+
+    #[test]
+    fn metadata_is_kept_with_the_domain() {
+        let Some(connection) = test_hypervisor() else {
+            return;
+        };
+        let xml = XML
+            .replace("harbour", "quay")
+            .replace("7b0a1c1e", "7b0a1c1f");
+        let domain = connection.define(&xml).unwrap();
+        let uri = "urn:berth:test";
+        assert_eq!(domain.metadata(uri).unwrap_err().kind(), Kind::NoMetadata);
+        let element = "<claim id='c1'/>";
+        domain
+            .set_metadata(uri, "b", Some(element), Affects::Definition)
+            .unwrap();
+        assert!(domain.metadata(uri).unwrap().contains("c1"));
+        domain
+            .set_metadata(uri, "b", None, Affects::Definition)
+            .unwrap();
+        assert_eq!(domain.metadata(uri).unwrap_err().kind(), Kind::NoMetadata);
+        domain.undefine().unwrap();
+    }
+
+    #[test]
+    fn bad_arguments_are_told_from_other_errors() {
+        let Some(connection) = test_hypervisor() else {
+            return;
+        };
+        assert_eq!(
+            connection.define("<domain").unwrap_err().kind(),
+            Kind::InvalidArgument
+        );
+        assert_eq!(
+            connection.define("a\0b").unwrap_err().kind(),
+            Kind::InvalidArgument
+        );
+        assert_eq!(
+            connection.domain_by_name("nobody").unwrap_err().kind(),
+            Kind::NoDomain
+        );
+    }
+
+    #[test]
+    fn a_connection_serves_several_threads() {
+        let Some(connection) = test_hypervisor() else {
+            return;
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        assert!(connection.is_alive());
+                        // The error of one thread must not be seen by another.
+                        let error = connection.domain_by_name("nobody").unwrap_err();
+                        assert_eq!(error.kind(), Kind::NoDomain);
+                        assert!(connection.capabilities().unwrap().contains("<host>"));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn versions_are_unpacked() {
+        assert_eq!(Version::from(9_000_000).to_string(), "9.0.0");
+        assert_eq!(Version::from(7_002_022).to_string(), "7.2.22");
+    }
+}

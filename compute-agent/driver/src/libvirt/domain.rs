@@ -1,0 +1,577 @@
+//! One domain of a hypervisor: read it, start and stop it, pin it, move it.
+//!
+//! What it is not: a copy of the domain. Each method asks libvirt; the domain may be
+//! gone by then, which is [`Kind::NoDomain`](super::Kind::NoDomain).
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use super::connection::{Connection, c_string};
+use super::error::Error;
+use super::ffi::{self, Api, Parameter, ParameterValue, typed};
+use super::job::{JobKind, JobStats};
+use super::migration::Migration;
+
+/// What a domain is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainState {
+    /// libvirt does not know.
+    NoState,
+    /// It runs.
+    Running,
+    /// It waits for a resource.
+    Blocked,
+    /// Its vCPUs stand still.
+    Paused,
+    /// The guest is shutting down.
+    ShuttingDown,
+    /// Defined, and not running.
+    ShutOff,
+    /// The guest crashed.
+    Crashed,
+    /// The guest put itself to sleep.
+    Suspended,
+}
+
+impl From<c_int> for DomainState {
+    fn from(number: c_int) -> Self {
+        match number {
+            1 => Self::Running,
+            2 => Self::Blocked,
+            3 => Self::Paused,
+            4 => Self::ShuttingDown,
+            5 => Self::ShutOff,
+            6 => Self::Crashed,
+            7 => Self::Suspended,
+            _ => Self::NoState,
+        }
+    }
+}
+
+/// A state and libvirt's reason for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DomainStatus {
+    /// The state.
+    pub state: DomainState,
+    /// The reason; its meaning depends on the state ([`running`], [`paused`], [`shut_off`]).
+    pub reason: i32,
+}
+
+/// Reasons of [`DomainState::Running`].
+pub mod running {
+    /// It was booted.
+    pub const BOOTED: i32 = 1;
+    /// It came from another host.
+    pub const MIGRATED: i32 = 2;
+    /// It was resumed after a pause.
+    pub const UNPAUSED: i32 = 4;
+    /// It was to leave, and the migration was given up.
+    pub const MIGRATION_CANCELED: i32 = 6;
+    /// It runs here already, and the other host still holds memory of it.
+    pub const POST_COPY: i32 = 10;
+    /// As `POST_COPY`, and the link is lost.
+    pub const POST_COPY_FAILED: i32 = 11;
+}
+
+/// Reasons of [`DomainState::Paused`].
+pub mod paused {
+    /// Somebody asked for it.
+    pub const USER: i32 = 1;
+    /// A migration holds it: on the source during the switch, on the destination until it.
+    pub const MIGRATION: i32 = 2;
+    /// A disk failed.
+    pub const IO_ERROR: i32 = 5;
+    /// It is being started.
+    pub const STARTING_UP: i32 = 11;
+    /// It runs on the other host, and its memory is still partly here.
+    pub const POST_COPY: i32 = 12;
+    /// As `POST_COPY`, and the link is lost.
+    pub const POST_COPY_FAILED: i32 = 13;
+}
+
+/// Reasons of [`DomainState::ShutOff`].
+pub mod shut_off {
+    /// The guest shut down.
+    pub const SHUTDOWN: i32 = 1;
+    /// Somebody pulled the plug.
+    pub const DESTROYED: i32 = 2;
+    /// Its hypervisor process crashed.
+    pub const CRASHED: i32 = 3;
+    /// It went to another host.
+    pub const MIGRATED: i32 = 4;
+    /// It failed to start.
+    pub const FAILED: i32 = 6;
+}
+
+/// Which description of a domain is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XmlView {
+    /// As it is now.
+    Live,
+    /// As it would be started again.
+    Inactive,
+    /// As another host would have to be given it: the base of a destination's XML.
+    Migratable,
+}
+
+/// What a change is made to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affects {
+    /// The running domain.
+    Live,
+    /// Its definition.
+    Definition,
+    /// Both.
+    Both,
+}
+
+impl Affects {
+    fn flags(self) -> c_uint {
+        match self {
+            Self::Live => 1,
+            Self::Definition => 2,
+            Self::Both => 3,
+        }
+    }
+}
+
+/// A domain of a hypervisor.
+pub struct Domain {
+    raw: NonNull<ffi::DomainObject>,
+    /// Keeps the connection open, which the domain needs.
+    connection: Connection,
+}
+
+// SAFETY: libvirt documents its domain object for use by any number of threads.
+unsafe impl Send for Domain {}
+// SAFETY: as above; the library does the locking.
+unsafe impl Sync for Domain {}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: the reference that `from_raw` took over is released once, here.
+        unsafe { (self.api().virDomainFree)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Domain").field(&self.name()).finish()
+    }
+}
+
+impl Domain {
+    /// Takes over a reference to a domain of that connection.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a reference that the caller owns and gives up.
+    pub(super) unsafe fn from_raw(connection: Connection, raw: NonNull<ffi::DomainObject>) -> Self {
+        Self { raw, connection }
+    }
+
+    fn api(&self) -> &'static Api {
+        self.connection.api()
+    }
+
+    fn done(&self, call: &'static str, result: c_int) -> Result<(), Error> {
+        self.connection.done(call, result)
+    }
+
+    /// Returns the domain's name.
+    pub fn name(&self) -> String {
+        // SAFETY: a live domain; the string belongs to it and is copied at once.
+        let name = unsafe { (self.api().virDomainGetName)(self.raw.as_ptr()) };
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: not null, and terminated.
+        unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Returns the domain's UUID, with hyphens.
+    pub fn uuid(&self) -> Result<String, Error> {
+        // VIR_UUID_STRING_BUFLEN: 36 characters and the end of the string.
+        let mut buffer = [0_u8; 37];
+        // SAFETY: the buffer has the size that the call asks for.
+        let result = unsafe {
+            (self.api().virDomainGetUUIDString)(
+                self.raw.as_ptr(),
+                buffer.as_mut_ptr().cast::<c_char>(),
+            )
+        };
+        self.done("virDomainGetUUIDString", result)?;
+        let text = CStr::from_bytes_until_nul(&buffer).unwrap_or_default();
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// Returns the state and the reason for it.
+    pub fn status(&self) -> Result<DomainStatus, Error> {
+        let (mut state, mut reason): (c_int, c_int) = (0, 0);
+        // SAFETY: a live domain and places for the two answers.
+        let result = unsafe {
+            (self.api().virDomainGetState)(self.raw.as_ptr(), &mut state, &mut reason, 0)
+        };
+        self.done("virDomainGetState", result)?;
+        Ok(DomainStatus {
+            state: state.into(),
+            reason,
+        })
+    }
+
+    /// Returns whether the domain is defined for good, or gone once it stops.
+    pub fn is_persistent(&self) -> Result<bool, Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainIsPersistent)(self.raw.as_ptr()) };
+        self.done("virDomainIsPersistent", result)?;
+        Ok(result == 1)
+    }
+
+    /// Returns the domain's XML.
+    pub fn xml(&self, view: XmlView) -> Result<String, Error> {
+        // VIR_DOMAIN_XML_SECURE belongs to a complete definition (passwords of consoles);
+        // the live view is for reading and goes without.
+        let flags: c_uint = match view {
+            XmlView::Live => 0,
+            XmlView::Inactive => 1 | 1 << 1,
+            XmlView::Migratable => 1 | 1 << 3,
+        };
+        // SAFETY: a live domain; the string that comes back is ours.
+        unsafe {
+            let xml = (self.api().virDomainGetXMLDesc)(self.raw.as_ptr(), flags);
+            Api::owned_string(xml).ok_or_else(|| self.connection.error("virDomainGetXMLDesc"))
+        }
+    }
+
+    /// Starts a defined domain.
+    pub fn start(&self) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainCreateWithFlags)(self.raw.as_ptr(), 0) };
+        self.done("virDomainCreateWithFlags", result)
+    }
+
+    /// Stops the domain at once, as if its power failed.
+    pub fn destroy(&self) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainDestroyFlags)(self.raw.as_ptr(), 0) };
+        self.done("virDomainDestroyFlags", result)
+    }
+
+    /// Removes the definition, and whatever libvirt kept with it.
+    pub fn undefine(&self) -> Result<(), Error> {
+        const MANAGED_SAVE: c_uint = 1;
+        const SNAPSHOTS: c_uint = 1 << 1;
+        // Without the flag for NVRAM: our domains boot with a BIOS, and a hypervisor that
+        // has no NVRAM refuses it.
+        const FLAGS: c_uint = MANAGED_SAVE | SNAPSHOTS;
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainUndefineFlags)(self.raw.as_ptr(), FLAGS) };
+        self.done("virDomainUndefineFlags", result)
+    }
+
+    /// Halts the vCPUs.
+    pub fn suspend(&self) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainSuspend)(self.raw.as_ptr()) };
+        self.done("virDomainSuspend", result)
+    }
+
+    /// Lets halted vCPUs go on.
+    pub fn resume(&self) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainResume)(self.raw.as_ptr()) };
+        self.done("virDomainResume", result)
+    }
+
+    /// Stores `element`, one XML element, under its namespace `uri`; nothing removes it.
+    pub fn set_metadata(
+        &self,
+        uri: &str,
+        prefix: &str,
+        element: Option<&str>,
+        affects: Affects,
+    ) -> Result<(), Error> {
+        let uri = c_string(uri, "metadata's namespace")?;
+        let prefix = c_string(prefix, "metadata's prefix")?;
+        let element = element.map(|text| c_string(text, "metadata")).transpose()?;
+        // SAFETY: a live domain and terminated strings; null removes the element.
+        let result = unsafe {
+            (self.api().virDomainSetMetadata)(
+                self.raw.as_ptr(),
+                METADATA_ELEMENT,
+                element.as_ref().map_or(ptr::null(), |text| text.as_ptr()),
+                prefix.as_ptr(),
+                uri.as_ptr(),
+                affects.flags(),
+            )
+        };
+        self.done("virDomainSetMetadata", result)
+    }
+
+    /// Returns the element stored under the namespace `uri`, without its prefix.
+    pub fn metadata(&self, uri: &str) -> Result<String, Error> {
+        let uri = c_string(uri, "metadata's namespace")?;
+        // SAFETY: a live domain and a terminated string; the answer is ours.
+        unsafe {
+            let element = (self.api().virDomainGetMetadata)(
+                self.raw.as_ptr(),
+                METADATA_ELEMENT,
+                uri.as_ptr(),
+                0,
+            );
+            Api::owned_string(element).ok_or_else(|| self.connection.error("virDomainGetMetadata"))
+        }
+    }
+
+    /// Confines one vCPU to those CPUs of the host.
+    pub fn pin_vcpu(&self, vcpu: u32, cpus: &[u32], affects: Affects) -> Result<(), Error> {
+        let (mut map, length) = cpu_map(cpus);
+        // SAFETY: a live domain and a map of the length that is given with it.
+        let result = unsafe {
+            (self.api().virDomainPinVcpuFlags)(
+                self.raw.as_ptr(),
+                vcpu,
+                map.as_mut_ptr(),
+                length,
+                affects.flags(),
+            )
+        };
+        self.done("virDomainPinVcpuFlags", result)
+    }
+
+    /// Confines the hypervisor's own threads to those CPUs of the host.
+    pub fn pin_emulator(&self, cpus: &[u32], affects: Affects) -> Result<(), Error> {
+        let (mut map, length) = cpu_map(cpus);
+        // SAFETY: a live domain and a map of the length that is given with it.
+        let result = unsafe {
+            (self.api().virDomainPinEmulator)(
+                self.raw.as_ptr(),
+                map.as_mut_ptr(),
+                length,
+                affects.flags(),
+            )
+        };
+        self.done("virDomainPinEmulator", result)
+    }
+
+    /// Moves the running domain to the daemon at `peer_uri`, such as
+    /// `qemu+tcp://host-b/system`, which this host's daemon dials.
+    ///
+    /// Returns when the domain runs there and is gone here, or with an error when it
+    /// still runs here. If the connection to *this* host's daemon breaks meanwhile
+    /// ([`Kind::Unavailable`](super::Kind::Unavailable)), neither is known.
+    pub fn migrate(&self, peer_uri: &str, migration: &Migration) -> Result<(), Error> {
+        let uri = c_string(peer_uri, "peer's URI")?;
+        let mut list = migration.parameters()?;
+        let (parameters, count) = list.as_raw();
+        // SAFETY: a live domain, a terminated string, and `count` parameters whose
+        // strings are held by `list` until after the call.
+        let result = unsafe {
+            (self.api().virDomainMigrateToURI3)(
+                self.raw.as_ptr(),
+                uri.as_ptr(),
+                parameters,
+                count,
+                migration.flags(),
+            )
+        };
+        self.done("virDomainMigrateToURI3", result)
+    }
+
+    /// Sets for how long the guest may stand still at the switch of a migration.
+    pub fn set_downtime_max(&self, downtime_ms: u64) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe {
+            (self.api().virDomainMigrateSetMaxDowntime)(self.raw.as_ptr(), downtime_ms, 0)
+        };
+        self.done("virDomainMigrateSetMaxDowntime", result)
+    }
+
+    /// Returns the figures of the job that runs on the domain, if one does.
+    pub fn job(&self) -> Result<JobStats, Error> {
+        self.job_stats(0)
+    }
+
+    /// Returns the figures of the job that ended last; libvirt forgets them with this.
+    ///
+    /// After a migration the destination has them.
+    pub fn completed_job(&self) -> Result<JobStats, Error> {
+        self.job_stats(1)
+    }
+
+    fn job_stats(&self, flags: c_uint) -> Result<JobStats, Error> {
+        let mut kind: c_int = 0;
+        let mut parameters: *mut Parameter = ptr::null_mut();
+        let mut count: c_int = 0;
+        // SAFETY: a live domain and places for the three answers.
+        let result = unsafe {
+            (self.api().virDomainGetJobStats)(
+                self.raw.as_ptr(),
+                &mut kind,
+                &mut parameters,
+                &mut count,
+                flags,
+            )
+        };
+        self.done("virDomainGetJobStats", result)?;
+        let length = usize::try_from(count).unwrap_or(0);
+        let mut numbers = BTreeMap::new();
+        for index in 0..length {
+            // SAFETY: libvirt filled `count` parameters.
+            let parameter = unsafe { &*parameters.add(index) };
+            if let Some((name, number)) = number_of(parameter) {
+                numbers.insert(name, number);
+            }
+        }
+        // SAFETY: the array that libvirt allocated, released once; null is allowed.
+        unsafe { (self.api().virTypedParamsFree)(parameters, count) };
+        Ok(JobStats::new(JobKind::from(kind), numbers))
+    }
+
+    /// Aborts the job that runs on the domain, from any thread.
+    pub fn abort_job(&self) -> Result<(), Error> {
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainAbortJob)(self.raw.as_ptr()) };
+        self.done("virDomainAbortJob", result)
+    }
+}
+
+/// `VIR_DOMAIN_METADATA_ELEMENT`.
+const METADATA_ELEMENT: c_int = 2;
+
+/// A bit for each CPU, lowest first, and the length in bytes.
+fn cpu_map(cpus: &[u32]) -> (Vec<u8>, c_int) {
+    let last = cpus.iter().copied().max().unwrap_or(0);
+    let mut map = vec![0_u8; last as usize / 8 + 1];
+    for cpu in cpus {
+        map[*cpu as usize / 8] |= 1 << (cpu % 8);
+    }
+    let length = c_int::try_from(map.len()).expect("a CPU number divided by 8 fits");
+    (map, length)
+}
+
+/// The name and value of a parameter, if it is a number.
+fn number_of(parameter: &Parameter) -> Option<(String, u64)> {
+    let name: Vec<u8> = parameter
+        .field
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|byte| *byte as u8)
+        .collect();
+    // SAFETY: `kind` says which field of the union libvirt wrote; only that one is read.
+    let value = unsafe {
+        match parameter.kind {
+            typed::INT => u64::try_from(parameter.value.int).ok(),
+            typed::UINT => Some(u64::from(parameter.value.uint)),
+            typed::LLONG => u64::try_from(parameter.value.long).ok(),
+            typed::ULLONG => Some(parameter.value.ulong),
+            typed::BOOLEAN => Some(u64::from(parameter.value.boolean != 0)),
+            _ => None,
+        }
+    };
+    Some((String::from_utf8_lossy(&name).into_owned(), value?))
+}
+
+/// Parameters for a call, with the strings that they point to.
+#[derive(Default)]
+pub(super) struct ParameterList {
+    parameters: Vec<Parameter>,
+    strings: Vec<CString>,
+}
+
+impl ParameterList {
+    /// Adds a string. A name may occur more than once where libvirt takes a list.
+    pub(super) fn push_string(&mut self, name: &'static str, value: &str) -> Result<(), Error> {
+        let string = c_string(value, name)?;
+        // The characters stay where they are when the CString moves into the vector.
+        // libvirt only reads them, although the type says otherwise.
+        let value = ParameterValue {
+            string: string.as_ptr().cast_mut(),
+        };
+        self.strings.push(string);
+        self.parameters.push(Parameter {
+            field: field(name),
+            kind: typed::STRING,
+            value,
+        });
+        Ok(())
+    }
+
+    /// Adds a number.
+    pub(super) fn push_number(&mut self, name: &'static str, number: u64) {
+        let value = ParameterValue { ulong: number };
+        self.parameters.push(Parameter {
+            field: field(name),
+            kind: typed::ULLONG,
+            value,
+        });
+    }
+
+    fn as_raw(&mut self) -> (*mut Parameter, c_uint) {
+        let count = c_uint::try_from(self.parameters.len()).expect("a handful of parameters");
+        (self.parameters.as_mut_ptr(), count)
+    }
+}
+
+/// The name of a parameter in its fixed-size field.
+fn field(name: &str) -> [c_char; ffi::FIELD_LENGTH] {
+    let mut field = [0; ffi::FIELD_LENGTH];
+    // One byte stays zero: the end of the string.
+    for (slot, byte) in field[..ffi::FIELD_LENGTH - 1].iter_mut().zip(name.bytes()) {
+        *slot = byte as c_char;
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_has_the_size_of_libvirts_structure() {
+        assert_eq!(size_of::<Parameter>(), 96);
+        assert_eq!(std::mem::offset_of!(Parameter, kind), 80);
+        assert_eq!(std::mem::offset_of!(Parameter, value), 88);
+    }
+
+    #[test]
+    fn cpu_maps_count_from_the_lowest_bit() {
+        let check = |cpus: &[u32], expected: &[u8]| {
+            let (map, length) = cpu_map(cpus);
+            assert_eq!(map, expected);
+            assert_eq!(length as usize, expected.len());
+        };
+        check(&[0], &[1]);
+        check(&[1, 2], &[6]);
+        check(&[7, 8], &[0x80, 1]);
+        check(&[17], &[0, 0, 2]);
+        check(&[], &[0]);
+    }
+
+    #[test]
+    fn a_migration_becomes_flags_and_parameters() {
+        let migration = Migration {
+            destination_xml: Some("<domain/>".to_owned()),
+            bandwidth_mib_per_s_max: Some(5),
+            copied_disks: vec!["vda".to_owned(), "vdb".to_owned()],
+            ..Migration::default()
+        };
+        // Live, peer to peer, disks copied, aborted on an I/O error.
+        assert_eq!(migration.flags(), 1 | 2 | 64 | 4096);
+        let mut list = migration.parameters().unwrap();
+        let (raw, count) = list.as_raw();
+        assert_eq!(count, 4);
+        // SAFETY: `as_raw` gives that many parameters, and `list` is still there.
+        let parameters = unsafe { std::slice::from_raw_parts(raw, count as usize) };
+        let kinds: Vec<_> = parameters.iter().map(|parameter| parameter.kind).collect();
+        assert_eq!(
+            kinds,
+            [typed::STRING, typed::STRING, typed::STRING, typed::ULLONG]
+        );
+        assert_eq!(number_of(&parameters[3]), Some(("bandwidth".to_owned(), 5)));
+    }
+}

@@ -1,0 +1,32 @@
+//! The binding to libvirt: the library is opened when it is first used.
+//!
+//! What it is: the few functions of `libvirt.so.0` that a compute agent needs, behind
+//! safe types ([`Library`], [`Connection`], [`Domain`]) and one error that says what
+//! libvirt said. What it is not: a driver. It knows nothing of claims, and writes no XML.
+//!
+//! The library is opened at run time and not linked, so that one binary serves hosts
+//! with a hypervisor and machines without one; where it is missing, that is an
+//! [`Error`] like any other.
+//!
+//! Every call blocks its thread, a migration for as long as it takes: an async caller
+//! wraps it in `spawn_blocking`. The types may be shared between threads; the library
+//! does its own locking, so that a migration that runs on one thread can be watched
+//! ([`Domain::job`]) and aborted ([`Domain::abort_job`]) from another.
+//!
+//! Invariant: `unsafe` stays inside `ffi`, `connection` and `domain`.
+
+#[allow(unsafe_code)]
+mod connection;
+#[allow(unsafe_code)]
+mod domain;
+mod error;
+#[allow(unsafe_code)]
+mod ffi;
+mod job;
+mod migration;
+
+pub use connection::{Connection, Library, Version};
+pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};
+pub use error::{Error, Fault, Kind};
+pub use job::{JobKind, JobStats};
+pub use migration::Migration;
