@@ -1,11 +1,14 @@
 //! A compute host: what its agent reports, and what the cluster knows of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
+use crate::inventory::Inventory;
 use crate::name::HostName;
+use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
 
@@ -58,4 +61,43 @@ pub struct Host {
     pub generation: Generation,
     /// When it registered first.
     pub created_at: TimeMs,
+}
+
+/// How often one shared CPU is given away unless somebody says otherwise, in thousandths.
+pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
+
+/// Returns what a host offers as counted resources; classes of which it has nothing are left out.
+#[must_use]
+pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory> {
+    let shared = Inventory {
+        allocation_ratio_milli: CPU_RATIO_MILLI_DEFAULT,
+        ..Inventory::exact(report.topology.shared().len() as u64)
+    };
+    let memory_mib = report.topology.memory_mib();
+    let memory = Inventory {
+        reserved: report.memory_reserved_mib.min(memory_mib),
+        ..Inventory::exact(memory_mib)
+    };
+    let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
+    [
+        (ResourceClass::vcpu(), shared),
+        (ResourceClass::pcpu(), dedicated),
+        (ResourceClass::memory_mb(), memory),
+        (ResourceClass::disk_gb(), Inventory::exact(report.disk_gib)),
+    ]
+    .into_iter()
+    .filter(|(_, inventory)| inventory.total > 0)
+    .collect()
+}
+
+/// Returns the qualities that follow from what a host reports, named as in OpenStack's os-traits.
+#[must_use]
+pub fn traits_of(report: &HostReport) -> BTreeSet<Trait> {
+    let mut cores = report.topology.cells().iter().flat_map(|c| &c.cores);
+    let named = |name| Trait::new(name).expect("a constant name that holds to the rule");
+    cores
+        .any(|core| core.len() > 1)
+        .then(|| named("HW_CPU_HYPERTHREADING"))
+        .into_iter()
+        .collect()
 }

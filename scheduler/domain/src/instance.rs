@@ -86,3 +86,18 @@ pub struct InstanceNumaTopology {
     /// What it was given.
     pub assignment: Assignment,
 }
+
+impl InstanceTopology {
+    /// Returns the wish of a guest that runs already: its pages keep the size that they have,
+    /// since the memory of a running guest cannot change it on the way to another host.
+    #[must_use]
+    pub fn settled(&self, assignment: &Assignment) -> Self {
+        let mut wish = self.clone();
+        for (cell, given) in wish.cells.iter_mut().zip(&assignment.cells) {
+            if let Some(size_kib) = given.page_size_kib {
+                cell.page_size = PageSize::Kib(size_kib);
+            }
+        }
+        wish
+    }
+}

@@ -12,15 +12,19 @@
 //! | [`resource`], [`inventory`], [`provider`], [`allocation`] | counted resources |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
+//! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
-//! | [`refusal`] | every "no", with its reason |
+//! | [`refusal`], [`fault`] | every "no", with its reason |
 
 pub mod agent;
 pub mod allocation;
 pub mod claim;
+pub mod constraint;
 pub mod cpu_set;
+pub mod fault;
 pub mod flavor;
 pub mod host;
+pub mod host_view;
 pub mod id;
 pub mod instance;
 pub mod inventory;

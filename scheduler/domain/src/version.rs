@@ -55,7 +55,7 @@ pub fn live_migration_gate(
     };
     Err(Refusal::new(
         Code::FailedPrecondition,
-        "SERVICE_VERSION_TOO_OLD",
+        TOO_OLD,
         format!(
             "a guest with a NUMA topology is not migrated live: {side} too old (service versions \
              {source} and {destination}, needed {needed})"
@@ -65,4 +65,30 @@ pub fn live_migration_gate(
     .with("destination_version", destination)
     .with("needed_version", needed)
     .with_hint("upgrade the compute agents of both hosts"))
+}
+
+/// The reason of a refusal for an agent that is too old.
+pub const TOO_OLD: &str = "SERVICE_VERSION_TOO_OLD";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: both sides are gated, and only for guests with a topology. Method: all combinations.
+    #[test]
+    fn the_gate_looks_at_both_sides() {
+        for source in 1..=3 {
+            for destination in 1..=3 {
+                let (old, new) = (ServiceVersion(source), ServiceVersion(destination));
+                assert!(live_migration_gate(false, old, new).is_ok());
+                let result = live_migration_gate(true, old, new);
+                assert_eq!(result.is_ok(), source >= 2 && destination >= 2);
+                if let Err(refusal) = result {
+                    assert_eq!(refusal.reason, TOO_OLD);
+                    assert_eq!(refusal.message.contains("source"), source < 2);
+                    assert_eq!(refusal.message.contains("destination"), destination < 2);
+                }
+            }
+        }
+    }
 }

@@ -15,6 +15,8 @@
 //! Invariant: exactly one host holds the VM ([`Vm::host`], [`Vm::claim`]) in ACTIVE and MIGRATING;
 //! one operation at a time works on it ([`Vm::operation`]).
 
+mod rules;
+
 use serde::{Deserialize, Serialize};
 
 use crate::flavor::Flavor;

@@ -14,32 +14,32 @@ use crate::topology::{HostCell, PagePool};
 
 /// What one guest cell needs, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub(crate) struct Need {
     /// Dedicated CPUs, the emulator's included.
-    pub dedicated: u32,
+    pub(crate) dedicated: u32,
     /// vCPUs that float.
-    pub shared: u32,
+    pub(crate) shared: u32,
     /// Memory in MiB.
-    pub memory_mib: u64,
+    pub(crate) memory_mib: u64,
     /// Its pages.
-    pub page_size: PageSize,
+    pub(crate) page_size: PageSize,
 }
 
 /// What a guest needs, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guest {
+pub(crate) struct Guest {
     /// By position of the guest's cells.
-    pub cells: Vec<Need>,
+    pub(crate) cells: Vec<Need>,
     /// Whether any vCPU is dedicated: then its memory is never overcommitted.
-    pub has_dedicated: bool,
+    pub(crate) has_dedicated: bool,
     /// Whether any vCPU floats: then the ratios are looked at.
-    pub has_shared: bool,
+    pub(crate) has_shared: bool,
 }
 
 impl Guest {
     /// Returns what a wish needs.
     #[must_use]
-    pub fn new(wish: &InstanceTopology) -> Self {
+    pub(crate) fn new(wish: &InstanceTopology) -> Self {
         let emulator = u32::from(wish.emulator_threads == EmulatorThreads::Isolate);
         let count = |n: usize| u32::try_from(n).expect("a guest has few vCPUs");
         Self {
@@ -254,7 +254,7 @@ impl Site<'_> {
 /// Returns the memory of small pages that is free, in MiB: neither reserved nor held by anybody,
 /// accounted or not.
 #[must_use]
-pub fn free_small_mib(cell: &HostCell, usage: &CellUsage) -> u64 {
+pub(crate) fn free_small_mib(cell: &HostCell, usage: &CellUsage) -> u64 {
     match cell.pages.first() {
         Some(pool) => {
             mib(free_pages(pool, usage), pool.size_kib).saturating_sub(usage.unaccounted_mib())

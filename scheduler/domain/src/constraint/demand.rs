@@ -1,0 +1,88 @@
+//! What a guest demands of a host.
+
+use std::collections::BTreeSet;
+
+use crate::allocation::Resources;
+use crate::claim::Claim;
+use crate::fault;
+use crate::flavor::{self, Wishes};
+use crate::host::Host;
+use crate::instance::InstanceTopology;
+use crate::name::HostName;
+use crate::refusal::Refusal;
+use crate::resource::Trait;
+use crate::version::ServiceVersion;
+use crate::vm::VmSpec;
+
+/// What a guest demands of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Counted amounts.
+    pub resources: Resources,
+    /// Exact cells; absent for a guest that does not care.
+    pub topology: Option<InstanceTopology>,
+    /// Qualities that the host must have.
+    pub required: BTreeSet<Trait>,
+    /// Qualities that the host must not have.
+    pub forbidden: BTreeSet<Trait>,
+    /// Where the guest runs now, if it is to move while it runs.
+    pub leaving: Option<Leaving>,
+}
+
+/// What matters of the host that a running guest is to leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The host.
+    pub host: HostName,
+    /// What its agent can do.
+    pub version: ServiceVersion,
+    /// Its hypervisor driver.
+    pub driver: String,
+    /// Its storage of guest disks.
+    pub storage_id: String,
+    /// Whether the guest has disks.
+    pub has_disks: bool,
+}
+
+impl Demand {
+    /// Returns what a new guest demands.
+    ///
+    /// # Errors
+    ///
+    /// The specification is not valid.
+    pub fn boot(spec: &VmSpec) -> Result<Self, Refusal> {
+        let wishes = spec
+            .validate()
+            .map_err(|faults| fault::refusal("vm", &faults))?;
+        Ok(Self::new(spec, wishes))
+    }
+
+    /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
+    /// pages keep their size.
+    ///
+    /// # Errors
+    ///
+    /// The specification is not valid.
+    pub fn migration(spec: &VmSpec, claim: &Claim, source: &Host) -> Result<Self, Refusal> {
+        let mut demand = Self::boot(spec)?;
+        demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+        demand.leaving = Some(Leaving {
+            host: source.name.clone(),
+            version: source.report.service_version,
+            driver: source.report.driver.clone(),
+            storage_id: source.report.storage_id.clone(),
+            has_disks: !spec.disks.is_empty(),
+        });
+        Ok(demand)
+    }
+
+    fn new(spec: &VmSpec, wishes: Wishes) -> Self {
+        Self {
+            resources: flavor::resources(&spec.flavor, wishes.topology.as_ref()),
+            topology: wishes.topology,
+            required: wishes.required_traits,
+            forbidden: wishes.forbidden_traits,
+            leaving: None,
+        }
+    }
+}

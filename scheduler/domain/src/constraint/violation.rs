@@ -1,0 +1,252 @@
+//! Which rule a host breaks, for programs and for people.
+
+use std::fmt;
+
+use crate::inventory::Excess;
+use crate::name::HostName;
+use crate::numa::FitRefusal;
+use crate::refusal::{Code, HostRefusal, Missing, Refusal};
+use crate::resource::{ResourceClass, Trait};
+use crate::version::{ServiceVersion, TOO_OLD};
+
+/// Which rule a host breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The guest runs there already.
+    SameHost,
+    /// Its agent is not heard of.
+    Down,
+    /// An operator cordoned it.
+    Cordoned,
+    /// It has another hypervisor driver than the host that the guest leaves.
+    Driver {
+        /// Where the guest runs.
+        source: String,
+        /// Here.
+        destination: String,
+    },
+    /// An agent is too old to move a guest with a NUMA topology.
+    Version {
+        /// The host that the guest leaves.
+        source_host: HostName,
+        /// What its agent can do.
+        source: ServiceVersion,
+        /// What the agent here can do.
+        destination: ServiceVersion,
+    },
+    /// It does not see the guest's disks.
+    DisksNotShared {
+        /// The storage where the guest runs.
+        source: String,
+        /// The storage here.
+        destination: String,
+    },
+    /// It lacks a quality.
+    TraitMissing(Trait),
+    /// It has a forbidden quality.
+    TraitForbidden(Trait),
+    /// It has too little of a counted resource; without an excess: nothing of that class at all.
+    Capacity {
+        /// The class.
+        class: ResourceClass,
+        /// How much was wanted.
+        requested: u64,
+        /// What the inventory says to it.
+        excess: Option<Excess>,
+    },
+    /// The guest's cells do not fit on its cells.
+    Fit(FitRefusal),
+    /// The claim does not count what the guest takes.
+    Counted,
+}
+
+impl Violation {
+    /// Returns the cause for programs.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let cause = match self {
+            Self::SameHost => "SAME_HOST",
+            Self::Down => "HOST_DOWN",
+            Self::Cordoned => "HOST_CORDONED",
+            Self::Driver { .. } => "DRIVER_DIFFERS",
+            Self::Version { .. } => TOO_OLD,
+            Self::DisksNotShared { .. } => "DISKS_NOT_SHARED",
+            Self::TraitMissing(_) => "TRAIT_MISSING",
+            Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
+            Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
+            Self::Fit(refusal) => refusal.cause(),
+            Self::Counted => "CLAIM_MISCOUNTED",
+        };
+        cause.to_owned()
+    }
+
+    /// Returns whether the host could take the guest if others took less of it.
+    #[must_use]
+    pub fn is_lack_of_room(&self) -> bool {
+        matches!(self, Self::Capacity { .. } | Self::Fit(_))
+    }
+
+    /// Returns how much is missing, where something countable is.
+    #[must_use]
+    pub fn missing(&self) -> Option<Missing> {
+        match self {
+            Self::Capacity {
+                class,
+                requested,
+                excess,
+            } => Some(Missing {
+                resource: class.to_string(),
+                requested: *requested,
+                available: excess.map_or(0, |e| e.amounts().1),
+            }),
+            Self::Fit(refusal) => refusal.missing(),
+            Self::SameHost
+            | Self::Down
+            | Self::Cordoned
+            | Self::Driver { .. }
+            | Self::Version { .. }
+            | Self::DisksNotShared { .. }
+            | Self::TraitMissing(_)
+            | Self::TraitForbidden(_)
+            | Self::Counted => None,
+        }
+    }
+
+    /// Returns how far the host is from taking the guest; less is nearer. Lack of room comes
+    /// before anything else, since it changes by itself.
+    #[must_use]
+    pub fn distance(&self) -> (u32, u32, usize, u64) {
+        match self {
+            Self::Fit(refusal) => {
+                let (kind, count, milli) = refusal.distance();
+                (0, kind, count, milli)
+            }
+            Self::Capacity {
+                requested, excess, ..
+            } => {
+                let available = excess.map_or(0, |e| e.amounts().1);
+                let short = requested.saturating_sub(available).saturating_mul(1000);
+                (
+                    0,
+                    u32::from(excess.is_none()),
+                    1,
+                    short / (*requested).max(1),
+                )
+            }
+            Self::Cordoned => (1, 0, 0, 0),
+            Self::Down => (1, 1, 0, 0),
+            Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
+            Self::DisksNotShared { .. } => (2, 1, 0, 0),
+            Self::Version { .. } => (2, 2, 0, 0),
+            Self::Driver { .. } => (2, 3, 0, 0),
+            Self::Counted => (3, 0, 0, 0),
+            Self::SameHost => (4, 0, 0, 0),
+        }
+    }
+
+    /// Returns what a list of refused hosts says of this one.
+    #[must_use]
+    pub fn to_host_refusal(&self, host: &HostName) -> HostRefusal {
+        let fit = match self {
+            Self::Fit(refusal) => Some(refusal),
+            Self::SameHost
+            | Self::Down
+            | Self::Cordoned
+            | Self::Driver { .. }
+            | Self::Version { .. }
+            | Self::DisksNotShared { .. }
+            | Self::TraitMissing(_)
+            | Self::TraitForbidden(_)
+            | Self::Capacity { .. }
+            | Self::Counted => None,
+        };
+        HostRefusal {
+            host: host.clone(),
+            cause: self.cause(),
+            message: self.to_string(),
+            guest_cell: fit.and_then(FitRefusal::guest_cell),
+            host_cell: fit.and_then(FitRefusal::host_cell),
+            missing: self.missing(),
+        }
+    }
+
+    /// Returns the refusal of a guest for the sake of this host alone.
+    #[must_use]
+    pub fn to_refusal(&self, host: &HostName) -> Refusal {
+        let cause = self.cause();
+        let (code, reason) = match self {
+            Self::Capacity { .. } | Self::Fit(_) => (Code::ResourceExhausted, "NO_VALID_HOST"),
+            Self::Counted => (Code::Internal, &*cause),
+            Self::SameHost
+            | Self::Down
+            | Self::Cordoned
+            | Self::Driver { .. }
+            | Self::Version { .. }
+            | Self::DisksNotShared { .. }
+            | Self::TraitMissing(_)
+            | Self::TraitForbidden(_) => (Code::FailedPrecondition, &*cause),
+        };
+        let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
+        refusal.metadata.insert("host".to_owned(), host.to_string());
+        refusal.causes.insert(cause.clone(), 1);
+        refusal.hosts.push(self.to_host_refusal(host));
+        refusal
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SameHost => f.write_str("the guest runs here already"),
+            Self::Down => f.write_str("its agent is not heard of"),
+            Self::Cordoned => f.write_str("an operator cordoned it"),
+            Self::Driver {
+                source,
+                destination,
+            } => write!(
+                f,
+                "its driver is {destination}, the guest runs under {source}"
+            ),
+            Self::Version {
+                source_host,
+                source,
+                destination,
+            } => {
+                let needed = ServiceVersion::NUMA_LIVE_MIGRATION;
+                if *destination < needed {
+                    write!(f, "its agent is at service version {destination}")?;
+                } else {
+                    write!(
+                        f,
+                        "the agent of source {source_host} is at service version {source}"
+                    )?;
+                }
+                write!(
+                    f,
+                    ", a guest with a NUMA topology needs {needed} on both sides to migrate"
+                )
+            }
+            Self::DisksNotShared {
+                source,
+                destination,
+            } => write!(
+                f,
+                "the guest has disks on storage {source:?}, this host has storage {destination:?}"
+            ),
+            Self::TraitMissing(quality) => write!(f, "it lacks trait {quality}"),
+            Self::TraitForbidden(quality) => write!(f, "it has the forbidden trait {quality}"),
+            Self::Capacity {
+                class,
+                excess: Some(excess),
+                ..
+            } => write!(f, "{class}: {excess}"),
+            Self::Capacity {
+                class, requested, ..
+            } => write!(f, "{class}: it has none, {requested} are wanted"),
+            Self::Fit(refusal) => refusal.fmt(f),
+            Self::Counted => f.write_str("the claim does not count what the guest takes"),
+        }
+    }
+}
+
+impl std::error::Error for Violation {}

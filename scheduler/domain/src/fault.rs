@@ -1,0 +1,60 @@
+//! What is wrong with something that a person wrote: which field, which value, which rule.
+//!
+//! Faults are collected, not thrown: whoever writes a flavor learns all of them at once.
+
+use std::fmt;
+
+use crate::refusal::{Code, Refusal};
+
+/// The longest part of a value that is repeated back.
+const VALUE_MAX: usize = 80;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fault {
+    /// The field, as `extra_specs.hw:numa_nodes`.
+    pub field: String,
+    /// Its value, cut to a bounded length.
+    pub value: String,
+    /// What is allowed.
+    pub rule: String,
+}
+
+impl Fault {
+    /// Returns a fault; `rule` says what is allowed, as "must be at least 1".
+    pub fn new(
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        rule: impl Into<String>,
+    ) -> Self {
+        Self {
+            field: field.into(),
+            value: value.to_string().chars().take(VALUE_MAX).collect(),
+            rule: rule.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {:?}: {}", self.field, self.value, self.rule)
+    }
+}
+
+/// Returns the refusal of a thing (`flavor`, `vm`) for all its faults.
+#[must_use]
+pub fn refusal(kind: &str, faults: &[Fault]) -> Refusal {
+    let text = |separator| {
+        let lines: Vec<_> = faults.iter().map(Fault::to_string).collect();
+        lines.join(separator)
+    };
+    let mut refusal = Refusal::new(
+        Code::InvalidArgument,
+        &format!("INVALID_{}", kind.to_uppercase()),
+        format!("{kind} is not valid: {}", text("; ")),
+    );
+    for fault in faults {
+        refusal = refusal.with(&fault.field, &fault.rule);
+    }
+    refusal
+}

@@ -1,0 +1,260 @@
+//! A host together with everything that is taken from it: what a decision looks at.
+//!
+//! Invariant: `used`, `usage` and `room` follow from the host and its claims (and, for `used`,
+//! other consumers of its provider) alone. [`Room`] is a summary that never says less than there
+//! is: a host that it rules out cannot hold the guest, one that it lets through may still refuse.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::allocation::Resources;
+use crate::claim::Claim;
+use crate::host::{Host, Liveness, inventories_of, traits_of};
+use crate::inventory::Inventory;
+use crate::numa::fit::free_small_mib;
+use crate::numa::{CellUsage, HostUsage, Limits};
+use crate::resource::{ResourceClass, Trait};
+use crate::topology::HostCell;
+
+/// What is left of a host at a glance, small enough that a thousand of them are read in
+/// microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Whether its agent is heard of and nobody cordoned it.
+    pub open: bool,
+    /// The number of its cells.
+    pub cells: u16,
+    /// The most `VCPU` that one guest could take.
+    pub vcpu: u32,
+    /// The most `PCPU` that one guest could take.
+    pub pcpu: u32,
+    /// The most `MEMORY_MB` that one guest could take.
+    pub memory_mib: u32,
+    /// The most `DISK_GB` that one guest could take.
+    pub disk_gib: u32,
+    /// Free dedicated CPUs of all cells.
+    pub dedicated: u32,
+    /// Free dedicated CPUs of the cell that has most.
+    pub dedicated_max: u32,
+    /// vCPUs for which the shared CPUs of one cell have room, at most.
+    pub shared_max: u32,
+    /// Memory in MiB that is free under the ratio, of the cell that has most.
+    pub memory_max: u32,
+    /// Memory in MiB in free small pages, of the cell that has most.
+    pub small_max: u32,
+    /// Free pages of 2 MiB of the cell that has most.
+    pub pages_2m_max: u32,
+    /// Free pages of 1 GiB of the cell that has most.
+    pub pages_1g_max: u32,
+    /// How much of `VCPU` is taken: 0 nothing, [`u16::MAX`] all.
+    pub vcpu_load: u16,
+    /// How much of `PCPU` is taken.
+    pub pcpu_load: u16,
+    /// How much of `MEMORY_MB` is taken.
+    pub memory_load: u16,
+    /// How much of `DISK_GB` is taken.
+    pub disk_load: u16,
+}
+
+/// A host together with everything that is taken from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostView {
+    /// The host.
+    pub host: Arc<Host>,
+    /// What it offers as counted resources.
+    pub inventories: Arc<BTreeMap<ResourceClass, Inventory>>,
+    /// Which qualities it has.
+    pub traits: Arc<BTreeSet<Trait>>,
+    /// Counted resources that are taken.
+    pub used: Resources,
+    /// CPUs, pages and memory that are taken, by cell.
+    pub usage: HostUsage,
+    /// What is left, at a glance.
+    pub room: Room,
+}
+
+impl HostView {
+    /// Returns the view of a host that holds these claims.
+    pub fn new<'a>(host: Arc<Host>, claims: impl IntoIterator<Item = &'a Claim>) -> Self {
+        let mut view = Self {
+            inventories: Arc::new(inventories_of(&host.report)),
+            traits: Arc::new(traits_of(&host.report)),
+            used: Resources::new(),
+            usage: HostUsage::empty(&host.report.topology),
+            room: Room::default(),
+            host,
+        };
+        for claim in claims {
+            add(&mut view.used, &claim.resources);
+            view.usage
+                .add(&view.host.report.topology, &claim.assignment);
+        }
+        view.refresh();
+        view
+    }
+
+    /// Takes a new record of the host: another liveness, cordon or address.
+    ///
+    /// # Panics
+    ///
+    /// When the host has another shape now: the exact usage has to be summed anew from its
+    /// claims, with [`Self::new`].
+    pub fn set_host(&mut self, host: Arc<Host>) {
+        let (old, new) = (&self.host.report.topology, &host.report.topology);
+        assert_eq!(old.cells().len(), new.cells().len(), "the same shape");
+        self.inventories = Arc::new(inventories_of(&host.report));
+        self.traits = Arc::new(traits_of(&host.report));
+        self.host = host;
+        self.refresh();
+    }
+
+    /// Takes what a claim takes.
+    pub fn place(&mut self, claim: &Claim) {
+        add(&mut self.used, &claim.resources);
+        self.usage
+            .add(&self.host.report.topology, &claim.assignment);
+        self.refresh();
+    }
+
+    /// Gives back what [`Self::place`] took.
+    ///
+    /// # Panics
+    ///
+    /// When it was not taken before.
+    pub fn release(&mut self, claim: &Claim) {
+        subtract(&mut self.used, &claim.resources);
+        self.usage
+            .remove(&self.host.report.topology, &claim.assignment);
+        self.refresh();
+    }
+
+    /// Takes what another consumer takes of the host's provider.
+    pub fn take(&mut self, resources: &Resources) {
+        add(&mut self.used, resources);
+        self.refresh();
+    }
+
+    /// Gives back what [`Self::take`] took.
+    ///
+    /// # Panics
+    ///
+    /// When it was not taken before.
+    pub fn give(&mut self, resources: &Resources) {
+        subtract(&mut self.used, resources);
+        self.refresh();
+    }
+
+    /// Returns the ratios up to which the host's cells are given away: those of its counted
+    /// resources.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let ratio = |class| {
+            let inventory: Option<&Inventory> = self.inventories.get(&class);
+            inventory.map_or(1000, |i| i.allocation_ratio_milli)
+        };
+        Limits {
+            cpu_ratio_milli: ratio(ResourceClass::vcpu()),
+            ram_ratio_milli: ratio(ResourceClass::memory_mb()),
+        }
+    }
+
+    /// Returns how much of a class is taken.
+    #[must_use]
+    pub fn used_of(&self, class: &ResourceClass) -> u64 {
+        self.used.get(class).copied().unwrap_or(0)
+    }
+
+    fn refresh(&mut self) {
+        let (vcpu, vcpu_load) = self.counted(&ResourceClass::vcpu());
+        let (pcpu, pcpu_load) = self.counted(&ResourceClass::pcpu());
+        let (memory_mib, memory_load) = self.counted(&ResourceClass::memory_mb());
+        let (disk_gib, disk_load) = self.counted(&ResourceClass::disk_gb());
+        let topology = &self.host.report.topology;
+        let mut room = Room {
+            open: self.host.liveness == Liveness::Up && !self.host.cordoned,
+            cells: u16::try_from(topology.cells().len()).unwrap_or(u16::MAX),
+            vcpu,
+            pcpu,
+            memory_mib,
+            disk_gib,
+            vcpu_load,
+            pcpu_load,
+            memory_load,
+            disk_load,
+            ..Room::default()
+        };
+        let limits = self.limits();
+        for (cell, usage) in topology.cells().iter().zip(&self.usage.cells) {
+            room.add_cell(cell, usage, &limits);
+        }
+        self.room = room;
+    }
+
+    /// Returns the most of a class that one guest could take, and how much of it is taken.
+    fn counted(&self, class: &ResourceClass) -> (u32, u16) {
+        let Some(inventory) = self.inventories.get(class) else {
+            return (0, u16::MAX);
+        };
+        let used = self.used_of(class);
+        let most = inventory.free(used).min(inventory.max_unit);
+        let capacity = u128::from(inventory.capacity().max(1));
+        let load = u128::from(used) * u128::from(u16::MAX) / capacity;
+        (small(most), u16::try_from(load).unwrap_or(u16::MAX))
+    }
+}
+
+impl Room {
+    fn add_cell(&mut self, cell: &HostCell, usage: &CellUsage, limits: &Limits) {
+        let scaled = |amount: u64, ratio_milli: u64| {
+            let scaled = u128::from(amount) * u128::from(ratio_milli) / 1000;
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        let raise = |most: &mut u32, amount: u64| *most = (*most).max(small(amount));
+        let dedicated = cell.dedicated.difference_len(&usage.pinned) as u64;
+        self.dedicated = self.dedicated.saturating_add(small(dedicated));
+        raise(&mut self.dedicated_max, dedicated);
+        let shared = cell.shared.len() as u64;
+        let floating =
+            scaled(shared, limits.cpu_ratio_milli).saturating_sub(u64::from(usage.shared_vcpus));
+        raise(&mut self.shared_max, floating.min(shared));
+        let memory = scaled(cell.memory_mib, limits.ram_ratio_milli);
+        raise(
+            &mut self.memory_max,
+            memory.saturating_sub(usage.memory_mib),
+        );
+        raise(&mut self.small_max, free_small_mib(cell, usage));
+        for pool in &cell.pages {
+            let used = usage.pages.get(&pool.size_kib).copied().unwrap_or(0);
+            let free = (pool.total - pool.reserved).saturating_sub(used);
+            match pool.size_kib {
+                2048 => raise(&mut self.pages_2m_max, free),
+                1_048_576 => raise(&mut self.pages_1g_max, free),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn small(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
+}
+
+fn add(used: &mut Resources, resources: &Resources) {
+    for (class, amount) in resources {
+        *used.entry(class.clone()).or_default() += amount;
+    }
+}
+
+fn subtract(used: &mut Resources, resources: &Resources) {
+    for (class, amount) in resources {
+        let left = used
+            .get(class)
+            .and_then(|taken| taken.checked_sub(*amount))
+            .expect("what is given back was taken before");
+        if left == 0 {
+            used.remove(class);
+        } else {
+            used.insert(class.clone(), left);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The rules of a VM's specification.
+
+use std::collections::BTreeSet;
+
+use super::{BootSource, Disk, Nic, VmSpec};
+use crate::fault::Fault;
+use crate::flavor::Wishes;
+
+/// The most disks of a VM: `vda` to `vdz`.
+pub(crate) const DISKS_MAX: usize = 26;
+/// The most network interfaces of a VM.
+pub(crate) const NICS_MAX: usize = 16;
+/// The longest name of a network interface that Linux takes.
+const INTERFACE_LENGTH_MAX: usize = 15;
+/// The longest file name that common file systems take.
+const FILE_NAME_LENGTH_MAX: usize = 255;
+/// The longest kernel command line that x86 Linux takes.
+const CMDLINE_LENGTH_MAX: usize = 2047;
+
+impl VmSpec {
+    /// Returns what the VM's flavor wishes for.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the specification at once.
+    pub fn validate(&self) -> Result<Wishes, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let wishes = self.flavor.validate().unwrap_or_else(|flavor| {
+            faults.extend(flavor);
+            Wishes::default()
+        });
+        if faults.is_empty() && wishes.topology != self.topology {
+            let rule = "must be the one that the flavor wishes for";
+            faults.push(Fault::new("topology", "(differs)", rule));
+        }
+        self.check_boot(&mut faults);
+        self.check_disks(&mut faults);
+        self.check_nics(&mut faults);
+        if faults.is_empty() {
+            Ok(wishes)
+        } else {
+            Err(faults)
+        }
+    }
+
+    fn check_boot(&self, faults: &mut Vec<Fault>) {
+        match &self.boot {
+            BootSource::Kernel {
+                kernel,
+                initrd,
+                cmdline,
+            } => {
+                check_file("boot.kernel", kernel, faults);
+                check_file("boot.initrd", initrd, faults);
+                if cmdline.len() > CMDLINE_LENGTH_MAX || cmdline.chars().any(char::is_control) {
+                    let rule = format!(
+                        "must have at most {CMDLINE_LENGTH_MAX} bytes and no control characters"
+                    );
+                    faults.push(Fault::new("boot.cmdline", cmdline, rule));
+                }
+            }
+            BootSource::Disk => {
+                let has_image = self.disks.first().is_some_and(|d| d.image.is_some());
+                if !has_image {
+                    let rule = "the first disk must have an image to boot from";
+                    faults.push(Fault::new("boot", "disk", rule));
+                }
+            }
+        }
+    }
+
+    fn check_disks(&self, faults: &mut Vec<Fault>) {
+        if self.disks.len() > DISKS_MAX {
+            let rule = format!("at most {DISKS_MAX} are allowed");
+            faults.push(Fault::new("disks", self.disks.len(), rule));
+        }
+        for (
+            index,
+            Disk {
+                image, size_gib, ..
+            },
+        ) in self.disks.iter().enumerate()
+        {
+            if let Some(image) = image {
+                check_file(&format!("disks[{index}].image"), image, faults);
+            }
+            if *size_gib == 0 {
+                let field = format!("disks[{index}].size_gib");
+                faults.push(Fault::new(field, size_gib, "must be at least 1"));
+            }
+        }
+        let sum: u128 = self.disks.iter().map(|d| u128::from(d.size_gib)).sum();
+        if sum > u128::from(self.flavor.disk_gib) {
+            let rule = format!(
+                "the disks may not have more in sum than the flavor's disk_gib of {}",
+                self.flavor.disk_gib
+            );
+            faults.push(Fault::new("disks", format!("{sum} GiB"), rule));
+        }
+    }
+
+    fn check_nics(&self, faults: &mut Vec<Fault>) {
+        if self.nics.len() > NICS_MAX {
+            let rule = format!("at most {NICS_MAX} are allowed");
+            faults.push(Fault::new("nics", self.nics.len(), rule));
+        }
+        let mut seen = BTreeSet::new();
+        for (index, Nic { bridge, mac }) in self.nics.iter().enumerate() {
+            if !is_interface(bridge) {
+                let rule = format!(
+                    "must be the name of a bridge: 1 to {INTERFACE_LENGTH_MAX} characters out of \
+                     letters, digits, '.', '_' and '-'"
+                );
+                faults.push(Fault::new(format!("nics[{index}].bridge"), bridge, rule));
+            }
+            let field = format!("nics[{index}].mac");
+            if !is_unicast_mac(mac) {
+                let rule = "must be a unicast MAC address in lower case, as 52:54:00:12:34:56";
+                faults.push(Fault::new(field, mac, rule));
+            } else if !seen.insert(mac) {
+                faults.push(Fault::new(field, mac, "is another interface's already"));
+            }
+        }
+    }
+}
+
+fn check_file(field: &str, name: &str, faults: &mut Vec<Fault>) {
+    let good = (1..=FILE_NAME_LENGTH_MAX).contains(&name.len())
+        && !name.starts_with('.')
+        && !name
+            .chars()
+            .any(|c| matches!(c, '/' | '\\') || c.is_control());
+    if !good {
+        let rule = "must be a plain file name in the image directory, without a path, not \
+                    beginning with '.'";
+        faults.push(Fault::new(field, name, rule));
+    }
+}
+
+fn is_interface(name: &str) -> bool {
+    (1..=INTERFACE_LENGTH_MAX).contains(&name.len())
+        && name.bytes().any(|b| b != b'.')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+fn is_unicast_mac(text: &str) -> bool {
+    let digit = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
+    let pairs: Vec<_> = text.split(':').collect();
+    let well_formed = pairs.len() == 6
+        && pairs
+            .iter()
+            .all(|pair| pair.len() == 2 && pair.as_bytes().iter().all(digit));
+    // The lowest bit of the first byte marks groups.
+    let is_group = || u8::from_str_radix(pairs[0], 16).is_ok_and(|byte| byte & 1 == 1);
+    well_formed && !is_group() && text != "00:00:00:00:00:00"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flavor::Flavor;
+    use crate::name::FlavorName;
+    use crate::vm::DiskFormat;
+
+    fn spec() -> VmSpec {
+        VmSpec {
+            flavor: Flavor {
+                name: FlavorName::new("f").unwrap(),
+                vcpus: 1,
+                memory_mib: 64,
+                disk_gib: 4,
+                extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
+            },
+            boot: BootSource::Kernel {
+                kernel: "vmlinuz".to_owned(),
+                initrd: "initrd.img".to_owned(),
+                cmdline: "console=ttyS0".to_owned(),
+            },
+            disks: vec![disk(Some("debian.qcow2"), 2), disk(None, 2)],
+            nics: vec![nic("br0", "52:54:00:12:34:56")],
+            topology: None,
+        }
+    }
+
+    fn disk(image: Option<&str>, size_gib: u64) -> Disk {
+        Disk {
+            image: image.map(str::to_owned),
+            format: DiskFormat::Qcow2,
+            size_gib,
+        }
+    }
+
+    fn nic(bridge: &str, mac: &str) -> Nic {
+        Nic {
+            bridge: bridge.to_owned(),
+            mac: mac.to_owned(),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut VmSpec), expected: &[&str]) {
+        let mut spec = spec();
+        spec.topology = spec.flavor.validate().unwrap().topology;
+        change(&mut spec);
+        let faults = spec.validate().err().unwrap_or_default();
+        let fields: Vec<_> = faults.iter().map(|f| &*f.field).collect();
+        assert_eq!(fields, expected);
+    }
+
+    /// Goal: each rule refuses with its field. Method: one change to a good specification each.
+    #[test]
+    fn faults_name_their_field() {
+        check(|_| {}, &[]);
+        check(|s| s.topology = None, &["topology"]);
+        check(|s| s.flavor.vcpus = 0, &["vcpus"]);
+        check(|s| s.disks[1].size_gib = 3, &["disks"]);
+        check(|s| s.disks[0].size_gib = 0, &["disks[0].size_gib"]);
+        check(|s| s.disks[0].size_gib = u64::MAX, &["disks"]);
+        for name in ["", "../x", "a/b", ".hidden", "a\nb", "a\\b"] {
+            check(
+                |s| s.disks[0].image = Some(name.to_owned()),
+                &["disks[0].image"],
+            );
+        }
+        check(|s| s.boot = BootSource::Disk, &[]);
+        check(
+            |s| {
+                s.boot = BootSource::Disk;
+                s.disks.clear();
+            },
+            &["boot"],
+        );
+        let kernel = |kernel: &str, cmdline: &str| BootSource::Kernel {
+            kernel: kernel.to_owned(),
+            initrd: String::new(),
+            cmdline: cmdline.to_owned(),
+        };
+        check(
+            |s| s.boot = kernel("/boot/vmlinuz", "a\nb"),
+            &["boot.kernel", "boot.initrd", "boot.cmdline"],
+        );
+        for bridge in ["", "abcdefghijklmnop", "br 0", "br/0", ".."] {
+            check(
+                |s| s.nics[0].bridge = bridge.to_owned(),
+                &["nics[0].bridge"],
+            );
+        }
+        for mac in [
+            "",
+            "52:54:00:12:34",
+            "52:54:00:12:34:5G",
+            "52:54:00:AA:34:56",
+            "53:54:00:12:34:56",
+            "00:00:00:00:00:00",
+            "52-54-00-12-34-56",
+        ] {
+            check(|s| s.nics[0].mac = mac.to_owned(), &["nics[0].mac"]);
+        }
+        check(
+            |s| s.nics.push(nic("br0", "52:54:00:12:34:56")),
+            &["nics[1].mac"],
+        );
+    }
+}
