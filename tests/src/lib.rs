@@ -3,3 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | `tests/layering.rs` | who may import whom |
+//! | [`lab`] | machines in namespaces, hypervisors, guests that boot |
+//! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
+
+pub mod lab;

@@ -1,1 +1,3 @@
 //! Hypervisors behind one trait: simulated and libvirt
+
+pub mod libvirt;

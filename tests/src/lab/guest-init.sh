@@ -1,0 +1,79 @@
+#!/bin/busybox sh
+# The whole user space of a test guest: the first process of its initramfs.
+#
+# Everything it says on the serial console begins with "berth-guest: ":
+#   up <uptime in seconds> <number of CPUs>
+#   disk <name> <size in 512-byte sectors>          one for each disk
+#   nic up <MAC address> <address>                  one for each network interface
+#   count <n>                                       five times a second, for ever
+#   answer: <words>                                 to each line that it reads:
+#     ping             pong
+#     cpus             the number of CPUs
+#     reach <address>  reached | unreachable
+#     store <word>     stored: the word is on the first disk, beyond its file system
+#     recall           the word that is stored there
+set -u
+bb=/bin/busybox
+$bb mkdir -p /dev /proc /sys
+$bb mount -t devtmpfs devtmpfs /dev
+$bb mount -t proc proc /proc
+$bb mount -t sysfs sysfs /sys
+$bb --install -s /bin
+PATH=/bin
+exec </dev/ttyS0 >/dev/ttyS0 2>&1
+stty -echo
+
+say() { echo "berth-guest: $*"; }
+
+say "up $(cut -d' ' -f1 /proc/uptime) $(nproc)"
+
+for module in /modules/*.ko; do
+    insmod "$module"
+done
+
+for disk in /sys/block/vd*; do
+    [ -e "$disk" ] && say "disk ${disk##*/} $(cat "$disk/size")"
+done
+
+# 52:54:00:aa:bb:cc has the address 10.aa.bb.cc, each written as a decimal number.
+address_of() {
+    echo "$1" | {
+        IFS=: read -r _ _ _ a b c
+        echo "10.$((0x$a)).$((0x$b)).$((0x$c))"
+    }
+}
+
+ip link set lo up
+for nic in /sys/class/net/*; do
+    name=${nic##*/}
+    [ "$name" = lo ] && continue
+    mac=$(cat "$nic/address")
+    address=$(address_of "$mac")
+    ip link set "$name" up && ip addr add "$address/8" dev "$name" && say "nic up $mac $address"
+done
+
+{
+    n=0
+    while :; do
+        n=$((n + 1))
+        say "count $n"
+        usleep 200000
+    done
+} &
+
+# The last MiB of the disk that lab/image.rs makes: no partition covers it.
+slot=129024
+store() { printf '%-512s' "$1" | dd of=/dev/vda bs=512 seek=$slot conv=notrunc,fsync 2>/dev/null; }
+recall() { dd if=/dev/vda bs=512 skip=$slot count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
+
+while :; do
+    read -r question argument || continue
+    case $question in
+    ping) say "answer: pong" ;;
+    cpus) say "answer: $(nproc)" ;;
+    reach) ping -c 1 -W 5 "$argument" >/dev/null 2>&1 && say "answer: reached" || say "answer: unreachable" ;;
+    store) store "$argument" && say "answer: stored" || say "answer: failed" ;;
+    recall) say "answer: $(recall)" ;;
+    *) say "answer: what is $question?" ;;
+    esac
+done

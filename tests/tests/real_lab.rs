@@ -1,0 +1,376 @@
+//! The lab itself, and the libvirt binding against a real libvirtd and real guests.
+//!
+//! Goal: what the other real tests stand on is known to work: machines that see each
+//! other and nothing else, guests that boot, count and answer, and a live migration that
+//! gives a guest other CPUs. Method: the domains are written by hand; no agent takes part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use berth_driver::libvirt::{
+    Connection, Domain, DomainState, JobKind, Kind, Migration, XmlView, running,
+};
+use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
+
+/// Booting takes 5 s on an idle machine.
+const BOOT: Duration = Duration::from_secs(120);
+const REPLY: Duration = Duration::from_secs(30);
+
+/// The role of this test program where it runs inside a machine.
+const ROLE: &str = "BERTH_TEST_ROLE";
+
+/// Not a test but what [`start_inside`] starts: does nothing unless it is given a role.
+#[test]
+fn inside_a_machine() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("listen") => {
+            let listener = TcpListener::bind("0.0.0.0:4000").unwrap();
+            while listener.accept().is_ok() {}
+        }
+        Ok("dial") => {
+            let deadline = Instant::now() + REPLY;
+            while TcpStream::connect("two:4000").is_err() {
+                assert!(Instant::now() < deadline, "nobody answers");
+                std::thread::yield_now();
+            }
+        }
+        Ok("libvirt") => {
+            let connection = Connection::open("qemu:///system").unwrap();
+            println!("hostname={}", connection.hostname().unwrap());
+        }
+        Ok(role) => panic!("no role {role}"),
+        Err(_) => {}
+    }
+}
+
+/// The command that runs [`inside_a_machine`].
+fn inside() -> Vec<String> {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    vec![
+        program,
+        "--exact".into(),
+        "inside_a_machine".into(),
+        "--nocapture".into(),
+    ]
+}
+
+fn start_inside(machine: &Machine, role: &str) -> berth_tests::lab::Process {
+    let command = inside();
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    machine.spawn_with(role, &command, &[(ROLE, role)]).unwrap()
+}
+
+#[test]
+fn machines_see_each_other_by_name_and_nothing_is_left_of_them() {
+    if !ready(Needs::Namespaces) {
+        return;
+    }
+    let lab = Lab::builder()
+        .machine("one")
+        .machine("two")
+        .machine("three")
+        .start()
+        .unwrap();
+    let (one, two) = (lab.get("one").unwrap(), lab.get("two").unwrap());
+    assert_eq!(one.run(&["uname", "-n"]).unwrap(), "one\n");
+    assert_eq!(two.address().to_string(), "10.0.0.2");
+    let mut listener = start_inside(two, "listen");
+    let mut dialler = start_inside(one, "dial");
+    assert!(dialler.wait().unwrap().success(), "{}", dialler.log());
+    assert!(listener.is_running());
+    listener.kill().unwrap();
+    assert!(!listener.is_running());
+
+    let third = lab.get("three").unwrap();
+    let sleeper = third.spawn("sleeper", &["sleep", "1000"]).unwrap();
+    let mut pids: Vec<_> = lab.machines().iter().map(Machine::init_pid).collect();
+    pids.extend(sleeper.pid());
+    let directory = lab.directory().to_owned();
+    drop(lab);
+    for pid in pids {
+        assert!(
+            !Path::new(&format!("/proc/{pid}")).exists(),
+            "{pid} still runs"
+        );
+    }
+    assert!(!directory.exists());
+}
+
+/// A guest as this test wants it, and as it is written for libvirt.
+struct Guest<'a> {
+    name: &'a str,
+    /// The CPU of the host for each vCPU.
+    pins: &'a [u32],
+    emulator: u32,
+    /// A disk to boot from and the MAC address of a NIC; without it the kernel is given.
+    disk: Option<(&'a Path, &'a str)>,
+}
+
+impl Guest<'_> {
+    fn xml(&self, images: &Images) -> String {
+        let Self {
+            name,
+            pins,
+            emulator,
+            disk,
+        } = self;
+        let uuid = format!("b0000000-0000-4000-8000-{:012x}", name.len());
+        let vcpus = pins.len();
+        let pinning: String = pins
+            .iter()
+            .enumerate()
+            .map(|(vcpu, cpu)| format!("<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>"))
+            .collect();
+        let boot = match disk {
+            Some(_) => "<boot dev='hd'/>".to_owned(),
+            None => format!(
+                "<kernel>{}</kernel><initrd>{}</initrd><cmdline>{}</cmdline>",
+                images.kernel.display(),
+                images.initrd.display(),
+                images.command_line,
+            ),
+        };
+        let devices = disk.map_or(String::new(), |(path, mac)| {
+            format!(
+                "<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/>\
+                 <source file='{}'/><target dev='vda' bus='virtio'/></disk>\
+                 <interface type='bridge'><mac address='{mac}'/><source bridge='br0'/>\
+                 <model type='virtio'/></interface>",
+                path.display(),
+            )
+        });
+        format!(
+            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid>\
+             <memory unit='MiB'>256</memory><vcpu placement='static'>{vcpus}</vcpu>\
+             <cputune>{pinning}<emulatorpin cpuset='{emulator}'/></cputune>\
+             <os><type arch='x86_64' machine='q35'>hvm</type>{boot}</os>\
+             <features><acpi/></features>\
+             <cpu mode='custom' match='exact'><model fallback='forbid'>qemu64</model></cpu>\
+             <on_poweroff>destroy</on_poweroff><on_reboot>destroy</on_reboot>\
+             <on_crash>destroy</on_crash>\
+             <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>{devices}\
+             <controller type='usb' model='none'/><memballoon model='none'/>\
+             <serial type='unix'><source mode='bind' path='/run/{name}.sock'/>\
+             <log file='/var/log/libvirt/{name}.log' append='on'/><target port='0'/></serial>\
+             </devices></domain>"
+        )
+    }
+}
+
+fn console(machine: &Machine, name: &str) -> Console {
+    Console::new(machine.outside(format!("/var/log/libvirt/{name}.log")))
+}
+
+fn ask(machine: &Machine, name: &str, question: &str) -> String {
+    let socket = machine.outside(format!("/run/{name}.sock"));
+    console(machine, name)
+        .ask(&socket, question, REPLY)
+        .unwrap()
+}
+
+fn pins(expected: &[u32]) -> BTreeMap<u32, BTreeSet<u32>> {
+    (0..)
+        .zip(expected)
+        .map(|(vcpu, cpu)| (vcpu, BTreeSet::from([*cpu])))
+        .collect()
+}
+
+/// A second CPU where the machine has one; with one CPU the pins cannot differ.
+fn other_cpu() -> u32 {
+    u32::from(std::thread::available_parallelism().is_ok_and(|count| count.get() > 1))
+}
+
+fn connect(machine: &Machine) -> Connection {
+    Connection::open(&machine.libvirt_uri())
+        .unwrap_or_else(|error| panic!("{error}; {}", machine.libvirtd_log()))
+}
+
+#[test]
+fn a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let images = images().unwrap();
+    let lab = Lab::hypervisors(2).unwrap();
+    let (a, b) = (lab.get("host-a").unwrap(), lab.get("host-b").unwrap());
+
+    let mut dialler = start_inside(a, "libvirt");
+    assert!(dialler.wait().unwrap().success(), "{}", dialler.log());
+    assert!(
+        dialler.log().contains("hostname=host-a"),
+        "{}",
+        dialler.log()
+    );
+
+    let other = other_cpu();
+    let source = Guest {
+        name: "vm",
+        pins: &[0, other],
+        emulator: 0,
+        disk: None,
+    };
+    let (at_a, at_b) = (connect(a), connect(b));
+    let domain = at_a.create(&source.xml(&images)).unwrap();
+    let uuid = domain.uuid().unwrap();
+    assert_eq!(a.vcpu_affinity("vm").unwrap(), pins(&[0, other]));
+    console(a, "vm").wait_for("up ", BOOT).unwrap();
+    assert_eq!(ask(a, "vm", "ping"), "pong");
+    assert_eq!(ask(a, "vm", "cpus"), "2");
+    console(a, "vm").wait_for_count_above(5, BOOT).unwrap();
+
+    refuses_what_does_not_fit(&domain, b, &at_b, &uuid);
+
+    let before = console(a, "vm").count().unwrap();
+    // The destination's description is the source's own with other pins.
+    let xml = domain.xml(XmlView::Migratable).unwrap();
+    let xml = xml
+        .replace(&format!("vcpu='1' cpuset='{other}'"), "vcpu='1' cpuset='0'")
+        .replace("vcpu='0' cpuset='0'", &format!("vcpu='0' cpuset='{other}'"))
+        .replace(
+            "emulatorpin cpuset='0'",
+            &format!("emulatorpin cpuset='{other}'"),
+        );
+    let migration = Migration {
+        destination_xml: Some(xml),
+        ..Migration::default()
+    };
+    domain.migrate(&b.peer_uri(), &migration).unwrap();
+
+    assert_eq!(b.vcpu_affinity("vm").unwrap(), pins(&[other, 0]));
+    let arrived = at_b.domain_by_uuid(&uuid).unwrap();
+    let status = arrived.status().unwrap();
+    assert_eq!(
+        (status.state, status.reason),
+        (DomainState::Running, running::MIGRATED)
+    );
+    assert!(at_a.find_domain(&uuid).unwrap().is_none());
+    assert!(a.qemu_pid("vm").is_err());
+    assert_eq!(arrived.completed_job().unwrap().kind, JobKind::Completed);
+    let after = console(b, "vm")
+        .wait_for_count_above(before, REPLY)
+        .unwrap();
+    assert!(after > before);
+    assert!(
+        console(b, "vm")
+            .lines()
+            .iter()
+            .all(|line| !line.starts_with("up ")),
+        "it rebooted"
+    );
+    assert_eq!(ask(b, "vm", "ping"), "pong");
+    arrived.destroy().unwrap();
+    assert_eq!(arrived.status().unwrap_err().kind(), Kind::NoDomain);
+}
+
+/// A destination that cannot have the guest leaves it where it is.
+fn refuses_what_does_not_fit(domain: &Domain, b: &Machine, at_b: &Connection, uuid: &str) {
+    let xml = domain.xml(XmlView::Migratable).unwrap();
+    let absent = xml.replace("vcpu='0' cpuset='0'", "vcpu='0' cpuset='4000'");
+    let migration = Migration {
+        destination_xml: Some(absent),
+        ..Migration::default()
+    };
+    let error = domain.migrate(&b.peer_uri(), &migration).unwrap_err();
+    assert!(error.kind() != Kind::Unavailable, "{error}");
+    let error = domain
+        .migrate("qemu+tcp://nowhere/system", &Migration::default())
+        .unwrap_err();
+    assert!(error.kind() != Kind::Unavailable, "{error}");
+    assert_eq!(domain.status().unwrap().state, DomainState::Running);
+    assert!(at_b.find_domain(uuid).unwrap().is_none());
+}
+
+#[test]
+fn a_guest_boots_from_its_disk_and_takes_disk_and_network_along() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let images = images().unwrap();
+    let lab = Lab::builder()
+        .hypervisor("host-a")
+        .hypervisor("host-b")
+        .machine("far")
+        .start()
+        .unwrap();
+    let (a, b) = (lab.get("host-a").unwrap(), lab.get("host-b").unwrap());
+    // Each host has its own disk: the destination's is empty and of the same size.
+    let (disk_a, disk_b) = (
+        a.directory().join("vda.qcow2"),
+        b.directory().join("vda.qcow2"),
+    );
+    images.copy_disk(&disk_a).unwrap();
+    b.run(&[
+        "qemu-img",
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        disk_b.to_str().unwrap(),
+        "64M",
+    ])
+    .unwrap();
+
+    let mac = "52:54:00:01:02:03";
+    let guest = Guest {
+        name: "disk",
+        pins: &[0],
+        emulator: 0,
+        disk: Some((&disk_a, mac)),
+    };
+    let domain = connect(a).create(&guest.xml(&images)).unwrap();
+    console(a, "disk")
+        .wait_for("disk vda 131072", BOOT)
+        .unwrap();
+    console(a, "disk")
+        .wait_for(&format!("nic up {mac} 10.1.2.3"), BOOT)
+        .unwrap();
+    assert_eq!(ask(a, "disk", "store anchor"), "stored");
+    assert_eq!(ask(a, "disk", "reach 10.0.0.3"), "reached");
+    let before = console(a, "disk").count().unwrap();
+
+    let xml = domain.xml(XmlView::Migratable).unwrap();
+    let xml = xml.replace(disk_a.to_str().unwrap(), disk_b.to_str().unwrap());
+    let migration = Migration {
+        destination_xml: Some(xml),
+        copied_disks: vec!["vda".to_owned()],
+        ..Migration::default()
+    };
+    let unsafe_here = Migration {
+        copied_disks: Vec::new(),
+        ..migration.clone()
+    };
+    let error = domain.migrate(&b.peer_uri(), &unsafe_here).unwrap_err();
+    assert_eq!(error.kind(), Kind::MigrateUnsafe, "{error}");
+    domain.migrate(&b.peer_uri(), &migration).unwrap();
+
+    console(b, "disk")
+        .wait_for_count_above(before, REPLY)
+        .unwrap();
+    assert_eq!(ask(b, "disk", "recall"), "anchor");
+    assert_eq!(ask(b, "disk", "reach 10.0.0.3"), "reached");
+    connect(b)
+        .domain_by_name("disk")
+        .unwrap()
+        .destroy()
+        .unwrap();
+}
+
+#[test]
+fn a_connection_to_a_daemon_that_died_says_so() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let mut lab = Lab::hypervisors(1).unwrap();
+    let host = lab.get_mut("host-a").unwrap();
+    let connection = connect(host);
+    assert!(connection.is_alive());
+    host.kill_libvirtd().unwrap();
+    assert_eq!(connection.domains().unwrap_err().kind(), Kind::Unavailable);
+    assert!(!connection.is_alive());
+    let error = Connection::open(&host.libvirt_uri()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    host.restart_libvirtd().unwrap();
+    assert!(connect(host).domains().unwrap().is_empty());
+}
