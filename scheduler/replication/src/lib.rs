@@ -1,1 +1,17 @@
-//! Raft: the replica as a pure core, and the task that drives it
+//! Raft: the replica as a pure core, and the task that drives it.
+pub mod config;
+pub mod effects;
+mod envelope;
+pub mod error;
+mod logger;
+pub mod machine;
+pub mod replica;
+pub mod runtime;
+mod seed;
+mod window;
+
+pub use config::Config;
+pub use effects::{Effects, Position, Role, Ticket};
+pub use error::{Fatal, Refused};
+pub use machine::{Applied, Machine, Row, RowChange};
+pub use replica::{Change, MemberStatus, Replica};

@@ -1,1 +1,45 @@
-//! What a scheduler member keeps on disk: Raft log, checkpoints, sled
+//! What a scheduler member keeps on disk, at the level of bytes.
+//!
+//! A member's directory holds three things and a marker:
+//!
+//! ```text
+//! member/
+//!   MEMBER        whose directory this is (identity), locked while in use
+//!   FORMAT        the ledger of local migrations
+//!   log/          Raft log and hard state (raft-engine): what was promised
+//!   checkpoints/  whole states as files of our own; the newest two are kept
+//!   table/        the state as rows (sled): a cache that saves replaying the log
+//! ```
+//!
+//! This crate does *not* know what a row means, and decides nothing about Raft. The order of
+//! trust is log over checkpoint over table: the table is thrown away whenever it contradicts the
+//! others, a damaged checkpoint falls back to the one before it, and a log that lost entries
+//! stops the member.
+//!
+//! Invariant: the log is cut only behind the older of the two checkpoints, so that either
+//! checkpoint together with the log gives the whole state.
+
+pub mod checkpoint;
+pub mod checkpoints;
+pub mod disk;
+pub mod hash;
+pub mod identity;
+pub mod log;
+pub mod membership;
+pub mod memory;
+pub mod recover;
+pub mod row;
+pub mod space;
+pub mod table;
+
+pub use checkpoint::Header;
+pub use checkpoints::{CheckpointSink, CheckpointStore};
+pub use disk::{Disk, FileDisk};
+pub use hash::StateHash;
+pub use identity::Identity;
+pub use log::{LogBatch, LogContents, LogStore};
+pub use membership::{Member, Membership};
+pub use memory::MemoryDisk;
+pub use recover::{Recovered, Recovery, recover};
+pub use row::{Row, RowChange};
+pub use table::{TableMeta, TableStore};

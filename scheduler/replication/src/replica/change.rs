@@ -1,0 +1,235 @@
+//! Changes of the membership: one at a time, learners before voters, joint when several.
+//!
+//! raft-rs turns a change that it does not like into an empty entry and says nothing. So a change
+//! is checked here first, and what was appended is looked at afterwards.
+
+use berth_store::Member;
+use prost::Message as _;
+use protobuf::Message as _;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType,
+    Message, MessageType,
+};
+
+use super::Replica;
+use crate::effects::Ticket;
+use crate::envelope::ChangeNote;
+use crate::error::Refused;
+use crate::machine::Machine;
+
+/// One part of a change of the membership. Several parts are made joint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds a member that only receives the log at first.
+    AddLearner(Member),
+    /// Makes a learner a voter.
+    Promote(u64),
+    /// Makes a voter a learner.
+    Demote(u64),
+    /// Takes a member out.
+    Remove(u64),
+}
+
+impl Change {
+    fn id(&self) -> u64 {
+        match self {
+            Self::AddLearner(member) => member.id,
+            Self::Promote(id) | Self::Demote(id) | Self::Remove(id) => *id,
+        }
+    }
+
+    fn kind(&self) -> ConfChangeType {
+        match self {
+            Self::AddLearner(_) | Self::Demote(_) => ConfChangeType::AddLearnerNode,
+            Self::Promote(_) => ConfChangeType::AddNode,
+            Self::Remove(_) => ConfChangeType::RemoveNode,
+        }
+    }
+}
+
+/// How far another member is, as the leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// The member.
+    pub id: u64,
+    /// The last index it is known to have.
+    pub matched: u64,
+    /// Whether it was heard of within the last election timeout.
+    pub active: bool,
+}
+
+impl<M: Machine> Replica<M> {
+    /// Proposes a change of the membership. The ticket comes back as changed when it is in
+    /// force, or as lost.
+    pub fn change_membership(&mut self, ticket: Ticket, changes: &[Change]) -> Result<(), Refused> {
+        self.flush_proposals();
+        self.may_propose()?;
+        if self.change.is_some() || self.node.raft.has_pending_conf() || self.is_joint() {
+            return Err(Refused::ChangePending);
+        }
+        self.check_change(changes)?;
+        self.append_change(changes)?;
+        self.change = Some((self.last_index(), ticket));
+        Ok(())
+    }
+
+    /// Returns how far each member is; empty unless this replica leads.
+    pub fn progress(&self) -> Vec<MemberStatus> {
+        if !self.leads() {
+            return Vec::new();
+        }
+        let mut status: Vec<MemberStatus> = self
+            .node
+            .raft
+            .prs()
+            .iter()
+            .map(|(id, progress)| MemberStatus {
+                id: *id,
+                matched: progress.matched,
+                active: progress.recent_active || *id == self.config.id,
+            })
+            .collect();
+        status.sort_by_key(|s| s.id);
+        status
+    }
+
+    fn is_joint(&self) -> bool {
+        !self.membership.voters_outgoing.is_empty()
+    }
+
+    fn check_change(&self, changes: &[Change]) -> Result<(), Refused> {
+        let membership = &self.membership;
+        let mut voters: Vec<u64> = membership.voters.clone();
+        let mut ids: Vec<u64> = changes.iter().map(Change::id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.len() != changes.len() || changes.is_empty() {
+            return Err(Refused::Change("each member appears once"));
+        }
+        for change in changes {
+            let known = membership.get(change.id()).is_some();
+            match change {
+                Change::AddLearner(member) if known || member.id < membership.next_id => {
+                    return Err(Refused::Change("a member id is never given twice"));
+                }
+                Change::AddLearner(_) => {}
+                Change::Promote(id) if !membership.is_learner(*id) => {
+                    return Err(Refused::Change("only a learner can become a voter"));
+                }
+                Change::Promote(id) => voters.push(*id),
+                Change::Demote(_) | Change::Remove(_) if !known => {
+                    return Err(Refused::Change("there is no such member"));
+                }
+                Change::Demote(id) | Change::Remove(id) if *id == self.config.id => {
+                    return Err(Refused::Change(
+                        "the leader does not take itself out; transfer leadership first",
+                    ));
+                }
+                Change::Demote(id) | Change::Remove(id) => voters.retain(|voter| voter != id),
+            }
+        }
+        match voters.is_empty() {
+            true => Err(Refused::Change("a cluster needs a voter")),
+            false => Ok(()),
+        }
+    }
+
+    fn append_change(&mut self, changes: &[Change]) -> Result<(), Refused> {
+        let mut change = ConfChangeV2::default();
+        // Leaves the joint configuration by itself as soon as it is reached.
+        change.set_transition(ConfChangeTransition::Auto);
+        change.set_changes(
+            changes
+                .iter()
+                .map(|part| ConfChangeSingle {
+                    node_id: part.id(),
+                    change_type: part.kind(),
+                    ..ConfChangeSingle::default()
+                })
+                .collect(),
+        );
+        let note = ChangeNote {
+            members: changes.iter().filter_map(|c| self.described(c)).collect(),
+        };
+        let mut entry = Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChangeV2);
+        entry.data = change.write_to_bytes().map_err(unwritable)?.into();
+        entry.context = note.encode_to_vec().into();
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.config.id;
+        message.set_entries(vec![entry].into());
+        let before = self.node.raft.raft_log.last_index();
+        let taken = self.node.step(message).is_ok();
+        self.observe();
+        let appended = self
+            .node
+            .raft
+            .raft_log
+            .unstable_entries()
+            .iter()
+            .any(|e| e.index > before && e.get_entry_type() == EntryType::EntryConfChangeV2);
+        match taken && appended {
+            true => Ok(()),
+            false => Err(Refused::ChangePending),
+        }
+    }
+
+    /// Returns the description that goes with a part of a change.
+    fn described(&self, change: &Change) -> Option<Member> {
+        match change {
+            Change::AddLearner(member) => Some(member.clone()),
+            // An operator who demotes a member does not want it promoted at the next tick.
+            Change::Demote(id) => self.membership.get(*id).map(|member| Member {
+                promote: false,
+                ..member.clone()
+            }),
+            Change::Promote(_) | Change::Remove(_) => None,
+        }
+    }
+
+    /// Makes voters of learners that have caught up and are meant to vote.
+    pub(super) fn promote_learners(&mut self) {
+        if self.change.is_some() || self.node.raft.has_pending_conf() || self.is_joint() {
+            return;
+        }
+        let last = self.node.raft.raft_log.last_index();
+        let ready = self.membership.members.iter().find(|member| {
+            member.promote
+                && self.membership.is_learner(member.id)
+                && self.node.raft.prs().get(member.id).is_some_and(|progress| {
+                    progress.recent_active
+                            && progress.matched + self.config.promote_gap >= last
+                            // Not before it has a state: a vote it gives must be worth something.
+                            && progress.matched > 0
+                })
+        });
+        if let Some(id) = ready.map(|member| member.id) {
+            tracing::info!(member = id, "promoting a member that has caught up");
+            if let Err(error) = self.append_change(&[Change::Promote(id)]) {
+                tracing::debug!(member = id, %error, "the promotion has to wait");
+            }
+        }
+    }
+
+    pub(super) fn apply_change(&mut self, index: u64, change: &ConfChangeV2, note: &ChangeNote) {
+        match self.node.apply_conf_change(change) {
+            Ok(conf) => {
+                let mut membership = self.membership.as_ref().clone();
+                membership.follow(&conf, &note.members);
+                self.out.removed |= membership.get(self.config.id).is_none();
+                self.membership = std::sync::Arc::new(membership);
+                self.out.membership = Some(self.membership.clone());
+            }
+            // Every member finds the same, so all pass over it alike.
+            Err(error) => tracing::warn!(index, %error, "a change of the membership has no effect"),
+        }
+        if let Some((_, ticket)) = self.change.take_if(|(at, _)| *at <= index) {
+            self.out.changed.push(ticket);
+        }
+    }
+}
+
+fn unwritable(_: protobuf::ProtobufError) -> Refused {
+    Refused::Change("it cannot be written down")
+}

@@ -1,0 +1,442 @@
+//! The handle: how the rest of the server asks a member for something.
+//!
+//! A handle is cheap to clone and holds no state. Every request goes through one bounded channel
+//! to the owner; closures run there, on the owner's states, and must be short.
+
+use std::fmt;
+use std::sync::Arc;
+
+use berth_store::{Member, Membership};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::effects::{AppliedBatch, Position, Replaced, Role};
+use crate::error::Refused;
+use crate::machine::Machine;
+use crate::replica::{Change, MemberStatus};
+
+/// What a decision came to.
+pub enum Decision<C, R> {
+    /// Replicate this command and answer with its outcome.
+    Command(C),
+    /// Nothing is to be changed: answer with this. It is told only after everything that the
+    /// decision saw is committed and the leader is known to lead still.
+    Answer(R),
+}
+
+/// A command that is committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed<O> {
+    /// Where it stands in the log; also the revision of the state after it.
+    pub index: u64,
+    /// What it did.
+    pub outcome: O,
+}
+
+/// What a request was answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proposed<O, R> {
+    /// A command was replicated.
+    Committed(Committed<O>),
+    /// The decision needed none.
+    Answered(R),
+}
+
+/// Who leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leader {
+    /// The term, who leads it as far as known, and whether this member decides.
+    pub role: Role,
+    /// The leader's description, if known.
+    pub member: Option<Member>,
+    /// This member's id.
+    pub id: u64,
+}
+
+/// Why a proposal has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Another member leads; nothing happened.
+    #[error("this member does not lead{}", hint(.leader))]
+    NotLeader {
+        /// The leader, if known.
+        leader: Option<Member>,
+    },
+    /// Leadership was lost while the command was in flight; it may or may not commit.
+    #[error("leadership was lost before the command was seen to commit{}", hint(.leader))]
+    Lost {
+        /// The new leader, if known.
+        leader: Option<Member>,
+    },
+    /// The member is shutting down, or stopped.
+    #[error("this member is stopping")]
+    Stopped,
+}
+
+/// Why a read has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No majority confirmed it in time.
+    #[error("the read was not confirmed in time{}", hint(.leader))]
+    Unconfirmed {
+        /// The leader, if known.
+        leader: Option<Member>,
+    },
+    /// This member has not received a state yet.
+    #[error("this member has no state yet")]
+    NoState,
+    /// The member is shutting down, or stopped.
+    #[error("this member is stopping")]
+    Stopped,
+}
+
+/// Why the membership did not change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// Not now, or not like this; nothing happened.
+    #[error("{refused}{}", hint(.leader))]
+    Refused {
+        /// Why.
+        refused: Refused,
+        /// The leader, if known.
+        leader: Option<Member>,
+    },
+    /// Leadership was lost while the change was in flight; it may or may not take effect.
+    #[error("leadership was lost before the change was seen to take effect{}", hint(.leader))]
+    Lost {
+        /// The new leader, if known.
+        leader: Option<Member>,
+    },
+    /// The member is shutting down, or stopped.
+    #[error("this member is stopping")]
+    Stopped,
+}
+
+/// Why the log thread stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The log could not be written.
+    #[error(transparent)]
+    Log(#[from] berth_store::log::Error),
+    /// A received checkpoint could not be given its name.
+    #[error(transparent)]
+    Install(#[from] berth_store::checkpoints::Error),
+}
+
+fn hint(leader: &Option<Member>) -> String {
+    match leader {
+        Some(member) => format!("; member {} at {} does", member.id, member.address),
+        None => String::new(),
+    }
+}
+
+/// What happened to the state, for those who follow it.
+#[derive(Clone)]
+pub enum Event<M: Machine> {
+    /// Commands were applied.
+    Applied(Arc<AppliedBatch<M>>),
+    /// A snapshot took the place of the state; a follower must start over from it.
+    Replaced(Arc<Replaced<M>>),
+}
+
+/// How a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// This member's id.
+    pub id: u64,
+    /// What it is to its cluster.
+    pub role: Role,
+    /// Where its state is.
+    pub position: Position,
+    /// Up to where it knows the log to be committed.
+    pub committed: u64,
+    /// The end of its log.
+    pub last_index: u64,
+    /// The membership at the applied index.
+    pub membership: Arc<Membership>,
+    /// How far the members are; known to the leader only.
+    pub progress: Vec<MemberStatus>,
+    /// Proposals that wait for their commit.
+    pub pending: usize,
+}
+
+/// A decision to make and its answer to give, without its types.
+pub(super) trait Job<M: Machine>: Send {
+    /// Decides on the speculative state. Returns a command, or keeps its answer.
+    fn decide(&mut self, state: &M) -> Option<M::Command>;
+    /// Ends it.
+    fn finish(self: Box<Self>, result: Result<Option<Committed<M::Outcome>>, ProposeError>);
+}
+
+struct DecideJob<M: Machine, F, R> {
+    decide: Option<F>,
+    answer: Option<R>,
+    reply: oneshot::Sender<Result<Proposed<M::Outcome, R>, ProposeError>>,
+}
+
+impl<M, F, R> Job<M> for DecideJob<M, F, R>
+where
+    M: Machine,
+    F: FnOnce(&M) -> Decision<M::Command, R> + Send,
+    R: Send,
+{
+    fn decide(&mut self, state: &M) -> Option<M::Command> {
+        match self.decide.take()?(state) {
+            Decision::Command(command) => Some(command),
+            Decision::Answer(answer) => {
+                self.answer = Some(answer);
+                None
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>, result: Result<Option<Committed<M::Outcome>>, ProposeError>) {
+        let answer = match (result, self.answer) {
+            (Err(error), _) => Err(error),
+            (Ok(Some(committed)), _) => Ok(Proposed::Committed(committed)),
+            (Ok(None), Some(answer)) => Ok(Proposed::Answered(answer)),
+            (Ok(None), None) => Err(ProposeError::Stopped),
+        };
+        // Who asked may have gone; the command stands all the same.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// A read to serve, without its type.
+pub(super) trait ReadJob<M>: Send {
+    fn finish(self: Box<Self>, result: Result<&M, ReadError>);
+}
+
+struct ReadWith<F, T> {
+    read: F,
+    reply: oneshot::Sender<Result<T, ReadError>>,
+}
+
+impl<M, F, T> ReadJob<M> for ReadWith<F, T>
+where
+    F: FnOnce(&M) -> T + Send,
+    T: Send,
+{
+    fn finish(self: Box<Self>, result: Result<&M, ReadError>) {
+        let _ = self.reply.send(result.map(self.read));
+    }
+}
+
+/// What the owner is asked.
+pub(super) enum Request<M: Machine> {
+    Decide(Box<dyn Job<M>>),
+    Read(Box<dyn ReadJob<M>>),
+    ReadStale(Box<dyn ReadJob<M>>),
+    Status(oneshot::Sender<Status>),
+    AddMember {
+        member: Member,
+        reply: oneshot::Sender<Result<u64, MembershipError>>,
+    },
+    Change {
+        changes: Vec<Change>,
+        reply: oneshot::Sender<Result<u64, MembershipError>>,
+    },
+    Transfer {
+        to: Option<u64>,
+        reply: oneshot::Sender<Result<(), MembershipError>>,
+    },
+    Checkpoint,
+}
+
+/// The way to ask a member for something.
+pub struct Handle<M: Machine> {
+    requests: mpsc::Sender<Request<M>>,
+    events: broadcast::Sender<Event<M>>,
+    leader: watch::Receiver<Leader>,
+}
+
+impl<M: Machine> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+            events: self.events.clone(),
+            leader: self.leader.clone(),
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Handle<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("leader", &*self.leader.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> Handle<M> {
+    pub(super) fn new(
+        requests: mpsc::Sender<Request<M>>,
+        events: broadcast::Sender<Event<M>>,
+        leader: watch::Receiver<Leader>,
+    ) -> Self {
+        Self {
+            requests,
+            events,
+            leader,
+        }
+    }
+
+    /// Decides on the speculative state of the leader, and answers when what was decided is
+    /// committed.
+    ///
+    /// The closure runs in the owner's task and sees every decision made before it, committed or
+    /// not; it must be short. It does not run at all on a member that does not lead.
+    pub async fn propose_with<F, R>(
+        &self,
+        decide: F,
+    ) -> Result<Proposed<M::Outcome, R>, ProposeError>
+    where
+        F: FnOnce(&M) -> Decision<M::Command, R> + Send + 'static,
+        R: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = DecideJob::<M, F, R> {
+            decide: Some(decide),
+            answer: None,
+            reply,
+        };
+        self.requests
+            .send(Request::Decide(Box::new(job)))
+            .await
+            .map_err(|_| ProposeError::Stopped)?;
+        answer.await.unwrap_or(Err(ProposeError::Stopped))
+    }
+
+    /// Replicates a command and answers with what it did.
+    pub async fn propose(
+        &self,
+        command: M::Command,
+    ) -> Result<Committed<M::Outcome>, ProposeError> {
+        let decide =
+            move |_: &M| Decision::<M::Command, std::convert::Infallible>::Command(command);
+        match self.propose_with(decide).await? {
+            Proposed::Committed(committed) => Ok(committed),
+            Proposed::Answered(never) => match never {},
+        }
+    }
+
+    /// Reads a state that contains everything acknowledged before this call, on any member.
+    pub async fn read<F, T>(&self, read: F) -> Result<T, ReadError>
+    where
+        F: FnOnce(&M) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(Request::Read(Box::new(ReadWith { read, reply })))
+            .await
+            .map_err(|_| ReadError::Stopped)?;
+        answer.await.unwrap_or(Err(ReadError::Stopped))
+    }
+
+    /// Returns a frozen state that contains everything acknowledged before this call, for reads
+    /// too long for the owner's task.
+    pub async fn state(&self) -> Result<M, ReadError> {
+        self.read(M::clone).await
+    }
+
+    /// Reads this member's state as it is, however old that may be.
+    pub async fn read_stale<F, T>(&self, read: F) -> Result<T, ReadError>
+    where
+        F: FnOnce(&M) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(Request::ReadStale(Box::new(ReadWith { read, reply })))
+            .await
+            .map_err(|_| ReadError::Stopped)?;
+        answer.await.unwrap_or(Err(ReadError::Stopped))
+    }
+
+    /// Returns how this member is.
+    pub async fn status(&self) -> Option<Status> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(Request::Status(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Returns who leads, as far as this member knows.
+    pub fn leader(&self) -> Leader {
+        self.leader.borrow().clone()
+    }
+
+    /// Follows who leads.
+    pub fn watch_leader(&self) -> watch::Receiver<Leader> {
+        self.leader.clone()
+    }
+
+    /// Follows what is applied, from now on. A receiver that lags behind by thousands of batches
+    /// is told so and must start over.
+    pub fn watch(&self) -> broadcast::Receiver<Event<M>> {
+        self.events.subscribe()
+    }
+
+    /// Returns the membership at the applied index.
+    pub async fn members(&self) -> Option<Arc<Membership>> {
+        Some(self.status().await?.membership)
+    }
+
+    /// Adds a member as a learner that becomes a voter when it has caught up, and returns its
+    /// id. `disk` is the identity of the disk it will use.
+    pub async fn add_member(&self, address: String, disk: String) -> Result<u64, MembershipError> {
+        let member = Member {
+            id: 0,
+            address,
+            disk,
+            promote: true,
+        };
+        self.membership_request(|reply| Request::AddMember { member, reply })
+            .await
+    }
+
+    /// Takes a member out. The leader hands leadership over instead and refuses: ask the next.
+    pub async fn remove_member(&self, id: u64) -> Result<u64, MembershipError> {
+        self.change_members(vec![Change::Remove(id)]).await
+    }
+
+    /// Makes a learner a voter now.
+    pub async fn promote(&self, id: u64) -> Result<u64, MembershipError> {
+        self.change_members(vec![Change::Promote(id)]).await
+    }
+
+    /// Changes several things about the membership in one joint step, and returns the index at
+    /// which that was done.
+    pub async fn change_members(&self, changes: Vec<Change>) -> Result<u64, MembershipError> {
+        self.membership_request(|reply| Request::Change { changes, reply })
+            .await
+    }
+
+    /// Hands leadership to this member, or to whoever is furthest. Returns when it was asked for;
+    /// watch the leader to see it happen.
+    pub async fn transfer_leader(&self, to: Option<u64>) -> Result<(), MembershipError> {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(Request::Transfer { to, reply })
+            .await
+            .map_err(|_| MembershipError::Stopped)?;
+        answer.await.unwrap_or(Err(MembershipError::Stopped))
+    }
+
+    /// Asks for a checkpoint soon.
+    pub async fn request_checkpoint(&self) {
+        // A member that has stopped needs none.
+        let _ = self.requests.send(Request::Checkpoint).await;
+    }
+
+    async fn membership_request(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<u64, MembershipError>>) -> Request<M>,
+    ) -> Result<u64, MembershipError> {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(request(reply))
+            .await
+            .map_err(|_| MembershipError::Stopped)?;
+        answer.await.unwrap_or(Err(MembershipError::Stopped))
+    }
+}

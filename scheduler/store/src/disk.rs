@@ -1,0 +1,140 @@
+//! A member's disk as a whole: identity, log, checkpoints and table.
+//!
+//! [`FileDisk`] is the real one. The simulator supplies [`MemoryDisk`](crate::MemoryDisk), which
+//! loses what was not synchronised. The parts come apart because different threads own them: the
+//! log is written by one that does nothing else, the table by another.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoints::{CheckpointFolder, CheckpointStore};
+use crate::identity::{self, Claimed, Identity};
+use crate::log::{EngineLog, LogStore};
+use crate::space;
+use crate::table::{SledTable, TableStore};
+
+/// Why a member's directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The marker says no.
+    #[error(transparent)]
+    Identity(#[from] identity::Error),
+    /// There is no room.
+    #[error(transparent)]
+    Space(#[from] space::Error),
+    /// The layout could not be brought up to date.
+    #[error(transparent)]
+    Migration(#[from] berth_migrations::Error),
+    /// The log cannot be used.
+    #[error(transparent)]
+    Log(#[from] crate::log::Error),
+    /// The checkpoints cannot be used.
+    #[error(transparent)]
+    Checkpoints(#[from] crate::checkpoints::Error),
+    /// The table cannot be used.
+    #[error(transparent)]
+    Table(#[from] crate::table::Error),
+}
+
+/// All that a member keeps.
+pub trait Disk: Send + 'static {
+    /// The Raft log.
+    type Log: LogStore;
+    /// The checkpoints.
+    type Checkpoints: CheckpointStore;
+    /// The materialised state.
+    type Table: TableStore;
+
+    /// Takes the disk apart.
+    fn split(self) -> Parts<Self>
+    where
+        Self: Sized;
+}
+
+/// The parts of a disk, for those who own them from now on.
+pub struct Parts<D: Disk> {
+    /// Whose disk it is.
+    pub identity: Identity,
+    /// The Raft log.
+    pub log: D::Log,
+    /// The checkpoints.
+    pub checkpoints: D::Checkpoints,
+    /// The materialised state.
+    pub table: D::Table,
+    /// What opening had to repair, in sentences.
+    pub repairs: Vec<String>,
+    /// Keeps other processes away while it lives.
+    pub guard: Box<dyn Send>,
+}
+
+/// A member's directory.
+pub struct FileDisk {
+    path: PathBuf,
+    claimed: Claimed,
+    log: EngineLog,
+    checkpoints: CheckpointFolder,
+    table: SledTable,
+}
+
+impl FileDisk {
+    /// Opens the directory of an existing member.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::with(path, identity::open(path)?, space::FREE_MIB_MIN)
+    }
+
+    /// Opens the directory of an existing member of this cluster.
+    pub fn open_in_cluster(path: &Path, cluster_id: &str) -> Result<Self, Error> {
+        let claimed = identity::open(path)?;
+        identity::expect_cluster(path, &claimed.identity, cluster_id)?;
+        Self::with(path, claimed, space::FREE_MIB_MIN)
+    }
+
+    /// Makes the directory of a new member.
+    pub fn create(path: &Path, identity: Identity) -> Result<Self, Error> {
+        Self::with(path, identity::create(path, identity)?, space::FREE_MIB_MIN)
+    }
+
+    fn with(path: &Path, claimed: Claimed, free_mib: u64) -> Result<Self, Error> {
+        space::check(path, free_mib)?;
+        berth_migrations::run(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            claimed,
+            log: EngineLog::open(&path.join(berth_migrations::LOG))?,
+            checkpoints: CheckpointFolder::open(&path.join(berth_migrations::CHECKPOINTS))?,
+            table: SledTable::open(&path.join(berth_migrations::TABLE))?,
+        })
+    }
+
+    /// Returns whose directory it is.
+    pub fn identity(&self) -> &Identity {
+        &self.claimed.identity
+    }
+
+    /// Returns the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Disk for FileDisk {
+    type Log = EngineLog;
+    type Checkpoints = CheckpointFolder;
+    type Table = SledTable;
+
+    fn split(self) -> Parts<Self> {
+        let repairs = self
+            .table
+            .deleted_for()
+            .map(|reason| format!("the table could not be opened and was deleted: {reason}"))
+            .into_iter()
+            .collect();
+        Parts {
+            identity: self.claimed.identity.clone(),
+            log: self.log,
+            checkpoints: self.checkpoints,
+            table: self.table,
+            repairs,
+            guard: Box::new(self.claimed),
+        }
+    }
+}

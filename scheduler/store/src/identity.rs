@@ -1,0 +1,269 @@
+//! The marker in a member's directory: whose it is.
+//!
+//! A member's promises (its votes, its part of the log) live on its disk. The marker ties the
+//! member id to that disk, so that an id never comes back with an empty one: without a marker
+//! there is no member, and a new one is only made together with a new id.
+//!
+//! The marker file is locked while a process uses the directory.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::checkpoints::sync_folder;
+
+const MARKER: &str = "MEMBER";
+const FIRST_LINE: &str = "berth member 1";
+
+/// Whose directory it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster, a UUID.
+    pub cluster_id: String,
+    /// The Raft id within the cluster.
+    pub member_id: u64,
+    /// This disk, a UUID made when the directory was.
+    pub disk_id: String,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no member in it.
+    #[error(
+        "{path} holds no member; if one was here, its disk is lost: remove that member from the \
+         cluster and join again as a new one"
+    )]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is something in it already.
+    #[error("{path} is not empty; a new member needs a directory of its own")]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another process works in it.
+    #[error("{path} is in use by another process")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It belongs to another cluster.
+    #[error("{path} belongs to cluster {found}, not to cluster {expected}")]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// The cluster it belongs to.
+        found: String,
+        /// The cluster that was asked for.
+        expected: String,
+    },
+    /// The marker cannot be understood.
+    #[error("the marker in {path} is damaged or of a newer format: {what}")]
+    Damaged {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The operating system refused.
+    #[error("the marker in {path} could not be {doing}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What was attempted.
+        doing: &'static str,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A claimed directory; the lock is held until this is dropped.
+#[derive(Debug)]
+pub struct Claimed {
+    /// Whose directory it is.
+    pub identity: Identity,
+    _lock: File,
+}
+
+/// Claims the directory of an existing member.
+pub fn open(path: &Path) -> Result<Claimed, Error> {
+    let mut file = match File::open(path.join(MARKER)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Missing { path: path.into() });
+        }
+        Err(source) => return Err(io_error(path, "opened", source)),
+    };
+    lock(path, &file)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .map_err(|source| io_error(path, "read", source))?;
+    Ok(Claimed {
+        identity: parse(path, &text)?,
+        _lock: file,
+    })
+}
+
+/// Makes this directory that of a new member.
+pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
+    fs::create_dir_all(path).map_err(|source| io_error(path, "created", source))?;
+    let occupied = fs::read_dir(path)
+        .map_err(|source| io_error(path, "looked for", source))?
+        // Made by mkfs on a disk of its own.
+        .any(|entry| entry.is_ok_and(|e| e.file_name() != "lost+found"));
+    if occupied {
+        return Err(Error::Occupied { path: path.into() });
+    }
+    let text = format!(
+        "{FIRST_LINE}\ncluster {}\nmember {}\ndisk {}\n",
+        identity.cluster_id, identity.member_id, identity.disk_id
+    );
+    let part = path.join("MEMBER.part");
+    let write = || -> io::Result<File> {
+        let mut file = File::create(&part)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&part, path.join(MARKER))?;
+        sync_folder(path)?;
+        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            sync_folder(parent)?;
+        }
+        Ok(file)
+    };
+    let file = write().map_err(|source| io_error(path, "written", source))?;
+    lock(path, &file)?;
+    Ok(Claimed {
+        identity,
+        _lock: file,
+    })
+}
+
+/// Refuses a directory of another cluster.
+pub fn expect_cluster(path: &Path, identity: &Identity, expected: &str) -> Result<(), Error> {
+    if identity.cluster_id == expected {
+        return Ok(());
+    }
+    Err(Error::OtherCluster {
+        path: path.into(),
+        found: identity.cluster_id.clone(),
+        expected: expected.into(),
+    })
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.into() }),
+        Err(TryLockError::Error(source)) => Err(io_error(path, "locked", source)),
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Identity, Error> {
+    let damaged = |what| Error::Damaged {
+        path: path.into(),
+        what,
+    };
+    let mut lines = text.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err(damaged("first line"));
+    }
+    let mut field = |name: &'static str| {
+        lines
+            .next()
+            .and_then(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| damaged(name))
+    };
+    Ok(Identity {
+        cluster_id: field("cluster")?.to_owned(),
+        member_id: field("member")?
+            .parse()
+            .ok()
+            .filter(|id| *id != 0)
+            .ok_or_else(|| damaged("member"))?,
+        disk_id: field("disk")?.to_owned(),
+    })
+}
+
+fn io_error(path: &Path, doing: &'static str, source: io::Error) -> Error {
+    Error::Io {
+        path: path.into(),
+        doing,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            cluster_id: "c1".into(),
+            member_id: 3,
+            disk_id: "d1".into(),
+        }
+    }
+
+    #[test]
+    fn a_marker_is_found_again() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("member");
+        drop(create(&path, identity()).expect("create"));
+        assert_eq!(open(&path).expect("open").identity, identity());
+    }
+
+    #[test]
+    fn a_directory_serves_one_process_at_a_time() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("member");
+        let held = create(&path, identity()).expect("create");
+        assert!(matches!(open(&path), Err(Error::InUse { .. })));
+        drop(held);
+        let held = open(&path).expect("open");
+        assert!(matches!(open(&path), Err(Error::InUse { .. })));
+        drop(held);
+    }
+
+    #[test]
+    fn a_lost_disk_is_no_member() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert!(matches!(open(folder.path()), Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn a_new_member_needs_an_empty_directory() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        fs::write(folder.path().join("something"), b"").expect("write");
+        assert!(matches!(
+            create(folder.path(), identity()),
+            Err(Error::Occupied { .. })
+        ));
+    }
+
+    #[test]
+    fn another_cluster_is_refused() {
+        let error = expect_cluster(Path::new("/data"), &identity(), "c2").expect_err("other");
+        assert_eq!(
+            error.to_string(),
+            "/data belongs to cluster c1, not to cluster c2"
+        );
+    }
+
+    #[test]
+    fn a_damaged_marker_is_no_identity() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for text in [
+            "",
+            "berth member 2\n",
+            "berth member 1\ncluster c\nmember x\ndisk d\n",
+        ] {
+            fs::write(folder.path().join(MARKER), text).expect("write");
+            assert!(matches!(open(folder.path()), Err(Error::Damaged { .. })));
+        }
+    }
+}

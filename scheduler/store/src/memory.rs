@@ -1,0 +1,402 @@
+//! A disk in memory that forgets what was not synchronised, for simulation.
+//!
+//! All parts share one [`MemoryDisk`], which outlives the replica that uses it: the simulator
+//! keeps a clone, crashes it, and opens it again. Nothing here uses time, threads or randomness;
+//! how much of the unsynchronised tail survives a crash is told by the caller.
+//!
+//! Invariant: what survives is always a prefix of what was written, batch by batch, and contains
+//! everything that was synchronised.
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, HardState};
+
+use crate::checkpoints::{self, CheckpointSink, CheckpointStore};
+use crate::disk::{Disk, Parts};
+use crate::identity::Identity;
+use crate::log::{self, LogBatch, LogContents, LogStore};
+use crate::row::Row;
+use crate::table::{self, TableBatch, TableMeta, TableStore};
+
+#[derive(Clone, Default)]
+struct LogState {
+    hard_state: Option<HardState>,
+    entries: BTreeMap<u64, Entry>,
+}
+
+impl LogState {
+    fn apply(&mut self, batch: &LogBatch) {
+        if batch.reset {
+            self.entries.clear();
+        }
+        if let Some(first) = batch.entries.first() {
+            self.entries.split_off(&first.index);
+        }
+        for entry in &batch.entries {
+            self.entries.insert(entry.index, entry.clone());
+        }
+        if let Some(hard_state) = &batch.hard_state {
+            self.hard_state = Some(hard_state.clone());
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct TableState {
+    rows: BTreeMap<Bytes, Bytes>,
+    meta: Option<TableMeta>,
+}
+
+impl TableState {
+    fn apply(&mut self, (batch, meta): &(TableBatch, Option<TableMeta>)) {
+        for (key, value) in batch {
+            match value {
+                Some(value) => self.rows.insert(key.clone(), value.clone()),
+                None => self.rows.remove(key),
+            };
+        }
+        if let Some(meta) = meta {
+            self.meta = Some(meta.clone());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    log: LogState,
+    log_unsynced: Vec<LogBatch>,
+    checkpoints: BTreeMap<u64, Bytes>,
+    table: TableState,
+    table_unsynced: Vec<(TableBatch, Option<TableMeta>)>,
+    full: bool,
+}
+
+/// A disk in memory. Clones are handles on the same disk.
+#[derive(Clone)]
+pub struct MemoryDisk {
+    identity: Identity,
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl MemoryDisk {
+    /// Returns an empty disk of this member.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            inner: Arc::default(),
+        }
+    }
+
+    /// Loses power: of what was not synchronised, only so many batches of the log and of the
+    /// table survive.
+    pub fn crash(&self, log_batches: usize, table_batches: usize) {
+        let mut inner = self.lock();
+        let log: Vec<LogBatch> = std::mem::take(&mut inner.log_unsynced);
+        for batch in log.iter().take(log_batches) {
+            inner.log.apply(batch);
+        }
+        let table = std::mem::take(&mut inner.table_unsynced);
+        for batch in table.iter().take(table_batches) {
+            inner.table.apply(batch);
+        }
+    }
+
+    /// Returns how many batches of the log and of the table are not synchronised.
+    pub fn unsynced(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.log_unsynced.len(), inner.table_unsynced.len())
+    }
+
+    /// Flips a byte of a checkpoint. Says whether there was such a byte.
+    pub fn damage_checkpoint(&self, index: u64, at: usize) -> bool {
+        let mut inner = self.lock();
+        let Some(found) = inner.checkpoints.get_mut(&index) else {
+            return false;
+        };
+        let mut bytes = found.to_vec();
+        let Some(byte) = bytes.get_mut(at) else {
+            return false;
+        };
+        *byte ^= 0xff;
+        *found = bytes.into();
+        true
+    }
+
+    /// Empties the table without a word, as a lost or swapped file would.
+    pub fn empty_table(&self) {
+        let mut inner = self.lock();
+        inner.table = TableState::default();
+        inner.table_unsynced.clear();
+    }
+
+    /// Changes a row of the table behind everybody's back. Says whether there was one.
+    pub fn damage_table(&self) -> bool {
+        let mut inner = self.lock();
+        match inner.table.rows.values_mut().next() {
+            None => false,
+            Some(value) => {
+                *value = Bytes::from_static(b"damaged");
+                true
+            }
+        }
+    }
+
+    /// Loses the end of the synchronised log, which no disk may do.
+    pub fn lose_log_behind(&self, last_kept: u64) {
+        self.lock().log.entries.split_off(&(last_kept + 1));
+    }
+
+    /// From now on every write fails because the disk is full, or no longer.
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic elsewhere does not make the bytes less true.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk for MemoryDisk {
+    type Log = MemoryLog;
+    type Checkpoints = MemoryCheckpoints;
+    type Table = MemoryTable;
+
+    fn split(self) -> Parts<Self> {
+        Parts {
+            identity: self.identity.clone(),
+            log: MemoryLog(self.clone()),
+            checkpoints: MemoryCheckpoints(self.clone()),
+            table: MemoryTable(self),
+            repairs: Vec::new(),
+            guard: Box::new(()),
+        }
+    }
+}
+
+/// The log of a [`MemoryDisk`].
+pub struct MemoryLog(MemoryDisk);
+
+impl LogStore for MemoryLog {
+    fn load(&mut self) -> Result<LogContents, log::Error> {
+        let inner = self.0.lock();
+        Ok(LogContents {
+            hard_state: inner.log.hard_state.clone(),
+            entries: inner.log.entries.values().cloned().collect(),
+        })
+    }
+
+    fn append(&mut self, batch: LogBatch) -> Result<(), log::Error> {
+        let mut inner = self.0.lock();
+        if inner.full {
+            return Err(log::Error::Full);
+        }
+        inner.log_unsynced.push(batch);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), log::Error> {
+        let mut inner = self.0.lock();
+        if inner.full {
+            return Err(log::Error::Full);
+        }
+        for batch in std::mem::take(&mut inner.log_unsynced) {
+            inner.log.apply(&batch);
+        }
+        Ok(())
+    }
+
+    fn compact(&mut self, first_kept: u64) -> Result<(), log::Error> {
+        let mut inner = self.0.lock();
+        inner.log.entries = inner.log.entries.split_off(&first_kept);
+        Ok(())
+    }
+}
+
+/// The checkpoints of a [`MemoryDisk`].
+pub struct MemoryCheckpoints(MemoryDisk);
+
+impl CheckpointStore for MemoryCheckpoints {
+    fn list(&self) -> Result<Vec<u64>, checkpoints::Error> {
+        Ok(self.0.lock().checkpoints.keys().rev().copied().collect())
+    }
+
+    fn open(&self, index: u64) -> Result<Box<dyn Read + Send>, checkpoints::Error> {
+        match self.0.lock().checkpoints.get(&index) {
+            Some(bytes) => Ok(Box::new(Cursor::new(bytes.clone()))),
+            None => Err(checkpoints::Error::io(
+                "opening",
+                io::ErrorKind::NotFound.into(),
+            )),
+        }
+    }
+
+    fn create(&self) -> Result<Box<dyn CheckpointSink>, checkpoints::Error> {
+        Ok(Box::new(MemorySink {
+            disk: self.0.clone(),
+            bytes: Vec::new(),
+        }))
+    }
+}
+
+struct MemorySink {
+    disk: MemoryDisk,
+    bytes: Vec<u8>,
+}
+
+impl Write for MemorySink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.disk.lock().full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl CheckpointSink for MemorySink {
+    fn seal(&mut self) -> Result<(), checkpoints::Error> {
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<Box<dyn Read + Send>, checkpoints::Error> {
+        Ok(Box::new(Cursor::new(Bytes::copy_from_slice(&self.bytes))))
+    }
+
+    fn commit(self: Box<Self>, index: u64, keep: usize) -> Result<(), checkpoints::Error> {
+        let mut inner = self.disk.lock();
+        inner.checkpoints.insert(index, self.bytes.into());
+        let superfluous: Vec<u64> = inner
+            .checkpoints
+            .keys()
+            .rev()
+            .copied()
+            .filter(|other| *other != index)
+            .skip(keep - 1)
+            .collect();
+        for old in superfluous {
+            inner.checkpoints.remove(&old);
+        }
+        Ok(())
+    }
+}
+
+/// The table of a [`MemoryDisk`].
+pub struct MemoryTable(MemoryDisk);
+
+impl MemoryTable {
+    /// Reading sees what was written, synchronised or not.
+    fn current(&self) -> TableState {
+        let inner = self.0.lock();
+        let mut state = inner.table.clone();
+        for batch in &inner.table_unsynced {
+            state.apply(batch);
+        }
+        state
+    }
+}
+
+impl TableStore for MemoryTable {
+    fn meta(&self) -> Result<Option<TableMeta>, table::Error> {
+        Ok(self.current().meta)
+    }
+
+    fn rows(&self) -> Box<dyn Iterator<Item = Result<Row, table::Error>> + '_> {
+        Box::new(
+            self.current()
+                .rows
+                .into_iter()
+                .map(|(key, value)| Ok(Row { key, value })),
+        )
+    }
+
+    fn write(&mut self, batch: TableBatch, meta: Option<&TableMeta>) -> Result<(), table::Error> {
+        let mut inner = self.0.lock();
+        if inner.full {
+            return Err(table::Error::Full);
+        }
+        inner.table_unsynced.push((batch, meta.cloned()));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), table::Error> {
+        let mut inner = self.0.lock();
+        if inner.full {
+            return Err(table::Error::Full);
+        }
+        for batch in std::mem::take(&mut inner.table_unsynced) {
+            inner.table.apply(&batch);
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), table::Error> {
+        let mut inner = self.0.lock();
+        inner.table = TableState::default();
+        inner.table_unsynced.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> MemoryDisk {
+        MemoryDisk::new(Identity {
+            cluster_id: "c".into(),
+            member_id: 1,
+            disk_id: "d".into(),
+        })
+    }
+
+    fn batch(index: u64) -> LogBatch {
+        LogBatch {
+            entries: vec![Entry {
+                index,
+                term: 1,
+                ..Entry::default()
+            }],
+            ..LogBatch::default()
+        }
+    }
+
+    fn indexes(disk: &MemoryDisk) -> Vec<u64> {
+        let contents = disk.clone().split().log.load().expect("load");
+        contents.entries.iter().map(|e| e.index).collect()
+    }
+
+    #[test]
+    fn a_crash_drops_what_was_not_synchronised() {
+        let disk = disk();
+        let mut log = disk.clone().split().log;
+        log.append(batch(2)).expect("append");
+        log.sync().expect("sync");
+        log.append(batch(3)).expect("append");
+        log.append(batch(4)).expect("append");
+        assert_eq!(disk.unsynced(), (2, 0));
+        disk.crash(1, 0);
+        assert_eq!(indexes(&disk), [2, 3]);
+    }
+
+    #[test]
+    fn a_full_disk_takes_nothing() {
+        let disk = disk();
+        let mut parts = disk.clone().split();
+        disk.set_full(true);
+        assert!(matches!(parts.log.append(batch(2)), Err(log::Error::Full)));
+        assert!(matches!(
+            parts.table.write(Vec::new(), None),
+            Err(table::Error::Full)
+        ));
+        let mut sink = parts.checkpoints.create().expect("create");
+        assert!(sink.write_all(b"x").is_err());
+    }
+}
