@@ -1,3 +1,23 @@
-//! Hypervisors behind one trait: simulated and libvirt
+//! Hypervisors behind one trait: simulated and libvirt.
+//!
+//! Invariant: a driver does what it is told with the CPUs and pages that it is given; it never
+//! chooses any. What it keeps of a guest is kept by the hypervisor, with the claim and the epoch.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`driver`], [`domain`], [`error`] | the trait, what it is given, what it answers |
+//! | [`request`] | its calls as values, for cores without I/O |
+//! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
+//! | [`libvirt`] | QEMU through libvirt, opened when first used |
 
+pub mod domain;
+pub mod driver;
+pub mod error;
 pub mod libvirt;
+pub mod request;
+pub mod sim;
+
+pub use domain::{DomainSpec, Known};
+pub use driver::{Chunk, Driver, FreePages, Info};
+pub use error::Error;
+pub use request::{Answer, Kind, Request, Token, perform};

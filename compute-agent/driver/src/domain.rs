@@ -1,0 +1,97 @@
+//! What a driver is given of a guest, and what it finds again: the guest's specification, the
+//! claim that it runs on, and the exact CPUs and pages of that claim.
+//!
+//! Invariant: all of it is kept with the domain by the hypervisor (metadata), so that an agent
+//! that starts knows what runs without asking anyone.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::DomainState;
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::id::{ClaimId, Epoch, VmUid};
+use berth_domain::instance::VcpuId;
+use berth_domain::name::VmName;
+use berth_domain::numa::Assignment;
+use berth_domain::vm::VmSpec;
+use serde::{Deserialize, Serialize};
+
+/// A guest on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DomainSpec {
+    /// The VM's name; also the domain's.
+    pub vm: VmName,
+    /// This life of the VM; also the domain's UUID.
+    pub uid: VmUid,
+    /// What the user asked for.
+    pub spec: VmSpec,
+    /// The claim that it runs on; absent when an agent too old to say handed it over.
+    pub claim: Option<ClaimId>,
+    /// The lease under which it was started or sent here.
+    pub epoch: Epoch,
+    /// The exact CPUs and pages of the claim.
+    pub assignment: Assignment,
+    /// The shared CPUs of the host, over which everything floats that has no place of its own.
+    pub shared_cpus: CpuSet,
+}
+
+impl DomainSpec {
+    /// Returns the host CPUs that each vCPU may run on. An empty set means any CPU of the host.
+    #[must_use]
+    pub fn vcpu_cpus(&self) -> BTreeMap<VcpuId, CpuSet> {
+        let mut cpus: BTreeMap<_, _> = (0..self.spec.flavor.vcpus)
+            .map(|v| (VcpuId(v), self.shared_cpus.clone()))
+            .collect();
+        let wishes = self.spec.topology.iter().flat_map(|t| &t.cells);
+        for wish in wishes {
+            let given = self
+                .assignment
+                .cells
+                .iter()
+                .find(|c| c.guest_cell == wish.id);
+            let Some(given) = given else { continue };
+            for vcpu in &wish.shared {
+                cpus.insert(*vcpu, given.floating.clone());
+            }
+            for (vcpu, cpu) in &given.pins {
+                cpus.insert(*vcpu, CpuSet::from_iter([*cpu]));
+            }
+        }
+        cpus
+    }
+
+    /// Returns the CPUs for the hypervisor's own threads: those taken for them, else by the
+    /// flavor's policy. An empty set means any CPU of the host.
+    #[must_use]
+    pub fn emulator_cpus(&self) -> CpuSet {
+        use berth_domain::instance::EmulatorThreads;
+        if !self.assignment.emulator.is_empty() {
+            return self.assignment.emulator.clone();
+        }
+        let policy = self
+            .spec
+            .topology
+            .as_ref()
+            .map(|t| t.emulator_threads)
+            .unwrap_or_default();
+        let of_guest = || {
+            self.vcpu_cpus()
+                .values()
+                .fold(CpuSet::new(), |all, c| all.union(c))
+        };
+        match policy {
+            EmulatorThreads::Share if !self.shared_cpus.is_empty() => self.shared_cpus.clone(),
+            EmulatorThreads::Share | EmulatorThreads::Isolate | EmulatorThreads::Unspecified => {
+                of_guest()
+            }
+        }
+    }
+}
+
+/// A guest that a hypervisor knows, as read back from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Known {
+    /// What was given when it was started or sent here.
+    pub domain: DomainSpec,
+    /// Where it is now.
+    pub state: DomainState,
+}

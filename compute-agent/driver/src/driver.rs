@@ -1,0 +1,148 @@
+//! The trait that every hypervisor driver implements.
+//!
+//! All calls block, a transfer as long as it takes; an async caller uses threads for them. All may
+//! be made at the same time from several threads; the caller orders the changing ones per guest.
+//!
+//! Every changing call can be repeated: what is done already is done again without effect.
+//! [`crate::conformance`] holds each driver to these words.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::DomainStatus;
+use berth_domain::id::VmUid;
+use berth_domain::topology::CellId;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::{DomainSpec, Known};
+use crate::error::Error;
+
+/// What a driver says about its hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The driver: `sim` or `libvirt`. Guests move between equal ones only.
+    pub driver: String,
+    /// The hypervisor and its version, for people.
+    pub hypervisor: String,
+    /// Where another hypervisor of this kind sends guests to.
+    pub migration_uri: String,
+}
+
+/// The free pages of each cell by size in KiB, as the host says now.
+pub type FreePages = BTreeMap<CellId, BTreeMap<u64, u64>>;
+
+/// A piece of what a guest wrote to its console.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where the piece begins; later than asked for when older output is no longer kept.
+    pub offset: u64,
+    /// The bytes; empty when there is nothing after `offset` yet.
+    pub bytes: Vec<u8>,
+}
+
+/// The longest piece of console that one call returns.
+pub const CONSOLE_CHUNK_MAX: usize = 64 * 1024;
+
+/// A hypervisor.
+pub trait Driver: Send + Sync {
+    /// Returns what it is.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor cannot be reached.
+    fn info(&self) -> Result<Info, Error>;
+
+    /// Makes the guest's disks and starts it. Repeated with the same claim: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] when it is here on another claim; [`Error::Refused`] when the hypervisor
+    /// will not, with everything undone.
+    fn create(&self, domain: &DomainSpec) -> Result<(), Error>;
+
+    /// Stops the guest and removes it with its disks. Absent: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] while it is being sent or received.
+    fn destroy(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Returns where the guest is; an unknown one is absent, not an error.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor does not answer.
+    fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error>;
+
+    /// Returns every guest that Berth started or sent here, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor does not answer.
+    fn domains(&self) -> Result<Vec<Known>, Error>;
+
+    /// Makes ready to receive the guest; what can be checked before anything moves is checked
+    /// here. Repeated: the newer specification replaces the older one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when it is here already; [`Error::Refused`] when it cannot be
+    /// received.
+    fn prepare_incoming(&self, domain: &DomainSpec) -> Result<(), Error>;
+
+    /// Undoes [`Self::prepare_incoming`]. Unknown: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when the guest is being received or runs here.
+    fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Sends the guest to the hypervisor at `destination_uri`, where it becomes `destination`.
+    /// Returns when it runs there and is gone here.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong; unless [`Error::is_unknown`], the guest runs on here.
+    fn migrate(
+        &self,
+        vm: VmUid,
+        destination_uri: &str,
+        destination: &DomainSpec,
+    ) -> Result<(), Error>;
+
+    /// Stops a transfer that [`Self::migrate`] carries out. None: no effect.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor does not answer.
+    fn abort(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Drops what is left here of a guest that has arrived elsewhere; its disks, which are
+    /// shared, stay. Absent: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when it runs here.
+    fn release(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Returns the free pages of every cell.
+    ///
+    /// # Errors
+    ///
+    /// When the host does not tell.
+    fn free_pages(&self) -> Result<FreePages, Error>;
+
+    /// Returns what the guest wrote to its console from `offset` on, at most
+    /// [`CONSOLE_CHUNK_MAX`] bytes. Offsets go on across a migration where hosts share storage.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Absent`], or that the console cannot be read.
+    fn console_read(&self, vm: VmUid, offset: u64) -> Result<Chunk, Error>;
+
+    /// Writes to the guest's console.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Absent`], or that the console cannot be written.
+    fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error>;
+}

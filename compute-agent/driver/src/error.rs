@@ -1,0 +1,82 @@
+//! Why a driver did not do what it was asked.
+//!
+//! Invariant: [`Error::is_unknown`] tells apart what left nothing behind from what may have had
+//! its effect, now or later. Everything but "unreachable" and "timed out" left nothing behind.
+
+use berth_domain::agent::DomainState;
+use berth_domain::id::{ClaimId, VmUid};
+
+/// Why a driver did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The guest is not here.
+    #[error("guest {vm} is not on this hypervisor")]
+    Absent {
+        /// The guest.
+        vm: VmUid,
+    },
+    /// The guest is here already, on another claim.
+    #[error("guest {vm} is on this hypervisor already{}", .claim.map_or(String::new(), |c| format!(", on claim {c}")))]
+    Exists {
+        /// The guest.
+        vm: VmUid,
+        /// The claim that it runs on, where its metadata say.
+        claim: Option<ClaimId>,
+    },
+    /// The guest is in a state in which this cannot be done.
+    #[error("cannot {attempted} guest {vm} while it is {state:?}")]
+    WrongState {
+        /// The guest.
+        vm: VmUid,
+        /// Where it is.
+        state: DomainState,
+        /// What was to be done, as `send`.
+        attempted: &'static str,
+    },
+    /// The hypervisor tried, or looked, and said no; what it had begun is undone.
+    #[error("{message}")]
+    Refused {
+        /// What it said.
+        message: String,
+    },
+    /// The transfer was stopped on request; the guest runs on where it was.
+    #[error("the transfer of guest {vm} was stopped on request")]
+    Aborted {
+        /// The guest.
+        vm: VmUid,
+    },
+    /// The hypervisor did not answer: the call may have its effect.
+    #[error("the hypervisor cannot be reached: {message}")]
+    Unreachable {
+        /// What was seen.
+        message: String,
+    },
+    /// The hypervisor took too long: the call may have its effect.
+    #[error("the hypervisor did not {attempted} in time")]
+    TimedOut {
+        /// What was to be done, as `create the guest`.
+        attempted: &'static str,
+    },
+}
+
+impl Error {
+    /// Returns a refusal with the hypervisor's words.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::Refused {
+            message: message.into(),
+        }
+    }
+
+    /// Returns whether the call may have had its effect, or may have it yet.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::Absent { .. }
+            | Self::Exists { .. }
+            | Self::WrongState { .. }
+            | Self::Refused { .. }
+            | Self::Aborted { .. } => false,
+        }
+    }
+}

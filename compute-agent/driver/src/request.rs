@@ -1,0 +1,151 @@
+//! The calls of [`Driver`] as values, for cores that do no I/O of their own: the agent's shell
+//! performs them on threads, the simulator on a [`crate::sim::World`].
+
+use std::fmt;
+
+use berth_domain::agent::DomainStatus;
+use berth_domain::id::VmUid;
+
+use crate::domain::{DomainSpec, Known};
+use crate::driver::{Driver, FreePages};
+use crate::error::Error;
+
+/// Joins a request with its answer; chosen by the asker, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A call of [`Driver`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// [`Driver::create`].
+    Create(Box<DomainSpec>),
+    /// [`Driver::destroy`].
+    Destroy(VmUid),
+    /// [`Driver::domain`].
+    Domain(VmUid),
+    /// [`Driver::domains`].
+    Domains,
+    /// [`Driver::prepare_incoming`].
+    Prepare(Box<DomainSpec>),
+    /// [`Driver::cancel_incoming`].
+    Cancel(VmUid),
+    /// [`Driver::migrate`].
+    Migrate {
+        /// The guest.
+        vm: VmUid,
+        /// Where to.
+        destination_uri: String,
+        /// What it becomes there.
+        destination: Box<DomainSpec>,
+    },
+    /// [`Driver::abort`].
+    Abort(VmUid),
+    /// [`Driver::release`].
+    Release(VmUid),
+    /// [`Driver::free_pages`].
+    FreePages,
+}
+
+/// The kind of a [`Request`], for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// [`Request::Create`].
+    Create,
+    /// [`Request::Destroy`].
+    Destroy,
+    /// [`Request::Domain`].
+    Domain,
+    /// [`Request::Domains`].
+    Domains,
+    /// [`Request::Prepare`].
+    Prepare,
+    /// [`Request::Cancel`].
+    Cancel,
+    /// [`Request::Migrate`].
+    Migrate,
+    /// [`Request::Abort`].
+    Abort,
+    /// [`Request::Release`].
+    Release,
+    /// [`Request::FreePages`].
+    FreePages,
+}
+
+impl Kind {
+    /// All kinds, for tables.
+    pub const ALL: [Self; 10] = [
+        Self::Create,
+        Self::Destroy,
+        Self::Domain,
+        Self::Domains,
+        Self::Prepare,
+        Self::Cancel,
+        Self::Migrate,
+        Self::Abort,
+        Self::Release,
+        Self::FreePages,
+    ];
+}
+
+impl Request {
+    /// Returns which call it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Create(_) => Kind::Create,
+            Self::Destroy(_) => Kind::Destroy,
+            Self::Domain(_) => Kind::Domain,
+            Self::Domains => Kind::Domains,
+            Self::Prepare(_) => Kind::Prepare,
+            Self::Cancel(_) => Kind::Cancel,
+            Self::Migrate { .. } => Kind::Migrate,
+            Self::Abort(_) => Kind::Abort,
+            Self::Release(_) => Kind::Release,
+            Self::FreePages => Kind::FreePages,
+        }
+    }
+}
+
+/// What a driver answers to a [`Request`] that it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// To [`Request::Domain`].
+    Status(DomainStatus),
+    /// To [`Request::Domains`].
+    Domains(Vec<Known>),
+    /// To [`Request::FreePages`].
+    FreePages(FreePages),
+}
+
+/// Makes the call that `request` stands for; blocks as long as it does.
+///
+/// # Errors
+///
+/// Those of the call.
+pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> {
+    let done = |()| Answer::Done;
+    match request {
+        Request::Create(domain) => driver.create(domain).map(done),
+        Request::Destroy(vm) => driver.destroy(*vm).map(done),
+        Request::Domain(vm) => driver.domain(*vm).map(Answer::Status),
+        Request::Domains => driver.domains().map(Answer::Domains),
+        Request::Prepare(domain) => driver.prepare_incoming(domain).map(done),
+        Request::Cancel(vm) => driver.cancel_incoming(*vm).map(done),
+        Request::Migrate {
+            vm,
+            destination_uri,
+            destination,
+        } => driver.migrate(*vm, destination_uri, destination).map(done),
+        Request::Abort(vm) => driver.abort(*vm).map(done),
+        Request::Release(vm) => driver.release(*vm).map(done),
+        Request::FreePages => driver.free_pages().map(Answer::FreePages),
+    }
+}

@@ -1,0 +1,468 @@
+//! One simulated hypervisor: its guests and what they hold, as a state machine.
+//!
+//! ```text
+//!   (none) ──create──▶ RUNNING ──begin_send──▶ SENDING ──switch──▶ SWITCHING ──depart──▶ (none)
+//!                         ▲  ◀──give_up_send─────┘                     │
+//!                         └──────────────give_up_send──────────────────┘
+//!   (none) ──prepare──▶ PREPARED ──begin_receive──▶ RECEIVING ──arrive──▶ RUNNING
+//!                          ▲  ◀──give_up_receive───────┘
+//! ```
+//!
+//! Like a real hypervisor it knows no claims: it refuses CPUs that it does not have and pages
+//! that are taken, and would pin two guests to one CPU if it were told to.
+//!
+//! Invariant: pure; time comes in with each call. A guest counts (see [`Console`]) in RUNNING and
+//! SENDING only, and no transition lets it count on both ends of a transfer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::agent::{DomainState, DomainStatus};
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::topology::HostTopology;
+use serde::{Deserialize, Serialize};
+
+use super::console::Console;
+use crate::domain::{DomainSpec, Known};
+use crate::driver::FreePages;
+use crate::error::Error;
+
+/// How far a simulated guest is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// It runs.
+    Running,
+    /// It is expected.
+    Prepared,
+    /// Its memory is coming in.
+    Receiving,
+    /// It runs while its memory is being sent.
+    Sending,
+    /// Its memory is sent, and it stands still here until the other side has answered.
+    Switching {
+        /// Whom to ask what became of it.
+        destination_uri: String,
+    },
+    /// It has crashed.
+    Stopped,
+}
+
+/// A simulated guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Domain {
+    /// What it was given.
+    pub spec: DomainSpec,
+    /// How far it is.
+    pub phase: Phase,
+    /// Its console.
+    pub console: Console,
+    /// Why the last attempt to send it away failed.
+    pub migration_error: Option<String>,
+}
+
+impl Domain {
+    fn state(&self) -> DomainState {
+        match self.phase {
+            Phase::Running => DomainState::Running,
+            Phase::Prepared => DomainState::Prepared,
+            Phase::Receiving => DomainState::MigratingIn,
+            Phase::Sending | Phase::Switching { .. } => DomainState::MigratingOut,
+            Phase::Stopped => DomainState::Stopped,
+        }
+    }
+
+    /// Returns whether its memory is allocated here.
+    #[must_use]
+    pub fn holds_memory(&self) -> bool {
+        match self.phase {
+            Phase::Running | Phase::Receiving | Phase::Sending | Phase::Switching { .. } => true,
+            Phase::Prepared | Phase::Stopped => false,
+        }
+    }
+}
+
+/// One simulated hypervisor.
+#[derive(Clone, Debug)]
+pub struct Host {
+    topology: Arc<HostTopology>,
+    domains: BTreeMap<VmUid, Domain>,
+}
+
+impl Host {
+    /// Returns a hypervisor without guests.
+    #[must_use]
+    pub fn new(topology: Arc<HostTopology>) -> Self {
+        Self::with_domains(topology, BTreeMap::new())
+    }
+
+    /// Returns a hypervisor that has these guests, as after a restart of its process.
+    #[must_use]
+    pub fn with_domains(topology: Arc<HostTopology>, domains: BTreeMap<VmUid, Domain>) -> Self {
+        Self { topology, domains }
+    }
+
+    /// Returns the guests.
+    #[must_use]
+    pub fn domains(&self) -> &BTreeMap<VmUid, Domain> {
+        &self.domains
+    }
+
+    /// Returns the shape of the machine.
+    #[must_use]
+    pub fn topology(&self) -> &Arc<HostTopology> {
+        &self.topology
+    }
+
+    /// Returns every guest as a driver lists them.
+    #[must_use]
+    pub fn known(&self) -> Vec<Known> {
+        let known = |d: &Domain| Known {
+            domain: d.spec.clone(),
+            state: d.state(),
+        };
+        self.domains.values().map(known).collect()
+    }
+
+    /// Starts a guest.
+    ///
+    /// # Errors
+    ///
+    /// When it is here on another claim, or does not fit.
+    pub fn create(&mut self, now: TimeMs, spec: &DomainSpec) -> Result<(), Error> {
+        if let Some(domain) = self.domains.get(&spec.uid) {
+            let same = domain.phase == Phase::Running && domain.spec.claim == spec.claim;
+            return if same {
+                Ok(())
+            } else {
+                Err(Error::Exists {
+                    vm: spec.uid,
+                    claim: domain.spec.claim,
+                })
+            };
+        }
+        self.check_room(spec)?;
+        self.insert(spec, Phase::Running, Console::start(now));
+        Ok(())
+    }
+
+    /// Stops a guest and takes it away.
+    ///
+    /// # Errors
+    ///
+    /// While it is on its way.
+    pub fn destroy(&mut self, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get(&vm).map(|d| &d.phase) {
+            None => Ok(()),
+            Some(Phase::Running | Phase::Prepared | Phase::Stopped) => {
+                self.domains.remove(&vm);
+                Ok(())
+            }
+            Some(Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
+                Err(self.wrong_state(vm, "destroy"))
+            }
+        }
+    }
+
+    /// Returns where a guest is.
+    #[must_use]
+    pub fn status(&self, vm: VmUid) -> DomainStatus {
+        let Some(domain) = self.domains.get(&vm) else {
+            return DomainStatus::absent();
+        };
+        DomainStatus {
+            state: domain.state(),
+            claim: domain.spec.claim,
+            epoch: Some(domain.spec.epoch),
+            vcpu_cpus: domain.spec.vcpu_cpus().into_iter().collect(),
+            migration_error: domain.migration_error.clone(),
+        }
+    }
+
+    /// Expects a guest.
+    ///
+    /// # Errors
+    ///
+    /// When it is here, or would not fit.
+    pub fn prepare(&mut self, now: TimeMs, spec: &DomainSpec) -> Result<(), Error> {
+        match self.domains.get(&spec.uid).map(|d| &d.phase) {
+            None | Some(Phase::Prepared) => {}
+            Some(
+                Phase::Running
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::Stopped,
+            ) => return Err(self.wrong_state(spec.uid, "prepare to receive")),
+        }
+        self.check_room(spec)?;
+        let mut console = Console::start(now);
+        console.pause(now);
+        self.insert(spec, Phase::Prepared, console);
+        Ok(())
+    }
+
+    /// Expects a guest no longer.
+    ///
+    /// # Errors
+    ///
+    /// When it is here, or on its way here.
+    pub fn cancel(&mut self, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get(&vm).map(|d| &d.phase) {
+            None => Ok(()),
+            Some(Phase::Prepared) => {
+                self.domains.remove(&vm);
+                Ok(())
+            }
+            Some(
+                Phase::Running
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::Stopped,
+            ) => Err(self.wrong_state(vm, "stop expecting")),
+        }
+    }
+
+    /// Drops what is left of a guest that has arrived elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// When it runs here or is on its way.
+    pub fn release(&mut self, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get(&vm).map(|d| &d.phase) {
+            None => Ok(()),
+            Some(Phase::Prepared | Phase::Stopped | Phase::Switching { .. }) => {
+                self.domains.remove(&vm);
+                Ok(())
+            }
+            Some(Phase::Running | Phase::Receiving | Phase::Sending) => {
+                Err(self.wrong_state(vm, "release"))
+            }
+        }
+    }
+
+    /// Begins to send a running guest.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run here.
+    pub fn begin_send(&mut self, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get_mut(&vm) {
+            None => Err(Error::Absent { vm }),
+            Some(domain) if domain.phase == Phase::Running => {
+                domain.phase = Phase::Sending;
+                domain.migration_error = None;
+                Ok(())
+            }
+            Some(_) => Err(self.wrong_state(vm, "send")),
+        }
+    }
+
+    /// Begins to receive a guest that is expected; `spec` is what it shall be here.
+    ///
+    /// # Errors
+    ///
+    /// When nobody said that it would come, or it does not fit.
+    pub fn begin_receive(&mut self, spec: &DomainSpec) -> Result<(), Error> {
+        match self.domains.get(&spec.uid).map(|d| &d.phase) {
+            Some(Phase::Prepared) => {}
+            None => {
+                return Err(Error::refused(format!(
+                    "guest {} is not expected here",
+                    spec.vm
+                )));
+            }
+            Some(
+                Phase::Running
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::Stopped,
+            ) => return Err(self.wrong_state(spec.uid, "receive")),
+        }
+        self.check_room(spec)?;
+        let domain = self.domains.get_mut(&spec.uid).expect("seen above");
+        domain.spec = spec.clone();
+        domain.phase = Phase::Receiving;
+        Ok(())
+    }
+
+    /// Gives up sending: the guest runs on here.
+    pub fn give_up_send(&mut self, now: TimeMs, vm: VmUid, why: &str) {
+        if let Some(domain) = self.domains.get_mut(&vm) {
+            match domain.phase {
+                Phase::Sending => {}
+                Phase::Switching { .. } => domain.console.resume(now),
+                Phase::Running | Phase::Prepared | Phase::Receiving | Phase::Stopped => return,
+            }
+            domain.phase = Phase::Running;
+            domain.migration_error = Some(why.to_owned());
+        }
+    }
+
+    /// Gives up receiving: the guest is expected again.
+    pub fn give_up_receive(&mut self, vm: VmUid) {
+        if let Some(domain) = self.domains.get_mut(&vm)
+            && domain.phase == Phase::Receiving
+        {
+            domain.phase = Phase::Prepared;
+        }
+    }
+
+    /// Lets a guest that is being sent stand still, and returns its console.
+    ///
+    /// # Errors
+    ///
+    /// When it is not being sent.
+    pub fn switch(
+        &mut self,
+        now: TimeMs,
+        vm: VmUid,
+        destination_uri: &str,
+    ) -> Result<Console, Error> {
+        match self.domains.get_mut(&vm) {
+            Some(domain) if domain.phase == Phase::Sending => {
+                domain.console.pause(now);
+                domain.phase = Phase::Switching {
+                    destination_uri: destination_uri.to_owned(),
+                };
+                Ok(domain.console.clone())
+            }
+            Some(_) => Err(self.wrong_state(vm, "switch")),
+            None => Err(Error::Absent { vm }),
+        }
+    }
+
+    /// Lets a guest that was received go on here.
+    ///
+    /// # Errors
+    ///
+    /// When it is not being received.
+    pub fn arrive(&mut self, now: TimeMs, vm: VmUid, mut console: Console) -> Result<(), Error> {
+        match self.domains.get_mut(&vm) {
+            Some(domain) if domain.phase == Phase::Receiving => {
+                console.resume(now);
+                domain.console = console;
+                domain.phase = Phase::Running;
+                Ok(())
+            }
+            Some(_) => Err(self.wrong_state(vm, "let arrive")),
+            None => Err(Error::Absent { vm }),
+        }
+    }
+
+    /// Forgets a guest that goes on elsewhere.
+    pub fn depart(&mut self, vm: VmUid) {
+        if matches!(
+            self.domains.get(&vm),
+            Some(Domain {
+                phase: Phase::Switching { .. },
+                ..
+            })
+        ) {
+            self.domains.remove(&vm);
+        }
+    }
+
+    /// Lets a running guest crash.
+    pub fn crash(&mut self, now: TimeMs, vm: VmUid) {
+        if let Some(domain) = self.domains.get_mut(&vm)
+            && domain.phase == Phase::Running
+        {
+            domain.console.pause(now);
+            domain.phase = Phase::Stopped;
+        }
+    }
+
+    /// Returns the console of a guest that is here.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn console(&mut self, vm: VmUid) -> Result<&mut Console, Error> {
+        let domain = self.domains.get_mut(&vm).ok_or(Error::Absent { vm })?;
+        Ok(&mut domain.console)
+    }
+
+    /// Returns the free pages of every cell.
+    #[must_use]
+    pub fn free_pages(&self) -> FreePages {
+        let mut free: FreePages = self
+            .topology
+            .cells()
+            .iter()
+            .map(|c| {
+                (
+                    c.id,
+                    c.pages.iter().map(|p| (p.size_kib, p.total)).collect(),
+                )
+            })
+            .collect();
+        for cell in self
+            .domains
+            .values()
+            .filter(|d| d.holds_memory())
+            .flat_map(|d| &d.spec.assignment.cells)
+        {
+            let pool = cell
+                .page_size_kib
+                .and_then(|size| free.get_mut(&cell.host_cell)?.get_mut(&size));
+            if let Some(pool) = pool {
+                *pool = pool.saturating_sub(cell.pages());
+            }
+        }
+        free
+    }
+
+    fn insert(&mut self, spec: &DomainSpec, phase: Phase, console: Console) {
+        let domain = Domain {
+            spec: spec.clone(),
+            phase,
+            console,
+            migration_error: None,
+        };
+        self.domains.insert(spec.uid, domain);
+    }
+
+    fn wrong_state(&self, vm: VmUid, attempted: &'static str) -> Error {
+        Error::WrongState {
+            vm,
+            state: self.status(vm).state,
+            attempted,
+        }
+    }
+
+    /// What a kernel would refuse: CPUs and cells that are not there, pages that are taken.
+    fn check_room(&self, spec: &DomainSpec) -> Result<(), Error> {
+        let all = self.topology.shared().union(&self.topology.dedicated());
+        let wanted = spec
+            .vcpu_cpus()
+            .values()
+            .fold(spec.emulator_cpus(), |all: CpuSet, c| all.union(c));
+        if !wanted.is_subset(&all) {
+            let absent = wanted.difference(&all);
+            return Err(Error::refused(format!(
+                "cannot set CPU affinity: this host has no CPU {absent}"
+            )));
+        }
+        let free = self.free_pages();
+        for cell in &spec.assignment.cells {
+            let Some(pools) = free.get(&cell.host_cell) else {
+                let message = format!("NUMA node {} is unavailable", cell.host_cell);
+                return Err(Error::refused(message));
+            };
+            let Some(size) = cell.page_size_kib else {
+                continue;
+            };
+            let (wanted, have) = (cell.pages(), pools.get(&size).copied().unwrap_or(0));
+            if wanted > have {
+                return Err(Error::refused(format!(
+                    "cannot allocate guest memory: cell {} has {have} free pages of {size} KiB, {wanted} are wanted",
+                    cell.host_cell
+                )));
+            }
+        }
+        Ok(())
+    }
+}

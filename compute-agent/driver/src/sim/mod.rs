@@ -1,0 +1,21 @@
+//! Simulated hypervisors.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`host`] | one hypervisor as a pure state machine |
+//! | [`console`] | what its guests write |
+//! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
+//! | [`script`] | answers that are gone, late, refused or repeated |
+//! | [`driver`] | one hypervisor in a real process, which sends guests over TCP |
+//! | [`wire`] | what two such processes say to each other |
+
+pub mod console;
+pub mod driver;
+pub mod host;
+pub mod script;
+pub mod wire;
+pub mod world;
+
+pub use driver::SimDriver;
+pub use script::Behaviour;
+pub use world::{Completion, Settings, World};

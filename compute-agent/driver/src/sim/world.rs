@@ -1,0 +1,655 @@
+//! Many simulated hypervisors under a virtual clock.
+//!
+//! Goal: the simulator and the agent's tests run whole boots and migrations against it, with
+//! every fault that real hypervisors show, repeatably. A request is begun at one moment and
+//! completes at a later one; between them hosts may crash and the paths between them be cut.
+//!
+//! Invariant: the same calls at the same times give the same completions in the same order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use berth_domain::agent::DomainState;
+use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::topology::HostTopology;
+
+use super::console::Console;
+use super::host::{Host, Phase};
+use super::script::Behaviour;
+use crate::domain::{DomainSpec, Known};
+use crate::error::Error;
+use crate::request::{Answer, Kind, Request, Token};
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// From the begin of a request to its effect.
+    pub latency_ms: u64,
+    /// From the begin of a transfer to the switch.
+    pub transfer_ms: u64,
+    /// From the switch until the guest runs on the destination, and as long again until it is
+    /// gone from the source.
+    pub switch_ms: u64,
+    /// Until a call that is scripted to time out does.
+    pub timeout_ms: u64,
+    /// Between two attempts to reach the other side during a switch.
+    pub retry_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            latency_ms: 5,
+            transfer_ms: 1_000,
+            switch_ms: 20,
+            timeout_ms: 10_000,
+            retry_ms: 200,
+        }
+    }
+}
+
+/// The end of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The host that was asked.
+    pub host: HostName,
+    /// The request's token.
+    pub token: Token,
+    /// What came of it.
+    pub result: Result<Answer, Error>,
+}
+
+/// One hypervisor, and which run of its agent is listening.
+#[derive(Debug)]
+struct Node {
+    host: Host,
+    /// Answers to an earlier run of the agent are dropped.
+    listener: u64,
+    scripts: BTreeMap<Kind, VecDeque<Behaviour>>,
+}
+
+/// Who asked.
+#[derive(Clone, Debug)]
+struct Asker {
+    host: HostName,
+    listener: u64,
+    token: Token,
+}
+
+/// A guest on its way.
+#[derive(Debug)]
+struct Transfer {
+    id: u64,
+    destination: HostName,
+    destination_uri: String,
+    asker: Asker,
+    /// Set from the switch on.
+    console: Option<Console>,
+    /// The guest was let go on the destination.
+    arrived: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    Execute {
+        asker: Asker,
+        request: Request,
+        behaviour: Behaviour,
+    },
+    Answer {
+        asker: Asker,
+        result: Result<Answer, Error>,
+    },
+    Switch(HostName, VmUid, u64),
+    Arrive(HostName, VmUid, u64),
+    Depart(HostName, VmUid, u64),
+}
+
+/// Many hypervisors.
+#[derive(Debug)]
+pub struct World {
+    settings: Settings,
+    nodes: BTreeMap<HostName, Node>,
+    /// By source and guest.
+    transfers: BTreeMap<(HostName, VmUid), Transfer>,
+    /// By due time and order of scheduling.
+    steps: BTreeMap<(TimeMs, u64), Step>,
+    next: u64,
+    /// Pairs of hosts between which no guest memory flows, the lesser name first.
+    cuts: BTreeSet<(HostName, HostName)>,
+}
+
+impl World {
+    /// Returns a world without hosts.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            nodes: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            next: 0,
+            cuts: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a host without guests.
+    pub fn add_host(&mut self, name: HostName, topology: Arc<HostTopology>) {
+        let node = Node {
+            host: Host::new(topology),
+            listener: 0,
+            scripts: BTreeMap::new(),
+        };
+        self.nodes.insert(name, node);
+    }
+
+    /// Returns where other hosts of this world send guests to.
+    #[must_use]
+    pub fn migration_uri(host: &HostName) -> String {
+        format!("sim://{host}")
+    }
+
+    /// Lets the next calls of this kind to this host go as scripted, in order.
+    pub fn script(
+        &mut self,
+        host: &HostName,
+        kind: Kind,
+        behaviours: impl IntoIterator<Item = Behaviour>,
+    ) {
+        let node = self.nodes.get_mut(host).expect("a host of this world");
+        node.scripts.entry(kind).or_default().extend(behaviours);
+    }
+
+    /// Begins a request of the host's agent.
+    pub fn begin(&mut self, now: TimeMs, host: &HostName, token: Token, request: Request) {
+        let node = self.nodes.get_mut(host).expect("a host of this world");
+        let behaviour = node
+            .scripts
+            .get_mut(&request.kind())
+            .and_then(VecDeque::pop_front)
+            .unwrap_or(Behaviour::Normal);
+        let asker = Asker {
+            host: host.clone(),
+            listener: node.listener,
+            token,
+        };
+        let extra = match behaviour {
+            Behaviour::Late { by_ms } => by_ms,
+            Behaviour::Normal
+            | Behaviour::Refuse(_)
+            | Behaviour::Gone { .. }
+            | Behaviour::TimeOut { .. }
+            | Behaviour::Repeat
+            | Behaviour::LateAnswer { .. } => 0,
+        };
+        let step = Step::Execute {
+            asker,
+            request,
+            behaviour,
+        };
+        self.after(now, self.settings.latency_ms + extra, step);
+    }
+
+    /// Returns when something happens next.
+    #[must_use]
+    pub fn next_at(&self) -> Option<TimeMs> {
+        self.steps.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Lets everything happen that is due, and returns what was completed by it.
+    pub fn advance(&mut self, now: TimeMs) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        while let Some(entry) = self.steps.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((at, _), step) = entry.remove_entry();
+            self.run(at, step, &mut completions);
+        }
+        completions
+    }
+
+    /// The host's agent is gone: nobody hears the answers to its requests, but they are done.
+    pub fn forget_asker(&mut self, host: &HostName) {
+        self.nodes
+            .get_mut(host)
+            .expect("a host of this world")
+            .listener += 1;
+    }
+
+    /// The machine crashes: its guests are gone, and what was on its way breaks.
+    pub fn crash_host(&mut self, now: TimeMs, host: &HostName) {
+        self.forget_asker(host);
+        let node = self.nodes.get_mut(host).expect("a host of this world");
+        node.host = Host::new(node.host.topology().clone());
+        node.scripts.clear();
+        let leaving: Vec<_> = self
+            .transfers
+            .keys()
+            .filter(|(source, _)| source == host)
+            .cloned()
+            .collect();
+        for key in leaving {
+            let transfer = self.transfers.remove(&key).expect("listed above");
+            if let Some(node) = self.nodes.get_mut(&transfer.destination) {
+                node.host.give_up_receive(key.1);
+            }
+        }
+        // Steps that act on this host alone are lost with it.
+        self.steps.retain(|_, step| match step {
+            Step::Execute { asker, .. } | Step::Answer { asker, .. } => asker.host != *host,
+            Step::Switch(..) | Step::Arrive(..) | Step::Depart(..) => true,
+        });
+        let coming: Vec<_> = self
+            .transfers
+            .iter()
+            .filter(|(_, t)| t.destination == *host)
+            .map(|(key, t)| (key.clone(), t.id))
+            .collect();
+        for ((source, vm), id) in coming {
+            self.after(now, 1, Step::Switch(source, vm, id));
+        }
+    }
+
+    /// Cuts the path on which guests move between two hosts.
+    pub fn cut(&mut self, a: &HostName, b: &HostName) {
+        self.cuts.insert(pair(a, b));
+    }
+
+    /// Heals the path between two hosts.
+    pub fn heal(&mut self, a: &HostName, b: &HostName) {
+        self.cuts.remove(&pair(a, b));
+    }
+
+    /// Lets a running guest crash.
+    pub fn crash_guest(&mut self, now: TimeMs, host: &HostName, vm: VmUid) {
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.host.crash(now, vm);
+        }
+    }
+
+    /// Returns the guests of a host, as its agent reads them when it starts.
+    #[must_use]
+    pub fn known(&self, host: &HostName) -> Vec<Known> {
+        self.nodes
+            .get(host)
+            .map_or_else(Vec::new, |node| node.host.known())
+    }
+
+    /// Returns a host's hypervisor, for looking.
+    #[must_use]
+    pub fn host(&self, host: &HostName) -> Option<&Host> {
+        self.nodes.get(host).map(|node| &node.host)
+    }
+
+    /// Returns the hosts on which a guest executes: never more than one.
+    #[must_use]
+    pub fn executing(&self, vm: VmUid) -> Vec<&HostName> {
+        self.nodes
+            .iter()
+            .filter(|(_, node)| {
+                matches!(
+                    node.host.domains().get(&vm).map(|d| &d.phase),
+                    Some(Phase::Running | Phase::Sending)
+                )
+            })
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Says what must never be: a guest that executes twice, or a dedicated CPU with two guests.
+    ///
+    /// # Errors
+    ///
+    /// The first such thing, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let mut runs: BTreeMap<VmUid, &HostName> = BTreeMap::new();
+        for (name, node) in &self.nodes {
+            let mut owners: BTreeMap<_, &VmName> = BTreeMap::new();
+            for (uid, domain) in node.host.domains() {
+                if matches!(domain.phase, Phase::Running | Phase::Sending)
+                    && let Some(other) = runs.insert(*uid, name)
+                {
+                    return Err(format!(
+                        "guest {} executes on {other} and on {name}",
+                        domain.spec.vm
+                    ));
+                }
+                if !domain.holds_memory() {
+                    continue;
+                }
+                for cpu in domain.spec.assignment.dedicated().iter() {
+                    if let Some(other) = owners.insert(cpu, &domain.spec.vm) {
+                        return Err(format!(
+                            "CPU {cpu} of {name} is given to {other} and to {}",
+                            domain.spec.vm
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, now: TimeMs, delay_ms: u64, step: Step) {
+        self.next += 1;
+        self.steps
+            .insert((TimeMs(now.0 + delay_ms), self.next), step);
+    }
+
+    fn run(&mut self, now: TimeMs, step: Step, completions: &mut Vec<Completion>) {
+        match step {
+            Step::Execute {
+                asker,
+                request,
+                behaviour,
+            } => self.execute(now, asker, request, behaviour, completions),
+            Step::Answer { asker, result } => self.answer(asker, result, completions),
+            Step::Switch(source, vm, id) => self.switch(now, source, vm, id, completions),
+            Step::Arrive(source, vm, id) => self.arrive(now, source, vm, id, completions),
+            Step::Depart(source, vm, id) => self.depart(now, source, vm, id, completions),
+        }
+    }
+
+    fn answer(
+        &self,
+        asker: Asker,
+        result: Result<Answer, Error>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let listens = self
+            .nodes
+            .get(&asker.host)
+            .is_some_and(|n| n.listener == asker.listener);
+        if listens {
+            completions.push(Completion {
+                host: asker.host,
+                token: asker.token,
+                result,
+            });
+        }
+    }
+
+    fn execute(
+        &mut self,
+        now: TimeMs,
+        asker: Asker,
+        request: Request,
+        behaviour: Behaviour,
+        completions: &mut Vec<Completion>,
+    ) {
+        let timed_out = Err(Error::TimedOut {
+            attempted: "answer",
+        });
+        let gone = Err(Error::Unreachable {
+            message: "the connection broke".to_owned(),
+        });
+        match behaviour {
+            Behaviour::Normal | Behaviour::Late { .. } => {
+                if let Some(result) = self.perform(now, &asker, request) {
+                    self.answer(asker, result, completions);
+                }
+            }
+            Behaviour::Refuse(message) => {
+                self.answer(asker, Err(Error::Refused { message }), completions);
+            }
+            Behaviour::Gone { effect } => {
+                if effect {
+                    let nobody = self.nobody(&asker);
+                    self.perform(now, &nobody, request);
+                }
+                self.answer(asker, gone, completions);
+            }
+            Behaviour::TimeOut { effect } => {
+                if effect {
+                    let nobody = self.nobody(&asker);
+                    self.perform(now, &nobody, request);
+                }
+                let step = Step::Answer {
+                    asker,
+                    result: timed_out,
+                };
+                self.after(now, self.settings.timeout_ms, step);
+            }
+            Behaviour::Repeat => {
+                let first = self.perform(now, &asker, request.clone());
+                // A transfer answers when it ends; its repetition is what gets an answer now.
+                let nobody = self.nobody(&asker);
+                let second = match first {
+                    Some(_) => self.perform(now, &asker, request),
+                    None => {
+                        self.perform(now, &nobody, request);
+                        None
+                    }
+                };
+                if let Some(result) = second {
+                    self.answer(asker, result, completions);
+                }
+            }
+            Behaviour::LateAnswer { by_ms } => {
+                if let Some(result) = self.perform(now, &asker, request) {
+                    self.after(now, by_ms, Step::Answer { asker, result });
+                }
+            }
+        }
+    }
+
+    /// An asker that no longer listens.
+    fn nobody(&self, asker: &Asker) -> Asker {
+        Asker {
+            listener: u64::MAX,
+            ..asker.clone()
+        }
+    }
+
+    /// Does a request; nothing comes back yet from a transfer that began.
+    fn perform(
+        &mut self,
+        now: TimeMs,
+        asker: &Asker,
+        request: Request,
+    ) -> Option<Result<Answer, Error>> {
+        let done = |()| Answer::Done;
+        let host = &mut self
+            .nodes
+            .get_mut(&asker.host)
+            .expect("a host of this world")
+            .host;
+        let result = match request {
+            Request::Create(spec) => host.create(now, &spec).map(done),
+            Request::Destroy(vm) => host.destroy(vm).map(done),
+            Request::Domain(vm) => Ok(Answer::Status(host.status(vm))),
+            Request::Domains => Ok(Answer::Domains(host.known())),
+            Request::Prepare(spec) => host.prepare(now, &spec).map(done),
+            Request::Cancel(vm) => host.cancel(vm).map(done),
+            Request::Release(vm) => host.release(vm).map(done),
+            Request::FreePages => Ok(Answer::FreePages(host.free_pages())),
+            Request::Abort(vm) => {
+                self.abort(now, &asker.host, vm);
+                Ok(Answer::Done)
+            }
+            Request::Migrate {
+                vm,
+                destination_uri,
+                destination,
+            } => match self.begin_transfer(now, asker, vm, destination_uri, &destination) {
+                Ok(()) => return None,
+                Err(error) => Err(error),
+            },
+        };
+        Some(result)
+    }
+
+    fn begin_transfer(
+        &mut self,
+        now: TimeMs,
+        asker: &Asker,
+        vm: VmUid,
+        destination_uri: String,
+        spec: &DomainSpec,
+    ) -> Result<(), Error> {
+        let source = asker.host.clone();
+        let name = destination_uri
+            .strip_prefix("sim://")
+            .and_then(|n| HostName::new(n).ok())
+            .filter(|n| *n != source && self.nodes.contains_key(n));
+        self.node(&source).begin_send(vm)?;
+        let received = match name {
+            Some(name) if !self.cuts.contains(&pair(&source, &name)) => {
+                self.node(&name).begin_receive(spec).map(|()| name)
+            }
+            Some(_) | None => Err(Error::refused(format!("no route to {destination_uri}"))),
+        };
+        let destination = match received {
+            Ok(destination) => destination,
+            Err(error) => {
+                let message = error.to_string();
+                self.node(&source).give_up_send(now, vm, &message);
+                return Err(Error::Refused { message });
+            }
+        };
+        self.next += 1;
+        let id = self.next;
+        let transfer = Transfer {
+            id,
+            destination,
+            destination_uri,
+            asker: asker.clone(),
+            console: None,
+            arrived: false,
+        };
+        self.transfers.insert((source.clone(), vm), transfer);
+        let step = Step::Switch(source, vm, id);
+        self.after(now, self.settings.transfer_ms, step);
+        Ok(())
+    }
+
+    fn node(&mut self, host: &HostName) -> &mut Host {
+        &mut self.nodes.get_mut(host).expect("a host of this world").host
+    }
+
+    /// Returns the destination of a transfer that is still the one of this id.
+    fn destination(&self, source: &HostName, vm: VmUid, id: u64) -> Option<HostName> {
+        self.transfers
+            .get(&(source.clone(), vm))
+            .filter(|t| t.id == id)
+            .map(|t| t.destination.clone())
+    }
+
+    fn state(&self, host: &HostName, vm: VmUid) -> DomainState {
+        self.nodes
+            .get(host)
+            .map_or(DomainState::Absent, |n| n.host.status(vm).state)
+    }
+
+    fn abort(&mut self, now: TimeMs, source: &HostName, vm: VmUid) {
+        let before_switch = self
+            .transfers
+            .get(&(source.clone(), vm))
+            .is_some_and(|t| t.console.is_none());
+        if before_switch {
+            self.fail(now, source, vm, Error::Aborted { vm });
+        }
+    }
+
+    /// Ends a transfer with the guest running on the source.
+    fn fail(&mut self, now: TimeMs, source: &HostName, vm: VmUid, error: Error) {
+        let Some(transfer) = self.transfers.remove(&(source.clone(), vm)) else {
+            return;
+        };
+        self.node(source).give_up_send(now, vm, &error.to_string());
+        self.node(&transfer.destination).give_up_receive(vm);
+        let step = Step::Answer {
+            asker: transfer.asker,
+            result: Err(error),
+        };
+        self.after(now, 0, step);
+    }
+
+    fn switch(
+        &mut self,
+        now: TimeMs,
+        source: HostName,
+        vm: VmUid,
+        id: u64,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(destination) = self.destination(&source, vm, id) else {
+            return;
+        };
+        let key = (source.clone(), vm);
+        if self.transfers[&key].console.is_some() {
+            // A destination that crashed after the switch is met here a second time.
+            return self.arrive(now, source, vm, id, completions);
+        }
+        let receives = self.state(&destination, vm) == DomainState::MigratingIn;
+        if !receives || self.cuts.contains(&pair(&source, &destination)) {
+            let error = Error::refused(format!("the connection to {destination} broke"));
+            return self.fail(now, &source, vm, error);
+        }
+        let uri = self.transfers[&key].destination_uri.clone();
+        let console = self.node(&source).switch(now, vm, &uri).ok();
+        self.transfers.get_mut(&key).expect("seen above").console = console;
+        let step = Step::Arrive(source, vm, id);
+        self.after(now, self.settings.switch_ms, step);
+    }
+
+    fn arrive(
+        &mut self,
+        now: TimeMs,
+        source: HostName,
+        vm: VmUid,
+        id: u64,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(destination) = self.destination(&source, vm, id) else {
+            return;
+        };
+        let key = (source.clone(), vm);
+        if self.transfers[&key].arrived {
+            return self.depart(now, source, vm, id, completions);
+        }
+        if self.cuts.contains(&pair(&source, &destination)) {
+            let step = Step::Arrive(source, vm, id);
+            return self.after(now, self.settings.retry_ms, step);
+        }
+        let console = self.transfers[&key].console.clone().expect("switched");
+        match self.node(&destination).arrive(now, vm, console) {
+            Ok(()) => {
+                self.transfers.get_mut(&key).expect("seen above").arrived = true;
+                let step = Step::Depart(source, vm, id);
+                self.after(now, self.settings.switch_ms, step);
+            }
+            // The destination lost what it had received before the guest was let go there.
+            Err(error) => self.fail(now, &source, vm, Error::refused(error.to_string())),
+        }
+    }
+
+    fn depart(
+        &mut self,
+        now: TimeMs,
+        source: HostName,
+        vm: VmUid,
+        id: u64,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(destination) = self.destination(&source, vm, id) else {
+            return;
+        };
+        if self.cuts.contains(&pair(&source, &destination)) {
+            let step = Step::Depart(source, vm, id);
+            return self.after(now, self.settings.retry_ms, step);
+        }
+        self.node(&source).depart(vm);
+        let transfer = self.transfers.remove(&(source, vm)).expect("seen above");
+        self.answer(transfer.asker, Ok(Answer::Done), completions);
+    }
+}
+
+fn pair(a: &HostName, b: &HostName) -> (HostName, HostName) {
+    if a < b {
+        (a.clone(), b.clone())
+    } else {
+        (b.clone(), a.clone())
+    }
+}

@@ -1,0 +1,362 @@
+//! [`Agent`]: events in, effects out; one lane per VM.
+//!
+//! Calls about one VM that change something are done one after the other, in the order in which
+//! they came. Questions go past them, and a transfer leaves the lane as soon as it is ordered: it
+//! may take long, and the conductor asks about it meanwhile.
+//!
+//! Invariant: every call gets exactly one reply, unless the driver never answers; every token is
+//! used once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use berth_domain::agent::{Call, DestinationCheck, Fence, Reply};
+use berth_domain::id::{Incarnation, MigrationId, TimeMs, VmUid};
+use berth_domain::migration::MigrateData;
+use berth_domain::name::HostName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::topology::HostTopology;
+use berth_domain::version::ServiceVersion;
+use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
+
+use super::fences::Fences;
+use super::guests::{self, Guests, Phase};
+
+/// How many calls about one VM wait for each other.
+const LANE_MAX: usize = 16;
+
+/// What does not change while an agent runs.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The host.
+    pub host: HostName,
+    /// This run of the agent.
+    pub incarnation: Incarnation,
+    /// What it can do.
+    pub version: ServiceVersion,
+    /// The hypervisor driver.
+    pub driver: String,
+    /// Where other hypervisors send guests to.
+    pub migration_uri: String,
+    /// Identifies the storage of guest disks.
+    pub storage_id: String,
+    /// The shape of the host.
+    pub topology: Arc<HostTopology>,
+    /// A transfer that takes longer is stopped; the guest stays.
+    pub transfer_ms_max: u64,
+}
+
+/// Joins a call with its reply; chosen by whoever brings the call, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// What happens to an agent.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The conductor calls.
+    Call {
+        /// For the reply.
+        id: CallId,
+        /// Under which lease, for which VM, to which run of the agent.
+        fence: Fence,
+        /// What.
+        call: Call,
+    },
+    /// The driver has done a request, or not.
+    DriverDone {
+        /// Of the request.
+        token: Token,
+        /// What came of it.
+        result: Result<Answer, Error>,
+    },
+    /// Time has passed. Comes now and then, never runs backwards.
+    Tick {
+        /// What time it is.
+        now: TimeMs,
+    },
+}
+
+/// What an agent wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Answer a call.
+    Reply {
+        /// Of the call.
+        id: CallId,
+        /// The answer. [`Code::Unavailable`] and [`Code::DeadlineExceeded`] say that the outcome
+        /// is not known; every other refusal says that nothing was changed.
+        result: Result<Reply, Refusal>,
+    },
+    /// Have the driver do something.
+    Driver {
+        /// For the answer.
+        token: Token,
+        /// What.
+        request: Request,
+    },
+}
+
+/// A call that waits or is being done.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) id: CallId,
+    pub(super) fence: Fence,
+    pub(super) call: Call,
+}
+
+/// What the driver was asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Spawn,
+    Destroy,
+    /// A question, with the VM's count of changes when it was asked.
+    Ask {
+        changes: u64,
+    },
+    CheckSource(DestinationCheck),
+    Fit(Box<MigrateData>),
+    Prepare,
+    Transfer,
+    Rollback,
+    Release,
+    Abort,
+}
+
+/// A request under way. Transfers and aborts have nobody to answer.
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    pub(super) vm: VmUid,
+    pub(super) id: Option<CallId>,
+    pub(super) work: Work,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// The call that is being done.
+    busy: Option<Token>,
+    waiting: VecDeque<Pending>,
+    /// Counts what was begun and ended, so that an old answer about the VM is told apart.
+    changes: u64,
+}
+
+/// What one call leads to at once.
+pub(super) enum Start {
+    /// An answer.
+    Reply(Result<Reply, Refusal>),
+    /// Work for the driver; the lane is taken until it is done.
+    Work(Work, Request),
+    /// A transfer: answered at once, and the lane is free.
+    Transfer(Request),
+}
+
+/// The agent of one host.
+#[derive(Debug)]
+pub struct Agent {
+    pub(super) facts: Facts,
+    pub(super) guests: Guests,
+    pub(super) fences: Fences,
+    pub(super) now: TimeMs,
+    lanes: BTreeMap<VmUid, Lane>,
+    in_flight: BTreeMap<Token, InFlight>,
+    next_token: u64,
+}
+
+impl Agent {
+    /// Returns the agent of a host on which `known` is what the hypervisor has.
+    #[must_use]
+    pub fn new(facts: Facts, known: Vec<Known>) -> Self {
+        Self {
+            facts,
+            guests: guests::adopt(known),
+            fences: Fences::default(),
+            now: TimeMs(0),
+            lanes: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            next_token: 0,
+        }
+    }
+
+    /// Returns what does not change while it runs.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Returns the guests that hold something here, or may come to.
+    pub fn domains(&self) -> impl Iterator<Item = &DomainSpec> {
+        self.guests.values().map(|guest| &guest.domain)
+    }
+
+    /// Takes an event in and returns what is to be done.
+    pub fn step(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Call { id, fence, call } => self.call(Pending { id, fence, call }),
+            Event::DriverDone { token, result } => self.driver_done(token, result),
+            Event::Tick { now } => self.tick(now),
+        }
+    }
+
+    fn call(&mut self, pending: Pending) -> Vec<Effect> {
+        let (id, vm) = (pending.id, pending.fence.vm);
+        if let Err(refusal) = self.admit(&pending.fence) {
+            return vec![reply(id, Err(refusal))];
+        }
+        if matches!(pending.call, Call::GetDomain) {
+            self.fences.of(vm).asked = Some(pending.fence.operation);
+            return vec![self.ask(vm, id)];
+        }
+        let lane = self.lanes.entry(vm).or_default();
+        if lane.waiting.len() >= LANE_MAX {
+            let refusal = Refusal::new(
+                Code::Unavailable,
+                "AGENT_BUSY",
+                "too many calls about this VM wait for each other",
+            );
+            return vec![reply(id, Err(refusal))];
+        }
+        lane.waiting.push_back(pending);
+        self.drain(vm)
+    }
+
+    fn admit(&mut self, fence: &Fence) -> Result<(), Refusal> {
+        if fence.incarnation != self.facts.incarnation {
+            let message = format!(
+                "the call is meant for an earlier run of the agent of host {}",
+                self.facts.host
+            );
+            let refusal = Refusal::new(Code::FailedPrecondition, "STALE_INCARNATION", message)
+                .with("incarnation", self.facts.incarnation);
+            return Err(refusal);
+        }
+        let (guests, lanes) = (&self.guests, &self.lanes);
+        self.fences.admit(fence, |vm| {
+            guests.contains_key(&vm) || lanes.contains_key(&vm)
+        })
+    }
+
+    /// Begins what waits, until something takes the lane.
+    fn drain(&mut self, vm: VmUid) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        loop {
+            let Some(lane) = self.lanes.get_mut(&vm) else {
+                return effects;
+            };
+            if lane.busy.is_some() {
+                return effects;
+            }
+            let Some(pending) = lane.waiting.pop_front() else {
+                if !self.is_asked(vm) {
+                    self.lanes.remove(&vm);
+                }
+                return effects;
+            };
+            lane.changes += 1;
+            let id = pending.id;
+            let start = match self.fences.recheck(&pending.fence) {
+                Ok(()) => self.start(pending),
+                Err(refusal) => Start::Reply(Err(refusal)),
+            };
+            match start {
+                Start::Reply(result) => effects.push(reply(id, result)),
+                Start::Work(work, request) => {
+                    let (token, effect) = self.driver(vm, Some(id), work, request);
+                    self.lanes.get_mut(&vm).expect("seen above").busy = Some(token);
+                    effects.push(effect);
+                }
+                Start::Transfer(request) => {
+                    let (token, effect) = self.driver(vm, None, Work::Transfer, request);
+                    self.mark_sending(vm, token);
+                    effects.push(effect);
+                    effects.push(reply(id, Ok(Reply::Done)));
+                }
+            }
+        }
+    }
+
+    /// Has the driver do something.
+    fn driver(
+        &mut self,
+        vm: VmUid,
+        id: Option<CallId>,
+        work: Work,
+        request: Request,
+    ) -> (Token, Effect) {
+        self.next_token += 1;
+        let token = Token(self.next_token);
+        self.in_flight.insert(token, InFlight { vm, id, work });
+        (token, Effect::Driver { token, request })
+    }
+
+    /// Asks the driver where a guest is.
+    pub(super) fn ask(&mut self, vm: VmUid, id: CallId) -> Effect {
+        let changes = self.lanes.entry(vm).or_default().changes;
+        let work = Work::Ask { changes };
+        self.driver(vm, Some(id), work, Request::Domain(vm)).1
+    }
+
+    fn is_asked(&self, vm: VmUid) -> bool {
+        self.in_flight
+            .values()
+            .any(|f| f.vm == vm && matches!(f.work, Work::Ask { .. }))
+    }
+
+    /// Returns whether something about the VM began or ended since.
+    pub(super) fn has_changed(&self, vm: VmUid, changes: u64) -> bool {
+        self.lanes
+            .get(&vm)
+            .is_none_or(|lane| lane.changes != changes)
+    }
+
+    /// Returns whether the guest is being started right now.
+    pub(super) fn is_spawning(&self, vm: VmUid) -> bool {
+        let busy = self.lanes.get(&vm).and_then(|lane| lane.busy);
+        busy.and_then(|token| self.in_flight.get(&token))
+            .is_some_and(|f| matches!(f.work, Work::Spawn))
+    }
+
+    fn driver_done(&mut self, token: Token, result: Result<Answer, Error>) -> Vec<Effect> {
+        let Some(done) = self.in_flight.remove(&token) else {
+            return Vec::new();
+        };
+        let vm = done.vm;
+        if let Some(lane) = self.lanes.get_mut(&vm) {
+            let is_question = matches!(done.work, Work::Ask { .. });
+            lane.changes += u64::from(!is_question);
+            if lane.busy == Some(token) {
+                lane.busy = None;
+            }
+        }
+        let mut effects = self.finish(done, token, result);
+        effects.extend(self.drain(vm));
+        effects
+    }
+
+    fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let limit = self.facts.transfer_ms_max;
+        let mut overdue = Vec::new();
+        for (vm, guest) in &mut self.guests {
+            if let Phase::Sending(transfer) = &mut guest.phase
+                && !transfer.aborted
+                && self.now.0.saturating_sub(transfer.began_at.0) > limit
+            {
+                transfer.aborted = true;
+                overdue.push(*vm);
+            }
+        }
+        overdue
+            .into_iter()
+            .map(|vm| self.driver(vm, None, Work::Abort, Request::Abort(vm)).1)
+            .collect()
+    }
+
+    /// Returns the migration that the VM was sent away with.
+    pub(super) fn was_sent(&mut self, vm: VmUid, migration: MigrationId) -> bool {
+        self.fences.of(vm).sent == Some(migration)
+    }
+}
+
+/// Returns the effect that answers a call.
+pub(super) fn reply(id: CallId, result: Result<Reply, Refusal>) -> Effect {
+    Effect::Reply { id, result }
+}

@@ -1,0 +1,255 @@
+//! What the driver's answers mean for the guests, and for whoever waits.
+
+use berth_domain::agent::{DestinationCheck, DomainState, DomainStatus, Reply};
+use berth_domain::id::VmUid;
+use berth_domain::migration::MigrateData;
+use berth_domain::refusal::{Code, Refusal};
+use berth_driver::{Answer, Error, Token};
+
+use super::agent::{Agent, CallId, Effect, InFlight, Work, reply};
+use super::calls::precondition;
+use super::guests::Phase;
+
+type Done = Result<Answer, Error>;
+
+impl Agent {
+    pub(super) fn finish(&mut self, done: InFlight, token: Token, result: Done) -> Vec<Effect> {
+        let vm = done.vm;
+        let answer = match done.work {
+            Work::Spawn => self.spawned(vm, result),
+            Work::Destroy => self.destroyed(vm, result),
+            Work::Ask { changes } => {
+                let id = done.id.expect("somebody asked");
+                return vec![self.asked(vm, id, changes, result)];
+            }
+            Work::CheckSource(destination) => self.source_checked(vm, result, destination),
+            Work::Fit(data) => self.pages_told(vm, result, *data),
+            Work::Prepare => self.prepared(vm, result),
+            Work::Rollback => self.rolled_back(vm, result),
+            Work::Release => self.released(vm, result),
+            Work::Transfer => {
+                self.transferred(vm, token, result);
+                return Vec::new();
+            }
+            // The transfer itself reports how it ended.
+            Work::Abort => return Vec::new(),
+        };
+        done.id
+            .map(|id| reply(id, answer))
+            .into_iter()
+            .collect()
+    }
+
+    fn spawned(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => {
+                self.set_phase(vm, Phase::Running);
+                Ok(Reply::Done)
+            }
+            Err(error) => {
+                if !error.is_unknown() {
+                    self.guests.remove(&vm);
+                }
+                Err(self.refusal(&error))
+            }
+        }
+    }
+
+    fn destroyed(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => {
+                self.guests.remove(&vm);
+                Ok(Reply::Done)
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn asked(&mut self, vm: VmUid, id: CallId, changes: u64, result: Done) -> Effect {
+        let result = match result {
+            // Something about the guest began or ended after the hypervisor looked.
+            Ok(_) if self.has_changed(vm, changes) => return self.ask(vm, id),
+            Ok(answer) => Ok(Reply::Domain(self.overlaid(vm, status(answer)))),
+            Err(error) => Err(self.refusal(&error)),
+        };
+        reply(id, result)
+    }
+
+    /// Joins what the hypervisor says with what only this agent knows.
+    fn overlaid(&mut self, vm: VmUid, mut status: DomainStatus) -> DomainStatus {
+        let spawning = self.is_spawning(vm);
+        let Some(guest) = self.guests.get_mut(&vm) else {
+            return status;
+        };
+        if status.migration_error.is_none() {
+            status.migration_error = guest.migration_error.clone();
+        }
+        match (&guest.phase, status.state) {
+            (Phase::Starting, DomainState::Absent) if spawning => {
+                status.state = DomainState::Starting;
+            }
+            (Phase::Incoming(_), DomainState::Absent) => {
+                status.state = DomainState::Prepared;
+                status.claim = guest.domain.claim;
+                status.epoch = Some(guest.domain.epoch);
+            }
+            (Phase::Starting, DomainState::Running | DomainState::Paused) if !spawning => {
+                guest.phase = Phase::Running;
+            }
+            (Phase::Incoming(_), DomainState::Running) => guest.phase = Phase::Running,
+            (Phase::Running, DomainState::Absent) => {
+                self.guests.remove(&vm);
+            }
+            // Ordered, but the hypervisor has not begun, or has just given up and not said so.
+            (Phase::Sending(_), DomainState::Running) => {
+                status.state = DomainState::MigratingOut;
+            }
+            (
+                Phase::Starting | Phase::Running | Phase::Incoming(_) | Phase::Sending(_),
+                DomainState::Absent
+                | DomainState::Starting
+                | DomainState::Running
+                | DomainState::Paused
+                | DomainState::MigratingOut
+                | DomainState::MigratingIn
+                | DomainState::Prepared
+                | DomainState::Stopped,
+            ) => {}
+        }
+        status
+    }
+
+    fn source_checked(
+        &mut self,
+        vm: VmUid,
+        result: Done,
+        destination: DestinationCheck,
+    ) -> Result<Reply, Refusal> {
+        match result {
+            Ok(answer) => self.migrate_data(vm, status(answer).state, destination),
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn pages_told(&mut self, _vm: VmUid, result: Done, data: MigrateData) -> Result<Reply, Refusal> {
+        match result {
+            Ok(Answer::FreePages(free)) => self.decide_fit(data, &free),
+            Ok(other @ (Answer::Done | Answer::Status(_) | Answer::Domains(_))) => {
+                unreachable!("free pages were asked for, not {other:?}")
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn prepared(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => Ok(Reply::Done),
+            Err(error) => {
+                if !error.is_unknown() {
+                    self.guests.remove(&vm);
+                }
+                Err(self.refusal(&error))
+            }
+        }
+    }
+
+    fn rolled_back(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => {
+                if self.phase(vm).is_some_and(|p| matches!(p, Phase::Incoming(_))) {
+                    self.guests.remove(&vm);
+                }
+                Ok(Reply::Done)
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn released(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => {
+                // A transfer that has not reported its end yet takes the guest away itself.
+                if !self.phase(vm).is_some_and(|p| matches!(p, Phase::Sending(_))) {
+                    self.guests.remove(&vm);
+                }
+                Ok(Reply::Done)
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn transferred(&mut self, vm: VmUid, token: Token, result: Done) {
+        let Some(guest) = self.guests.get_mut(&vm) else {
+            return;
+        };
+        if !matches!(&guest.phase, Phase::Sending(transfer) if transfer.token == token) {
+            return;
+        }
+        match result {
+            Ok(_) => {
+                self.guests.remove(&vm);
+            }
+            // Where the outcome is unknown too: from here on the hypervisor's word counts alone.
+            Err(error) => {
+                guest.phase = Phase::Running;
+                guest.migration_error = Some(error.to_string());
+            }
+        }
+    }
+
+    fn phase(&self, vm: VmUid) -> Option<&Phase> {
+        self.guests.get(&vm).map(|guest| &guest.phase)
+    }
+
+    fn set_phase(&mut self, vm: VmUid, phase: Phase) {
+        if let Some(guest) = self.guests.get_mut(&vm) {
+            guest.phase = phase;
+        }
+    }
+
+    /// Returns a driver's error as the conductor reads it.
+    fn refusal(&self, error: &Error) -> Refusal {
+        let refusal = match error {
+            Error::Absent { vm } => return self.absent(*vm),
+            Error::Exists { .. } => {
+                Refusal::new(Code::AlreadyExists, "GUEST_EXISTS", error.to_string())
+            }
+            Error::WrongState { state, .. } => {
+                let reason = match state {
+                    DomainState::Running | DomainState::Paused => "GUEST_RUNS_HERE",
+                    DomainState::MigratingIn => "GUEST_ARRIVES",
+                    DomainState::MigratingOut => "GUEST_MOVES",
+                    DomainState::Absent
+                    | DomainState::Starting
+                    | DomainState::Prepared
+                    | DomainState::Stopped => "GUEST_WRONG_STATE",
+                };
+                precondition(reason, error.to_string())
+            }
+            Error::Refused { .. } | Error::Aborted { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("HYPERVISOR_REFUSED", message)
+            }
+            Error::Unreachable { .. } => Refusal::new(
+                Code::Unavailable,
+                "HYPERVISOR_UNREACHABLE",
+                error.to_string(),
+            ),
+            Error::TimedOut { .. } => Refusal::new(
+                Code::DeadlineExceeded,
+                "HYPERVISOR_TIMED_OUT",
+                error.to_string(),
+            ),
+        };
+        refusal.with("host", &self.facts.host)
+    }
+}
+
+fn status(answer: Answer) -> DomainStatus {
+    match answer {
+        Answer::Status(status) => status,
+        other @ (Answer::Done | Answer::Domains(_) | Answer::FreePages(_)) => {
+            unreachable!("a status was asked for, not {other:?}")
+        }
+    }
+}

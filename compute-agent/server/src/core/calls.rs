@@ -1,0 +1,433 @@
+//! What each call leads to, once its turn has come.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::{Call, DestinationCheck, DomainState, Fence, FitVerdict, Reply};
+use berth_domain::claim::Claim;
+use berth_domain::id::{MigrationId, VmUid};
+use berth_domain::migration::MigrateData;
+use berth_domain::name::VmName;
+use berth_domain::numa::Assignment;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::VmSpec;
+use berth_driver::{DomainSpec, Request, Token};
+
+use super::agent::{Agent, Pending, Start, Work};
+use super::fences::late;
+use super::fit;
+use super::guests::{Guest, Phase, Transfer, usage_of_others};
+
+type Started = Result<Start, Refusal>;
+
+impl Agent {
+    pub(super) fn start(&mut self, pending: Pending) -> Start {
+        let fence = pending.fence;
+        let started = match pending.call {
+            Call::SpawnVm { vm, spec, claim } => self.spawn(&fence, vm, spec, &claim),
+            Call::DestroyVm => self.destroy(fence.vm),
+            Call::GetDomain => unreachable!("questions do not wait in a lane"),
+            Call::CheckCanLiveMigrateDestination { .. } => self.check_destination(fence.vm),
+            Call::CheckCanLiveMigrateSource { destination, .. } => {
+                self.check_source(fence.vm, destination)
+            }
+            Call::FitLiveMigration { migrate_data, .. } => self.fit(&fence, migrate_data),
+            Call::PreLiveMigration {
+                migration,
+                migrate_data,
+            } => self.pre_live_migration(&fence, migration, migrate_data),
+            Call::LiveMigration {
+                migration,
+                migrate_data,
+            } => self.live_migration(&fence, migration, migrate_data),
+            Call::RollbackLiveMigrationAtDestination { migration } => {
+                Ok(self.rollback(fence.vm, migration))
+            }
+            Call::PostLiveMigrationAtSource { .. } => {
+                Ok(Start::Work(Work::Release, Request::Release(fence.vm)))
+            }
+        };
+        started.unwrap_or_else(|refusal| Start::Reply(Err(refusal)))
+    }
+
+    /// Returns whether this agent knows what [`ServiceVersion::NUMA_LIVE_MIGRATION`] brought.
+    fn knows_numa_migration(&self) -> bool {
+        self.facts.version >= ServiceVersion::NUMA_LIVE_MIGRATION
+    }
+
+    fn spawn(&mut self, fence: &Fence, vm: VmName, spec: VmSpec, claim: &Claim) -> Started {
+        if self.fences.of(fence.vm).destroyed {
+            return Err(late("the guest was to be destroyed here after this call"));
+        }
+        self.is_here(claim)?;
+        if let Some(guest) = self.guests.get(&fence.vm)
+            && guest.phase != Phase::Starting
+        {
+            let runs_on_it = guest.domain.claim == Some(claim.id)
+                && !matches!(guest.phase, Phase::Incoming(_));
+            return if runs_on_it {
+                Ok(Start::Reply(Ok(Reply::Done)))
+            } else {
+                Err(self.exists(fence.vm))
+            };
+        }
+        let domain = DomainSpec {
+            vm,
+            uid: fence.vm,
+            spec,
+            claim: Some(claim.id),
+            epoch: fence.epoch,
+            assignment: claim.assignment.clone(),
+            shared_cpus: self.facts.topology.shared(),
+        };
+        self.is_free(&domain)?;
+        self.insert(domain.clone(), Phase::Starting);
+        Ok(Start::Work(Work::Spawn, Request::Create(Box::new(domain))))
+    }
+
+    fn destroy(&mut self, vm: VmUid) -> Started {
+        if let Some(guest) = self.guests.get(&vm)
+            && matches!(guest.phase, Phase::Sending(_))
+        {
+            return Err(moves(&guest.domain.vm));
+        }
+        // Marked before it is done: whatever comes of it, a start that was overtaken by it must
+        // not follow.
+        self.fences.of(vm).destroyed = true;
+        Ok(Start::Work(Work::Destroy, Request::Destroy(vm)))
+    }
+
+    fn check_destination(&mut self, vm: VmUid) -> Started {
+        if let Some(guest) = self.guests.get(&vm)
+            && !matches!(guest.phase, Phase::Incoming(_))
+        {
+            return Err(self.exists(vm));
+        }
+        let check = DestinationCheck {
+            migration_uri: self.facts.migration_uri.clone(),
+            storage_id: self.facts.storage_id.clone(),
+            driver: self.facts.driver.clone(),
+            shared_cpus: self.facts.topology.shared(),
+        };
+        Ok(Start::Reply(Ok(Reply::Destination(check))))
+    }
+
+    fn check_source(&mut self, vm: VmUid, destination: DestinationCheck) -> Started {
+        let guest = self.running(vm)?;
+        if destination.driver != self.facts.driver {
+            let message = format!(
+                "guest {} runs under driver {} and cannot go to driver {}",
+                guest.domain.vm, self.facts.driver, destination.driver
+            );
+            return Err(precondition("DRIVER_DIFFERS", message));
+        }
+        let has_disks = !guest.domain.spec.disks.is_empty();
+        if has_disks && destination.storage_id != self.facts.storage_id {
+            let message = format!(
+                "guest {} has disks on storage {:?}, the destination uses {:?}",
+                guest.domain.vm, self.facts.storage_id, destination.storage_id
+            );
+            return Err(precondition("DISKS_NOT_SHARED", message)
+                .with_hint("give hosts that share their instance directory one storage_id"));
+        }
+        Ok(Start::Work(
+            Work::CheckSource(destination),
+            Request::Domain(vm),
+        ))
+    }
+
+    fn fit(&mut self, fence: &Fence, data: MigrateData) -> Started {
+        if !self.knows_numa_migration() {
+            let message = format!(
+                "the agent of host {} runs at service version {} and does not fit live migrations",
+                self.facts.host, self.facts.version
+            );
+            return Err(
+                Refusal::new(Code::Unimplemented, "SERVICE_VERSION_TOO_OLD", message)
+                    .with("host", &self.facts.host)
+                    .with("version", self.facts.version),
+            );
+        }
+        is_about(fence.vm, &data)?;
+        let claim = data.claim.as_ref().ok_or_else(|| missing("claim"))?;
+        self.is_here(claim)?;
+        if data.spec.topology.is_some() && data.numa_topology.is_none() {
+            return Err(missing("topology"));
+        }
+        if data.numa_topology.is_none() {
+            let reply = self.fitted(data, FitVerdict::Confirm);
+            return Ok(Start::Reply(Ok(reply)));
+        }
+        Ok(Start::Work(Work::Fit(Box::new(data)), Request::FreePages))
+    }
+
+    /// Decides on the held claim against the free pages that the driver has just told.
+    pub(super) fn decide_fit(
+        &self,
+        data: MigrateData,
+        free: &berth_driver::FreePages,
+    ) -> Result<Reply, Refusal> {
+        let source = data.numa_topology.as_ref().expect("checked when asked");
+        let claim = data.claim.as_ref().expect("checked when asked");
+        let others = usage_of_others(&self.guests, &self.facts.topology, data.vm_uid);
+        let live = fit::live_topology(&self.facts.topology, &others, free);
+        let verdict = fit::decide(
+            &self.facts.host,
+            &live,
+            &others,
+            source,
+            &claim.assignment,
+        )?;
+        Ok(self.fitted(data, verdict))
+    }
+
+    /// Returns the answer with `migrate_data` rewritten to the new topology.
+    fn fitted(&self, mut data: MigrateData, verdict: FitVerdict) -> Reply {
+        let claim = data.claim.as_mut().expect("checked when asked");
+        if let FitVerdict::Swap(assignment) = &verdict {
+            claim.assignment = assignment.clone();
+        }
+        if let Some(topology) = &mut data.numa_topology {
+            topology.assignment = claim.assignment.clone();
+        }
+        data.destination_uri = self.facts.migration_uri.clone();
+        data.destination_shared = self.facts.topology.shared();
+        Reply::Fit {
+            verdict,
+            migrate_data: data,
+        }
+    }
+
+    fn pre_live_migration(
+        &mut self,
+        fence: &Fence,
+        migration: MigrationId,
+        data: MigrateData,
+    ) -> Started {
+        let data = self.as_understood(data);
+        is_about(fence.vm, &data)?;
+        if self.fences.of(fence.vm).rolled_back == Some(migration) {
+            return Err(late("this preparation was rolled back already"));
+        }
+        if let Some(guest) = self.guests.get(&fence.vm)
+            && !matches!(guest.phase, Phase::Incoming(_))
+        {
+            return Err(self.exists(fence.vm));
+        }
+        if let Some(claim) = &data.claim {
+            self.is_here(claim)?;
+        }
+        let assignment = data.claim.as_ref().map(|c| c.assignment.clone());
+        let domain = DomainSpec {
+            vm: data.vm,
+            uid: data.vm_uid,
+            spec: data.spec,
+            claim: data.claim.as_ref().map(|c| c.id),
+            epoch: fence.epoch,
+            assignment: assignment.unwrap_or_default(),
+            shared_cpus: self.facts.topology.shared(),
+        };
+        if domain.claim.is_some() {
+            self.is_free(&domain)?;
+        }
+        self.insert(domain.clone(), Phase::Incoming(Some(migration)));
+        Ok(Start::Work(
+            Work::Prepare,
+            Request::Prepare(Box::new(domain)),
+        ))
+    }
+
+    fn live_migration(
+        &mut self,
+        fence: &Fence,
+        migration: MigrationId,
+        data: MigrateData,
+    ) -> Started {
+        let data = self.as_understood(data);
+        is_about(fence.vm, &data)?;
+        if self.was_sent(fence.vm, migration) {
+            return Ok(Start::Reply(Ok(Reply::Done)));
+        }
+        if self.fences.of(fence.vm).asked == Some(fence.operation) {
+            return Err(late(
+                "the conductor asks already where the guest is; it is not sent any more",
+            ));
+        }
+        let guest = self.running(fence.vm)?;
+        let needs_claim = guest.domain.spec.topology.is_some() && self.knows_numa_migration();
+        if needs_claim && data.claim.is_none() {
+            return Err(missing("claim"));
+        }
+        // An agent that does not know claims on the other side keeps the CPUs as they are.
+        let assignment = match &data.claim {
+            Some(claim) => claim.assignment.clone(),
+            None => guest.domain.assignment.clone(),
+        };
+        let destination = DomainSpec {
+            claim: data.claim.as_ref().map_or(guest.domain.claim, |c| Some(c.id)),
+            epoch: fence.epoch,
+            assignment,
+            shared_cpus: data.destination_shared,
+            ..guest.domain.clone()
+        };
+        Ok(Start::Transfer(Request::Migrate {
+            vm: fence.vm,
+            destination_uri: data.destination_uri,
+            destination: Box::new(destination),
+        }))
+        .inspect(|_| self.fences.of(fence.vm).sent = Some(migration))
+    }
+
+    fn rollback(&mut self, vm: VmUid, migration: MigrationId) -> Start {
+        self.fences.of(vm).rolled_back = Some(migration);
+        if let Some(guest) = self.guests.get(&vm)
+            && let Phase::Incoming(Some(other)) = guest.phase
+            && other != migration
+        {
+            // Another attempt prepared here since: its preparation is not this call's to undo.
+            return Start::Reply(Ok(Reply::Done));
+        }
+        Start::Work(Work::Rollback, Request::Cancel(vm))
+    }
+
+    /// Takes note of a transfer that is being ordered.
+    pub(super) fn mark_sending(&mut self, vm: VmUid, token: Token) {
+        let began_at = self.now;
+        let guest = self.guests.get_mut(&vm).expect("only a known guest is sent");
+        guest.migration_error = None;
+        guest.phase = Phase::Sending(Transfer {
+            token,
+            began_at,
+            aborted: false,
+        });
+    }
+
+    /// Returns `migrate_data` as this agent's service version reads it.
+    pub(super) fn as_understood(&self, mut data: MigrateData) -> MigrateData {
+        if !self.knows_numa_migration() {
+            data.numa_topology = None;
+            data.claim = None;
+        }
+        data
+    }
+
+    fn insert(&mut self, domain: DomainSpec, phase: Phase) {
+        let guest = Guest {
+            domain,
+            phase,
+            migration_error: None,
+        };
+        self.guests.insert(guest.domain.uid, guest);
+    }
+
+    /// Returns the guest, which runs here and is not being moved.
+    fn running(&self, vm: VmUid) -> Result<&Guest, Refusal> {
+        let Some(guest) = self.guests.get(&vm) else {
+            return Err(self.absent(vm));
+        };
+        match guest.phase {
+            Phase::Running => Ok(guest),
+            Phase::Sending(_) => Err(moves(&guest.domain.vm)),
+            Phase::Starting | Phase::Incoming(_) => Err(self.absent(vm)),
+        }
+    }
+
+    pub(super) fn absent(&self, vm: VmUid) -> Refusal {
+        let message = format!("guest {vm} does not run on host {}", self.facts.host);
+        Refusal::new(Code::NotFound, "GUEST_NOT_FOUND", message).with("host", &self.facts.host)
+    }
+
+    fn exists(&self, vm: VmUid) -> Refusal {
+        let message = format!("guest {vm} is on host {} already", self.facts.host);
+        Refusal::new(Code::AlreadyExists, "GUEST_EXISTS", message).with("host", &self.facts.host)
+    }
+
+    /// Checks that a claim is one on this host.
+    fn is_here(&self, claim: &Claim) -> Result<(), Refusal> {
+        if claim.host == self.facts.host {
+            return Ok(());
+        }
+        let message = format!(
+            "claim {} is on host {}, this is host {}",
+            claim.id, claim.host, self.facts.host
+        );
+        Err(Refusal::new(Code::InvalidArgument, "WRONG_HOST", message))
+    }
+
+    /// Checks that nothing else here has the CPUs and pages of a guest that is to start or come.
+    fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
+        let others = usage_of_others(&self.guests, &self.facts.topology, domain.uid);
+        let wish = domain.spec.topology.as_ref();
+        fit::check(
+            &self.facts.host,
+            &self.facts.topology,
+            &others,
+            wish,
+            &domain.assignment,
+        )
+    }
+
+    /// Returns what the source says of its guest.
+    pub(super) fn migrate_data(
+        &self,
+        vm: VmUid,
+        state: DomainState,
+        destination: DestinationCheck,
+    ) -> Result<Reply, Refusal> {
+        let guest = self.running(vm)?;
+        if state != DomainState::Running {
+            let message = format!("guest {} is {state:?} on the hypervisor", guest.domain.vm);
+            return Err(precondition("GUEST_NOT_RUNNING", message));
+        }
+        let domain = &guest.domain;
+        let numa_topology = domain.spec.topology.as_ref().map(|wish| {
+            berth_domain::instance::InstanceNumaTopology {
+                wish: wish.clone(),
+                assignment: domain.assignment.clone(),
+            }
+        });
+        let data = MigrateData {
+            vm: domain.vm.clone(),
+            vm_uid: domain.uid,
+            spec: domain.spec.clone(),
+            destination_uri: destination.migration_uri,
+            destination_shared: destination.shared_cpus,
+            numa_topology,
+            claim: None,
+        };
+        Ok(Reply::MigrateData(self.as_understood(data)))
+    }
+
+    /// Returns the exact CPUs and pages that each guest holds here.
+    #[must_use]
+    pub fn assignments(&self) -> BTreeMap<VmUid, &Assignment> {
+        self.guests
+            .iter()
+            .map(|(uid, guest)| (*uid, &guest.domain.assignment))
+            .collect()
+    }
+}
+
+/// Checks that `migrate_data` is about the VM of the fence.
+fn is_about(vm: VmUid, data: &MigrateData) -> Result<(), Refusal> {
+    if data.vm_uid == vm {
+        return Ok(());
+    }
+    let message = format!("migrate_data is about VM {}, the call about {vm}", data.vm_uid);
+    Err(Refusal::new(Code::InvalidArgument, "VM_MISMATCH", message))
+}
+
+fn missing(what: &str) -> Refusal {
+    precondition(
+        "MIGRATE_DATA_INCOMPLETE",
+        format!("migrate_data has no {what}: an agent too old to pass it on was in between"),
+    )
+}
+
+fn moves(vm: &VmName) -> Refusal {
+    precondition("GUEST_MOVES", format!("guest {vm} is being sent away"))
+}
+
+pub(super) fn precondition(reason: &str, message: String) -> Refusal {
+    Refusal::new(Code::FailedPrecondition, reason, message)
+}

@@ -1,0 +1,150 @@
+//! Which calls are too late: of an earlier lease, or overtaken by a call that ended what they
+//! belong to.
+//!
+//! An epoch alone does not tell a delayed call from a fresh one under the same lease. So what must
+//! not happen after a certain call is remembered with the VM: no spawn after a destruction, no
+//! preparation after its rollback, no transfer after the conductor began to ask where the guest
+//! is.
+//!
+//! Invariant: bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over
+//! the whole cluster, so that an unknown VM with an epoch at or below the floor is refused.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::Fence;
+use berth_domain::id::{Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::refusal::{Code, Refusal};
+
+/// How many VMs are remembered.
+const RECORDS_MAX: usize = 4096;
+
+/// What is remembered of one VM.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    /// The greatest epoch that was seen.
+    pub(super) epoch: Epoch,
+    /// It was to be destroyed here: it never starts here again.
+    pub(super) destroyed: bool,
+    /// The migration whose preparation here was rolled back.
+    pub(super) rolled_back: Option<MigrationId>,
+    /// The migration with which it was sent away, or was tried to.
+    pub(super) sent: Option<MigrationId>,
+    /// The operation that asked where it is.
+    pub(super) asked: Option<OperationId>,
+}
+
+/// All that is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    records: BTreeMap<VmUid, Record>,
+    floor: Epoch,
+}
+
+impl Fences {
+    /// Takes note of a call, or refuses it for its epoch. VMs that are `kept` are not dropped.
+    pub(super) fn admit(
+        &mut self,
+        fence: &Fence,
+        kept: impl Fn(VmUid) -> bool,
+    ) -> Result<(), Refusal> {
+        let seen = match self.records.get(&fence.vm) {
+            Some(record) => record.epoch,
+            // Nothing was dropped yet: no epoch is too old.
+            None if self.floor == Epoch(0) => Epoch(0),
+            None => Epoch(self.floor.0 + 1),
+        };
+        if fence.epoch < seen {
+            return Err(stale(fence, seen));
+        }
+        self.records.entry(fence.vm).or_default().epoch = fence.epoch;
+        if self.records.len() > RECORDS_MAX {
+            self.drop_oldest(|vm| vm == fence.vm || kept(vm));
+        }
+        Ok(())
+    }
+
+    /// Refuses a call that waited while another lease began.
+    pub(super) fn recheck(&self, fence: &Fence) -> Result<(), Refusal> {
+        match self.records.get(&fence.vm) {
+            Some(record) if record.epoch > fence.epoch => Err(stale(fence, record.epoch)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Returns what is remembered of a VM.
+    pub(super) fn of(&mut self, vm: VmUid) -> &mut Record {
+        self.records.entry(vm).or_default()
+    }
+
+    fn drop_oldest(&mut self, kept: impl Fn(VmUid) -> bool) {
+        let oldest = self
+            .records
+            .iter()
+            .filter(|(vm, _)| !kept(**vm))
+            .min_by_key(|(_, record)| record.epoch)
+            .map(|(vm, record)| (*vm, record.epoch));
+        if let Some((vm, epoch)) = oldest {
+            self.records.remove(&vm);
+            self.floor = self.floor.max(epoch);
+        }
+    }
+}
+
+fn stale(fence: &Fence, seen: Epoch) -> Refusal {
+    let message = format!(
+        "the call has epoch {}, but epoch {seen} was seen for this VM",
+        fence.epoch
+    );
+    Refusal::new(Code::Aborted, "STALE_EPOCH", message)
+        .with("epoch", fence.epoch)
+        .with("epoch_seen", seen)
+}
+
+/// Returns the refusal of a call that another one overtook.
+pub(super) fn late(message: &str) -> Refusal {
+    Refusal::new(Code::Aborted, "LATE_CALL", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_domain::id::Incarnation;
+    use uuid::Uuid;
+
+    fn fence(vm: u128, epoch: u64) -> Fence {
+        Fence {
+            vm: VmUid(Uuid::from_u128(vm)),
+            operation: OperationId(Uuid::nil()),
+            epoch: Epoch(epoch),
+            incarnation: Incarnation(Uuid::nil()),
+        }
+    }
+
+    /// Goal: memory stays bounded, and what is forgotten is refused rather than taken for new.
+    #[test]
+    fn what_is_dropped_is_below_the_floor() {
+        let mut fences = Fences::default();
+        let kept = |vm: VmUid| vm.0.as_u128() == 1;
+        for n in 1..=(RECORDS_MAX as u64 + 10) {
+            fences.admit(&fence(u128::from(n), n), kept).unwrap();
+        }
+        assert_eq!(fences.records.len(), RECORDS_MAX);
+        assert_eq!(fences.floor, Epoch(11));
+        assert!(fences.admit(&fence(1, 1), kept).is_ok(), "kept");
+        let refused = fences.admit(&fence(5, 5), kept).unwrap_err();
+        assert_eq!(refused.reason, "STALE_EPOCH");
+        assert!(fences.admit(&fence(9_999_999, 12), kept).is_ok());
+    }
+
+    #[test]
+    fn an_older_epoch_is_refused_and_an_equal_one_is_not() {
+        let mut fences = Fences::default();
+        let kept = |_| false;
+        assert!(fences.admit(&fence(1, 5), kept).is_ok());
+        assert!(fences.admit(&fence(1, 5), kept).is_ok());
+        assert!(fences.admit(&fence(1, 4), kept).is_err());
+        assert!(fences.admit(&fence(2, 4), kept).is_ok());
+        assert!(fences.recheck(&fence(1, 4)).is_err());
+        assert!(fences.recheck(&fence(1, 5)).is_ok());
+    }
+}

@@ -1,0 +1,107 @@
+//! The fit of a guest that is to come: its held claim is confirmed, swapped or refused.
+//!
+//! The scheduler fitted it to what the host reported; the agent fits it to the host as it is now:
+//! its own guests, and the huge pages that are really free. What the agent does not know are
+//! claims held for guests that have not come yet; the state refuses a swap that touches one.
+//!
+//! Invariant: pure, and a verdict always passes [`verify`] against the live host.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::FitVerdict;
+use berth_domain::instance::{InstanceNumaTopology, InstanceTopology, PageSize};
+use berth_domain::name::HostName;
+use berth_domain::numa::{Assignment, FitRefusal, HostUsage, Limits, Strategy, fit, verify};
+use berth_domain::refusal::{Code, HostRefusal, Refusal};
+use berth_domain::topology::{CellId, HostTopology};
+use berth_driver::FreePages;
+
+/// Decides on a held claim.
+pub(super) fn decide(
+    host: &HostName,
+    live: &HostTopology,
+    others: &HostUsage,
+    source: &InstanceNumaTopology,
+    held: &Assignment,
+) -> Result<FitVerdict, Refusal> {
+    let wish = with_page_sizes(&source.wish, &source.assignment);
+    let held_is_good = verify(live, others, Some(&wish), held, &Limits::NONE);
+    if held_is_good.is_ok() {
+        return Ok(FitVerdict::Confirm);
+    }
+    match fit(live, others, &wish, &Limits::NONE, Strategy::Spread) {
+        Ok(assignment) => Ok(FitVerdict::Swap(assignment)),
+        Err(reason) => Err(refusal(host, &reason)),
+    }
+}
+
+/// Checks that an assignment is good on the host and free of its other guests.
+pub(super) fn check(
+    host: &HostName,
+    topology: &HostTopology,
+    others: &HostUsage,
+    wish: Option<&InstanceTopology>,
+    assignment: &Assignment,
+) -> Result<(), Refusal> {
+    verify(topology, others, wish, assignment, &Limits::NONE)
+        .map_err(|reason| refusal(host, &reason))
+}
+
+/// Returns the wish with the page sizes that the guest has: they cannot change while it runs.
+fn with_page_sizes(wish: &InstanceTopology, now: &Assignment) -> InstanceTopology {
+    let sizes: BTreeMap<u32, u64> = now
+        .cells
+        .iter()
+        .filter_map(|c| Some((c.guest_cell, c.page_size_kib?)))
+        .collect();
+    let mut wish = wish.clone();
+    for cell in &mut wish.cells {
+        if let Some(size) = sizes.get(&cell.id) {
+            cell.page_size = PageSize::Kib(*size);
+        }
+    }
+    wish
+}
+
+/// Returns the topology with every huge page reserved that neither is free nor belongs to a guest
+/// of ours: somebody else on the host has it.
+pub(super) fn live_topology(
+    topology: &HostTopology,
+    ours: &HostUsage,
+    free: &FreePages,
+) -> HostTopology {
+    let mut cells = topology.cells().to_vec();
+    for (cell, used) in cells.iter_mut().zip(&ours.cells) {
+        let id: CellId = cell.id;
+        // The first pool is that of small pages, whose free count says nothing: the kernel gives
+        // its caches back.
+        for pool in cell.pages.iter_mut().skip(1) {
+            let Some(free) = free.get(&id).and_then(|pools| pools.get(&pool.size_kib)) else {
+                continue;
+            };
+            let ours = used.pages.get(&pool.size_kib).copied().unwrap_or(0);
+            let foreign = pool.total.saturating_sub(free.saturating_add(ours));
+            pool.reserved = pool.reserved.max(foreign);
+        }
+    }
+    HostTopology::new(cells, topology.distances().to_vec())
+        .expect("raising reserved pages up to their total keeps the topology valid")
+}
+
+fn refusal(host: &HostName, reason: &FitRefusal) -> Refusal {
+    let mut refusal = Refusal::new(
+        Code::ResourceExhausted,
+        "DOES_NOT_FIT",
+        format!("the guest does not fit on host {host}: {reason}"),
+    );
+    refusal.causes.insert(reason.cause().to_owned(), 1);
+    refusal.hosts.push(HostRefusal {
+        host: host.clone(),
+        cause: reason.cause().to_owned(),
+        message: reason.to_string(),
+        guest_cell: reason.guest_cell(),
+        host_cell: reason.host_cell(),
+        missing: reason.missing(),
+    });
+    refusal
+}

@@ -1,0 +1,80 @@
+//! What this agent knows of its guests, beside what the hypervisor says when it is asked.
+//!
+//! Invariant: every guest that holds anything here, or may come to hold it through a call that
+//! was taken, is in this map with its assignment; so that a fit never counts on its CPUs or pages.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::DomainState;
+use berth_domain::id::{MigrationId, TimeMs, VmUid};
+use berth_domain::numa::HostUsage;
+use berth_domain::topology::HostTopology;
+use berth_driver::{DomainSpec, Known, Token};
+
+/// How far a guest is, as far as this agent knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is being started, or it is not known whether that worked.
+    Starting,
+    /// It runs.
+    Running,
+    /// It is expected or being received; the migration is not known after a restart.
+    Incoming(Option<MigrationId>),
+    /// It is being sent away.
+    Sending(Transfer),
+}
+
+/// A transfer that this agent ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Transfer {
+    /// The driver's work.
+    pub(super) token: Token,
+    /// When it began.
+    pub(super) began_at: TimeMs,
+    /// It took too long and the driver was told to stop it.
+    pub(super) aborted: bool,
+}
+
+/// A guest.
+#[derive(Clone, Debug)]
+pub(super) struct Guest {
+    /// What the driver was given.
+    pub(super) domain: DomainSpec,
+    /// How far it is.
+    pub(super) phase: Phase,
+    /// Why the last transfer failed.
+    pub(super) migration_error: Option<String>,
+}
+
+/// All guests.
+pub(super) type Guests = BTreeMap<VmUid, Guest>;
+
+/// Takes up what the hypervisor had when the agent started.
+pub(super) fn adopt(known: Vec<Known>) -> Guests {
+    let guest = |known: Known| {
+        let phase = match known.state {
+            DomainState::Absent | DomainState::Starting => Phase::Starting,
+            DomainState::Prepared | DomainState::MigratingIn => Phase::Incoming(None),
+            DomainState::Running
+            | DomainState::Paused
+            | DomainState::MigratingOut
+            | DomainState::Stopped => Phase::Running,
+        };
+        let guest = Guest {
+            domain: known.domain,
+            phase,
+            migration_error: None,
+        };
+        (guest.domain.uid, guest)
+    };
+    known.into_iter().map(guest).collect()
+}
+
+/// Returns what all guests but `vm` take.
+pub(super) fn usage_of_others(guests: &Guests, topology: &HostTopology, vm: VmUid) -> HostUsage {
+    let others = guests
+        .iter()
+        .filter(|(uid, _)| **uid != vm)
+        .map(|(_, guest)| &guest.domain.assignment);
+    HostUsage::sum(topology, others)
+}

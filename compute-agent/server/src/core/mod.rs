@@ -1,0 +1,24 @@
+//! The agent's core: which calls it takes, in which order it has the hypervisor do them, and what
+//! it answers. Sans-I/O: the server performs its effects on threads, the simulator on a
+//! [`berth_driver::sim::World`].
+//!
+//! | room | what |
+//! |---|---|
+//! | [`Agent`] | [`Agent::step`]: an event in, effects out |
+//! | [`Facts`] | what does not change while the agent runs |
+//! | `fences` | which calls are too late |
+//! | `guests` | what this agent knows of its guests |
+//! | `calls`, `answers` | one function per call, and per kind of driver answer |
+//! | `fit` | the fit of a guest that is to come |
+
+mod agent;
+mod answers;
+mod calls;
+mod fences;
+mod fit;
+mod guests;
+
+#[cfg(test)]
+mod tests;
+
+pub use agent::{Agent, CallId, Effect, Event, Facts};
