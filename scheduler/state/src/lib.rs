@@ -1,3 +1,39 @@
 //! The replicated state machine: a deterministic function of the commands applied to it.
+//!
+//! ```text
+//! Envelope{Command} ──▶ State::apply ──▶ Applied{outcome: Reply or Refusal, changes: rows}
+//!                  └──▶ State::speculate ──▶ outcome        the same, nobody notes the changes
+//! ```
+//!
+//! Invariant: pure. No clock, no randomness, no I/O, nothing whose order differs between members.
+//! Equal states and equal commands give equal states; [`State::check`] says what holds of each.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`command`] | what can be asked of the state |
+//! | [`state`], [`header`] | what it holds, and the look-ups |
+//! | [`apply`] | what each command does; one noun per file |
+//! | [`request`] | what is remembered of requests, so that a retry is answered |
+//! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
+//! | [`check`] | every invariant |
 
+pub mod apply;
+pub mod check;
 pub mod command;
+pub mod header;
+pub mod rebuild;
+mod refusals;
+pub mod reply;
+pub mod request;
+pub mod row;
+pub mod state;
+mod transaction;
+
+pub use berth_domain::host_view::HostView;
+pub use check::Violation;
+pub use header::Header;
+pub use rebuild::RebuildError;
+pub use reply::{Applied, Reply};
+pub use request::Recall;
+pub use row::{Change, Key, Row};
+pub use state::State;

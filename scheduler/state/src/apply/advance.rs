@@ -1,0 +1,161 @@
+//! Logging a step of an operation and doing what it means, in one.
+//!
+//! A conductor that got no answer sends the same again, and a conductor that took the lease over
+//! may repeat what the one before it logged: both are answered, and nothing happens twice.
+
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::migration;
+use berth_domain::name::HostName;
+use berth_domain::operation::{Kind, Mark, Operation, Outcome, Step};
+use berth_domain::refusal::Refusal;
+
+use super::lease::{done, fence};
+use super::log::{append, attempt, latest};
+use super::order::{Position, examine};
+use crate::command::Effect;
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn advance(
+        &mut self,
+        id: OperationId,
+        epoch: Epoch,
+        step: Step,
+        mark: &Mark,
+        effect: &Effect,
+    ) -> Result<Reply, Refusal> {
+        let operation = self.state.operation(id).cloned();
+        let operation = operation.ok_or_else(|| Refusal::not_found("operation", id))?;
+        if operation.is_done() {
+            let last = operation.log.last();
+            let again = last.is_some_and(|e| e.step == step && e.mark == *mark);
+            return if again && ends(effect) {
+                Ok(Reply::Operation(operation))
+            } else {
+                Err(done(id))
+            };
+        }
+        fence(&operation, epoch)?;
+        if self.is_repeated(&operation, step, mark, effect) {
+            return Ok(Reply::Operation(operation));
+        }
+        examine(&self.position(&operation), step, mark, effect)?;
+        let mut next = (*operation).clone();
+        append(
+            &mut next,
+            step,
+            mark,
+            self.host_of(&operation, step, effect),
+            self.now(),
+        );
+        self.perform(&mut next, effect)?;
+        Ok(Reply::Operation(self.put_operation(next)))
+    }
+
+    /// Does what the step means. Each of these looks first and writes last.
+    fn perform(&mut self, operation: &mut Operation, effect: &Effect) -> Result<(), Refusal> {
+        match effect {
+            Effect::None => Ok(()),
+            Effect::HoldClaim(claim) => self.hold_next(operation, claim),
+            Effect::ConfirmClaim { claim } => self.confirm(operation, *claim),
+            Effect::SwapClaim { claim, assignment } => self.swap(operation, *claim, assignment),
+            Effect::ReleaseClaim { claim, exclude } => self.give_up(operation, *claim, *exclude),
+            Effect::CompleteBoot => self.complete_boot(operation),
+            Effect::FailBoot(refusal) => self.fail_boot(operation, refusal),
+            Effect::BeginTransfer => self.begin_transfer(operation),
+            Effect::RefuseMigration(refusal) => self.refuse_migration(operation, refusal),
+            Effect::Settle { event, refusal } => self.settle(operation, *event, refusal.as_ref()),
+            Effect::CompleteDelete => self.complete_delete(operation),
+        }
+    }
+
+    /// Returns whether this was logged, and its effect done, already.
+    fn is_repeated(&self, operation: &Operation, step: Step, mark: &Mark, effect: &Effect) -> bool {
+        let logged = latest(attempt(&operation.log), step) == Some(mark);
+        let held = operation.claim.and_then(|id| self.state.claim(id));
+        match effect {
+            Effect::None | Effect::BeginTransfer => logged,
+            Effect::HoldClaim(claim) => held.is_some_and(|held| held.id == claim.id),
+            Effect::ConfirmClaim { claim } => logged && operation.claim == Some(*claim),
+            Effect::SwapClaim { claim, assignment } => {
+                logged && held.is_some_and(|h| h.id == *claim && h.assignment == *assignment)
+            }
+            Effect::ReleaseClaim { claim, .. } => {
+                logged && operation.claim.is_none() && self.state.claim(*claim).is_none()
+            }
+            // These end the operation, or say something new each time.
+            Effect::CompleteBoot
+            | Effect::FailBoot(_)
+            | Effect::RefuseMigration(_)
+            | Effect::Settle { .. }
+            | Effect::CompleteDelete => false,
+        }
+    }
+
+    fn position<'o>(&self, operation: &'o Operation) -> Position<'o> {
+        let vm = self.state.vm(&operation.vm);
+        Position {
+            kind: &operation.kind,
+            attempt: attempt(&operation.log),
+            claimed: operation.claim.is_some(),
+            has_topology: vm.is_some_and(|vm| vm.spec.topology.is_some()),
+            transferring: self.is_transferring(operation),
+            cancelled: operation.cancelled,
+        }
+    }
+
+    fn is_transferring(&self, operation: &Operation) -> bool {
+        let Kind::LiveMigrate { migration } = operation.kind else {
+            return false;
+        };
+        let state = self.state.migration(migration).map(|m| m.state);
+        matches!(
+            state,
+            Some(migration::State::Running | migration::State::Unsettled)
+        )
+    }
+
+    /// Returns the host that an entry is about.
+    fn host_of(&self, operation: &Operation, step: Step, effect: &Effect) -> Option<HostName> {
+        if let Effect::HoldClaim(claim) = effect {
+            return Some(claim.host.clone());
+        }
+        match step {
+            Step::CheckSource | Step::LiveMigration | Step::Destroy => {
+                self.state.vm(&operation.vm)?.host.clone()
+            }
+            Step::Settle => None,
+            Step::Claim
+            | Step::Spawn
+            | Step::CheckDestination
+            | Step::FitDestination
+            | Step::PreLiveMigration => Some(self.state.claim(operation.claim?)?.host.clone()),
+        }
+    }
+
+    /// Ends an operation: it has no lease and no claim of its own from here on.
+    pub(super) fn end(&self, operation: &mut Operation, outcome: Outcome) {
+        operation.claim = None;
+        operation.lease = None;
+        operation.outcome = Some(outcome);
+        operation.ended_at = Some(self.now());
+    }
+}
+
+/// Whether the effect can be the one that ended an operation.
+fn ends(effect: &Effect) -> bool {
+    match effect {
+        Effect::CompleteBoot
+        | Effect::FailBoot(_)
+        | Effect::RefuseMigration(_)
+        | Effect::Settle { .. }
+        | Effect::CompleteDelete => true,
+        Effect::None
+        | Effect::HoldClaim(_)
+        | Effect::ConfirmClaim { .. }
+        | Effect::SwapClaim { .. }
+        | Effect::ReleaseClaim { .. }
+        | Effect::BeginTransfer => false,
+    }
+}

@@ -1,0 +1,58 @@
+//! Deleting a VM: its claim stays until its host said that the guest is gone.
+
+use berth_domain::id::OperationId;
+use berth_domain::name::VmName;
+use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::{Event, Vm};
+
+use super::boot::transition;
+use crate::command::LeaseRequest;
+use crate::refusals::vm_busy;
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn begin_delete(
+        &mut self,
+        id: OperationId,
+        name: &VmName,
+        lease: &LeaseRequest,
+    ) -> Result<Reply, Refusal> {
+        let vm = self.state.vm(name).cloned();
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", name))?;
+        if let Some(operation) = vm.operation {
+            return Err(vm_busy(name, operation));
+        }
+        let state = transition(&vm, Event::DeleteBegan)?;
+        self.examine_operation_id(id)?;
+        let mut operation = self.new_operation(id, Kind::Delete, name, lease);
+        if vm.claim.is_none() {
+            // Nothing runs anywhere: there is no host to ask.
+            self.end(&mut operation, Outcome::Succeeded);
+            self.remove_vm(name);
+        } else {
+            self.put_vm(Vm {
+                state,
+                operation: Some(id),
+                generation: vm.generation.next(),
+                ..(*vm).clone()
+            });
+        }
+        Ok(Reply::Operation(self.put_operation(operation)))
+    }
+
+    pub(super) fn complete_delete(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
+        let claims: Vec<_> = self
+            .state
+            .claims_of_vm(&operation.vm)
+            .map(|c| c.id)
+            .collect();
+        for claim in claims {
+            self.release(claim);
+        }
+        self.remove_vm(&operation.vm);
+        self.end(operation, Outcome::Succeeded);
+        Ok(())
+    }
+}

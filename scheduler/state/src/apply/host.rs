@@ -1,0 +1,215 @@
+//! Hosts: registered by their agents, cordoned and removed by operators.
+//!
+//! A host's root provider lives and dies with it and carries its inventories.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::constraint::{self, Demand};
+use berth_domain::host::{Host, HostReport, Liveness, inventories_of, traits_of};
+use berth_domain::host_view::HostView;
+use berth_domain::id::{Generation, ProviderId};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::Refusal;
+
+use crate::refusals::{exists, invalid, precondition};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+/// How many VMs a refusal names.
+const NAMED_MAX: usize = 16;
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn register_host(
+        &mut self,
+        name: &HostName,
+        provider: ProviderId,
+        report: &HostReport,
+    ) -> Result<Reply, Refusal> {
+        match self.state.host(name).cloned() {
+            Some(view) => self.report_again(&view, report),
+            None => self.register_new_host(name, provider, report),
+        }
+    }
+
+    fn register_new_host(
+        &mut self,
+        name: &HostName,
+        provider: ProviderId,
+        report: &HostReport,
+    ) -> Result<Reply, Refusal> {
+        if self.state.provider(provider).is_some() {
+            return Err(exists("provider", provider));
+        }
+        if self.state.provider_named(name.as_str()).is_some() {
+            return Err(exists("provider", name).with_hint(
+                "a client's provider has the host's name: rename the host or delete it",
+            ));
+        }
+        if report.memory_reserved_mib > report.topology.memory_mib() {
+            return Err(invalid(
+                "INVALID_HOST_REPORT",
+                format!("host {name} keeps more memory for itself than it has"),
+            ));
+        }
+        self.put_provider(ResourceProvider {
+            id: provider,
+            name: name.as_str().to_owned(),
+            generation: Generation::default(),
+            parent: None,
+            root: provider,
+            host: Some(name.clone()),
+            inventories: inventories_of(report),
+            traits: traits_of(report),
+        });
+        let created_at = self.now();
+        Ok(Reply::Host(self.put_host(Host {
+            name: name.clone(),
+            provider,
+            report: report.clone(),
+            liveness: Liveness::Up,
+            cordoned: false,
+            generation: Generation(1),
+            created_at,
+        })))
+    }
+
+    fn report_again(&mut self, view: &HostView, report: &HostReport) -> Result<Reply, Refusal> {
+        let old = &view.host;
+        if old.report == *report && old.liveness == Liveness::Up {
+            return Ok(Reply::Host(old.clone()));
+        }
+        let host = Host {
+            report: report.clone(),
+            liveness: Liveness::Up,
+            generation: old.generation.next(),
+            ..(**old).clone()
+        };
+        self.examine_new_shape(&host)?;
+        let (inventories, traits) = (inventories_of(report), traits_of(report));
+        let provider = self.state.provider(host.provider).cloned();
+        if let Some(provider) = provider
+            && (provider.inventories != inventories || provider.traits != traits)
+        {
+            self.put_provider(ResourceProvider {
+                inventories,
+                traits,
+                generation: provider.generation.next(),
+                ..(*provider).clone()
+            });
+        }
+        Ok(Reply::Host(self.put_host(host)))
+    }
+
+    /// Says whether everything that lives on the host fits it as it reports itself now.
+    fn examine_new_shape(&self, host: &Host) -> Result<(), Refusal> {
+        let mut view = HostView::new(Arc::new(host.clone()), []);
+        let mut homeless: BTreeSet<&VmName> = BTreeSet::new();
+        let mut why = None;
+        for claim in self.state.claims_of_host(&host.name) {
+            let demand = self.demand_of_claim(claim)?;
+            let fits = constraint::exact::admit(&view, &demand, &claim.assignment)
+                .and_then(|()| constraint::capacity::check(&view, &demand));
+            match fits {
+                Ok(()) => view.place(claim),
+                Err(violation) => {
+                    homeless.insert(&claim.vm);
+                    why.get_or_insert(violation);
+                }
+            }
+        }
+        let Some(why) = why else { return Ok(()) };
+        let names: Vec<&str> = homeless
+            .iter()
+            .take(NAMED_MAX)
+            .map(|vm| vm.as_str())
+            .collect();
+        let more = homeless.len() - names.len();
+        let and_more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let names = names.join(", ");
+        Err(precondition(
+            "HOST_SHAPE_IN_USE",
+            format!(
+                "host {} reports a shape that vms {names}{and_more} do not fit: {why}",
+                host.name
+            ),
+        )
+        .with_hint("restore the host's configuration, or move these vms away first")
+        .with("host", &host.name)
+        .with("vms", names))
+    }
+
+    /// Returns what the guest of a claim demands, with the page sizes that it has.
+    fn demand_of_claim(&self, claim: &Claim) -> Result<Demand, Refusal> {
+        let vm = self.state.vm(&claim.vm);
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", &claim.vm))?;
+        let mut demand = Demand::boot(&vm.spec)?;
+        demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+        Ok(demand)
+    }
+
+    pub(super) fn set_liveness(
+        &mut self,
+        name: &HostName,
+        liveness: Liveness,
+    ) -> Result<Reply, Refusal> {
+        self.change_host(name, |host| host.liveness = liveness)
+    }
+
+    pub(super) fn set_cordon(&mut self, name: &HostName, cordoned: bool) -> Result<Reply, Refusal> {
+        self.change_host(name, |host| host.cordoned = cordoned)
+    }
+
+    fn change_host(
+        &mut self,
+        name: &HostName,
+        change: impl FnOnce(&mut Host),
+    ) -> Result<Reply, Refusal> {
+        let view = self.state.host(name);
+        let old = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        let mut host = (**old).clone();
+        change(&mut host);
+        if host == **old {
+            return Ok(Reply::Host(old.clone()));
+        }
+        host.generation = host.generation.next();
+        Ok(Reply::Host(self.put_host(host)))
+    }
+
+    pub(super) fn forget_host(&mut self, name: &HostName) -> Result<Reply, Refusal> {
+        let view = self.state.host(name);
+        let provider = view
+            .ok_or_else(|| Refusal::not_found("host", name))?
+            .host
+            .provider;
+        if let Some(claim) = self.state.claims_of_host(name).next() {
+            return Err(precondition(
+                "HOST_IN_USE",
+                format!(
+                    "host {name} is held by claims, among them one of vm {}",
+                    claim.vm
+                ),
+            )
+            .with_hint("move or delete its vms first")
+            .with("host", name)
+            .with("vm", &claim.vm));
+        }
+        if let Some(child) = self.state.children_of(provider).next() {
+            return Err(precondition(
+                "HOST_IN_USE",
+                format!("resource provider {} is below host {name}", child.name),
+            )
+            .with("host", name)
+            .with("provider", child.id));
+        }
+        self.remove_host(name);
+        self.remove_provider(provider);
+        Ok(Reply::None)
+    }
+}

@@ -1,0 +1,229 @@
+//! A migration up to the point of no return: begun with a claim on the destination, given up, or
+//! let go. What comes after is in `settle`.
+
+use std::sync::Arc;
+
+use berth_domain::claim::{Claim, Owner};
+use berth_domain::constraint::Demand;
+use berth_domain::id::{ClaimId, Generation, MigrationId, OperationId};
+use berth_domain::migration::{Event, Migration, State};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::numa::Assignment;
+use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::{self, Vm};
+
+use super::boot::{transition, with_claim};
+use super::claim::{Purpose, not_held};
+use crate::command::LeaseRequest;
+use crate::refusals::{exists, precondition, vm_busy};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+/// What a migration begins with.
+pub(super) struct Begin<'a> {
+    pub(super) operation: OperationId,
+    pub(super) migration: MigrationId,
+    pub(super) vm: &'a VmName,
+    pub(super) requested_host: Option<&'a HostName>,
+    pub(super) claim: &'a Claim,
+    pub(super) lease: &'a LeaseRequest,
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn begin_migration(&mut self, begin: &Begin<'_>) -> Result<Reply, Refusal> {
+        let vm = self.state.vm(begin.vm).cloned();
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", begin.vm))?;
+        if let Some(operation) = vm.operation {
+            return Err(vm_busy(&vm.name, operation));
+        }
+        let state = transition(&vm, vm::Event::MigrationBegan)?;
+        let (Some(source), Some(source_claim)) = (&vm.host, vm.claim) else {
+            return Err(precondition(
+                "NO_CLAIM",
+                format!("vm {} is on no host", vm.name),
+            ));
+        };
+        self.examine_operation_id(begin.operation)?;
+        if self.state.migration(begin.migration).is_some() {
+            return Err(exists("migration", begin.migration));
+        }
+        let purpose = Purpose {
+            vm: begin.vm,
+            owner: Owner::Migration(begin.migration),
+            demand: &self.demand_of_move(&vm)?,
+            requested_host: begin.requested_host,
+        };
+        self.examine_claim(begin.claim, &purpose)?;
+        let before = self.state.claim(source_claim).map(|c| c.assignment.clone());
+        let claim = self.hold(begin.claim);
+        let created_at = self.now();
+        self.put_migration(Migration {
+            id: begin.migration,
+            vm: vm.name.clone(),
+            source: source.clone(),
+            source_claim,
+            requested: begin.requested_host.cloned(),
+            destination: Some(claim.host.clone()),
+            destination_claim: Some(claim.id),
+            state: State::Preparing,
+            error: None,
+            assignment_before: before.unwrap_or_default(),
+            assignment_after: Some(claim.assignment.clone()),
+            operation: begin.operation,
+            generation: Generation(1),
+            created_at,
+            ended_at: None,
+        });
+        self.put_vm(Vm {
+            state,
+            operation: Some(begin.operation),
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        let kind = Kind::LiveMigrate {
+            migration: begin.migration,
+        };
+        let operation = self.new_operation(begin.operation, kind, begin.vm, begin.lease);
+        Ok(Reply::Operation(self.put_operation(Operation {
+            requested_host: begin.requested_host.cloned(),
+            ..with_claim(operation, &claim)
+        })))
+    }
+
+    /// Returns what a running VM demands of the host that it is moved to.
+    pub(super) fn demand_of_move(&self, vm: &Vm) -> Result<Demand, Refusal> {
+        let source = vm.host.as_ref().and_then(|name| self.state.host(name));
+        let claim = vm.claim.and_then(|id| self.state.claim(id));
+        let (Some(source), Some(claim)) = (source, claim) else {
+            let message = format!("vm {} is on no host", vm.name);
+            return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
+        };
+        Demand::migration(&vm.spec, claim, &source.host)
+    }
+
+    /// Points a migration at the host of another claim.
+    pub(super) fn aim_migration(&mut self, id: MigrationId, claim: &Claim) {
+        self.change_migration(id, |migration| {
+            migration.destination = Some(claim.host.clone());
+            migration.destination_claim = Some(claim.id);
+            migration.assignment_after = Some(claim.assignment.clone());
+        });
+    }
+
+    /// Notes that a migration's claim was given back; the host stays told until there is another.
+    pub(super) fn unaim_migration(&mut self, id: MigrationId) {
+        self.change_migration(id, |migration| migration.destination_claim = None);
+    }
+
+    pub(super) fn confirm(&self, operation: &Operation, id: ClaimId) -> Result<(), Refusal> {
+        if operation.claim == Some(id) {
+            Ok(())
+        } else {
+            Err(not_held(id))
+        }
+    }
+
+    pub(super) fn swap(
+        &mut self,
+        operation: &Operation,
+        id: ClaimId,
+        assignment: &Assignment,
+    ) -> Result<(), Refusal> {
+        let claim = self.state.claim(id).filter(|_| operation.claim == Some(id));
+        let claim = claim.cloned().ok_or_else(|| not_held(id))?;
+        let demand = self.demand_of(operation, &self.vm_of(operation))?;
+        let swapped = self.examine_swap(&claim, &demand, assignment)?;
+        if let Kind::LiveMigrate { migration } = operation.kind {
+            self.aim_migration(migration, &swapped);
+        }
+        self.touch_provider(&swapped.host);
+        self.put_claim(swapped);
+        Ok(())
+    }
+
+    pub(super) fn begin_transfer(&mut self, operation: &Operation) -> Result<(), Refusal> {
+        let migration = self.migration_of(operation)?;
+        let state = move_on(&migration, Event::Begin)?;
+        self.change_migration(migration.id, |migration| migration.state = state);
+        Ok(())
+    }
+
+    pub(super) fn refuse_migration(
+        &mut self,
+        operation: &mut Operation,
+        refusal: &Refusal,
+    ) -> Result<(), Refusal> {
+        let migration = self.migration_of(operation)?;
+        let state = move_on(&migration, Event::Refuse)?;
+        let vm = self.vm_of(operation);
+        let vm_state = transition(&vm, vm::Event::MigrationEnded)?;
+        if let Some(claim) = operation.claim {
+            self.release(claim);
+        }
+        self.end_migration(&migration, state, Some(refusal.clone()));
+        self.put_vm(Vm {
+            state: vm_state,
+            operation: None,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        self.end(operation, Outcome::Failed(refusal.clone()));
+        Ok(())
+    }
+
+    /// Returns the migration that an operation carries out.
+    pub(super) fn migration_of(&self, operation: &Operation) -> Result<Arc<Migration>, Refusal> {
+        let Kind::LiveMigrate { migration } = operation.kind else {
+            return Err(precondition(
+                "EFFECT_NOT_ALLOWED",
+                format!("operation {} is no migration", operation.id),
+            ));
+        };
+        let migration = self.state.migration(migration);
+        Ok(migration
+            .expect("a migration is not forgotten before it ends")
+            .clone())
+    }
+
+    /// Ends a migration; from here on it holds no claim.
+    pub(super) fn end_migration(
+        &mut self,
+        migration: &Migration,
+        state: State,
+        error: Option<Refusal>,
+    ) {
+        let ended_at = Some(self.now());
+        self.change_migration(migration.id, |migration| {
+            migration.state = state;
+            migration.error = error;
+            migration.destination_claim = None;
+            migration.ended_at = ended_at;
+        });
+    }
+
+    pub(super) fn change_migration(
+        &mut self,
+        id: MigrationId,
+        change: impl FnOnce(&mut Migration),
+    ) {
+        let migration = self.state.migration(id);
+        let migration = migration.expect("a migration is not forgotten before it ends");
+        let mut migration = (**migration).clone();
+        change(&mut migration);
+        migration.generation = migration.generation.next();
+        self.put_migration(migration);
+    }
+}
+
+/// Returns the state of a migration after an event.
+pub(super) fn move_on(migration: &Migration, event: Event) -> Result<State, Refusal> {
+    migration.state.transition(event).map_err(|refused| {
+        precondition(
+            "MIGRATION_STATE",
+            format!("migration {}: {refused}", migration.id),
+        )
+        .with("migration", migration.id)
+        .with("state", format!("{:?}", migration.state))
+    })
+}

@@ -1,0 +1,177 @@
+//! What each command does. One noun per file; what all of them share is here.
+//!
+//! ```text
+//! time and revision ─▶ known request? ─▶ the command ─▶ remember the request ─▶ trim
+//! ```
+//!
+//! Invariant: a command looks first and writes last, so that a refused one changes nothing but
+//! the header and what is remembered of its request.
+
+mod advance;
+mod allocation;
+mod boot;
+mod claim;
+mod cluster;
+mod delete;
+mod flavor;
+mod host;
+mod inventory;
+mod lease;
+mod log;
+mod migration;
+mod order;
+mod provider;
+mod request;
+mod service;
+mod settle;
+mod trim;
+
+pub use log::LOG_MAX;
+pub use trim::{DONE_MAX, ENDED_MAX};
+
+use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
+
+use crate::command::{Command, Envelope};
+use crate::reply::{Applied, Reply};
+use crate::request::Recall;
+use crate::row::{Change, Key, Row};
+use crate::state::State;
+use crate::transaction::{Journal, Silent, Transaction};
+
+impl State {
+    /// Carries a command out, and says what it changed.
+    pub fn apply(&mut self, index: u64, envelope: &Envelope) -> Applied {
+        let (outcome, mut changes) = run(self, Vec::new(), index, envelope);
+        // A row that the command both made and took away is no change.
+        changes.retain(|c: &Change| c.old.is_some() || c.new.is_some());
+        Applied { outcome, changes }
+    }
+
+    /// Carries a command out as [`Self::apply`] does, without saying what it changed.
+    ///
+    /// # Errors
+    ///
+    /// When the command is refused.
+    pub fn speculate(&mut self, index: u64, envelope: &Envelope) -> Result<Reply, Refusal> {
+        run(self, Silent, index, envelope).0
+    }
+}
+
+fn run<J: Journal>(
+    state: &mut State,
+    journal: J,
+    index: u64,
+    envelope: &Envelope,
+) -> (Result<Reply, Refusal>, J) {
+    let before = state.header;
+    state.header.revision = index;
+    state.header.time = TimeMs(before.time.0.max(envelope.at.0));
+    let mut tx = Transaction { state, journal };
+    let outcome = tx.carry_out(envelope);
+    tx.trim();
+    let after = tx.state.header;
+    tx.journal.note(|| Change {
+        key: Key::Header,
+        old: Some(Row::Header(before)),
+        new: Some(Row::Header(after)),
+    });
+    (outcome, tx.journal)
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    fn carry_out(&mut self, envelope: &Envelope) -> Result<Reply, Refusal> {
+        let Some(key) = &envelope.request else {
+            return self.command(&envelope.command);
+        };
+        if let Recall::Answered(outcome) = self.state.recall(&envelope.principal, key) {
+            return outcome;
+        }
+        let outcome = self.command(&envelope.command);
+        self.remember(&envelope.principal, key, &outcome);
+        outcome
+    }
+
+    fn command(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::Bootstrap { cluster } => self.bootstrap(*cluster),
+            Command::RegisterHost {
+                host,
+                provider,
+                report,
+            } => self.register_host(host, *provider, report),
+            Command::SetLiveness { host, liveness } => self.set_liveness(host, *liveness),
+            Command::SetCordon { host, cordoned } => self.set_cordon(host, *cordoned),
+            Command::RemoveHost { host } => self.forget_host(host),
+            Command::RegisterService(service) => self.register_service(service),
+            Command::CreateFlavor(flavor) => self.create_flavor(flavor),
+            Command::DeleteFlavor { flavor } => self.delete_flavor(flavor),
+            Command::CreateProvider { id, name, parent } => {
+                self.create_provider(*id, name, *parent)
+            }
+            Command::DeleteProvider { id } => self.delete_provider(*id),
+            Command::SetInventories {
+                provider,
+                generation,
+                inventories,
+            } => self.set_inventories(*provider, *generation, inventories),
+            Command::SetTraits {
+                provider,
+                generation,
+                traits,
+            } => self.set_traits(*provider, *generation, traits),
+            Command::SetAllocations { consumers } => self.set_allocations(consumers),
+            Command::BeginBoot {
+                operation,
+                vm,
+                uid,
+                spec,
+                requested_host,
+                claim,
+                lease,
+            } => self.begin_boot(&boot::Begin {
+                operation: *operation,
+                vm,
+                uid: *uid,
+                spec,
+                requested_host: requested_host.as_ref(),
+                claim,
+                lease,
+            }),
+            Command::BeginMigration {
+                operation,
+                migration,
+                vm,
+                requested_host,
+                claim,
+                lease,
+            } => self.begin_migration(&migration::Begin {
+                operation: *operation,
+                migration: *migration,
+                vm,
+                requested_host: requested_host.as_ref(),
+                claim,
+                lease,
+            }),
+            Command::BeginDelete {
+                operation,
+                vm,
+                lease,
+            } => self.begin_delete(*operation, vm, lease),
+            Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
+            Command::RenewLeases {
+                conductor,
+                leases,
+                ttl_ms,
+            } => Ok(self.renew_leases(conductor, leases, *ttl_ms)),
+            Command::CancelOperation { operation } => self.cancel_operation(*operation),
+            Command::Advance {
+                operation,
+                epoch,
+                step,
+                mark,
+                effect,
+            } => self.advance(*operation, *epoch, *step, mark, effect),
+        }
+    }
+}

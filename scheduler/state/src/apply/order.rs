@@ -1,0 +1,263 @@
+//! The order of steps that operations keep to. The conductor knows it too; this is what holds when
+//! a conductor is wrong or late.
+//!
+//! ```text
+//! boot      Claim ▶ Spawn                                  ┐ a step with effects in the world is
+//! delete    Destroy                                        │ Started before it Succeeded, and a
+//! migrate   Claim ▶ CheckDestination ▶ CheckSource         │ claim is given back only when none
+//!           ▶ FitDestination ▶ PreLiveMigration            │ of them may have had effects, or all
+//!           ▶ LiveMigration (no return) ▶ Settle           ┘ were Undone
+//! ```
+
+use berth_domain::operation::{Entry, Kind, Mark, Step};
+use berth_domain::refusal::Refusal;
+
+use super::log::{is_dirty, latest};
+use crate::command::Effect;
+use crate::refusals::precondition;
+
+/// What the order depends on.
+pub(super) struct Position<'a> {
+    /// What the operation is about.
+    pub(super) kind: &'a Kind,
+    /// The log of the current attempt.
+    pub(super) attempt: &'a [Entry],
+    /// Whether a claim is held for it.
+    pub(super) claimed: bool,
+    /// Whether the guest has a topology to be fitted.
+    pub(super) has_topology: bool,
+    /// Whether the hypervisors were told to move the guest.
+    pub(super) transferring: bool,
+    /// Whether somebody asked to cancel it.
+    pub(super) cancelled: bool,
+}
+
+/// Says whether this may be logged next.
+pub(super) fn examine(
+    position: &Position<'_>,
+    step: Step,
+    mark: &Mark,
+    effect: &Effect,
+) -> Result<(), Refusal> {
+    examine_effect(position, step, mark, effect)?;
+    if position.transferring && !matches!(step, Step::LiveMigration | Step::Settle) {
+        return Err(out_of_order(step, "the guest is being moved"));
+    }
+    match mark {
+        Mark::Started => examine_start(position, step),
+        Mark::Succeeded => examine_success(position, step),
+        Mark::Failed(_) => Ok(()),
+        Mark::UndoStarted | Mark::Undone => match step {
+            Step::LiveMigration | Step::Settle | Step::Destroy => {
+                Err(out_of_order(step, "this step has no undo"))
+            }
+            Step::Claim
+            | Step::Spawn
+            | Step::CheckDestination
+            | Step::CheckSource
+            | Step::FitDestination
+            | Step::PreLiveMigration => Ok(()),
+        },
+    }
+}
+
+/// Says whether the effect belongs to this step of this kind, and comes in its time.
+fn examine_effect(
+    position: &Position<'_>,
+    step: Step,
+    mark: &Mark,
+    effect: &Effect,
+) -> Result<(), Refusal> {
+    let (boot, delete) = match position.kind {
+        Kind::Boot => (true, false),
+        Kind::Delete => (false, true),
+        Kind::LiveMigrate { .. } => (false, false),
+    };
+    let migrate = !boot && !delete;
+    let belongs = match step {
+        Step::Claim => !delete,
+        Step::Spawn => boot,
+        Step::Destroy => delete,
+        Step::CheckDestination
+        | Step::CheckSource
+        | Step::FitDestination
+        | Step::PreLiveMigration
+        | Step::LiveMigration
+        | Step::Settle => migrate,
+    };
+    if !belongs {
+        return Err(out_of_order(
+            step,
+            "operations of this kind have no such step",
+        ));
+    }
+    let succeeded = *mark == Mark::Succeeded;
+    let gave_up = matches!(mark, Mark::Failed(_) | Mark::Undone);
+    let allowed = match effect {
+        Effect::None => !needs_effect(step, mark),
+        Effect::HoldClaim(_) => step == Step::Claim && succeeded,
+        Effect::ConfirmClaim { .. } => step == Step::FitDestination && succeeded,
+        Effect::SwapClaim { .. } => step == Step::FitDestination && succeeded,
+        Effect::ReleaseClaim { .. } => gave_up && !delete,
+        Effect::CompleteBoot => step == Step::Spawn && succeeded,
+        Effect::FailBoot(_) => gave_up && boot,
+        Effect::BeginTransfer => step == Step::LiveMigration && *mark == Mark::Started,
+        Effect::RefuseMigration(_) => gave_up && migrate,
+        Effect::Settle { .. } => step == Step::Settle,
+        Effect::CompleteDelete => step == Step::Destroy && succeeded,
+    };
+    if !allowed {
+        return Err(precondition(
+            "EFFECT_NOT_ALLOWED",
+            format!("{step:?} {} does not mean this", name(mark)),
+        ));
+    }
+    let gives_back = match effect {
+        Effect::ReleaseClaim { .. }
+        | Effect::FailBoot(_)
+        | Effect::RefuseMigration(_)
+        | Effect::SwapClaim { .. } => true,
+        Effect::None
+        | Effect::HoldClaim(_)
+        | Effect::ConfirmClaim { .. }
+        | Effect::CompleteBoot
+        | Effect::BeginTransfer
+        | Effect::Settle { .. }
+        | Effect::CompleteDelete => false,
+    };
+    if gives_back {
+        examine_clean(position, step, mark)?;
+    }
+    Ok(())
+}
+
+/// Some marks are never logged without what they mean.
+fn needs_effect(step: Step, mark: &Mark) -> bool {
+    match (step, mark) {
+        (Step::Claim | Step::Spawn | Step::FitDestination | Step::Destroy, Mark::Succeeded)
+        | (Step::LiveMigration, Mark::Started)
+        | (Step::Settle, Mark::Succeeded) => true,
+        (
+            Step::Claim
+            | Step::Spawn
+            | Step::CheckDestination
+            | Step::CheckSource
+            | Step::FitDestination
+            | Step::PreLiveMigration
+            | Step::LiveMigration
+            | Step::Settle
+            | Step::Destroy,
+            Mark::Started | Mark::Succeeded | Mark::Failed(_) | Mark::UndoStarted | Mark::Undone,
+        ) => false,
+    }
+}
+
+/// Nothing may be left in the world that uses the claim: this entry counts already.
+fn examine_clean(position: &Position<'_>, step: Step, mark: &Mark) -> Result<(), Refusal> {
+    for used in [Step::Spawn, Step::PreLiveMigration] {
+        let undone_now = used == step && *mark == Mark::Undone;
+        if !undone_now && is_dirty(position.attempt, used) {
+            return Err(out_of_order(
+                used,
+                "it may have had effects and was not undone",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn examine_start(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
+    if step == Step::LiveMigration && position.cancelled {
+        return Err(precondition(
+            "OPERATION_CANCELLED",
+            "the operation was cancelled before the guest was moved",
+        ));
+    }
+    examine_before(position, step)?;
+    match latest(position.attempt, step) {
+        Some(Mark::UndoStarted | Mark::Undone) => Err(out_of_order(step, "it was undone")),
+        Some(Mark::Succeeded) if has_effects(step) => Err(out_of_order(step, "it was done")),
+        Some(Mark::Succeeded | Mark::Started | Mark::Failed(_)) | None => Ok(()),
+    }
+}
+
+fn examine_success(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
+    examine_before(position, step)?;
+    if !has_effects(step) {
+        return Ok(());
+    }
+    match latest(position.attempt, step) {
+        Some(Mark::Started | Mark::Failed(_)) => Ok(()),
+        Some(Mark::Succeeded | Mark::UndoStarted | Mark::Undone) | None => {
+            Err(out_of_order(step, "it was not started"))
+        }
+    }
+}
+
+/// Whether the step does something in the world that stays.
+fn has_effects(step: Step) -> bool {
+    match step {
+        Step::Spawn | Step::PreLiveMigration | Step::LiveMigration | Step::Destroy => true,
+        Step::Claim
+        | Step::CheckDestination
+        | Step::CheckSource
+        | Step::FitDestination
+        | Step::Settle => false,
+    }
+}
+
+/// Says whether what the step builds on was done.
+fn examine_before(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
+    let done = |step| latest(position.attempt, step) == Some(&Mark::Succeeded);
+    let ready = match step {
+        Step::Claim => return claim_is_due(position),
+        Step::Destroy => true,
+        Step::Spawn | Step::CheckDestination => position.claimed,
+        Step::CheckSource => position.claimed && done(Step::CheckDestination),
+        Step::FitDestination => position.claimed && done(Step::CheckSource),
+        Step::PreLiveMigration => {
+            let fitted = done(Step::FitDestination)
+                || (!position.has_topology
+                    && latest(position.attempt, Step::FitDestination).is_none());
+            position.claimed && done(Step::CheckSource) && fitted
+        }
+        Step::LiveMigration => position.transferring || done(Step::PreLiveMigration),
+        Step::Settle => position.transferring,
+    };
+    if ready {
+        Ok(())
+    } else {
+        Err(out_of_order(step, "what comes before it was not done"))
+    }
+}
+
+fn claim_is_due(position: &Position<'_>) -> Result<(), Refusal> {
+    if position.claimed {
+        return Err(out_of_order(Step::Claim, "a claim is held already"));
+    }
+    if position.cancelled {
+        return Err(precondition(
+            "OPERATION_CANCELLED",
+            "the operation was cancelled",
+        ));
+    }
+    Ok(())
+}
+
+fn out_of_order(step: Step, why: &str) -> Refusal {
+    precondition(
+        "STEP_OUT_OF_ORDER",
+        format!("step {step:?} cannot be logged so: {why}"),
+    )
+    .with("step", format!("{step:?}"))
+}
+
+fn name(mark: &Mark) -> &'static str {
+    match mark {
+        Mark::Started => "started",
+        Mark::Succeeded => "succeeded",
+        Mark::Failed(_) => "failed",
+        Mark::UndoStarted => "undo started",
+        Mark::Undone => "undone",
+    }
+}

@@ -1,0 +1,75 @@
+//! What must hold of resource providers and of consumers that are no claims.
+//!
+//! Usage may be above capacity here: as in OpenStack Placement, a client may shrink an inventory
+//! below what is taken from it.
+
+use std::collections::BTreeMap;
+
+use berth_domain::allocation::Resources;
+use berth_domain::id::{ClaimId, ProviderId};
+
+use super::{Violation, rule};
+use crate::state::State;
+
+/// Every provider is below another that is there, in the same tree, or is a root.
+pub(super) fn trees_hang_together(state: &State) -> Result<(), Violation> {
+    for (id, provider) in &state.providers {
+        let good = match provider.parent {
+            None => provider.root == *id,
+            Some(parent) => {
+                let parent = state.providers.get(&parent);
+                parent.is_some_and(|p| p.root == provider.root)
+            }
+        };
+        rule(good, "trees_hang_together", format_args!("provider {id}"))?;
+        let host = provider.host.as_ref();
+        let reported = host.is_none_or(|name| {
+            let view = state.hosts.get(name);
+            view.is_some_and(|v| v.host.provider == *id)
+        });
+        let what = format_args!("provider {id} is of no host");
+        rule(reported, "trees_hang_together", what)?;
+    }
+    Ok(())
+}
+
+/// Consumers take something, from providers of clients, in classes that these have.
+pub(super) fn consumers_take_from_clients_providers(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "consumers_take_from_clients_providers";
+    for (id, consumer) in &state.consumers {
+        let alone = !state.claims.contains_key(&ClaimId(id.0));
+        rule(alone, RULE, format_args!("consumer {id} is a claim too"))?;
+        let something = !consumer.allocations.is_empty();
+        rule(something, RULE, format_args!("consumer {id} takes nothing"))?;
+        for (provider, resources) in &consumer.allocations {
+            let from = state.providers.get(provider);
+            let good = from.is_some_and(|from| {
+                let has = |class| from.inventories.contains_key(class);
+                from.host.is_none() && !resources.is_empty() && resources.keys().all(has)
+            });
+            let what = format_args!("consumer {id} takes {resources:?} from {provider}");
+            rule(good, RULE, what)?;
+        }
+    }
+    Ok(())
+}
+
+/// Usage is kept step by step; here it is counted anew.
+pub(super) fn usage_is_the_sum_of_consumers(state: &State) -> Result<(), Violation> {
+    let mut counted: BTreeMap<ProviderId, Resources> = BTreeMap::new();
+    for consumer in state.consumers.values() {
+        for (provider, resources) in &consumer.allocations {
+            let used = counted.entry(*provider).or_default();
+            for (class, amount) in resources {
+                *used.entry(class.clone()).or_default() += amount;
+            }
+        }
+    }
+    let kept = &state.index.provider_used;
+    let kept: BTreeMap<_, _> = kept
+        .iter()
+        .map(|(id, used)| (*id, (**used).clone()))
+        .collect();
+    let what = format_args!("kept {kept:?}, counted {counted:?}");
+    rule(kept == counted, "usage_is_the_sum_of_consumers", what)
+}

@@ -1,0 +1,97 @@
+//! What must hold of claims: somebody owns each, and it says the same in numbers and in CPUs.
+
+use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::resource::ResourceClass;
+use berth_domain::vm::{self, VmSpec};
+
+use super::{Violation, rule};
+use crate::state::State;
+
+/// No claim is left over: its VM or its migration holds it and says so.
+pub(super) fn claims_have_owners(state: &State) -> Result<(), Violation> {
+    for (id, claim) in &state.claims {
+        let vm = state.vms.get(&claim.vm);
+        let owned = match &claim.owner {
+            Owner::Vm => {
+                vm.is_some_and(|vm| vm.claim == Some(*id) && vm.host.as_ref() == Some(&claim.host))
+            }
+            Owner::Migration(migration) => {
+                let migration = state.migrations.get(migration);
+                migration.is_some_and(|m| {
+                    m.destination_claim == Some(*id)
+                        && m.destination.as_ref() == Some(&claim.host)
+                        && m.vm == claim.vm
+                        && !m.state.is_ended()
+                })
+            }
+        };
+        let what = format_args!("claim {id} of vm {} on {}", claim.vm, claim.host);
+        rule(owned, "claims_have_owners", what)?;
+    }
+    Ok(())
+}
+
+/// A held claim is one that nothing runs on yet.
+pub(super) fn states_follow_their_owners(state: &State) -> Result<(), Violation> {
+    for (id, claim) in &state.claims {
+        let vm = state.vms.get(&claim.vm).map(|vm| vm.state);
+        let building = vm == Some(vm::State::Building);
+        let good = match (&claim.owner, claim.state) {
+            (Owner::Vm, ClaimState::Held) => building,
+            (Owner::Vm, ClaimState::Active) => !building,
+            (Owner::Migration(_), ClaimState::Held) => vm == Some(vm::State::Migrating),
+            (Owner::Migration(_), ClaimState::Active) => false,
+            (Owner::Vm | Owner::Migration(_), ClaimState::Releasing) => true,
+        };
+        let what = format_args!(
+            "claim {id} is {:?} for {:?}, vm {vm:?}",
+            claim.state, claim.owner
+        );
+        rule(good, "states_follow_their_owners", what)?;
+    }
+    Ok(())
+}
+
+/// PCPU is the number of dedicated CPUs, and so on.
+pub(super) fn counted_and_exact_agree(state: &State) -> Result<(), Violation> {
+    for (id, claim) in &state.claims {
+        let Some(vm) = state.vms.get(&claim.vm) else {
+            continue;
+        };
+        if let Some(what) = disagreement(claim, &vm.spec) {
+            return rule(
+                false,
+                "counted_and_exact_agree",
+                format_args!("claim {id}: {what}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns how counted amounts, exact assignment and the guest's size disagree, if they do.
+fn disagreement(claim: &Claim, spec: &VmSpec) -> Option<String> {
+    let amount = |class: ResourceClass| claim.resources.get(&class).copied().unwrap_or(0);
+    let (vcpu, pcpu) = (amount(ResourceClass::vcpu()), amount(ResourceClass::pcpu()));
+    let memory = amount(ResourceClass::memory_mb());
+    let dedicated = claim.assignment.dedicated().len() as u64;
+    let vcpus = u64::from(spec.flavor.vcpus) + claim.assignment.emulator.len() as u64;
+    let cells = &claim.assignment.cells;
+    let shared: u64 = cells.iter().map(|c| u64::from(c.shared_vcpus)).sum();
+    let given: u64 = cells.iter().map(|c| c.memory_mib).sum();
+    let pairs = [
+        ("PCPU and dedicated CPUs", pcpu, dedicated),
+        ("VCPU and PCPU together and vCPUs", vcpu + pcpu, vcpus),
+        ("MEMORY_MB and the flavor", memory, spec.flavor.memory_mib),
+    ];
+    let cell_pairs = [
+        ("VCPU and floating vCPUs", vcpu, shared),
+        ("MEMORY_MB and the memory of cells", memory, given),
+    ];
+    let exact = cell_pairs.into_iter().filter(|_| !cells.is_empty());
+    pairs
+        .into_iter()
+        .chain(exact)
+        .find(|(_, counted, exact)| counted != exact)
+        .map(|(what, counted, exact)| format!("{what} differ: {counted}, {exact}"))
+}

@@ -1,0 +1,73 @@
+//! What must hold of hosts: what is taken of them is what their claims take, and it fits.
+
+use berth_domain::claim::Claim;
+use berth_domain::constraint::{self, Demand};
+use berth_domain::host::{inventories_of, traits_of};
+use berth_domain::host_view::HostView;
+use berth_domain::vm::VmSpec;
+
+use super::{Violation, rule};
+use crate::state::State;
+
+/// Usage is kept step by step; here it is counted anew.
+pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "usage_is_the_sum_of_claims";
+    for (name, view) in &state.hosts {
+        let claims = state.claims.values().filter(|c| c.host == *name);
+        let counted = HostView::new(view.host.clone(), claims.map(|c| &**c));
+        let (kept, sum) = (&view.used, &counted.used);
+        let what = format_args!("host {name} counts {kept:?}, its claims take {sum:?}");
+        rule(kept == sum, RULE, what)?;
+        let (kept, sum) = (&view.usage, &counted.usage);
+        let what = format_args!("host {name} counts {kept:?}, its claims take {sum:?}");
+        rule(kept == sum, RULE, what)?;
+        let what = format_args!("the view of host {name} is stale");
+        rule(counted == **view, RULE, what)?;
+    }
+    Ok(())
+}
+
+/// One claim after the other goes in: no CPU twice, within cells, pages and capacity.
+pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "claims_fit_together";
+    for (name, view) in &state.hosts {
+        let mut filled = HostView::new(view.host.clone(), []);
+        for claim in state.claims.values().filter(|c| c.host == *name) {
+            let vm = state.vms.get(&claim.vm);
+            let what = format_args!("claim {} of vm {}: no such vm", claim.id, claim.vm);
+            rule(vm.is_some(), RULE, what)?;
+            let Some(vm) = vm else { continue };
+            if let Err(why) = fits(&filled, &vm.spec, claim) {
+                let what = format_args!("claim {} of vm {}: {why}", claim.id, claim.vm);
+                return rule(false, RULE, what);
+            }
+            filled.place(claim);
+        }
+    }
+    Ok(())
+}
+
+fn fits(view: &HostView, spec: &VmSpec, claim: &Claim) -> Result<(), String> {
+    let mut demand = Demand::boot(spec).map_err(|refusal| refusal.to_string())?;
+    demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+    constraint::exact::admit(view, &demand, &claim.assignment)
+        .and_then(|()| constraint::capacity::check(view, &demand))
+        .map_err(|violation| violation.to_string())
+}
+
+/// The root provider of a host is its own, and has what the host reports.
+pub(super) fn roots_carry_what_hosts_report(state: &State) -> Result<(), Violation> {
+    for (name, view) in &state.hosts {
+        let root = state.providers.get(&view.host.provider);
+        let good = root.is_some_and(|root| {
+            root.host.as_ref() == Some(name)
+                && root.name == name.as_str()
+                && root.parent.is_none()
+                && root.inventories == inventories_of(&view.host.report)
+                && root.traits == traits_of(&view.host.report)
+        });
+        let what = format_args!("host {name} and provider {}", view.host.provider);
+        rule(good, "roots_carry_what_hosts_report", what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Every index says what its table says.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use super::{Violation, rule};
+use crate::request::REMEMBERED_MAX;
+use crate::state::State;
+
+pub(super) fn claims_are_found(state: &State) -> Result<(), Violation> {
+    let claims = || state.claims.values();
+    let by_host: OrdSet<_> = claims().map(|c| (c.host.clone(), c.id)).collect();
+    let by_vm: OrdSet<_> = claims().map(|c| (c.vm.clone(), c.id)).collect();
+    let good = by_host == state.index.host_claims && by_vm == state.index.vm_claims;
+    rule(good, "claims_are_found", "claims by host or by vm")
+}
+
+pub(super) fn providers_are_found(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "providers_are_found";
+    let providers = || state.providers.values();
+    let by_name: OrdMap<Arc<str>, _> = providers()
+        .map(|p| (Arc::from(p.name.as_str()), p.id))
+        .collect();
+    let children: OrdSet<_> = providers()
+        .filter_map(|p| Some((p.parent?, p.id)))
+        .collect();
+    rule(
+        by_name == state.index.provider_names,
+        RULE,
+        "providers by name",
+    )?;
+    rule(
+        by_name.len() == state.providers.len(),
+        RULE,
+        "two providers have one name",
+    )?;
+    rule(
+        children == state.index.children,
+        RULE,
+        "providers by parent",
+    )?;
+    let consumers = state.consumers.values();
+    let takers: OrdSet<_> = consumers
+        .flat_map(|c| c.allocations.keys().map(|provider| (*provider, c.id)))
+        .collect();
+    rule(
+        takers == state.index.provider_consumers,
+        RULE,
+        "consumers by provider",
+    )
+}
+
+pub(super) fn operations_and_migrations_are_found(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "operations_and_migrations_are_found";
+    let operations = || state.operations.values();
+    let running: OrdSet<_> = operations()
+        .filter(|o| !o.is_done())
+        .map(|o| o.id)
+        .collect();
+    rule(running == state.index.running, RULE, "running operations")?;
+    let done = operations().filter(|o| o.is_done());
+    let done: OrdSet<_> = done
+        .map(|o| (o.ended_at.unwrap_or_default(), o.id))
+        .collect();
+    rule(done == state.index.done, RULE, "done operations")?;
+    let ended = state.migrations.values().filter(|m| m.state.is_ended());
+    let ended: OrdSet<_> = ended
+        .map(|m| (m.ended_at.unwrap_or_default(), m.id))
+        .collect();
+    rule(ended == state.index.ended, RULE, "ended migrations")
+}
+
+pub(super) fn requests_are_found(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "requests_are_found";
+    let requests = state.requests.values();
+    let remembered: OrdMap<_, _> = requests.map(|r| (r.sequence, r.name.clone())).collect();
+    rule(
+        remembered == state.index.remembered,
+        RULE,
+        "requests by age",
+    )?;
+    let counted = remembered
+        .get_max()
+        .is_none_or(|(last, _)| *last <= state.header.requests);
+    rule(counted, RULE, "a request from the future")?;
+    rule(
+        remembered.len() <= REMEMBERED_MAX,
+        RULE,
+        "too many requests",
+    )
+}

@@ -1,0 +1,71 @@
+//! Everything that must hold of a state between two commands, each as a small function.
+//!
+//! It recomputes from the tables and trusts no index. It costs time proportional to the state:
+//! tests and the simulator call it after each step, members do not.
+
+mod allocations;
+mod claims;
+mod hosts;
+mod indexes;
+mod migrations;
+mod operations;
+mod vms;
+
+use std::fmt;
+
+use crate::state::State;
+
+/// What does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}: {what}")]
+pub struct Violation {
+    /// The rule, by the name of the function that states it.
+    pub rule: &'static str,
+    /// Where it is broken.
+    pub what: String,
+}
+
+/// Says that `what` breaks `rule`, unless `holds`.
+fn rule(holds: bool, rule: &'static str, what: impl fmt::Display) -> Result<(), Violation> {
+    if holds {
+        return Ok(());
+    }
+    Err(Violation {
+        rule,
+        what: what.to_string(),
+    })
+}
+
+impl State {
+    /// Says whether every invariant holds.
+    ///
+    /// # Errors
+    ///
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), Violation> {
+        hosts::usage_is_the_sum_of_claims(self)?;
+        hosts::claims_fit_together(self)?;
+        hosts::roots_carry_what_hosts_report(self)?;
+        claims::claims_have_owners(self)?;
+        claims::states_follow_their_owners(self)?;
+        claims::counted_and_exact_agree(self)?;
+        vms::running_vms_hold_one_active_claim(self)?;
+        vms::states_tell_of_operations(self)?;
+        vms::only_errors_have_a_reason(self)?;
+        operations::running_have_leases(self)?;
+        operations::epochs_are_distinct(self)?;
+        operations::running_work_on_their_vm(self)?;
+        operations::claims_are_their_own(self)?;
+        operations::done_hold_nothing(self)?;
+        operations::logs_and_tables_are_bounded(self)?;
+        migrations::running_have_both_claims(self)?;
+        migrations::ended_hold_nothing(self)?;
+        allocations::trees_hang_together(self)?;
+        allocations::consumers_take_from_clients_providers(self)?;
+        allocations::usage_is_the_sum_of_consumers(self)?;
+        indexes::claims_are_found(self)?;
+        indexes::providers_are_found(self)?;
+        indexes::operations_and_migrations_are_found(self)?;
+        indexes::requests_are_found(self)
+    }
+}

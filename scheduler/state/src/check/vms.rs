@@ -1,0 +1,73 @@
+//! What must hold of VMs: one host holds each that runs, and one operation works on it.
+
+use berth_domain::claim::{Owner, State as ClaimState};
+use berth_domain::operation::Kind;
+use berth_domain::vm::{State as VmState, Vm};
+
+use super::{Violation, rule};
+use crate::state::State;
+
+/// The promise itself: a VM that may run is held by exactly one host.
+pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let may_run = match vm.state {
+            VmState::Active | VmState::Migrating | VmState::Deleting => true,
+            VmState::Building | VmState::Error => false,
+        };
+        let active = state
+            .claims
+            .values()
+            .filter(|c| c.vm == *name && c.owner == Owner::Vm && c.state == ClaimState::Active);
+        let active: Vec<_> = active.collect();
+        let good = if may_run {
+            active.len() == 1
+                && vm.claim == Some(active[0].id)
+                && vm.host.as_ref() == Some(&active[0].host)
+        } else {
+            active.is_empty() && (vm.state == VmState::Building || vm.claim.is_none())
+        };
+        let what = format_args!(
+            "vm {name} is {:?} with {} active claims",
+            vm.state,
+            active.len()
+        );
+        rule(good, "running_vms_hold_one_active_claim", what)?;
+        let together = vm.host.is_some() == vm.claim.is_some();
+        let what = format_args!("vm {name} has host {:?} and claim {:?}", vm.host, vm.claim);
+        rule(together, "running_vms_hold_one_active_claim", what)?;
+    }
+    Ok(())
+}
+
+/// A VM is in a passing state only while an operation of that kind works on it.
+pub(super) fn states_tell_of_operations(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let kind = vm.operation.and_then(|id| state.operations.get(&id));
+        let kind = kind
+            .filter(|o| o.vm == *name && !o.is_done())
+            .map(|o| &o.kind);
+        let good = match vm.state {
+            VmState::Building => kind == Some(&Kind::Boot),
+            VmState::Migrating => matches!(kind, Some(Kind::LiveMigrate { .. })),
+            VmState::Deleting => kind == Some(&Kind::Delete),
+            VmState::Active | VmState::Error => vm.operation.is_none(),
+        };
+        let what = format_args!("vm {name} is {:?} and {kind:?} works on it", vm.state);
+        rule(good, "states_tell_of_operations", what)?;
+    }
+    Ok(())
+}
+
+/// Only a VM in ERROR says why it is.
+pub(super) fn only_errors_have_a_reason(state: &State) -> Result<(), Violation> {
+    let good = |vm: &Vm| match vm.state {
+        VmState::Error => vm.error.is_some(),
+        VmState::Deleting => true,
+        VmState::Building | VmState::Active | VmState::Migrating => vm.error.is_none(),
+    };
+    for (name, vm) in &state.vms {
+        let what = format_args!("vm {name} is {:?} with {:?}", vm.state, vm.error);
+        rule(good(vm), "only_errors_have_a_reason", what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! What the state knows of the cluster as a whole: one small record beside all the tables.
+
+use berth_domain::id::{ClusterId, Epoch, TimeMs};
+
+/// The record; every command changes it, for the revision at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The cluster; absent before it was bootstrapped.
+    pub cluster: Option<ClusterId>,
+    /// The meaning of commands that is switched on.
+    pub cluster_version: u32,
+    /// Replicated time: the greatest that any command carried.
+    pub time: TimeMs,
+    /// The log index of the latest command.
+    pub revision: u64,
+    /// The greatest epoch given to any lease.
+    pub epoch: Epoch,
+    /// How many requests were remembered so far; numbers them.
+    pub requests: u64,
+    /// No request whose id is younger than this was forgotten; see [`crate::request`].
+    pub forgotten: TimeMs,
+}
+
+impl Header {
+    /// The meaning of commands that a new cluster starts with.
+    pub const CLUSTER_VERSION: u32 = 1;
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            cluster: None,
+            cluster_version: Self::CLUSTER_VERSION,
+            time: TimeMs::default(),
+            revision: 0,
+            epoch: Epoch::default(),
+            requests: 0,
+            forgotten: TimeMs::default(),
+        }
+    }
+}

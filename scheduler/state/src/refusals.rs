@@ -1,0 +1,39 @@
+//! The refusals that more than one command gives.
+
+use std::fmt::Display;
+
+use berth_domain::id::OperationId;
+use berth_domain::name::VmName;
+use berth_domain::refusal::{Code, Refusal};
+
+/// Something is in the wrong state for this.
+pub(crate) fn precondition(reason: &str, message: impl Into<String>) -> Refusal {
+    Refusal::new(Code::FailedPrecondition, reason, message)
+}
+
+/// The command itself is wrong.
+pub(crate) fn invalid(reason: &str, message: impl Into<String>) -> Refusal {
+    Refusal::new(Code::InvalidArgument, reason, message)
+}
+
+/// The thing exists already.
+pub(crate) fn exists(kind: &str, name: impl Display) -> Refusal {
+    let reason = format!("{}_EXISTS", kind.to_uppercase());
+    Refusal::new(
+        Code::AlreadyExists,
+        &reason,
+        format!("{kind} {name} exists already"),
+    )
+    .with(kind, name)
+}
+
+/// Another operation works on the VM.
+pub(crate) fn vm_busy(vm: &VmName, operation: OperationId) -> Refusal {
+    precondition(
+        "VM_BUSY",
+        format!("operation {operation} is at work on vm {vm}"),
+    )
+    .with_hint("wait for that operation, or cancel it")
+    .with("vm", vm)
+    .with("operation", operation)
+}

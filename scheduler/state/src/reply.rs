@@ -1,0 +1,46 @@
+//! What a command answers.
+//!
+//! A reply carries whole records, so that whoever waits for a command need not read again.
+
+use std::sync::Arc;
+
+use berth_domain::allocation::Consumer;
+use berth_domain::flavor::Flavor;
+use berth_domain::host::Host;
+use berth_domain::id::OperationId;
+use berth_domain::operation::Operation;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::Refusal;
+use berth_domain::service::Service;
+
+use crate::row::Change;
+
+/// What a command that was carried out answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It was done, and there is nothing to show for it.
+    None,
+    /// The host as it is now.
+    Host(Arc<Host>),
+    /// The conductor as it is registered now.
+    Service(Arc<Service>),
+    /// The flavor as it is now.
+    Flavor(Arc<Flavor>),
+    /// The provider as it is now.
+    Provider(Arc<ResourceProvider>),
+    /// The consumers that exist after the command, in the order of its updates.
+    Consumers(Vec<Arc<Consumer>>),
+    /// The operation as it is now; its lease holds the epoch.
+    Operation(Arc<Operation>),
+    /// The operations whose leases are held by the one who asked.
+    Leases(Vec<OperationId>),
+}
+
+/// What applying a command gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The answer.
+    pub outcome: Result<Reply, Refusal>,
+    /// Every row that differs from before, each once.
+    pub changes: Vec<Change>,
+}

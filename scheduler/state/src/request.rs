@@ -1,0 +1,187 @@
+//! The requests that the state remembers, so that a retry gets the first answer again.
+//!
+//! What is remembered is a receipt: it names what the request made, and a retry is answered with
+//! that record as it is by then. The window is bounded by count ([`REMEMBERED_MAX`]).
+//!
+//! A request whose entry was dropped must not run twice. Ids of UUID version 7 tell when their
+//! client made them; the header keeps the greatest such moment among the dropped, and an id that
+//! is not younger is refused. Ids made more than [`AHEAD_MS_MAX`] in the future neither raise that
+//! mark nor meet it: one client with a wrong clock must not shut out the others. For those, and
+//! for ids of other versions, it cannot be known whether they were dropped, so they run.
+
+use std::sync::Arc;
+
+use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
+use berth_domain::name::{FlavorName, HostName, ServiceName};
+use berth_domain::refusal::{Code, Refusal};
+
+use crate::command::RequestKey;
+use crate::reply::Reply;
+use crate::state::State;
+
+/// How many requests are remembered.
+pub const REMEMBERED_MAX: usize = 8192;
+
+/// How far ahead of replicated time an id's own time counts, in milliseconds.
+pub const AHEAD_MS_MAX: u64 = 300_000;
+
+/// What tells one request from all others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestName {
+    /// The client's id of the request; first, because it alone decides nearly every comparison.
+    pub id: RequestId,
+    /// The method.
+    pub method: String,
+    /// Who asked.
+    pub principal: String,
+}
+
+/// What a remembered request led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// It was done, and there is nothing to show for it.
+    None,
+    /// A host.
+    Host(HostName),
+    /// A conductor.
+    Service(ServiceName),
+    /// A flavor.
+    Flavor(FlavorName),
+    /// A provider.
+    Provider(ProviderId),
+    /// Consumers.
+    Consumers(Vec<ConsumerId>),
+    /// An operation.
+    Operation(OperationId),
+    /// Leases that were held.
+    Leases(Vec<OperationId>),
+    /// It was refused.
+    Refused(Refusal),
+}
+
+/// A remembered request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which.
+    pub name: Arc<RequestName>,
+    /// Its place in the order in which requests are forgotten.
+    pub sequence: u64,
+    /// A hash of what was asked.
+    pub payload_hash: u128,
+    /// What it led to.
+    pub receipt: Receipt,
+}
+
+/// What is known of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recall {
+    /// It is to be carried out.
+    New,
+    /// It was, or it may not be: this is its answer.
+    Answered(Result<Reply, Refusal>),
+}
+
+impl Receipt {
+    pub(crate) fn of(outcome: &Result<Reply, Refusal>) -> Self {
+        match outcome {
+            Err(refusal) => Self::Refused(refusal.clone()),
+            Ok(Reply::None) => Self::None,
+            Ok(Reply::Host(host)) => Self::Host(host.name.clone()),
+            Ok(Reply::Service(service)) => Self::Service(service.name.clone()),
+            Ok(Reply::Flavor(flavor)) => Self::Flavor(flavor.name.clone()),
+            Ok(Reply::Provider(provider)) => Self::Provider(provider.id),
+            Ok(Reply::Consumers(consumers)) => {
+                Self::Consumers(consumers.iter().map(|c| c.id).collect())
+            }
+            Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
+            Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
+        }
+    }
+}
+
+impl RequestName {
+    pub(crate) fn new(principal: &str, key: &RequestKey) -> Self {
+        Self {
+            id: key.id,
+            method: key.method.clone(),
+            principal: principal.to_owned(),
+        }
+    }
+}
+
+/// Returns when the id was made, if it tells.
+pub(crate) fn made_at(id: RequestId) -> Option<TimeMs> {
+    if id.0.get_version_num() != 7 {
+        return None;
+    }
+    let (seconds, nanos) = id.0.get_timestamp()?.to_unix();
+    let millis = u64::from(nanos) / 1_000_000;
+    Some(TimeMs(seconds.saturating_mul(1000).saturating_add(millis)))
+}
+
+/// Returns whether a moment told by a client can be believed at `now`.
+pub(crate) fn is_believable(made_at: TimeMs, now: TimeMs) -> bool {
+    made_at.0 <= now.0.saturating_add(AHEAD_MS_MAX)
+}
+
+impl State {
+    /// Returns what is known of a request. Deciding on one begins with this.
+    #[must_use]
+    pub fn recall(&self, principal: &str, key: &RequestKey) -> Recall {
+        let name = RequestName::new(principal, key);
+        if let Some(request) = self.requests.get(&name) {
+            return Recall::Answered(if request.payload_hash == key.payload_hash {
+                self.answer_again(&request.receipt)
+            } else {
+                Err(Refusal::new(
+                    Code::InvalidArgument,
+                    "REQUEST_ID_REUSED",
+                    format!(
+                        "request id {} was used before for another {}",
+                        key.id, key.method
+                    ),
+                )
+                .with_hint("use a new request id for each request"))
+            });
+        }
+        match made_at(key.id) {
+            Some(made_at) if made_at <= self.header.forgotten => Recall::Answered(Err(
+                Refusal::new(
+                    Code::FailedPrecondition,
+                    "REQUEST_ID_FORGOTTEN",
+                    format!(
+                        "request id {} is older than what is remembered: it cannot be known whether it was carried out",
+                        key.id
+                    ),
+                )
+                .with_hint("look whether it took effect, then ask with a new request id; check the client's clock"),
+            )),
+            Some(_) | None => Recall::New,
+        }
+    }
+
+    fn answer_again(&self, receipt: &Receipt) -> Result<Reply, Refusal> {
+        let found = match receipt {
+            Receipt::Refused(refusal) => return Err(refusal.clone()),
+            Receipt::None => Some(Reply::None),
+            Receipt::Leases(operations) => Some(Reply::Leases(operations.clone())),
+            Receipt::Host(name) => self.host(name).map(|v| Reply::Host(v.host.clone())),
+            Receipt::Service(name) => self.service(name).cloned().map(Reply::Service),
+            Receipt::Flavor(name) => self.flavor(name).cloned().map(Reply::Flavor),
+            Receipt::Provider(id) => self.provider(*id).cloned().map(Reply::Provider),
+            Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
+            Receipt::Consumers(ids) => Some(Reply::Consumers(
+                ids.iter()
+                    .filter_map(|id| self.consumer(*id).cloned())
+                    .collect(),
+            )),
+        };
+        found.ok_or_else(|| {
+            Refusal::new(
+                Code::NotFound,
+                "ANSWER_GONE",
+                "the request was carried out before, but what it made is gone since",
+            )
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The state as rows: what is kept of it, and what a command changed.
+//!
+//! Indexes, usages and host views are no rows: they follow from rows and are rebuilt.
+
+use std::sync::Arc;
+
+use berth_domain::allocation::Consumer;
+use berth_domain::claim::Claim;
+use berth_domain::flavor::Flavor;
+use berth_domain::host::Host;
+use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
+use berth_domain::migration::Migration;
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::operation::Operation;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::service::Service;
+use berth_domain::vm::Vm;
+
+use crate::header::Header;
+use crate::request::{Request, RequestName};
+
+/// What names a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The one header.
+    Header,
+    /// A host.
+    Host(HostName),
+    /// A resource provider.
+    Provider(ProviderId),
+    /// A consumer that is not a claim.
+    Consumer(ConsumerId),
+    /// A flavor.
+    Flavor(FlavorName),
+    /// A conductor.
+    Service(ServiceName),
+    /// A VM.
+    Vm(VmName),
+    /// A claim.
+    Claim(ClaimId),
+    /// A migration.
+    Migration(MigrationId),
+    /// An operation.
+    Operation(OperationId),
+    /// A remembered request.
+    Request(Arc<RequestName>),
+}
+
+/// One record of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// The one header.
+    Header(Header),
+    /// A host.
+    Host(Arc<Host>),
+    /// A resource provider, a host's root among them.
+    Provider(Arc<ResourceProvider>),
+    /// A consumer that is not a claim.
+    Consumer(Arc<Consumer>),
+    /// A flavor.
+    Flavor(Arc<Flavor>),
+    /// A conductor.
+    Service(Arc<Service>),
+    /// A VM.
+    Vm(Arc<Vm>),
+    /// A claim.
+    Claim(Arc<Claim>),
+    /// A migration.
+    Migration(Arc<Migration>),
+    /// An operation.
+    Operation(Arc<Operation>),
+    /// A remembered request.
+    Request(Arc<Request>),
+}
+
+impl Row {
+    /// Returns what names this row.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Header(_) => Key::Header,
+            Self::Host(row) => Key::Host(row.name.clone()),
+            Self::Provider(row) => Key::Provider(row.id),
+            Self::Consumer(row) => Key::Consumer(row.id),
+            Self::Flavor(row) => Key::Flavor(row.name.clone()),
+            Self::Service(row) => Key::Service(row.name.clone()),
+            Self::Vm(row) => Key::Vm(row.name.clone()),
+            Self::Claim(row) => Key::Claim(row.id),
+            Self::Migration(row) => Key::Migration(row.id),
+            Self::Operation(row) => Key::Operation(row.id),
+            Self::Request(row) => Key::Request(row.name.clone()),
+        }
+    }
+}
+
+/// What a command did to one row: its first and its last value around the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which row.
+    pub key: Key,
+    /// The row before; absent if there was none.
+    pub old: Option<Row>,
+    /// The row after; absent if it is gone.
+    pub new: Option<Row>,
+}

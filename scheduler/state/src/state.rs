@@ -1,0 +1,275 @@
+//! The state: every table, the indexes that follow from them, and the look-ups.
+//!
+//! It does not change anything: see [`crate::apply`]. What must hold of it is in [`crate::check`].
+//!
+//! Invariant: made of persistent maps, so that a clone costs a few pointers and a reader keeps a
+//! frozen version while the original goes on.
+
+use std::sync::Arc;
+
+use berth_domain::allocation::{Consumer, Resources};
+use berth_domain::claim::Claim;
+use berth_domain::flavor::Flavor;
+use berth_domain::host_view::HostView;
+use berth_domain::id::{
+    ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
+};
+use berth_domain::migration::Migration;
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::operation::Operation;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::service::Service;
+use berth_domain::vm::Vm;
+use imbl::{OrdMap, OrdSet};
+use uuid::Uuid;
+
+use crate::header::Header;
+use crate::request::{Request, RequestName};
+
+/// The replicated state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub(crate) header: Header,
+    pub(crate) hosts: OrdMap<HostName, Arc<HostView>>,
+    pub(crate) providers: OrdMap<ProviderId, Arc<ResourceProvider>>,
+    pub(crate) consumers: OrdMap<ConsumerId, Arc<Consumer>>,
+    pub(crate) flavors: OrdMap<FlavorName, Arc<Flavor>>,
+    pub(crate) services: OrdMap<ServiceName, Arc<Service>>,
+    pub(crate) vms: OrdMap<VmName, Arc<Vm>>,
+    pub(crate) claims: OrdMap<ClaimId, Arc<Claim>>,
+    pub(crate) migrations: OrdMap<MigrationId, Arc<Migration>>,
+    pub(crate) operations: OrdMap<OperationId, Arc<Operation>>,
+    pub(crate) requests: OrdMap<Arc<RequestName>, Arc<Request>>,
+    pub(crate) index: Index,
+}
+
+/// What follows from the tables and is kept beside them, so that nothing is searched for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Claims by their host.
+    pub(crate) host_claims: OrdSet<(HostName, ClaimId)>,
+    /// Claims by their VM.
+    pub(crate) vm_claims: OrdSet<(VmName, ClaimId)>,
+    /// Providers by their name.
+    pub(crate) provider_names: OrdMap<Arc<str>, ProviderId>,
+    /// Providers by the one above them.
+    pub(crate) children: OrdSet<(ProviderId, ProviderId)>,
+    /// Consumers by what they take from.
+    pub(crate) provider_consumers: OrdSet<(ProviderId, ConsumerId)>,
+    /// What consumers take from each client's provider; absent where they take nothing.
+    pub(crate) provider_used: OrdMap<ProviderId, Arc<Resources>>,
+    /// Operations that are not done.
+    pub(crate) running: OrdSet<OperationId>,
+    /// Operations that are done, in the order in which they are forgotten.
+    pub(crate) done: OrdSet<(TimeMs, OperationId)>,
+    /// Migrations that have ended, in the order in which they are forgotten.
+    pub(crate) ended: OrdSet<(TimeMs, MigrationId)>,
+    /// Remembered requests, in the order in which they are forgotten.
+    pub(crate) remembered: OrdMap<u64, Arc<RequestName>>,
+}
+
+macro_rules! table {
+    ($one:ident, $all:ident, $key:ty, $row:ty, $what:literal) => {
+        #[doc = concat!("Returns the ", $what, ", if there is one.")]
+        #[must_use]
+        pub fn $one(&self, key: $key) -> Option<&Arc<$row>> {
+            self.$all.get(&key)
+        }
+    };
+    ($one:ident, $all:ident, ref $key:ty, $row:ty, $what:literal) => {
+        #[doc = concat!("Returns the ", $what, ", if there is one.")]
+        #[must_use]
+        pub fn $one(&self, key: &$key) -> Option<&Arc<$row>> {
+            self.$all.get(key)
+        }
+    };
+}
+
+impl State {
+    /// Returns the state before the first command.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns what is known of the cluster as a whole.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns the cluster, once it was bootstrapped.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.header.cluster
+    }
+
+    /// Returns replicated time.
+    #[must_use]
+    pub fn time(&self) -> TimeMs {
+        self.header.time
+    }
+
+    /// Returns the log index of the latest command.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.header.revision
+    }
+
+    table!(
+        host,
+        hosts,
+        ref HostName,
+        HostView,
+        "host with what is taken of it"
+    );
+    table!(
+        provider,
+        providers,
+        ProviderId,
+        ResourceProvider,
+        "resource provider"
+    );
+    table!(
+        consumer,
+        consumers,
+        ConsumerId,
+        Consumer,
+        "consumer that is not a claim"
+    );
+    table!(flavor, flavors, ref FlavorName, Flavor, "flavor");
+    table!(service, services, ref ServiceName, Service, "conductor");
+    table!(vm, vms, ref VmName, Vm, "VM");
+    table!(claim, claims, ClaimId, Claim, "claim");
+    table!(migration, migrations, MigrationId, Migration, "migration");
+    table!(operation, operations, OperationId, Operation, "operation");
+
+    /// Returns all hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &OrdMap<HostName, Arc<HostView>> {
+        &self.hosts
+    }
+
+    /// Returns all resource providers, the roots of hosts among them.
+    #[must_use]
+    pub fn providers(&self) -> &OrdMap<ProviderId, Arc<ResourceProvider>> {
+        &self.providers
+    }
+
+    /// Returns all consumers that are not claims.
+    #[must_use]
+    pub fn consumers(&self) -> &OrdMap<ConsumerId, Arc<Consumer>> {
+        &self.consumers
+    }
+
+    /// Returns all flavors.
+    #[must_use]
+    pub fn flavors(&self) -> &OrdMap<FlavorName, Arc<Flavor>> {
+        &self.flavors
+    }
+
+    /// Returns all conductors.
+    #[must_use]
+    pub fn services(&self) -> &OrdMap<ServiceName, Arc<Service>> {
+        &self.services
+    }
+
+    /// Returns all VMs.
+    #[must_use]
+    pub fn vms(&self) -> &OrdMap<VmName, Arc<Vm>> {
+        &self.vms
+    }
+
+    /// Returns all claims.
+    #[must_use]
+    pub fn claims(&self) -> &OrdMap<ClaimId, Arc<Claim>> {
+        &self.claims
+    }
+
+    /// Returns all migrations that are remembered.
+    #[must_use]
+    pub fn migrations(&self) -> &OrdMap<MigrationId, Arc<Migration>> {
+        &self.migrations
+    }
+
+    /// Returns all operations that are remembered.
+    #[must_use]
+    pub fn operations(&self) -> &OrdMap<OperationId, Arc<Operation>> {
+        &self.operations
+    }
+
+    /// Returns the provider of this name, if there is one.
+    #[must_use]
+    pub fn provider_named(&self, name: &str) -> Option<&Arc<ResourceProvider>> {
+        let id = self.index.provider_names.get(name)?;
+        self.providers.get(id)
+    }
+
+    /// Returns the providers right below this one.
+    pub fn children_of(
+        &self,
+        parent: ProviderId,
+    ) -> impl Iterator<Item = &Arc<ResourceProvider>> + '_ {
+        let (low, high) = (ProviderId(Uuid::nil()), ProviderId(Uuid::max()));
+        self.index
+            .children
+            .range((parent, low)..=(parent, high))
+            .filter_map(|(_, child)| self.providers.get(child))
+    }
+
+    /// Returns the consumers that take something from this provider; claims are not among them.
+    pub fn consumers_of(&self, provider: ProviderId) -> impl Iterator<Item = &Arc<Consumer>> + '_ {
+        let (low, high) = (ConsumerId(Uuid::nil()), ConsumerId(Uuid::max()));
+        self.index
+            .provider_consumers
+            .range((provider, low)..=(provider, high))
+            .filter_map(|(_, consumer)| self.consumers.get(consumer))
+    }
+
+    /// Returns what is taken from this provider, by claims or by other consumers.
+    #[must_use]
+    pub fn used_of(&self, provider: ProviderId) -> Resources {
+        let host = self.providers.get(&provider).and_then(|p| p.host.as_ref());
+        match host.and_then(|name| self.hosts.get(name)) {
+            Some(view) => view.used.clone(),
+            None => self
+                .index
+                .provider_used
+                .get(&provider)
+                .map(|used| (**used).clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Returns the claims on this host.
+    pub fn claims_of_host(&self, host: &HostName) -> impl Iterator<Item = &Arc<Claim>> + '_ {
+        let (low, high) = (ClaimId(Uuid::nil()), ClaimId(Uuid::max()));
+        self.index
+            .host_claims
+            .range((host.clone(), low)..=(host.clone(), high))
+            .filter_map(|(_, claim)| self.claims.get(claim))
+    }
+
+    /// Returns the claims for this VM.
+    pub fn claims_of_vm(&self, vm: &VmName) -> impl Iterator<Item = &Arc<Claim>> + '_ {
+        let (low, high) = (ClaimId(Uuid::nil()), ClaimId(Uuid::max()));
+        self.index
+            .vm_claims
+            .range((vm.clone(), low)..=(vm.clone(), high))
+            .filter_map(|(_, claim)| self.claims.get(claim))
+    }
+
+    /// Returns the operations that are not done.
+    pub fn running_operations(&self) -> impl Iterator<Item = &Arc<Operation>> + '_ {
+        self.index
+            .running
+            .iter()
+            .filter_map(|id| self.operations.get(id))
+    }
+
+    /// Returns the operations that another conductor may take over at `now`.
+    pub fn expired_leases(&self, now: TimeMs) -> impl Iterator<Item = &Arc<Operation>> + '_ {
+        self.running_operations()
+            .filter(move |o| o.lease.as_ref().is_none_or(|l| l.expires_at <= now))
+    }
+}

@@ -1,0 +1,392 @@
+//! Every write to the state passes through here: tables, indexes, host views and the journal of
+//! changes stay together.
+//!
+//! It does not decide anything. A command looks first and writes last, because nothing undoes a
+//! write: what is refused must not have written.
+
+use std::sync::Arc;
+
+use berth_domain::allocation::{Consumer, Resources};
+use berth_domain::claim::Claim;
+use berth_domain::flavor::Flavor;
+use berth_domain::host::Host;
+use berth_domain::host_view::HostView;
+use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs};
+use berth_domain::migration::Migration;
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::operation::Operation;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::service::Service;
+use berth_domain::vm::Vm;
+
+use crate::request::{Request, RequestName};
+use crate::row::{Change, Key, Row};
+use crate::state::State;
+
+/// Takes note of what a command changes, or does not.
+pub(crate) trait Journal {
+    /// Takes note of one write; the change is made only if somebody wants it.
+    fn note(&mut self, change: impl FnOnce() -> Change);
+}
+
+/// Nobody wants to know.
+pub(crate) struct Silent;
+
+impl Journal for Silent {
+    fn note(&mut self, _: impl FnOnce() -> Change) {}
+}
+
+impl Journal for Vec<Change> {
+    fn note(&mut self, change: impl FnOnce() -> Change) {
+        let change = change();
+        // A command writes a handful of rows: searching them is cheaper than any index.
+        match self.iter_mut().find(|c| c.key == change.key) {
+            Some(earlier) => earlier.new = change.new,
+            None => self.push(change),
+        }
+    }
+}
+
+/// The state while a command is carried out.
+pub(crate) struct Transaction<'s, J> {
+    pub(crate) state: &'s mut State,
+    pub(crate) journal: J,
+}
+
+macro_rules! plain_table {
+    ($put:ident, $take:ident, $table:ident, $variant:ident, $row:ty, $key:ty, $name:ident) => {
+        pub(crate) fn $put(&mut self, row: $row) -> Arc<$row> {
+            let row = Arc::new(row);
+            let key = row.$name.clone();
+            let old = self.state.$table.insert(key, row.clone());
+            self.journal.note(|| Change {
+                key: Key::$variant(row.$name.clone()),
+                old: old.map(Row::$variant),
+                new: Some(Row::$variant(row.clone())),
+            });
+            row
+        }
+
+        pub(crate) fn $take(&mut self, key: &$key) {
+            let old = self.state.$table.remove(key);
+            self.journal.note(|| Change {
+                key: Key::$variant(key.clone()),
+                old: old.map(Row::$variant),
+                new: None,
+            });
+        }
+    };
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(crate) fn now(&self) -> TimeMs {
+        self.state.header.time
+    }
+
+    plain_table!(
+        put_flavor,
+        remove_flavor,
+        flavors,
+        Flavor,
+        Flavor,
+        FlavorName,
+        name
+    );
+    plain_table!(put_vm, remove_vm, vms, Vm, Vm, VmName, name);
+
+    pub(crate) fn put_service(&mut self, row: Service) -> Arc<Service> {
+        let row = Arc::new(row);
+        let old = self.state.services.insert(row.name.clone(), row.clone());
+        self.journal.note(|| Change {
+            key: Key::Service(row.name.clone()),
+            old: old.map(Row::Service),
+            new: Some(Row::Service(row.clone())),
+        });
+        row
+    }
+
+    /// Writes a host. Its claims must fit the new topology; their usage is counted anew over it.
+    pub(crate) fn put_host(&mut self, host: Host) -> Arc<Host> {
+        let host = Arc::new(host);
+        let old = self.state.hosts.get(&host.name).cloned();
+        let view = match &old {
+            Some(view) if view.host.report.topology == host.report.topology => {
+                let mut view = (**view).clone();
+                view.set_host(host.clone());
+                view
+            }
+            Some(_) | None => {
+                let claims = self.state.claims_of_host(&host.name);
+                HostView::new(host.clone(), claims.map(|claim| &**claim))
+            }
+        };
+        self.state.hosts.insert(host.name.clone(), Arc::new(view));
+        self.journal.note(|| Change {
+            key: Key::Host(host.name.clone()),
+            old: old.map(|view| Row::Host(view.host.clone())),
+            new: Some(Row::Host(host.clone())),
+        });
+        host
+    }
+
+    pub(crate) fn remove_host(&mut self, name: &HostName) {
+        let old = self.state.hosts.remove(name);
+        self.journal.note(|| Change {
+            key: Key::Host(name.clone()),
+            old: old.map(|view| Row::Host(view.host.clone())),
+            new: None,
+        });
+    }
+
+    pub(crate) fn put_provider(&mut self, provider: ResourceProvider) -> Arc<ResourceProvider> {
+        let provider = Arc::new(provider);
+        let id = provider.id;
+        let old = self.state.providers.insert(id, provider.clone());
+        if old.is_none() {
+            // Neither the name nor the parent of a provider ever changes.
+            let index = &mut self.state.index;
+            let name = provider.name.as_str().into();
+            index.provider_names.insert(name, id);
+            if let Some(parent) = provider.parent {
+                index.children.insert((parent, id));
+            }
+        }
+        self.journal.note(|| Change {
+            key: Key::Provider(id),
+            old: old.map(Row::Provider),
+            new: Some(Row::Provider(provider.clone())),
+        });
+        provider
+    }
+
+    pub(crate) fn remove_provider(&mut self, id: ProviderId) {
+        let old = self.state.providers.remove(&id);
+        if let Some(old) = &old {
+            self.state.index.provider_names.remove(old.name.as_str());
+            if let Some(parent) = old.parent {
+                self.state.index.children.remove(&(parent, id));
+            }
+        }
+        self.journal.note(|| Change {
+            key: Key::Provider(id),
+            old: old.map(Row::Provider),
+            new: None,
+        });
+    }
+
+    /// Writes a consumer, and what its providers have left.
+    pub(crate) fn put_consumer(&mut self, consumer: Consumer) -> Arc<Consumer> {
+        let consumer = Arc::new(consumer);
+        let old = self.state.consumers.insert(consumer.id, consumer.clone());
+        if let Some(old) = &old {
+            self.uncount(old);
+        }
+        self.count(&consumer);
+        self.journal.note(|| Change {
+            key: Key::Consumer(consumer.id),
+            old: old.map(Row::Consumer),
+            new: Some(Row::Consumer(consumer.clone())),
+        });
+        consumer
+    }
+
+    pub(crate) fn remove_consumer(&mut self, id: ConsumerId) {
+        let old = self.state.consumers.remove(&id);
+        if let Some(old) = &old {
+            self.uncount(old);
+        }
+        self.journal.note(|| Change {
+            key: Key::Consumer(id),
+            old: old.map(Row::Consumer),
+            new: None,
+        });
+    }
+
+    fn count(&mut self, consumer: &Consumer) {
+        for (provider, resources) in &consumer.allocations {
+            let entry = (*provider, consumer.id);
+            self.state.index.provider_consumers.insert(entry);
+            let used = self.state.index.provider_used.entry(*provider).or_default();
+            let used = Arc::make_mut(used);
+            for (class, amount) in resources {
+                *used.entry(class.clone()).or_default() += amount;
+            }
+        }
+    }
+
+    fn uncount(&mut self, consumer: &Consumer) {
+        for (provider, resources) in &consumer.allocations {
+            let entry = (*provider, consumer.id);
+            self.state.index.provider_consumers.remove(&entry);
+            let Some(used) = self.state.index.provider_used.get_mut(provider) else {
+                continue;
+            };
+            let used = Arc::make_mut(used);
+            subtract(used, resources);
+            if used.is_empty() {
+                self.state.index.provider_used.remove(provider);
+            }
+        }
+    }
+
+    /// Writes a claim; what it takes is moved on its host where it differs from before.
+    ///
+    /// The host exists, and has room: both were looked at before.
+    pub(crate) fn put_claim(&mut self, claim: Claim) -> Arc<Claim> {
+        let claim = Arc::new(claim);
+        let old = self.state.claims.insert(claim.id, claim.clone());
+        let same = old.as_ref().is_some_and(|old| {
+            old.host == claim.host
+                && old.resources == claim.resources
+                && old.assignment == claim.assignment
+        });
+        if !same {
+            if let Some(old) = &old {
+                self.leave_host(old);
+            }
+            self.view_mut(&claim.host).place(&claim);
+            let index = &mut self.state.index;
+            index.host_claims.insert((claim.host.clone(), claim.id));
+            index.vm_claims.insert((claim.vm.clone(), claim.id));
+        }
+        self.journal.note(|| Change {
+            key: Key::Claim(claim.id),
+            old: old.map(Row::Claim),
+            new: Some(Row::Claim(claim.clone())),
+        });
+        claim
+    }
+
+    pub(crate) fn remove_claim(&mut self, id: ClaimId) {
+        let old = self.state.claims.remove(&id);
+        if let Some(old) = &old {
+            self.leave_host(old);
+            self.state.index.vm_claims.remove(&(old.vm.clone(), id));
+        }
+        self.journal.note(|| Change {
+            key: Key::Claim(id),
+            old: old.map(Row::Claim),
+            new: None,
+        });
+    }
+
+    fn leave_host(&mut self, claim: &Claim) {
+        self.view_mut(&claim.host).release(claim);
+        let entry = (claim.host.clone(), claim.id);
+        self.state.index.host_claims.remove(&entry);
+    }
+
+    fn view_mut(&mut self, host: &HostName) -> &mut HostView {
+        let view = self.state.hosts.get_mut(host);
+        Arc::make_mut(view.expect("a host with claims is not removed"))
+    }
+
+    pub(crate) fn put_operation(&mut self, operation: Operation) -> Arc<Operation> {
+        let operation = Arc::new(operation);
+        let id = operation.id;
+        let old = self.state.operations.insert(id, operation.clone());
+        let index = &mut self.state.index;
+        if let Some(at) = done_at(&operation) {
+            index.running.remove(&id);
+            index.done.insert((at, id));
+        } else if old.is_none() {
+            index.running.insert(id);
+        }
+        self.journal.note(|| Change {
+            key: Key::Operation(id),
+            old: old.map(Row::Operation),
+            new: Some(Row::Operation(operation.clone())),
+        });
+        operation
+    }
+
+    pub(crate) fn remove_operation(&mut self, id: OperationId) {
+        let old = self.state.operations.remove(&id);
+        if let Some(old) = &old {
+            self.state.index.running.remove(&id);
+            if let Some(at) = done_at(old) {
+                self.state.index.done.remove(&(at, id));
+            }
+        }
+        self.journal.note(|| Change {
+            key: Key::Operation(id),
+            old: old.map(Row::Operation),
+            new: None,
+        });
+    }
+
+    pub(crate) fn put_migration(&mut self, migration: Migration) -> Arc<Migration> {
+        let migration = Arc::new(migration);
+        let id = migration.id;
+        let old = self.state.migrations.insert(id, migration.clone());
+        if let Some(at) = ended_at(&migration) {
+            self.state.index.ended.insert((at, id));
+        }
+        self.journal.note(|| Change {
+            key: Key::Migration(id),
+            old: old.map(Row::Migration),
+            new: Some(Row::Migration(migration.clone())),
+        });
+        migration
+    }
+
+    pub(crate) fn remove_migration(&mut self, id: MigrationId) {
+        let old = self.state.migrations.remove(&id);
+        if let Some(at) = old.as_ref().and_then(|old| ended_at(old)) {
+            self.state.index.ended.remove(&(at, id));
+        }
+        self.journal.note(|| Change {
+            key: Key::Migration(id),
+            old: old.map(Row::Migration),
+            new: None,
+        });
+    }
+
+    pub(crate) fn put_request(&mut self, request: Request) {
+        let request = Arc::new(request);
+        let name = request.name.clone();
+        let index = &mut self.state.index;
+        index.remembered.insert(request.sequence, name.clone());
+        let old = self.state.requests.insert(name.clone(), request.clone());
+        self.journal.note(|| Change {
+            key: Key::Request(name),
+            old: old.map(Row::Request),
+            new: Some(Row::Request(request)),
+        });
+    }
+
+    pub(crate) fn remove_request(&mut self, name: &Arc<RequestName>) {
+        let old = self.state.requests.remove(name);
+        if let Some(old) = &old {
+            self.state.index.remembered.remove(&old.sequence);
+        }
+        self.journal.note(|| Change {
+            key: Key::Request(name.clone()),
+            old: old.map(Row::Request),
+            new: None,
+        });
+    }
+}
+
+/// Takes `resources` out of `used`; a class of which nothing is left is gone.
+pub(crate) fn subtract(used: &mut Resources, resources: &Resources) {
+    for (class, amount) in resources {
+        if let Some(left) = used.get_mut(class) {
+            *left = left.saturating_sub(*amount);
+        }
+    }
+    used.retain(|_, amount| *amount > 0);
+}
+
+fn done_at(operation: &Operation) -> Option<TimeMs> {
+    operation
+        .is_done()
+        .then(|| operation.ended_at.unwrap_or_default())
+}
+
+fn ended_at(migration: &Migration) -> Option<TimeMs> {
+    migration
+        .state
+        .is_ended()
+        .then(|| migration.ended_at.unwrap_or_default())
+}
