@@ -7,8 +7,12 @@
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
+//! | [`convert`] | wire to domain and back |
+//! | [`raft`] | what members of a scheduler group tell each other |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
+
+pub mod convert;
 
 // Generated code of one package finds another by its path below `berth`, which is this crate.
 macro_rules! packages {
@@ -43,6 +47,8 @@ packages! {
     cluster = "berth.cluster.v1";
     /// Stored commands and rows: `berth.state`.
     state = "berth.state.v1";
+    /// What members of a scheduler group tell each other: `berth.raft`.
+    raft = "berth.raft.v1";
 }
 
 // The package's own name is a keyword.

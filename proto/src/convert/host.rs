@@ -1,0 +1,128 @@
+//! Hosts, what their agents report, and what claims take from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::host::{Host, HostReport, Liveness};
+use berth_domain::id::Generation;
+use berth_domain::numa::HostUsage;
+use berth_domain::topology::HostTopology;
+use berth_domain::version::ServiceVersion;
+
+use super::field::{self, ADDRESS_MAX, Invalid, choices};
+use super::name::ResourceName;
+use crate::host::v1;
+
+choices!(Liveness => v1::host::Liveness { Up, Down });
+
+impl From<&HostReport> for v1::HostReport {
+    fn from(report: &HostReport) -> Self {
+        Self {
+            agent_address: report.agent_address.clone(),
+            incarnation: report.incarnation.to_string(),
+            service_version: report.service_version.0,
+            driver: report.driver.clone(),
+            migration_uri: report.migration_uri.clone(),
+            topology: Some((&*report.topology).into()),
+            memory_reserved_mib: report.memory_reserved_mib,
+            disk_gib: report.disk_gib,
+            storage_id: report.storage_id.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::HostReport> for HostReport {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::HostReport) -> Result<Self, Invalid> {
+        let address = |text, field| field::text(text, field, ADDRESS_MAX);
+        Ok(Self {
+            agent_address: address(wire.agent_address, "agent_address")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            service_version: ServiceVersion(wire.service_version),
+            driver: address(wire.driver, "driver")?,
+            migration_uri: address(wire.migration_uri, "migration_uri")?,
+            topology: Arc::new(field::required(wire.topology, "topology")?),
+            memory_reserved_mib: wire.memory_reserved_mib,
+            disk_gib: wire.disk_gib,
+            storage_id: address(wire.storage_id, "storage_id")?,
+        })
+    }
+}
+
+impl From<&Host> for v1::Host {
+    fn from(host: &Host) -> Self {
+        Self {
+            name: host.name.resource_name(),
+            resource_provider: host.provider.resource_name(),
+            report: Some((&host.report).into()),
+            liveness: v1::host::Liveness::from(host.liveness).into(),
+            cordoned: host.cordoned,
+            generation: host.generation.0,
+            create_time: Some(field::timestamp(host.created_at)),
+        }
+    }
+}
+
+impl TryFrom<v1::Host> for Host {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Host) -> Result<Self, Invalid> {
+        Ok(Self {
+            name: field::name(&wire.name, "name")?,
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            report: field::required(wire.report, "report")?,
+            liveness: field::choice::<v1::host::Liveness, _>(wire.liveness, "liveness")?,
+            cordoned: wire.cordoned,
+            generation: Generation(wire.generation),
+            created_at: field::time(wire.create_time, "create_time")?,
+        })
+    }
+}
+
+/// Writes what the claims of a host take from it, with the holder of each dedicated CPU.
+#[must_use]
+pub fn write_usage<'a>(
+    topology: &HostTopology,
+    usage: &HostUsage,
+    claims: impl IntoIterator<Item = &'a Claim>,
+) -> v1::HostUsage {
+    let cells = topology.cells().iter().zip(&usage.cells);
+    let mut holders = BTreeMap::new();
+    let mut resources = BTreeMap::new();
+    for claim in claims {
+        for holder in cpu_holders(claim) {
+            holders.insert(holder.cpu, holder);
+        }
+        for (class, amount) in &claim.resources {
+            *resources.entry(class.to_string()).or_default() += amount;
+        }
+    }
+    v1::HostUsage {
+        cells: cells
+            .map(|(cell, used)| v1::CellUsage {
+                host_cell: cell.id.0,
+                pinned_cpus: used.pinned.to_string(),
+                shared_vcpus: used.shared_vcpus,
+                memory_mib: used.memory_mib,
+                pages: used.pages.clone(),
+            })
+            .collect(),
+        cpus: holders.into_values().collect(),
+        resources,
+    }
+}
+
+fn cpu_holders(claim: &Claim) -> Vec<v1::CpuHolder> {
+    let holder = |cpu, vcpu| v1::CpuHolder {
+        cpu,
+        claim: claim.id.resource_name(),
+        vm: claim.vm.resource_name(),
+        vcpu,
+    };
+    let pins = claim.assignment.pins();
+    let pinned = pins.iter().map(|(vcpu, cpu)| holder(cpu.0, Some(vcpu.0)));
+    let emulator = claim.assignment.emulator.iter().map(|c| holder(c.0, None));
+    pinned.chain(emulator).collect()
+}

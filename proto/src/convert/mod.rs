@@ -1,0 +1,37 @@
+//! Conversions between the wire and the domain: the only place that doubts input.
+//!
+//! To the wire: `From<&Domain>`. From the wire: `TryFrom<wire>`, which checks the shape (what is
+//! required, names, identifiers, choices, lengths) and names the field and what is allowed. What
+//! a value *means* (whether a flavor makes sense, whether a host exists) is judged by the domain
+//! and the state.
+//!
+//! Invariant: what was written by the first is read by the second as the same value, or refused;
+//! nothing is cut or filled in on the way. Members of a cluster apply what they read, and the
+//! leader what it wrote: a lossy conversion would make them differ.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`field`] | [`Invalid`](field::Invalid), and the reading of single fields |
+//! | [`name`] | resource names, as `hosts/h1` |
+//! | [`page`] | page sizes and tokens of lists |
+//! | the others | one noun each |
+
+pub mod agent;
+pub mod assignment;
+pub mod claim;
+pub mod field;
+pub mod flavor;
+pub mod host;
+pub mod instance;
+pub mod migration;
+pub mod name;
+pub mod operation;
+pub mod page;
+pub mod placement;
+pub mod refusal;
+pub mod service;
+pub mod topology;
+pub mod vm;
+
+pub use field::Invalid;
+pub use name::ResourceName;

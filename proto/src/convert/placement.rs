@@ -1,0 +1,241 @@
+//! Resource providers, inventories, consumers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_domain::allocation::{Consumer, ConsumerUpdate, Resources};
+use berth_domain::id::{Generation, ProviderId};
+use berth_domain::inventory::Inventory;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::resource::{ResourceClass, Trait};
+
+use super::field::{self, Invalid, LIST_MAX};
+use super::name::ResourceName;
+use crate::placement::v1;
+
+/// The longest display name of a provider, in bytes.
+pub const DISPLAY_NAME_MAX: usize = 200;
+/// The longest project or user of a consumer, in bytes.
+pub const OWNER_MAX: usize = 255;
+
+impl From<&ResourceProvider> for v1::ResourceProvider {
+    fn from(provider: &ResourceProvider) -> Self {
+        Self {
+            name: provider.id.resource_name(),
+            display_name: provider.name.clone(),
+            generation: provider.generation.0,
+            parent: field::name_or_empty(provider.parent.as_ref()),
+            root: provider.root.resource_name(),
+            host: field::name_or_empty(provider.host.as_ref()),
+            inventories: write_inventories(&provider.inventories),
+            traits: write_traits(&provider.traits),
+        }
+    }
+}
+
+impl TryFrom<v1::ResourceProvider> for ResourceProvider {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::ResourceProvider) -> Result<Self, Invalid> {
+        Ok(Self {
+            id: field::name(&wire.name, "name")?,
+            name: field::required_text(wire.display_name, "display_name", DISPLAY_NAME_MAX)?,
+            generation: Generation(wire.generation),
+            parent: field::optional_name(&wire.parent, "parent")?,
+            root: field::name(&wire.root, "root")?,
+            host: field::optional_name(&wire.host, "host")?,
+            inventories: read_inventories(wire.inventories, "inventories")?,
+            traits: read_traits(wire.traits, "traits")?,
+        })
+    }
+}
+
+/// Writes inventories by resource class.
+#[must_use]
+pub fn write_inventories(
+    inventories: &BTreeMap<ResourceClass, Inventory>,
+) -> BTreeMap<String, v1::Inventory> {
+    inventories
+        .iter()
+        .map(|(class, inventory)| (class.to_string(), inventory.into()))
+        .collect()
+}
+
+/// Reads inventories by resource class, exactly as they are written.
+///
+/// # Errors
+///
+/// When there are too many, or when a class has no valid name.
+pub fn read_inventories(
+    wire: BTreeMap<String, v1::Inventory>,
+    field: &str,
+) -> Result<BTreeMap<ResourceClass, Inventory>, Invalid> {
+    field::keyed(wire, field, Inventory::try_from)
+}
+
+/// Fills in what a client may leave open in an inventory; see the comments of the message.
+///
+/// Apart from [`read_inventories`], because what is stored is read as it stands.
+pub fn fill_defaults(inventory: &mut v1::Inventory) {
+    let default = |value: &mut u64, default| {
+        if *value == 0 {
+            *value = default;
+        }
+    };
+    default(&mut inventory.min_unit, 1);
+    default(&mut inventory.max_unit, inventory.total);
+    default(&mut inventory.step_size, 1);
+    default(&mut inventory.allocation_ratio_milli, 1000);
+}
+
+/// Writes traits in alphabetical order.
+#[must_use]
+pub fn write_traits(traits: &BTreeSet<Trait>) -> Vec<String> {
+    traits.iter().map(ToString::to_string).collect()
+}
+
+/// Reads traits in any order; one that is named twice counts once.
+///
+/// # Errors
+///
+/// When there are too many, or when one has no valid name.
+pub fn read_traits(wire: Vec<String>, field: &str) -> Result<BTreeSet<Trait>, Invalid> {
+    let read = |name: String| Trait::new(&name).map_err(Invalid::here);
+    let traits = field::each_by(wire, field, LIST_MAX, read)?;
+    Ok(traits.into_iter().collect())
+}
+
+impl From<&Inventory> for v1::Inventory {
+    fn from(inventory: &Inventory) -> Self {
+        Self {
+            total: inventory.total,
+            reserved: inventory.reserved,
+            min_unit: inventory.min_unit,
+            max_unit: inventory.max_unit,
+            step_size: inventory.step_size,
+            allocation_ratio_milli: inventory.allocation_ratio_milli,
+        }
+    }
+}
+
+impl TryFrom<v1::Inventory> for Inventory {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Inventory) -> Result<Self, Invalid> {
+        Ok(Self {
+            total: wire.total,
+            reserved: wire.reserved,
+            min_unit: wire.min_unit,
+            max_unit: wire.max_unit,
+            step_size: wire.step_size,
+            allocation_ratio_milli: wire.allocation_ratio_milli,
+        })
+    }
+}
+
+impl From<&Consumer> for v1::Consumer {
+    fn from(consumer: &Consumer) -> Self {
+        Self {
+            name: consumer.id.resource_name(),
+            generation: consumer.generation.0,
+            project: consumer.project.clone(),
+            user: consumer.user.clone(),
+            allocations: write_allocations(&consumer.allocations),
+        }
+    }
+}
+
+impl TryFrom<v1::Consumer> for Consumer {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Consumer) -> Result<Self, Invalid> {
+        Ok(Self {
+            id: field::name(&wire.name, "name")?,
+            generation: Generation(wire.generation),
+            project: field::text(wire.project, "project", OWNER_MAX)?,
+            user: field::text(wire.user, "user", OWNER_MAX)?,
+            allocations: read_allocations(wire.allocations, "allocations")?,
+        })
+    }
+}
+
+impl From<&ConsumerUpdate> for v1::ConsumerUpdate {
+    fn from(update: &ConsumerUpdate) -> Self {
+        Self {
+            consumer: update.consumer.resource_name(),
+            generation: update.generation.map(|g| g.0),
+            project: update.project.clone(),
+            user: update.user.clone(),
+            allocations: write_allocations(&update.allocations),
+        }
+    }
+}
+
+impl TryFrom<v1::ConsumerUpdate> for ConsumerUpdate {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::ConsumerUpdate) -> Result<Self, Invalid> {
+        Ok(Self {
+            consumer: field::name(&wire.consumer, "consumer")?,
+            generation: wire.generation.map(Generation),
+            project: field::text(wire.project, "project", OWNER_MAX)?,
+            user: field::text(wire.user, "user", OWNER_MAX)?,
+            allocations: read_allocations(wire.allocations, "allocations")?,
+        })
+    }
+}
+
+fn write_allocations(allocations: &BTreeMap<ProviderId, Resources>) -> Vec<v1::Allocation> {
+    allocations
+        .iter()
+        .map(|(provider, resources)| v1::Allocation {
+            resource_provider: provider.resource_name(),
+            resources: field::amounts(resources),
+        })
+        .collect()
+}
+
+fn read_allocations(
+    wire: Vec<v1::Allocation>,
+    field: &str,
+) -> Result<BTreeMap<ProviderId, Resources>, Invalid> {
+    let count = wire.len();
+    let pairs: Vec<(ProviderId, Resources)> = field::each_by(wire, field, LIST_MAX, |a| {
+        Ok((
+            field::name(&a.resource_provider, "resource_provider")?,
+            field::resources(a.resources, "resources")?,
+        ))
+    })?;
+    let allocations: BTreeMap<_, _> = pairs.into_iter().collect();
+    if allocations.len() < count {
+        return Err(Invalid::new(field, "must name each provider once"));
+    }
+    Ok(allocations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_fields_of_an_inventory_get_their_defaults() {
+        let mut wire = v1::Inventory {
+            total: 8,
+            ..v1::Inventory::default()
+        };
+        fill_defaults(&mut wire);
+        assert_eq!(Inventory::try_from(wire), Ok(Inventory::exact(8)));
+    }
+
+    #[test]
+    fn a_provider_named_twice_is_refused() {
+        let allocation = v1::Allocation {
+            resource_provider: "resourceProviders/01234567-89ab-cdef-0123-456789abcdef".into(),
+            resources: [("VCPU".to_owned(), 1)].into(),
+        };
+        let error = read_allocations(vec![allocation.clone(), allocation], "allocations");
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "allocations: must name each provider once"
+        );
+    }
+}

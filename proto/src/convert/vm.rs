@@ -1,0 +1,196 @@
+//! VMs and what users ask for.
+
+use berth_domain::name::FlavorName;
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, State, Vm, VmSpec};
+
+use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
+use super::name::ResourceName;
+use crate::scheduler::v1 as scheduler;
+use crate::types::v1;
+use crate::types::v1::boot_source::Source;
+
+/// The most disks or network interfaces of a VM.
+const DEVICES_MAX: usize = 256;
+
+/// What a user asks for when a VM is made: the flavor by name, and an interface may leave its
+/// MAC address open (empty).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmTemplate {
+    /// The flavor.
+    pub flavor: FlavorName,
+    /// What the guest starts from.
+    pub boot: BootSource,
+    /// Its disks, in order.
+    pub disks: Vec<Disk>,
+    /// Its network interfaces, in order.
+    pub nics: Vec<Nic>,
+}
+
+impl From<&VmTemplate> for v1::VmTemplate {
+    fn from(template: &VmTemplate) -> Self {
+        Self {
+            flavor: template.flavor.resource_name(),
+            boot: Some((&template.boot).into()),
+            disks: template.disks.iter().map(Into::into).collect(),
+            nics: template.nics.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::VmTemplate> for VmTemplate {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::VmTemplate) -> Result<Self, Invalid> {
+        Ok(Self {
+            flavor: field::name(&wire.flavor, "flavor")?,
+            boot: field::required(wire.boot, "boot")?,
+            disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
+            nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
+        })
+    }
+}
+
+impl From<&VmSpec> for v1::VmSpec {
+    fn from(spec: &VmSpec) -> Self {
+        Self {
+            flavor: Some((&spec.flavor).into()),
+            boot: Some((&spec.boot).into()),
+            disks: spec.disks.iter().map(Into::into).collect(),
+            nics: spec.nics.iter().map(Into::into).collect(),
+            topology: spec.topology.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<v1::VmSpec> for VmSpec {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::VmSpec) -> Result<Self, Invalid> {
+        Ok(Self {
+            flavor: field::required(wire.flavor, "flavor")?,
+            boot: field::required(wire.boot, "boot")?,
+            disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
+            nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
+            topology: field::optional(wire.topology, "topology")?,
+        })
+    }
+}
+
+impl From<&BootSource> for v1::BootSource {
+    fn from(boot: &BootSource) -> Self {
+        let source = match boot {
+            BootSource::Kernel {
+                kernel,
+                initrd,
+                cmdline,
+            } => Source::Kernel(v1::KernelBoot {
+                kernel: kernel.clone(),
+                initrd: initrd.clone(),
+                cmdline: cmdline.clone(),
+            }),
+            BootSource::Disk => Source::Disk(v1::DiskBoot {}),
+        };
+        Self {
+            source: Some(source),
+        }
+    }
+}
+
+impl TryFrom<v1::BootSource> for BootSource {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::BootSource) -> Result<Self, Invalid> {
+        match wire.source {
+            None => Err(Invalid::here("must be a kernel or a disk")),
+            Some(Source::Disk(v1::DiskBoot {})) => Ok(Self::Disk),
+            Some(Source::Kernel(kernel)) => Ok(Self::Kernel {
+                kernel: field::text(kernel.kernel, "kernel.kernel", ADDRESS_MAX)?,
+                initrd: field::text(kernel.initrd, "kernel.initrd", ADDRESS_MAX)?,
+                cmdline: field::text(kernel.cmdline, "kernel.cmdline", MESSAGE_MAX)?,
+            }),
+        }
+    }
+}
+
+choices!(DiskFormat => v1::disk::Format { Qcow2, Raw });
+
+impl From<&Disk> for v1::Disk {
+    fn from(disk: &Disk) -> Self {
+        Self {
+            image: disk.image.clone(),
+            format: v1::disk::Format::from(disk.format).into(),
+            size_gib: disk.size_gib,
+        }
+    }
+}
+
+impl TryFrom<v1::Disk> for Disk {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Disk) -> Result<Self, Invalid> {
+        let image = |image| field::text(image, "image", ADDRESS_MAX);
+        Ok(Self {
+            image: wire.image.map(image).transpose()?,
+            format: field::choice::<v1::disk::Format, _>(wire.format, "format")?,
+            size_gib: wire.size_gib,
+        })
+    }
+}
+
+impl From<&Nic> for v1::Nic {
+    fn from(nic: &Nic) -> Self {
+        Self {
+            bridge: nic.bridge.clone(),
+            mac: nic.mac.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Nic> for Nic {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Nic) -> Result<Self, Invalid> {
+        Ok(Self {
+            bridge: field::text(wire.bridge, "bridge", ADDRESS_MAX)?,
+            mac: field::text(wire.mac, "mac", ADDRESS_MAX)?,
+        })
+    }
+}
+
+choices!(State => scheduler::vm::State { Building, Active, Migrating, Deleting, Error });
+
+impl From<&Vm> for scheduler::Vm {
+    fn from(vm: &Vm) -> Self {
+        Self {
+            name: vm.name.resource_name(),
+            uid: vm.uid.to_string(),
+            spec: Some((&vm.spec).into()),
+            state: scheduler::vm::State::from(vm.state).into(),
+            host: field::name_or_empty(vm.host.as_ref()),
+            claim: field::name_or_empty(vm.claim.as_ref()),
+            operation: field::name_or_empty(vm.operation.as_ref()),
+            error: vm.error.as_ref().map(Into::into),
+            generation: vm.generation.0,
+            create_time: Some(field::timestamp(vm.created_at)),
+        }
+    }
+}
+
+impl TryFrom<scheduler::Vm> for Vm {
+    type Error = Invalid;
+
+    fn try_from(wire: scheduler::Vm) -> Result<Self, Invalid> {
+        Ok(Self {
+            name: field::name(&wire.name, "name")?,
+            uid: field::uuid(&wire.uid, "uid")?,
+            spec: field::required(wire.spec, "spec")?,
+            state: field::choice::<scheduler::vm::State, _>(wire.state, "state")?,
+            host: field::optional_name(&wire.host, "host")?,
+            claim: field::optional_name(&wire.claim, "claim")?,
+            operation: field::optional_name(&wire.operation, "operation")?,
+            error: field::optional(wire.error, "error")?,
+            generation: berth_domain::id::Generation(wire.generation),
+            created_at: field::time(wire.create_time, "create_time")?,
+        })
+    }
+}
