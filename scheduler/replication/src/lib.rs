@@ -8,6 +8,7 @@ pub mod machine;
 pub mod replica;
 pub mod runtime;
 mod seed;
+pub mod transport;
 mod window;
 
 pub use config::Config;

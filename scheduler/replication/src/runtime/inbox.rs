@@ -14,7 +14,7 @@ use crate::machine::Machine;
 
 /// Why a received snapshot was not used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum InboxError {
     /// It could not be stored.
     #[error(transparent)]
     Store(#[from] checkpoints::Error),
@@ -87,8 +87,19 @@ impl<M: Machine> Inbox<M> {
         self.messages.send(messages).await.is_ok()
     }
 
+    /// Reports that messages to another member were lost.
+    pub fn unreachable(&self, to: u64) {
+        // A member that has stopped has nobody to tell.
+        let _ = self.internal.send(Internal::Unreachable(to));
+    }
+
+    /// Returns when this member has stopped.
+    pub async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
     /// Begins to receive a snapshot.
-    pub fn begin_snapshot(&self) -> Result<IncomingSnapshot, Error> {
+    pub fn begin_snapshot(&self) -> Result<IncomingSnapshot, InboxError> {
         Ok(IncomingSnapshot {
             sink: self.checkpoints.create()?,
         })
@@ -99,16 +110,16 @@ impl<M: Machine> Inbox<M> {
         &self,
         message: Message,
         incoming: IncomingSnapshot,
-    ) -> Result<(), Error> {
+    ) -> Result<(), InboxError> {
         let cluster_id = self.identity.cluster_id.clone();
         let verified = tokio::task::spawn_blocking(move || {
             let mut sink = incoming.sink;
             sink.seal()?;
             let (header, machine) =
                 read_snapshot(sink.reopen()?, &cluster_id, &|rows, i| build::<M>(rows, i))?;
-            Ok::<_, Error>((header, machine, sink))
+            Ok::<_, InboxError>((header, machine, sink))
         });
-        let (header, machine, sink) = verified.await.map_err(|_| Error::Stopped)??;
+        let (header, machine, sink) = verified.await.map_err(|_| InboxError::Stopped)??;
         let (taken, used) = oneshot::channel();
         self.internal
             .send(Internal::Snapshot(Box::new(ReceivedSnapshot {
@@ -118,11 +129,11 @@ impl<M: Machine> Inbox<M> {
                 sink,
                 taken,
             })))
-            .map_err(|_| Error::Stopped)?;
+            .map_err(|_| InboxError::Stopped)?;
         match used.await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::NotNeeded),
-            Err(_) => Err(Error::Stopped),
+            Ok(false) => Err(InboxError::NotNeeded),
+            Err(_) => Err(InboxError::Stopped),
         }
     }
 }
@@ -134,10 +145,10 @@ pub struct IncomingSnapshot {
 
 impl IncomingSnapshot {
     /// Adds the next bytes.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), InboxError> {
         self.sink
             .write_all(bytes)
-            .map_err(|e| Error::Store(checkpoints::Error::io("receiving a snapshot", e)))
+            .map_err(|e| InboxError::Store(checkpoints::Error::io("receiving a snapshot", e)))
     }
 }
 

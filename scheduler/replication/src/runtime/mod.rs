@@ -35,7 +35,7 @@ pub use self::handle::{
     Committed, Decision, Event, Handle, Leader, LogError, MembershipError, ProposeError, Proposed,
     ReadError, Status,
 };
-pub use self::inbox::{Inbox, SnapshotReport};
+pub use self::inbox::{Inbox, InboxError, IncomingSnapshot, SnapshotReport};
 use self::owner::Owner;
 use crate::config::Config;
 use crate::error::Fatal;

@@ -38,6 +38,8 @@ pub(super) enum Internal<M: Machine> {
     Checkpoint(Result<(Header, u64), checkpoints::Error>),
     /// A snapshot was sent, or not.
     SnapshotSent { to: u64, arrived: bool },
+    /// Messages to this member were lost.
+    Unreachable(u64),
     /// A snapshot was received and verified.
     Snapshot(Box<ReceivedSnapshot<M>>),
 }
@@ -295,6 +297,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 Internal::Checkpoint(_)
                 | Internal::Persisted(Ok(_))
                 | Internal::SnapshotSent { .. }
+                | Internal::Unreachable(_)
                 | Internal::Snapshot(_) => {}
             }
         }
@@ -320,6 +323,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 self.replica.checkpoint_taken(&header, bytes);
             }
             Internal::SnapshotSent { to, arrived } => self.replica.snapshot_sent(to, arrived),
+            Internal::Unreachable(to) => self.replica.unreachable(to),
             Internal::Snapshot(received) => {
                 let received = *received;
                 let index = received.header.index;
@@ -350,11 +354,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 // Who asked may have gone.
                 let _ = reply.send(self.status());
             }
-            Request::AddMember { mut member, reply } => {
-                member.id = self.replica.membership().next_id;
-                let id = member.id;
-                self.change(vec![Change::AddLearner(member)], Some(id), reply);
-            }
+            Request::AddMember { member, reply } => self.add_member(member, reply),
             Request::Change { changes, reply } => {
                 // The leader cannot take itself out: it hands over, and the next can.
                 let own = self.replica.id();
@@ -415,6 +415,36 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 );
             }
         }
+    }
+
+    /// Adds a member under the next id. Asked again for the same disk, it gives the same answer.
+    fn add_member(
+        &mut self,
+        mut member: Member,
+        reply: oneshot::Sender<Result<u64, MembershipError>>,
+    ) {
+        let membership = self.replica.membership().clone();
+        let same_disk = |m: &&Member| !m.disk.is_empty() && m.disk == member.disk;
+        if self.replica.may_propose().is_ok() {
+            if let Some(known) = membership.members.iter().find(same_disk) {
+                // Who asked may have gone.
+                let _ = reply.send(Ok(known.id));
+                return;
+            }
+            if membership
+                .members
+                .iter()
+                .any(|m| m.address == member.address)
+            {
+                let refused = Refused::Change("the address belongs to another member");
+                let leader = self.leader_member();
+                let _ = reply.send(Err(MembershipError::Refused { refused, leader }));
+                return;
+            }
+        }
+        member.id = membership.next_id;
+        let id = member.id;
+        self.change(vec![Change::AddLearner(member)], Some(id), reply);
     }
 
     fn change(

@@ -1,0 +1,156 @@
+//! Raft messages over gRPC.
+//!
+//! Each member keeps one ordered stream to each other member and sends batches of raft-rs's own
+//! bytes through it. A stream opens with a hello: cluster, sender, intended receiver, the
+//! sender's address and disk. Snapshots travel on streams of their own, so that a large state
+//! holds up no heartbeat.
+//!
+//! What is *not* here: authentication (the listener's), and reliability. Under pressure old
+//! messages are dropped for newer ones; Raft repeats what matters.
+//!
+//! A receiver refuses other clusters, messages meant for another member, members that were
+//! removed, and known members on an unknown disk. It accepts members that it does not know *yet*:
+//! it may be the one that is behind.
+
+mod peer;
+mod server;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_proto::raft::v1::Hello;
+use berth_proto::raft::v1::raft_service_server::RaftServiceServer;
+use berth_store::{Member, Membership};
+use raft::eraftpb::Message;
+
+use self::peer::Peer;
+pub use self::server::RaftReceiver;
+use crate::machine::Machine;
+use crate::runtime::{Inbox, Network, OutgoingSnapshot, SnapshotReport};
+
+/// The most bytes of one gRPC message of this service: a batch of messages plus one large entry.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// How the transport behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// A silent connection is probed this often,
+    pub keep_alive_interval: Duration,
+    /// and given up after this long without an answer.
+    pub keep_alive_timeout: Duration,
+    /// The first pause after a failure; it doubles.
+    pub backoff_min: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// Messages that may wait for one member before the oldest are dropped.
+    pub queue: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(2),
+            keep_alive_interval: Duration::from_secs(2),
+            keep_alive_timeout: Duration::from_secs(3),
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(2),
+            queue: 4096,
+        }
+    }
+}
+
+/// Addresses of members that are not in the membership yet, learned from their hellos.
+type Learned = Arc<Mutex<HashMap<u64, String>>>;
+
+/// The network of a member, over gRPC.
+pub struct GrpcNetwork<M: Machine> {
+    inbox: Inbox<M>,
+    options: Options,
+    address: String,
+    learned: Learned,
+    peers: HashMap<u64, Peer>,
+}
+
+/// Returns both directions of the transport: the network to run the member with, and the service
+/// to serve at `address`, which is where the other members reach it.
+pub fn grpc<M: Machine>(
+    inbox: Inbox<M>,
+    address: impl Into<String>,
+    options: Options,
+) -> (GrpcNetwork<M>, RaftServiceServer<RaftReceiver<M>>) {
+    let learned = Learned::default();
+    let service = RaftServiceServer::new(RaftReceiver::new(inbox.clone(), learned.clone()))
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(FRAME_BYTES_MAX);
+    let network = GrpcNetwork {
+        inbox,
+        options,
+        address: address.into(),
+        learned,
+        peers: HashMap::new(),
+    };
+    (network, service)
+}
+
+impl<M: Machine> GrpcNetwork<M> {
+    fn address_of(&self, member: &Member) -> Option<String> {
+        if !member.address.is_empty() {
+            return Some(member.address.clone());
+        }
+        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        learned.get(&member.id).cloned()
+    }
+
+    /// Returns the peer at its present address, if there is one.
+    fn peer(&mut self, member: &Member) -> Option<&Peer> {
+        let address = self.address_of(member)?;
+        let known = self
+            .peers
+            .get(&member.id)
+            .is_some_and(|peer| peer.address() == address);
+        if !known {
+            let identity = self.inbox.identity();
+            let hello = Hello {
+                cluster_id: identity.cluster_id.clone(),
+                from: identity.member_id,
+                to: member.id,
+                from_address: self.address.clone(),
+                from_disk: identity.disk_id.clone(),
+            };
+            let inbox = self.inbox.clone();
+            let to = member.id;
+            let peer = Peer::start(address, hello, self.options.clone(), move || {
+                inbox.unreachable(to);
+            });
+            self.peers.insert(member.id, peer);
+        }
+        self.peers.get(&member.id)
+    }
+}
+
+impl<M: Machine> Network for GrpcNetwork<M> {
+    fn send(&mut self, to: &Member, messages: Vec<Message>) {
+        // Without an address the message is lost; the member will say hello.
+        if let Some(peer) = self.peer(to) {
+            peer.send(messages);
+        }
+    }
+
+    fn send_snapshot(&mut self, to: &Member, snapshot: OutgoingSnapshot, report: SnapshotReport) {
+        match self.peer(to) {
+            Some(peer) => peer.send_snapshot(snapshot, report),
+            None => report.finished(false),
+        }
+    }
+
+    fn members(&mut self, membership: &Arc<Membership>) {
+        // A member without a state answers those that it does not know.
+        if !membership.members.is_empty() {
+            self.peers
+                .retain(|id, _| membership.get(*id).is_some() || *id >= membership.next_id);
+        }
+    }
+}

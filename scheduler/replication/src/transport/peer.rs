@@ -1,0 +1,308 @@
+//! The way out to one member: a bounded queue and a task that keeps a stream to it.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_proto::raft::v1::raft_service_client::RaftServiceClient;
+use berth_proto::raft::v1::{ExchangeRequest, Hello, InstallSnapshotRequest};
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::eraftpb::Message;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{FRAME_BYTES_MAX, Options};
+use crate::runtime::{OutgoingSnapshot, SnapshotReport};
+
+/// Batches handed to the connection that it has not taken yet. Few: what waits here cannot be
+/// dropped for something newer.
+const BATCHES_AHEAD: usize = 2;
+const BATCH_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The way out to one member. Dropping it ends its tasks.
+pub(super) struct Peer {
+    address: String,
+    hello: Hello,
+    options: Options,
+    queue: Arc<Queue>,
+    task: JoinHandle<()>,
+}
+
+impl Peer {
+    /// Starts the task. `lost` is called when messages were lost.
+    pub(super) fn start(
+        address: String,
+        hello: Hello,
+        options: Options,
+        lost: impl Fn() + Send + 'static,
+    ) -> Self {
+        let queue = Arc::new(Queue::default());
+        let task = tokio::spawn(keep_connected(
+            address.clone(),
+            hello.clone(),
+            options.clone(),
+            queue.clone(),
+            lost,
+        ));
+        Self {
+            address,
+            hello,
+            options,
+            queue,
+            task,
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn send(&self, messages: Vec<Message>) {
+        self.queue.push(messages, self.options.queue);
+    }
+
+    /// Sends a snapshot on a connection of its own.
+    pub(super) fn send_snapshot(&self, snapshot: OutgoingSnapshot, report: SnapshotReport) {
+        let address = self.address.clone();
+        let hello = self.hello.clone();
+        let options = self.options.clone();
+        let to = hello.to;
+        tokio::spawn(async move {
+            let sent = send_snapshot(&address, hello, &options, snapshot).await;
+            if let Err(status) = &sent {
+                tracing::info!(to, error = %status.message(), "a snapshot did not arrive");
+                // The leader would try again at once.
+                tokio::time::sleep(options.backoff_min).await;
+            }
+            report.finished(sent.is_ok());
+        });
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Messages that wait for the connection; when there are too many, the oldest go.
+#[derive(Default)]
+struct Queue {
+    messages: Mutex<VecDeque<Message>>,
+    filled: Notify,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, new: Vec<Message>, limit: usize) {
+        let mut messages = self.lock();
+        messages.extend(new);
+        let surplus = messages.len().saturating_sub(limit);
+        messages.drain(..surplus);
+        drop(messages);
+        self.filled.notify_one();
+    }
+
+    fn clear(&self) -> usize {
+        std::mem::take(&mut *self.lock()).len()
+    }
+
+    /// Takes about one batch, waiting until there is something.
+    async fn take(&self) -> Vec<Message> {
+        loop {
+            let batch = self.take_now();
+            if !batch.is_empty() {
+                return batch;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    fn take_now(&self) -> Vec<Message> {
+        let mut messages = self.lock();
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        while bytes < BATCH_BYTES {
+            let Some(message) = messages.pop_front() else {
+                break;
+            };
+            bytes += message.entries.iter().map(|e| e.data.len()).sum::<usize>();
+            batch.push(message);
+        }
+        batch
+    }
+}
+
+async fn keep_connected(
+    address: String,
+    hello: Hello,
+    options: Options,
+    queue: Arc<Queue>,
+    lost: impl Fn(),
+) {
+    let to = hello.to;
+    let mut pause = options.backoff_min;
+    let mut told = String::new();
+    loop {
+        let started = tokio::time::Instant::now();
+        let why = match exchange(&address, &hello, &options, &queue).await {
+            Ok(()) => "the other member closed the stream".to_owned(),
+            Err(status) => status.message().to_owned(),
+        };
+        if started.elapsed() > options.backoff_max {
+            pause = options.backoff_min;
+            told.clear();
+        }
+        // Once per reason: a member that is down is tried for hours.
+        if why != told {
+            tracing::info!(to, address, reason = why, "no connection to a member");
+            told = why;
+        }
+        if queue.clear() > 0 {
+            lost();
+        }
+        tokio::time::sleep(pause).await;
+        if queue.clear() > 0 {
+            lost();
+        }
+        pause = (pause * 2).min(options.backoff_max);
+    }
+}
+
+/// Keeps one stream until it breaks.
+async fn exchange(
+    address: &str,
+    hello: &Hello,
+    options: &Options,
+    queue: &Queue,
+) -> Result<(), tonic::Status> {
+    let mut client = connect(address, options).await?;
+    tracing::debug!(to = hello.to, address, "connected to a member");
+    let (batches, stream) = mpsc::channel(BATCHES_AHEAD);
+    let first = ExchangeRequest {
+        hello: Some(hello.clone()),
+        messages: Vec::new(),
+    };
+    // The channel is empty, so there is room.
+    let _ = batches.try_send(first);
+    let pump = async {
+        loop {
+            let Ok(room) = batches.reserve().await else {
+                return;
+            };
+            let messages = queue.take().await.iter().map(encode).collect();
+            room.send(ExchangeRequest {
+                hello: None,
+                messages,
+            });
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = client.exchange(ReceiverStream::new(stream)) => ended.map(|_| ()),
+        () = pump => Err(tonic::Status::unavailable("the stream broke")),
+    }
+}
+
+fn encode(message: &Message) -> Bytes {
+    let bytes = message.write_to_bytes();
+    Bytes::from(bytes.expect("a Raft message has no required fields and fits into memory"))
+}
+
+async fn connect(
+    address: &str,
+    options: &Options,
+) -> Result<RaftServiceClient<Channel>, tonic::Status> {
+    let url = match address.contains("://") {
+        true => address.to_owned(),
+        false => format!("http://{address}"),
+    };
+    let endpoint = Endpoint::from_shared(url)
+        .map_err(|e| tonic::Status::invalid_argument(format!("address {address}: {e}")))?
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        // Without these a connection stays dead after a partition has healed.
+        .http2_keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_timeout(options.keep_alive_timeout)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(Some(4 << 20))
+        .initial_connection_window_size(Some(8 << 20));
+    let channel = endpoint.connect().await.map_err(|e| {
+        tonic::Status::unavailable(format!("connecting to {address}: {}", told(&e)))
+    })?;
+    Ok(RaftServiceClient::new(channel)
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(FRAME_BYTES_MAX))
+}
+
+fn told(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => told(source),
+        None => error.to_string(),
+    }
+}
+
+async fn send_snapshot(
+    address: &str,
+    hello: Hello,
+    options: &Options,
+    snapshot: OutgoingSnapshot,
+) -> Result<(), tonic::Status> {
+    let mut client = connect(address, options).await?;
+    let (pieces, stream) = mpsc::channel(4);
+    let message = encode(&snapshot.message);
+    let reading = tokio::task::spawn_blocking(move || {
+        let first = InstallSnapshotRequest {
+            hello: Some(hello),
+            message,
+            ..InstallSnapshotRequest::default()
+        };
+        read_pieces(snapshot.content, first, |piece| {
+            pieces.blocking_send(piece).is_ok()
+        })
+    });
+    let answer = client
+        .install_snapshot(ReceiverStream::new(stream))
+        .await
+        .map(|_| ());
+    match reading.await {
+        Ok(Ok(())) => answer,
+        Ok(Err(error)) => Err(tonic::Status::data_loss(format!(
+            "the checkpoint cannot be read: {error}"
+        ))),
+        Err(_) => Err(tonic::Status::internal("reading the checkpoint panicked")),
+    }
+}
+
+/// Cuts a checkpoint into pieces until it ends or nobody wants more.
+fn read_pieces(
+    mut content: impl Read,
+    first: InstallSnapshotRequest,
+    mut send: impl FnMut(InstallSnapshotRequest) -> bool,
+) -> std::io::Result<()> {
+    let mut piece = first;
+    let mut offset = 0;
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        content
+            .by_ref()
+            .take(CHUNK_BYTES as u64)
+            .read_to_end(&mut chunk)?;
+        let last = chunk.is_empty();
+        piece.offset = offset;
+        piece.crc32 = crc32fast::hash(&chunk);
+        piece.last = last;
+        offset += chunk.len() as u64;
+        piece.chunk = chunk.into();
+        if !send(std::mem::take(&mut piece)) || last {
+            return Ok(());
+        }
+    }
+}

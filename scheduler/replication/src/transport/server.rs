@@ -1,0 +1,187 @@
+//! The way in: what other members' streams carry goes to the inbox.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_proto::raft::v1::raft_service_server::RaftService;
+use berth_proto::raft::v1::{
+    ExchangeRequest, ExchangeResponse, Hello, InstallSnapshotRequest, InstallSnapshotResponse,
+};
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::eraftpb::Message;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Learned;
+use crate::machine::Machine;
+use crate::runtime::{Inbox, InboxError};
+
+/// Receives what other members send.
+pub struct RaftReceiver<M: Machine> {
+    inbox: Inbox<M>,
+    learned: Learned,
+    /// The newest stream of each member; an older one, left by a broken connection, ends.
+    streams: Arc<Mutex<HashMap<u64, u64>>>,
+}
+
+impl<M: Machine> RaftReceiver<M> {
+    pub(super) fn new(inbox: Inbox<M>, learned: Learned) -> Self {
+        Self {
+            inbox,
+            learned,
+            streams: Arc::default(),
+        }
+    }
+
+    /// Refuses who has no business here, and remembers where the others are.
+    fn check(&self, hello: Option<Hello>) -> Result<Hello, Status> {
+        let hello = hello.ok_or_else(|| Status::invalid_argument("the stream has no hello"))?;
+        let own = self.inbox.identity();
+        if hello.cluster_id != own.cluster_id {
+            return Err(Status::failed_precondition(format!(
+                "this member belongs to cluster {}, not to cluster {}",
+                own.cluster_id, hello.cluster_id
+            )));
+        }
+        if hello.to != own.member_id {
+            return Err(Status::failed_precondition(format!(
+                "this is member {}, not member {}",
+                own.member_id, hello.to
+            )));
+        }
+        let membership = self.inbox.membership();
+        match membership.get(hello.from) {
+            Some(member) if !member.disk.is_empty() && member.disk != hello.from_disk => {
+                return Err(Status::permission_denied(format!(
+                    "member {} was added with disk {} and returns with disk {}; it must join as a \
+                     new member",
+                    hello.from, member.disk, hello.from_disk
+                )));
+            }
+            Some(_) => {}
+            None if hello.from < membership.next_id => {
+                return Err(Status::permission_denied(format!(
+                    "member {} was removed from the cluster",
+                    hello.from
+                )));
+            }
+            None => {}
+        }
+        self.learned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(hello.from, hello.from_address.clone());
+        Ok(hello)
+    }
+
+    /// Makes this stream the newest of its sender.
+    fn begin(&self, from: u64) -> u64 {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = streams.entry(from).or_default();
+        *number += 1;
+        *number
+    }
+
+    fn is_newest(&self, from: u64, number: u64) -> bool {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.get(&from) == Some(&number)
+    }
+
+    async fn receive(
+        &self,
+        stream: &mut Streaming<ExchangeRequest>,
+        from: u64,
+    ) -> Result<(), Status> {
+        let number = self.begin(from);
+        while let Some(request) = stream.message().await? {
+            if !self.is_newest(from, number) {
+                return Err(Status::aborted("a newer stream took the place of this one"));
+            }
+            let mut messages = Vec::with_capacity(request.messages.len());
+            for bytes in &request.messages {
+                messages.push(self.decode(bytes, from)?);
+            }
+            if !self.inbox.deliver(messages).await {
+                return Err(stopping());
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(&self, bytes: &Bytes, from: u64) -> Result<Message, Status> {
+        let message = Message::parse_from_carllerche_bytes(bytes)
+            .map_err(|_| Status::invalid_argument("bytes that are no Raft message"))?;
+        if message.from != from || message.to != self.inbox.identity().member_id {
+            return Err(Status::invalid_argument(
+                "a Raft message of another sender or for another receiver",
+            ));
+        }
+        Ok(message)
+    }
+}
+
+#[tonic::async_trait]
+impl<M: Machine> RaftService for RaftReceiver<M> {
+    async fn exchange(
+        &self,
+        request: Request<Streaming<ExchangeRequest>>,
+    ) -> Result<Response<ExchangeResponse>, Status> {
+        let mut stream = request.into_inner();
+        let first = stream.message().await?.unwrap_or_default();
+        let hello = self.check(first.hello)?;
+        tokio::select! {
+            biased;
+            // The stream would keep a server from shutting down.
+            () = self.inbox.closed() => Err(stopping()),
+            ended = self.receive(&mut stream, hello.from) => {
+                ended.map(|()| Response::new(ExchangeResponse {}))
+            }
+        }
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<InstallSnapshotRequest>>,
+    ) -> Result<Response<InstallSnapshotResponse>, Status> {
+        let mut stream = request.into_inner();
+        let mut piece = stream.message().await?.unwrap_or_default();
+        let hello = self.check(piece.hello.take())?;
+        let message = self.decode(&piece.message, hello.from)?;
+        let mut incoming = self.inbox.begin_snapshot().map_err(|e| refused(&e))?;
+        let mut offset = 0;
+        loop {
+            if piece.offset != offset || crc32fast::hash(&piece.chunk) != piece.crc32 {
+                return Err(Status::data_loss(
+                    "a piece of the snapshot is damaged or missing",
+                ));
+            }
+            offset += piece.chunk.len() as u64;
+            incoming.write(&piece.chunk).map_err(|e| refused(&e))?;
+            if piece.last {
+                break;
+            }
+            piece = stream
+                .message()
+                .await?
+                .ok_or_else(|| Status::data_loss("the snapshot ends too early"))?;
+        }
+        self.inbox
+            .finish_snapshot(message, incoming)
+            .await
+            .map_err(|e| refused(&e))?;
+        Ok(Response::new(InstallSnapshotResponse {}))
+    }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("this member is stopping")
+}
+
+fn refused(error: &InboxError) -> Status {
+    match error {
+        InboxError::Store(_) => Status::resource_exhausted(error.to_string()),
+        InboxError::Content(_) => Status::data_loss(error.to_string()),
+        InboxError::NotNeeded => Status::already_exists(error.to_string()),
+        InboxError::Stopped => stopping(),
+    }
+}
