@@ -9,7 +9,9 @@
 //! | [`request`] | its calls as values, for cores without I/O |
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
+//! | [`conformance`] | what every driver is held to |
 
+pub mod conformance;
 pub mod domain;
 pub mod driver;
 pub mod error;

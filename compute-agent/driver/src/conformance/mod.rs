@@ -1,0 +1,288 @@
+//! What every driver is held to: one suite, run against simulated hypervisors in this crate and
+//! against real ones where there are any.
+//!
+//! Method: a pair of drivers that can reach each other, and guests that fit on them. Each check
+//! says in its name what it holds, leaves nothing behind, and panics with what was seen.
+
+pub mod sample;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use berth_domain::agent::{DomainState, DomainStatus};
+use berth_domain::id::{ClaimId, Epoch, VmUid};
+use uuid::Uuid;
+
+use crate::domain::DomainSpec;
+use crate::driver::Driver;
+use crate::error::Error;
+
+/// What the suite runs on.
+pub struct Pair<'a> {
+    /// Where guests start.
+    pub source: &'a dyn Driver,
+    /// Where they go.
+    pub destination: &'a dyn Driver,
+    /// A guest as the source shall run it, with other ids for each number.
+    pub guest: &'a dyn Fn(u32) -> DomainSpec,
+    /// The same guest as the destination shall run it.
+    pub moved: &'a dyn Fn(&DomainSpec) -> DomainSpec,
+    /// The same guest as no host can run it.
+    pub impossible: &'a dyn Fn(&DomainSpec) -> DomainSpec,
+    /// Where no hypervisor listens.
+    pub unreachable_uri: &'a str,
+    /// How long a guest may take to write to its console.
+    pub patience: Duration,
+}
+
+/// Runs the whole suite.
+///
+/// # Panics
+///
+/// At the first thing that a driver does not hold.
+pub fn run(pair: &Pair<'_>) {
+    an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair);
+    a_guest_is_created_once_and_destroyed_once(pair);
+    a_refused_guest_leaves_nothing_behind(pair);
+    a_transfer_to_nowhere_leaves_the_guest_running(pair);
+    a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair);
+    a_preparation_is_repeated_and_undone(pair);
+    a_guest_moves_with_its_new_claim_and_goes_on(pair);
+    a_transfer_is_stopped_or_has_ended(pair);
+}
+
+/// Holds that absence is an answer, and that what takes away can be repeated.
+pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>) {
+    let vm = VmUid(Uuid::from_u128(0xdead_beef));
+    for driver in [pair.source, pair.destination] {
+        assert_eq!(driver.domain(vm), Ok(DomainStatus::absent()));
+        assert_eq!(driver.destroy(vm), Ok(()));
+        assert_eq!(driver.cancel_incoming(vm), Ok(()));
+        assert_eq!(driver.release(vm), Ok(()));
+        assert_eq!(driver.abort(vm), Ok(()));
+        assert_eq!(driver.console_read(vm, 0), Err(Error::Absent { vm }));
+        assert_eq!(driver.console_write(vm, b"x"), Err(Error::Absent { vm }));
+        let sent = driver.migrate(vm, pair.unreachable_uri, &(pair.guest)(0));
+        assert_eq!(sent, Err(Error::Absent { vm }));
+        assert!(!driver.free_pages().expect("a host has pages").is_empty());
+        assert!(!driver.info().expect("a hypervisor").driver.is_empty());
+    }
+}
+
+/// Holds that metadata and pins are kept, that a repetition has no effect, and that another claim
+/// is refused.
+pub fn a_guest_is_created_once_and_destroyed_once(pair: &Pair<'_>) {
+    let guest = (pair.guest)(1);
+    let driver = pair.source;
+    driver.create(&guest).expect("it fits");
+    driver.create(&guest).expect("a repetition has no effect");
+    assert_runs(driver, &guest);
+    let known = driver.domains().expect("a list");
+    let found = known.iter().find(|k| k.domain.uid == guest.uid);
+    let found = found.expect("the list has it");
+    assert_eq!(found.domain, guest);
+    assert_eq!(found.state, DomainState::Running);
+    let other = DomainSpec {
+        claim: Some(ClaimId(Uuid::from_u128(77))),
+        ..guest.clone()
+    };
+    let refused = driver.create(&other);
+    assert!(matches!(refused, Err(Error::Exists { .. })), "{refused:?}");
+    let released = driver.release(guest.uid);
+    assert!(
+        matches!(released, Err(Error::WrongState { .. })),
+        "{released:?}"
+    );
+    wait_for_output(pair, driver, guest.uid, 0);
+    driver.destroy(guest.uid).expect("it is here");
+    driver
+        .destroy(guest.uid)
+        .expect("a repetition has no effect");
+    assert_absent(driver, guest.uid);
+    let known = driver.domains().expect("a list");
+    assert!(known.iter().all(|k| k.domain.uid != guest.uid));
+}
+
+/// Holds that a refusal is definite.
+pub fn a_refused_guest_leaves_nothing_behind(pair: &Pair<'_>) {
+    let guest = (pair.impossible)(&(pair.guest)(2));
+    let refused = pair.source.create(&guest);
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    assert_absent(pair.source, guest.uid);
+    // The same guest, possible now, is not in the way of itself.
+    let guest = (pair.guest)(2);
+    pair.source.create(&guest).expect("it fits");
+    pair.source.destroy(guest.uid).expect("it is here");
+}
+
+/// Holds that a transfer that cannot begin changes nothing.
+pub fn a_transfer_to_nowhere_leaves_the_guest_running(pair: &Pair<'_>) {
+    let guest = (pair.guest)(3);
+    pair.source.create(&guest).expect("it fits");
+    let moved = (pair.moved)(&guest);
+    let sent = pair.source.migrate(guest.uid, pair.unreachable_uri, &moved);
+    assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
+    assert_runs(pair.source, &guest);
+    pair.source.destroy(guest.uid).expect("it is here");
+}
+
+/// Holds that what the destination cannot run stays on the source, and still counts.
+pub fn a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair: &Pair<'_>) {
+    let guest = (pair.guest)(4);
+    pair.source.create(&guest).expect("it fits");
+    let end = wait_for_output(pair, pair.source, guest.uid, 0);
+    let moved = (pair.moved)(&guest);
+    pair.destination
+        .prepare_incoming(&moved)
+        .expect("it would fit");
+    let uri = pair.destination.info().expect("a hypervisor").migration_uri;
+    let impossible = (pair.impossible)(&moved);
+    let sent = pair.source.migrate(guest.uid, &uri, &impossible);
+    assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
+    assert_runs(pair.source, &guest);
+    wait_for_output(pair, pair.source, guest.uid, end);
+    pair.destination
+        .cancel_incoming(guest.uid)
+        .expect("nothing arrives");
+    assert_absent(pair.destination, guest.uid);
+    pair.source.destroy(guest.uid).expect("it is here");
+}
+
+/// Holds that preparing and its undo can both be repeated.
+pub fn a_preparation_is_repeated_and_undone(pair: &Pair<'_>) {
+    let guest = (pair.moved)(&(pair.guest)(5));
+    let driver = pair.destination;
+    driver.prepare_incoming(&guest).expect("it would fit");
+    driver.prepare_incoming(&guest).expect("a repetition");
+    let state = driver.domain(guest.uid).expect("an answer").state;
+    assert!(
+        matches!(state, DomainState::Prepared | DomainState::Absent),
+        "{state:?}"
+    );
+    driver.cancel_incoming(guest.uid).expect("nothing arrives");
+    driver.cancel_incoming(guest.uid).expect("a repetition");
+    assert_absent(driver, guest.uid);
+}
+
+/// Holds that the guest executes on one side at a time, arrives with the claim, the epoch and the
+/// CPUs that the destination was told, and goes on counting.
+pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
+    let guest = (pair.guest)(6);
+    let moved = DomainSpec {
+        claim: Some(ClaimId(Uuid::from_u128(66))),
+        epoch: Epoch(guest.epoch.0 + 5),
+        ..(pair.moved)(&guest)
+    };
+    let (source, destination) = (pair.source, pair.destination);
+    source.create(&guest).expect("it fits");
+    wait_for_output(pair, source, guest.uid, 0);
+    destination.prepare_incoming(&moved).expect("it would fit");
+    let uri = destination.info().expect("a hypervisor").migration_uri;
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved));
+        while !sending.is_finished() {
+            // The destination is asked first: what runs there then has left the source.
+            let there = destination.domain(guest.uid).expect("an answer").state;
+            let here = source.domain(guest.uid).expect("an answer").state;
+            let both = there == DomainState::Running && here == DomainState::Running;
+            assert!(!both, "it runs on both sides");
+            thread::yield_now();
+        }
+        sending.join().expect("no panic").expect("the transfer");
+    });
+    assert_absent(source, guest.uid);
+    assert_runs(destination, &moved);
+    wait_for_output(pair, destination, guest.uid, 0);
+    source.release(guest.uid).expect("it is gone");
+    for refused in [
+        destination.cancel_incoming(guest.uid),
+        destination.prepare_incoming(&moved),
+    ] {
+        assert!(
+            matches!(refused, Err(Error::WrongState { .. })),
+            "{refused:?}"
+        );
+    }
+    let again = source.migrate(guest.uid, &uri, &moved);
+    assert_eq!(again, Err(Error::Absent { vm: guest.uid }));
+    destination.destroy(guest.uid).expect("it is here");
+    assert_absent(destination, guest.uid);
+}
+
+/// Holds that a stopped transfer leaves the guest on the source and nothing on the destination;
+/// one that had ended already is not undone.
+pub fn a_transfer_is_stopped_or_has_ended(pair: &Pair<'_>) {
+    let guest = (pair.guest)(7);
+    let moved = (pair.moved)(&guest);
+    let (source, destination) = (pair.source, pair.destination);
+    source.create(&guest).expect("it fits");
+    wait_for_output(pair, source, guest.uid, 0);
+    destination.prepare_incoming(&moved).expect("it would fit");
+    let uri = destination.info().expect("a hypervisor").migration_uri;
+    let sent = thread::scope(|scope| {
+        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved));
+        while !sending.is_finished() {
+            let state = source.domain(guest.uid).expect("an answer").state;
+            if state == DomainState::MigratingOut {
+                source.abort(guest.uid).expect("an answer");
+            }
+            thread::yield_now();
+        }
+        sending.join().expect("no panic")
+    });
+    match sent {
+        Err(Error::Aborted { .. }) => {
+            assert_runs(source, &guest);
+            let gone = wait(pair.patience, || {
+                destination.cancel_incoming(guest.uid).is_ok()
+            });
+            assert!(gone, "the destination still receives");
+            source.destroy(guest.uid).expect("it is here");
+        }
+        Ok(()) => {
+            assert_absent(source, guest.uid);
+            destination.destroy(guest.uid).expect("it is there");
+        }
+        Err(other) => panic!("a stopped transfer says {other:?}"),
+    }
+    assert_absent(destination, guest.uid);
+}
+
+fn assert_runs(driver: &dyn Driver, guest: &DomainSpec) {
+    let status = driver.domain(guest.uid).expect("an answer");
+    assert_eq!(status.state, DomainState::Running);
+    assert_eq!(status.claim, guest.claim);
+    assert_eq!(status.epoch, Some(guest.epoch));
+    let expected: Vec<_> = guest.vcpu_cpus().into_iter().collect();
+    assert_eq!(status.vcpu_cpus, expected);
+}
+
+fn assert_absent(driver: &dyn Driver, vm: VmUid) {
+    assert_eq!(driver.domain(vm), Ok(DomainStatus::absent()));
+}
+
+/// Waits until the guest has written beyond `offset`, and returns the new end.
+fn wait_for_output(pair: &Pair<'_>, driver: &dyn Driver, vm: VmUid, offset: u64) -> u64 {
+    let mut end = offset;
+    let wrote = wait(pair.patience, || {
+        let chunk = driver.console_read(vm, offset).expect("it has a console");
+        end = chunk.offset + chunk.bytes.len() as u64;
+        !chunk.bytes.is_empty()
+    });
+    assert!(wrote, "the guest writes nothing");
+    end
+}
+
+/// Asks until it is so, or the patience is at its end.
+fn wait(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
+        thread::park_timeout(Duration::from_millis(20));
+    }
+}

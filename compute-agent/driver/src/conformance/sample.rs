@@ -1,0 +1,140 @@
+//! Hosts and guests for tests of drivers, of the agent and of whole clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::flavor::Flavor;
+use berth_domain::id::{ClaimId, Epoch, VmUid};
+use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::name::{FlavorName, VmName};
+use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::vm::{BootSource, VmSpec};
+use uuid::Uuid;
+
+use crate::domain::DomainSpec;
+
+/// Returns a host of `cells` cells with four CPUs each, the first of them shared, 1024 MiB, and
+/// 128 huge pages of 2 MiB in each.
+///
+/// # Panics
+///
+/// Never: the topology is valid by construction.
+#[must_use]
+pub fn host(cells: u32) -> Arc<HostTopology> {
+    let cell = |id: u32| {
+        let first = id * 4;
+        HostCell {
+            id: CellId(id),
+            socket: Some(SocketId(id / 2)),
+            shared: CpuSet::from_iter([CpuId(first)]),
+            dedicated: (first + 1..first + 4).map(CpuId).collect(),
+            cores: (first..first + 4)
+                .map(|c| CpuSet::from_iter([CpuId(c)]))
+                .collect(),
+            memory_mib: 1024,
+            pages: vec![pool(4, 196_608), pool(2048, 128)],
+        }
+    };
+    let distances = (0..cells)
+        .map(|a| (0..cells).map(|b| if a == b { 10 } else { 20 }).collect())
+        .collect();
+    let topology = HostTopology::new((0..cells).map(cell).collect(), distances);
+    Arc::new(topology.expect("valid by construction"))
+}
+
+fn pool(size_kib: u64, total: u64) -> PagePool {
+    PagePool {
+        size_kib,
+        total,
+        reserved: 0,
+    }
+}
+
+/// Returns a guest that does not care where it runs.
+///
+/// # Panics
+///
+/// Never: the names are valid.
+#[must_use]
+pub fn plain_spec(vcpus: u32) -> VmSpec {
+    VmSpec {
+        flavor: Flavor {
+            name: FlavorName::new("sample").expect("a valid name"),
+            vcpus,
+            memory_mib: 128,
+            disk_gib: 0,
+            extra_specs: BTreeMap::new(),
+        },
+        boot: BootSource::Kernel {
+            kernel: "kernel".to_owned(),
+            initrd: "initrd".to_owned(),
+            cmdline: "console=ttyS0".to_owned(),
+        },
+        disks: Vec::new(),
+        nics: Vec::new(),
+        topology: None,
+    }
+}
+
+/// Returns a guest of one cell whose vCPUs are all pinned.
+#[must_use]
+pub fn pinned_spec(vcpus: u32, page_size: PageSize) -> VmSpec {
+    let mut spec = plain_spec(vcpus);
+    let wishes = [("hw:cpu_policy", "dedicated")];
+    spec.flavor.extra_specs = wishes
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    spec.topology = Some(InstanceTopology {
+        cells: vec![InstanceCell {
+            id: 0,
+            shared: BTreeSet::new(),
+            dedicated: (0..vcpus).map(VcpuId).collect(),
+            memory_mib: spec.flavor.memory_mib,
+            page_size,
+        }],
+        emulator_threads: EmulatorThreads::Unspecified,
+    });
+    spec
+}
+
+/// Returns an assignment of one guest cell: its vCPUs in order on those CPUs.
+#[must_use]
+pub fn pins(host_cell: u32, cpus: &[u32], page_size_kib: Option<u64>) -> Assignment {
+    let pins = cpus
+        .iter()
+        .zip(0..)
+        .map(|(cpu, vcpu)| (VcpuId(vcpu), CpuId(*cpu)))
+        .collect();
+    Assignment {
+        cells: vec![CellAssignment {
+            guest_cell: 0,
+            host_cell: CellId(host_cell),
+            pins,
+            shared_vcpus: 0,
+            floating: CpuSet::new(),
+            memory_mib: 128,
+            page_size_kib,
+        }],
+        emulator: CpuSet::new(),
+    }
+}
+
+/// Returns a domain with ids made from a number.
+///
+/// # Panics
+///
+/// When `name` is not a valid name.
+#[must_use]
+pub fn domain(name: &str, number: u128, spec: VmSpec, assignment: Assignment) -> DomainSpec {
+    DomainSpec {
+        vm: VmName::new(name).expect("a valid name"),
+        uid: VmUid(Uuid::from_u128(number)),
+        spec,
+        claim: Some(ClaimId(Uuid::from_u128(number + 1_000_000))),
+        epoch: Epoch(1),
+        assignment,
+        shared_cpus: CpuSet::new(),
+    }
+}

@@ -1,0 +1,175 @@
+//! Goal: a simulated hypervisor in a real process holds what every driver is held to, keeps its
+//! guests over a restart, and never lets a guest run twice when a connection breaks.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use berth_domain::agent::DomainState;
+use berth_domain::cpu_set::CpuId;
+use berth_domain::instance::{PageSize, VcpuId};
+use berth_driver::conformance::{self, Pair, sample};
+use berth_driver::sim::SimDriver;
+use berth_driver::sim::driver::Config;
+use berth_driver::sim::wire::{self, Message};
+use berth_driver::{DomainSpec, Driver, Error};
+
+fn start(transfer_ms: u64) -> SimDriver {
+    SimDriver::start(Config {
+        transfer: Duration::from_millis(transfer_ms),
+        ..Config::new(sample::host(2))
+    })
+    .unwrap()
+}
+
+fn guest(number: u32) -> DomainSpec {
+    let spec = sample::pinned_spec(2, PageSize::Kib(2048));
+    sample::domain(
+        "a",
+        number.into(),
+        spec,
+        sample::pins(0, &[1, 2], Some(2048)),
+    )
+}
+
+fn moved(guest: &DomainSpec) -> DomainSpec {
+    DomainSpec {
+        assignment: sample::pins(1, &[6, 5], Some(2048)),
+        ..guest.clone()
+    }
+}
+
+fn impossible(guest: &DomainSpec) -> DomainSpec {
+    let mut guest = guest.clone();
+    guest.assignment.cells[0].pins.insert(VcpuId(0), CpuId(900));
+    guest
+}
+
+fn wait(mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn it_conforms() {
+    let (source, destination) = (start(150), start(150));
+    conformance::run(&Pair {
+        source: &source,
+        destination: &destination,
+        guest: &guest,
+        moved: &moved,
+        impossible: &impossible,
+        unreachable_uri: "sim+tcp://127.0.0.1:1",
+        patience: Duration::from_secs(20),
+    });
+}
+
+#[test]
+fn pages_that_are_taken_are_refused_and_come_back() {
+    let driver = start(10);
+    let big = |number, name: &str, cpu| {
+        let spec = sample::pinned_spec(1, PageSize::Kib(2048));
+        sample::domain(name, number, spec, sample::pins(0, &[cpu], Some(2048)))
+    };
+    driver.create(&big(1, "a", 1)).unwrap();
+    driver.create(&big(2, "b", 2)).unwrap();
+    let refused = driver.create(&big(3, "c", 3)).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("cell 0 has 0 free pages of 2048 KiB, 64 are wanted")
+    );
+    driver.destroy(big(1, "a", 1).uid).unwrap();
+    driver.create(&big(3, "c", 3)).unwrap();
+}
+
+#[test]
+fn guests_are_there_again_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = || Config {
+        state_file: Some(directory.path().join("guests.json")),
+        ..Config::new(sample::host(2))
+    };
+    let driver = SimDriver::start(config()).unwrap();
+    driver.create(&guest(1)).unwrap();
+    drop(driver);
+    let driver = SimDriver::start(config()).unwrap();
+    assert_eq!(driver.domains().unwrap()[0].domain, guest(1));
+    assert_eq!(
+        driver.domain(guest(1).uid).unwrap().state,
+        DomainState::Running
+    );
+    std::fs::write(directory.path().join("guests.json"), "{").unwrap();
+    assert!(SimDriver::start(config()).is_err(), "a damaged file");
+}
+
+/// Method: a peer that takes everything and hangs up instead of answering, on each break point.
+#[test]
+fn a_guest_whose_fate_is_unknown_does_not_run_here_until_the_other_side_has_said() {
+    let source = start(1);
+    source.create(&guest(1)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("sim+tcp://{}", listener.local_addr().unwrap());
+    let vm = guest(1).uid;
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| source.migrate(vm, &uri, &moved(&guest(1))));
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(matches!(
+            wire::receive(&mut stream).unwrap(),
+            Message::Offer { .. }
+        ));
+        wire::send(&mut stream, &Message::Accepted).unwrap();
+        while !matches!(wire::receive(&mut stream).unwrap(), Message::Go { .. }) {}
+        drop(stream);
+        // It asks; as long as the answer is not definite the guest stands still here.
+        let (mut stream, _) = listener.accept().unwrap();
+        assert_eq!(wire::receive(&mut stream).unwrap(), Message::Query { vm });
+        assert_eq!(source.domain(vm).unwrap().state, DomainState::MigratingOut);
+        let receiving = DomainState::MigratingIn;
+        wire::send(&mut stream, &Message::Has { state: receiving }).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        wire::receive(&mut stream).unwrap();
+        assert_eq!(source.domain(vm).unwrap().state, DomainState::MigratingOut);
+        let absent = DomainState::Absent;
+        wire::send(&mut stream, &Message::Has { state: absent }).unwrap();
+        let sent = sending.join().unwrap();
+        assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
+    });
+    assert_eq!(source.domain(vm).unwrap().state, DomainState::Running);
+}
+
+/// Method: a source that offers a guest and is killed in the middle; one that nobody expects; and
+/// noise.
+#[test]
+fn a_destination_gives_up_what_breaks_and_refuses_what_it_does_not_expect() {
+    let destination = start(1);
+    let uri = destination.info().unwrap().migration_uri;
+    let address = uri.strip_prefix("sim+tcp://").unwrap().to_owned();
+    let offer = Message::Offer {
+        domain: Box::new(guest(1)),
+    };
+    let mut stream = TcpStream::connect(&address).unwrap();
+    wire::send(&mut stream, &offer).unwrap();
+    let answer = wire::receive(&mut stream).unwrap();
+    assert!(matches!(answer, Message::Refused { .. }), "{answer:?}");
+
+    destination.prepare_incoming(&guest(1)).unwrap();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    wire::send(&mut stream, &offer).unwrap();
+    assert_eq!(wire::receive(&mut stream).unwrap(), Message::Accepted);
+    let state = || destination.domain(guest(1).uid).unwrap().state;
+    assert_eq!(state(), DomainState::MigratingIn);
+    let refused = destination.cancel_incoming(guest(1).uid);
+    assert!(matches!(refused, Err(Error::WrongState { .. })));
+    drop(stream);
+    wait(|| state() == DomainState::Prepared);
+
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(wire::receive(&mut stream).is_err(), "it hangs up");
+    destination.cancel_incoming(guest(1).uid).unwrap();
+}
