@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
+use crate::numa::Limits;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
@@ -88,6 +89,22 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
     .into_iter()
     .filter(|(_, inventory)| inventory.total > 0)
     .collect()
+}
+
+/// Returns the ratios up to which the cells of a host with these inventories are given away. Where
+/// memory is not overcommitted, none of it is promised twice.
+#[must_use]
+pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
+    let ratio = |class| {
+        let inventory = inventories.get(&class);
+        inventory.map_or(1000, |i| i.allocation_ratio_milli)
+    };
+    let ram_ratio_milli = ratio(ResourceClass::memory_mb());
+    Limits {
+        cpu_ratio_milli: ratio(ResourceClass::vcpu()),
+        ram_ratio_milli,
+        exact_memory: ram_ratio_milli <= 1000,
+    }
 }
 
 /// Returns the qualities that follow from what a host reports, named as in OpenStack's os-traits.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::allocation::Resources;
 use crate::claim::Claim;
-use crate::host::{Host, Liveness, inventories_of, traits_of};
+use crate::host::{Host, Liveness, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
 use crate::numa::fit::free_small_mib;
 use crate::numa::{CellUsage, HostUsage, Limits};
@@ -148,14 +148,7 @@ impl HostView {
     /// resources.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        let ratio = |class| {
-            let inventory: Option<&Inventory> = self.inventories.get(&class);
-            inventory.map_or(1000, |i| i.allocation_ratio_milli)
-        };
-        Limits {
-            cpu_ratio_milli: ratio(ResourceClass::vcpu()),
-            ram_ratio_milli: ratio(ResourceClass::memory_mb()),
-        }
+        limits_of(&self.inventories)
     }
 
     /// Returns how much of a class is taken.
@@ -222,7 +215,7 @@ impl Room {
             &mut self.memory_max,
             memory.saturating_sub(usage.memory_mib),
         );
-        raise(&mut self.small_max, free_small_mib(cell, usage));
+        raise(&mut self.small_max, free_small_mib(cell, usage, limits));
         for pool in &cell.pages {
             let used = usage.pages.get(&pool.size_kib).copied().unwrap_or(0);
             let free = (pool.total - pool.reserved).saturating_sub(used);

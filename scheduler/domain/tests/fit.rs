@@ -16,10 +16,14 @@ use berth_domain::numa::{
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits {
-    cpu_ratio_milli: 2000,
-    ram_ratio_milli: 1500,
-};
+fn limits(exact_memory: bool) -> Limits {
+    Limits {
+        cpu_ratio_milli: 2000,
+        ram_ratio_milli: 1500,
+        exact_memory,
+    }
+}
+
 const KIB_PER_GIB: u64 = 1024 * 1024;
 
 /// The numbers of a random host cell with its usage.
@@ -172,7 +176,13 @@ fn guest() -> impl Strategy<Value = InstanceTopology> {
 }
 
 /// States the rules for one guest cell on one host cell anew.
-fn pair_fits(wish: &InstanceTopology, index: usize, cell: &HostCell, used: &CellUsage) -> bool {
+fn pair_fits(
+    wish: &InstanceTopology,
+    index: usize,
+    cell: &HostCell,
+    used: &CellUsage,
+    exact: bool,
+) -> bool {
     let wished = &wish.cells[index];
     let bytes = |mib: u64| u128::from(mib) << 20;
     let any_dedicated = wish.cells.iter().any(|c| !c.dedicated.is_empty());
@@ -196,7 +206,11 @@ fn pair_fits(wish: &InstanceTopology, index: usize, cell: &HostCell, used: &Cell
         .iter()
         .map(|(size, n)| u128::from(*size) * u128::from(*n) * 1024)
         .sum();
-    let unaccounted = bytes(used.memory_mib) - accounted;
+    let unaccounted = if exact {
+        bytes(used.memory_mib) - accounted
+    } else {
+        0
+    };
     let wanted = bytes(wished.memory_mib);
     let smallest = cell.pages.first().map(|p| p.size_kib);
     let pool_has = |p: &PagePool| {
@@ -209,12 +223,12 @@ fn pair_fits(wish: &InstanceTopology, index: usize, cell: &HostCell, used: &Cell
         wanted % size == 0 && taken + wanted <= u128::from(p.total) * size
     };
     match (wished.page_size, cell.pages.first()) {
-        (PageSize::Unspecified, Some(first)) if any_dedicated => pool_has(first),
+        (PageSize::Unspecified, Some(first)) if any_dedicated || exact => pool_has(first),
         (PageSize::Unspecified, Some(first)) => {
             let all = u128::from(first.total) * u128::from(first.size_kib) * 1024;
-            wanted <= all && (unaccounted + wanted) * 2 <= all * 3
+            wanted <= all
         }
-        (PageSize::Unspecified, None) if any_dedicated => {
+        (PageSize::Unspecified, None) if any_dedicated || exact => {
             bytes(used.memory_mib) + wanted <= bytes(cell.memory_mib)
         }
         (PageSize::Unspecified, None) => wanted <= bytes(cell.memory_mib),
@@ -235,6 +249,7 @@ fn brute_force(
     topology: &HostTopology,
     usage: &HostUsage,
     wish: &InstanceTopology,
+    exact: bool,
     taken: &mut Vec<usize>,
 ) -> bool {
     let index = taken.len();
@@ -242,11 +257,13 @@ fn brute_force(
         return true;
     }
     (0..topology.cells().len()).any(|h| {
-        if taken.contains(&h) || !pair_fits(wish, index, &topology.cells()[h], &usage.cells[h]) {
+        if taken.contains(&h)
+            || !pair_fits(wish, index, &topology.cells()[h], &usage.cells[h], exact)
+        {
             return false;
         }
         taken.push(h);
-        let found = brute_force(topology, usage, wish, taken);
+        let found = brute_force(topology, usage, wish, exact, taken);
         taken.pop();
         found
     })
@@ -257,11 +274,12 @@ fn check_refusal(
     topology: &HostTopology,
     usage: &HostUsage,
     wish: &InstanceTopology,
+    exact: bool,
 ) {
     let fits_on = |guest: u32| -> BTreeSet<CellId> {
         let cells = topology.cells().iter().zip(&usage.cells);
         cells
-            .filter(|(cell, used)| pair_fits(wish, guest as usize, cell, used))
+            .filter(|(cell, used)| pair_fits(wish, guest as usize, cell, used, exact))
             .map(|(cell, _)| cell.id)
             .collect()
     };
@@ -299,24 +317,25 @@ proptest! {
     fn fits_exactly_if_trying_everything_finds_a_fit(
         cells in proptest::collection::vec(cell(), 1..5),
         wish in guest(),
-        pack in any::<bool>(),
+        (pack, exact) in any::<(bool, bool)>(),
     ) {
+        let limits = limits(exact);
         let (topology, usage) = host(&cells);
         let preference = if pack { Preference::Pack } else { Preference::Spread };
-        let answer = fit(&topology, &usage, &wish, &LIMITS, preference);
-        let exists = brute_force(&topology, &usage, &wish, &mut Vec::new());
+        let answer = fit(&topology, &usage, &wish, &limits, preference);
+        let exists = brute_force(&topology, &usage, &wish, exact, &mut Vec::new());
         prop_assert_eq!(answer.is_ok(), exists, "{:?}", answer);
-        prop_assert_eq!(&fit(&topology, &usage, &wish, &LIMITS, preference), &answer);
-        prop_assert_eq!(try_fit(&topology, &usage, &wish, &LIMITS, preference), answer.clone().ok());
+        prop_assert_eq!(&fit(&topology, &usage, &wish, &limits, preference), &answer);
+        prop_assert_eq!(try_fit(&topology, &usage, &wish, &limits, preference), answer.clone().ok());
         match answer {
-            Err(refusal) => check_refusal(&refusal, &topology, &usage, &wish),
+            Err(refusal) => check_refusal(&refusal, &topology, &usage, &wish, exact),
             Ok(assignment) => {
-                let verdict = verify(&topology, &usage, Some(&wish), &assignment, &LIMITS);
+                let verdict = verify(&topology, &usage, Some(&wish), &assignment, &limits);
                 prop_assert_eq!(verdict, Ok(()));
                 let mut after = usage.clone();
                 after.add(&topology, &assignment);
                 if !assignment.dedicated().is_empty() {
-                    let again = verify(&topology, &after, Some(&wish), &assignment, &LIMITS);
+                    let again = verify(&topology, &after, Some(&wish), &assignment, &limits);
                     prop_assert!(again.is_err(), "the same CPUs twice");
                 }
                 after.remove(&topology, &assignment);
@@ -333,8 +352,9 @@ proptest! {
         kind in 0_usize..10,
         at in 0_usize..3,
     ) {
+        let limits = limits(true);
         let (topology, usage) = host(&cells);
-        let Ok(good) = fit(&topology, &usage, &wish, &LIMITS, Preference::Spread) else {
+        let Ok(good) = fit(&topology, &usage, &wish, &limits, Preference::Spread) else {
             return Ok(());
         };
         let mut bad = good.clone();
@@ -342,8 +362,8 @@ proptest! {
         if bad == good {
             return Ok(());
         }
-        prop_assert!(verify(&topology, &usage, Some(&wish), &bad, &LIMITS).is_err(), "{:?}", bad);
-        let unwished = verify(&topology, &usage, None, &bad, &LIMITS);
+        prop_assert!(verify(&topology, &usage, Some(&wish), &bad, &limits).is_err(), "{:?}", bad);
+        let unwished = verify(&topology, &usage, None, &bad, &limits);
         prop_assert_eq!(unwished.is_ok(), bad.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Assignment, CellAssignment, fit};
 use crate::cpu_set::{CpuId, CpuSet};
-use crate::topology::HostTopology;
+use crate::topology::{HostCell, HostTopology};
 
 /// What is taken from one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,7 +20,8 @@ pub struct CellUsage {
     pub shared_vcpus: u32,
     /// Memory in MiB, whatever its pages.
     pub memory_mib: u64,
-    /// Pages taken, by size in KiB.
+    /// Pages taken, by size in KiB. Guests with dedicated CPUs take small pages where they did not
+    /// say which: theirs are never given to two.
     pub pages: BTreeMap<u64, u64>,
 }
 
@@ -37,30 +38,76 @@ impl CellUsage {
         self.memory_mib.saturating_sub(accounted_mib)
     }
 
-    fn add(&mut self, cell: &CellAssignment, cpus: impl Iterator<Item = CpuId>) {
-        self.pinned.extend(cpus);
-        self.shared_vcpus += cell.shared_vcpus;
-        self.memory_mib += cell.memory_mib;
-        if let Some(size_kib) = cell.page_size_kib {
-            *self.pages.entry(size_kib).or_default() += cell.pages();
+    fn add(&mut self, taken: &Taken<'_>) {
+        self.pinned.extend(taken.cpus());
+        self.shared_vcpus += taken.cell.shared_vcpus;
+        self.memory_mib += taken.cell.memory_mib;
+        if let Some((size_kib, count)) = taken.pages() {
+            *self.pages.entry(size_kib).or_default() += count;
         }
     }
 
-    fn remove(&mut self, cell: &CellAssignment, cpus: impl Iterator<Item = CpuId>) {
+    fn remove(&mut self, taken: &Taken<'_>) {
         let why = "what is given back was taken before";
-        for cpu in cpus {
+        for cpu in taken.cpus() {
             self.pinned.remove(cpu);
         }
+        let cell = taken.cell;
         self.shared_vcpus = self.shared_vcpus.checked_sub(cell.shared_vcpus).expect(why);
         self.memory_mib = self.memory_mib.checked_sub(cell.memory_mib).expect(why);
-        if let Some(size_kib) = cell.page_size_kib {
-            let taken = self.pages.entry(size_kib).or_default();
-            *taken = taken.checked_sub(cell.pages()).expect(why);
-            if *taken == 0 {
+        if let Some((size_kib, count)) = taken.pages() {
+            let pages = self.pages.entry(size_kib).or_default();
+            *pages = pages.checked_sub(count).expect(why);
+            if *pages == 0 {
                 self.pages.remove(&size_kib);
             }
         }
     }
+}
+
+/// What one guest cell takes from the host cell that it sits on.
+struct Taken<'a> {
+    assignment: &'a Assignment,
+    cell: &'a CellAssignment,
+    host: &'a HostCell,
+}
+
+impl Taken<'_> {
+    /// Returns the dedicated CPUs, with that of the emulator where it belongs.
+    fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        let is_home = fit::emulator_cell(self.assignment) == Some(self.cell.host_cell);
+        let emulator = is_home.then(|| self.assignment.emulator.iter());
+        let pins = self.cell.pins.values().copied();
+        pins.chain(emulator.into_iter().flatten())
+    }
+
+    /// Returns the size of its pages in KiB and their number.
+    fn pages(&self) -> Option<(u64, u64)> {
+        let is_exclusive = || self.assignment.cells.iter().any(|c| !c.pins.is_empty());
+        let small = || self.host.pages.first().map(|p| p.size_kib);
+        let size_kib = match self.cell.page_size_kib {
+            Some(size_kib) => size_kib,
+            None if is_exclusive() => small()?,
+            None => return None,
+        };
+        Some((size_kib, self.cell.memory_mib * 1024 / size_kib.max(1)))
+    }
+}
+
+/// Returns what an assignment takes, with the positions of the host cells.
+fn each<'a>(
+    topology: &'a HostTopology,
+    assignment: &'a Assignment,
+) -> impl Iterator<Item = (usize, Taken<'a>)> {
+    assignment.cells.iter().filter_map(move |cell| {
+        let position = topology.position(cell.host_cell)?;
+        let taken = Taken {
+            assignment,
+            cell,
+            host: &topology.cells()[position],
+        };
+        Some((position, taken))
+    })
 }
 
 /// What is taken from the cells of a host, by position of the cells in its topology.
@@ -94,10 +141,8 @@ impl HostUsage {
     /// Takes what an assignment takes. Cells that the host no longer has are passed over: a host
     /// that reports another shape has its usage summed anew.
     pub fn add(&mut self, topology: &HostTopology, assignment: &Assignment) {
-        for (index, cell) in assignment.cells.iter().enumerate() {
-            if let Some(position) = topology.position(cell.host_cell) {
-                self.cells[position].add(cell, cpus_of(assignment, index));
-            }
+        for (position, taken) in each(topology, assignment) {
+            self.cells[position].add(&taken);
         }
     }
 
@@ -107,21 +152,8 @@ impl HostUsage {
     ///
     /// When it was not taken before.
     pub fn remove(&mut self, topology: &HostTopology, assignment: &Assignment) {
-        for (index, cell) in assignment.cells.iter().enumerate() {
-            if let Some(position) = topology.position(cell.host_cell) {
-                self.cells[position].remove(cell, cpus_of(assignment, index));
-            }
+        for (position, taken) in each(topology, assignment) {
+            self.cells[position].remove(&taken);
         }
     }
-}
-
-/// Returns the dedicated CPUs of one guest cell, with those of the emulator where they belong.
-fn cpus_of(assignment: &Assignment, index: usize) -> impl Iterator<Item = CpuId> + '_ {
-    let cell = &assignment.cells[index];
-    let emulator = (fit::emulator_cell(assignment) == Some(cell.host_cell))
-        .then(|| assignment.emulator.iter());
-    cell.pins
-        .values()
-        .copied()
-        .chain(emulator.into_iter().flatten())
 }

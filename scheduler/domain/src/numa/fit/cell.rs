@@ -1,8 +1,6 @@
 //! Whether one guest cell fits on one host cell.
 //!
-//! The rules are those of OpenStack Nova, with one difference: memory that guests hold without
-//! accounting for its pages is taken off the small pages that are promised to others, so that the
-//! same memory is never promised twice.
+//! The rules are those of OpenStack Nova; [`Limits::exact_memory`] makes those of memory stricter.
 //!
 //! Invariant: [`Site::check`] succeeds exactly if [`Site::shortages`] is empty.
 
@@ -165,12 +163,14 @@ impl Site<'_> {
         let large = pools.get(1..).unwrap_or_default();
         match need.page_size {
             PageSize::Unspecified => self.unaccounted(need, exclusive, limits).map(|()| None),
-            PageSize::Small => self.first_pool(need, pools.iter().take(1)).map(Some),
-            PageSize::Large => self.first_pool(need, large.iter().rev()).map(Some),
-            PageSize::Any => self.first_pool(need, pools.iter().rev()).map(Some),
+            PageSize::Small => self
+                .first_pool(need, limits, pools.iter().take(1))
+                .map(Some),
+            PageSize::Large => self.first_pool(need, limits, large.iter().rev()).map(Some),
+            PageSize::Any => self.first_pool(need, limits, pools.iter().rev()).map(Some),
             PageSize::Kib(size) => {
                 let exact = pools.iter().filter(|p| p.size_kib == size);
-                self.first_pool(need, exact).map(Some)
+                self.first_pool(need, limits, exact).map(Some)
             }
         }
     }
@@ -179,6 +179,7 @@ impl Site<'_> {
     fn first_pool<'p>(
         &self,
         need: &Need,
+        limits: &Limits,
         pools: impl Iterator<Item = &'p PagePool>,
     ) -> Result<u64, Shortage> {
         let absent = match need.page_size {
@@ -199,7 +200,7 @@ impl Site<'_> {
                 match require(
                     Resource::Pages(pool.size_kib),
                     wanted,
-                    self.free_pages(pool),
+                    self.free_pages(pool, limits),
                 ) {
                     Ok(()) => return Ok(pool.size_kib),
                     Err(shortage) => shortage,
@@ -219,30 +220,25 @@ impl Site<'_> {
         Err(nearest)
     }
 
-    /// Checks memory whose pages are not accounted: small pages. A guest with dedicated CPUs gets
-    /// free memory; the others may overcommit it up to the ratio, but never with themselves.
+    /// Checks memory whose pages are not accounted: small pages. It must be free; only guests
+    /// without dedicated CPUs may overcommit it, where that is allowed at all, up to the ratio
+    /// (which was looked at before), but never with themselves.
     fn unaccounted(&self, need: &Need, exclusive: bool, limits: &Limits) -> Result<(), Shortage> {
-        let available = match (self.cell.pages.first(), exclusive) {
-            (Some(pool), true) => {
-                multiple_of(need, pool)?;
-                free_small_mib(self.cell, self.usage)
-            }
-            (Some(pool), false) => {
-                multiple_of(need, pool)?;
-                let all = mib(pool.total, pool.size_kib);
-                let left = scaled(all, limits.ram_ratio_milli)
-                    .saturating_sub(self.usage.unaccounted_mib());
-                all.min(left)
-            }
-            (None, true) => self.cell.memory_mib.saturating_sub(self.usage.memory_mib),
-            (None, false) => self.cell.memory_mib,
+        let pool = self.cell.pages.first();
+        if let Some(pool) = pool {
+            multiple_of(need, pool)?;
+        }
+        let available = if exclusive || limits.exact_memory {
+            free_small_mib(self.cell, self.usage, limits)
+        } else {
+            pool.map_or(self.cell.memory_mib, |p| mib(p.total, p.size_kib))
         };
         require(Resource::Memory, need.memory_mib, available)
     }
 
-    fn free_pages(&self, pool: &PagePool) -> u64 {
+    fn free_pages(&self, pool: &PagePool, limits: &Limits) -> u64 {
         let small = self.cell.pages.first().map(|p| p.size_kib) == Some(pool.size_kib);
-        let unaccounted = if small {
+        let unaccounted = if small && limits.exact_memory {
             (self.usage.unaccounted_mib() * 1024).div_ceil(pool.size_kib)
         } else {
             0
@@ -251,16 +247,18 @@ impl Site<'_> {
     }
 }
 
-/// Returns the memory of small pages that is free, in MiB: neither reserved nor held by anybody,
-/// accounted or not.
+/// Returns the memory of small pages that can be promised, in MiB.
 #[must_use]
-pub(crate) fn free_small_mib(cell: &HostCell, usage: &CellUsage) -> u64 {
-    match cell.pages.first() {
-        Some(pool) => {
-            mib(free_pages(pool, usage), pool.size_kib).saturating_sub(usage.unaccounted_mib())
-        }
-        None => cell.memory_mib.saturating_sub(usage.memory_mib),
-    }
+pub(crate) fn free_small_mib(cell: &HostCell, usage: &CellUsage, limits: &Limits) -> u64 {
+    let Some(pool) = cell.pages.first() else {
+        return cell.memory_mib.saturating_sub(usage.memory_mib);
+    };
+    let unaccounted = if limits.exact_memory {
+        usage.unaccounted_mib()
+    } else {
+        0
+    };
+    mib(free_pages(pool, usage), pool.size_kib).saturating_sub(unaccounted)
 }
 
 fn free_pages(pool: &PagePool, usage: &CellUsage) -> u64 {

@@ -32,6 +32,10 @@ pub struct Limits {
     pub cpu_ratio_milli: u64,
     /// Memory.
     pub ram_ratio_milli: u64,
+    /// Whether memory that guests hold without accounting for its pages is taken off what others
+    /// are promised, so that no memory of a cell is promised twice. OpenStack does not do that:
+    /// there, such memory can be overcommitted even by guests that never overcommit themselves.
+    pub exact_memory: bool,
 }
 
 impl Limits {
@@ -39,6 +43,7 @@ impl Limits {
     pub const NONE: Self = Self {
         cpu_ratio_milli: u64::MAX,
         ram_ratio_milli: u64::MAX,
+        exact_memory: false,
     };
 }
 
