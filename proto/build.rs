@@ -15,11 +15,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Served by gRPC reflection, so that clients such as grpcurl need no files of ours.
     fs::write(out.join("descriptor.bin"), descriptors.encode_to_vec())?;
+    let mut config = tonic_prost_build::Config::new();
+    // Statuses carry messages of ours by the URL of their type.
+    config.enable_type_names();
+    config.type_name_domain(["."], "type.googleapis.com");
     tonic_prost_build::configure()
         .bytes(".")
         // Deterministic order: encoded commands and rows are hashed and compared between members.
         .btree_map(".")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, config)?;
     Ok(())
 }
 

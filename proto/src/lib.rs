@@ -8,11 +8,13 @@
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
 //! | [`convert`] | wire to domain and back |
+//! | [`status`] | refusals as gRPC statuses |
 //! | [`raft`] | what members of a scheduler group tell each other |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
 
 pub mod convert;
+pub mod status;
 
 // Generated code of one package finds another by its path below `berth`, which is this crate.
 macro_rules! packages {

@@ -1,0 +1,346 @@
+//! Refusals as gRPC statuses, and back.
+//!
+//! A status carries the canonical code, the sentence for people, and two details: a
+//! `google.rpc.ErrorInfo` with the reason for programs of any kind, and the whole
+//! `berth.type.v1.Refusal` for ours.
+//!
+//! Invariant: a status stays below [`DETAILS_MAX`]. It travels in the trailers of a response, and
+//! peers drop a connection whose headers are too large; so long refusals lose their least
+//! important parts here (never in what is stored).
+
+use berth_domain::refusal::{Code, Refusal};
+use prost::{Message as _, Name as _};
+use prost_types::Any;
+use tonic::Status;
+use tonic_types::pb;
+
+use crate::convert::{Invalid, agent::Mismatch};
+use crate::types::v1;
+
+/// The domain of our reasons in `google.rpc.ErrorInfo`.
+pub const ERROR_DOMAIN: &str = "berth";
+/// The reason of a request that reached a member that does not lead.
+pub const NOT_LEADER: &str = "NOT_LEADER";
+/// The key in a refusal's metadata that names the leader's address, as `http://127.0.0.1:7100`.
+pub const LEADER: &str = "leader";
+/// The most bytes of encoded details, before base64 makes them a third longer; the smallest limit
+/// of headers among usual peers is 16 KiB.
+pub const DETAILS_MAX: usize = 8 * 1024;
+
+/// The longest sentence in a status, in bytes.
+const MESSAGE_MAX: usize = 2048;
+const ERROR_INFO_URL: &str = "type.googleapis.com/google.rpc.ErrorInfo";
+/// Room for what surrounds the two details.
+const MARGIN: usize = 256;
+
+/// Returns the status that tells a refusal.
+#[must_use]
+pub fn to_status(refusal: &Refusal) -> Status {
+    let mut wire = v1::Refusal::from(refusal);
+    shorten(&mut wire);
+    let code = tonic_code(refusal.code);
+    let info = pb::ErrorInfo {
+        reason: wire.reason.clone(),
+        domain: ERROR_DOMAIN.to_owned(),
+        metadata: wire.metadata.clone().into_iter().collect(),
+    };
+    let details = pb::Status {
+        code: code.into(),
+        message: wire.message.clone(),
+        details: vec![
+            Any {
+                type_url: ERROR_INFO_URL.to_owned(),
+                value: info.encode_to_vec(),
+            },
+            Any {
+                type_url: v1::Refusal::type_url(),
+                value: wire.encode_to_vec(),
+            },
+        ],
+    };
+    Status::with_details(code, wire.message, details.encode_to_vec().into())
+}
+
+/// Returns the refusal that a status tells, also where another server than ours gave it.
+#[must_use]
+pub fn from_status(status: &Status) -> Refusal {
+    if let Some(refusal) = refusal_of(status) {
+        return refusal;
+    }
+    let mut message = match status.message() {
+        "" => status.code().description().to_owned(),
+        message => message.to_owned(),
+    };
+    cut(&mut message, MESSAGE_MAX);
+    Refusal::new(
+        domain_code(status.code()),
+        code_name(status.code()),
+        message,
+    )
+}
+
+/// Returns the refusal in the details of a status; absent where none of our servers made it.
+#[must_use]
+pub fn refusal_of(status: &Status) -> Option<Refusal> {
+    let details = pb::Status::decode(status.details()).ok()?;
+    let detail = details
+        .details
+        .into_iter()
+        .find(|any| any.type_url == v1::Refusal::type_url())?;
+    v1::Refusal::decode(&*detail.value).ok()?.try_into().ok()
+}
+
+/// Returns the refusal of a member that does not lead; `leader` is the address of the one that
+/// does, as `http://127.0.0.1:7100`, if it is known.
+#[must_use]
+pub fn not_leader(leader: Option<&str>) -> Refusal {
+    let message = match leader {
+        Some(leader) => format!("this member does not lead, {leader} does"),
+        None => "this member does not lead, and it does not know who does".to_owned(),
+    };
+    Refusal::new(Code::Unavailable, NOT_LEADER, message).with(LEADER, leader.unwrap_or_default())
+}
+
+/// Returns the leader's address that a [`not_leader`] refusal names.
+#[must_use]
+pub fn leader_hint(refusal: &Refusal) -> Option<&str> {
+    let leader = refusal.metadata.get(LEADER)?;
+    (refusal.reason == NOT_LEADER && !leader.is_empty()).then_some(leader)
+}
+
+impl From<Invalid> for Status {
+    fn from(invalid: Invalid) -> Self {
+        to_status(&invalid.into())
+    }
+}
+
+impl From<Mismatch> for Status {
+    fn from(mismatch: Mismatch) -> Self {
+        to_status(&Refusal::new(
+            Code::Internal,
+            "REPLY_MISMATCH",
+            mismatch.to_string(),
+        ))
+    }
+}
+
+/// Takes away the least important parts until both details fit: the refused hosts but the
+/// nearest, then causes, then facts for programs.
+fn shorten(refusal: &mut v1::Refusal) {
+    cut(&mut refusal.message, MESSAGE_MAX);
+    cut(&mut refusal.reason, MARGIN);
+    if let Some(hint) = &mut refusal.hint {
+        cut(hint, MESSAGE_MAX / 2);
+    }
+    for host in &mut refusal.hosts {
+        cut(&mut host.message, MESSAGE_MAX / 4);
+    }
+    while size(refusal) + MARGIN > DETAILS_MAX {
+        let shorter = refusal.hosts.pop().is_some()
+            || refusal.causes.pop_last().is_some()
+            || refusal.metadata.pop_last().is_some();
+        if !shorter {
+            break;
+        }
+    }
+}
+
+/// The encoded size of both details: the metadata, the reason and the message are told twice.
+fn size(refusal: &v1::Refusal) -> usize {
+    let facts = refusal.metadata.iter();
+    let twice: usize = facts.map(|(k, v)| k.len() + v.len() + 8).sum();
+    refusal.encoded_len() + twice + refusal.reason.len() + refusal.message.len()
+}
+
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max - '…'.len_utf8()));
+        text.push('…');
+    }
+}
+
+fn tonic_code(code: Code) -> tonic::Code {
+    match code {
+        Code::InvalidArgument => tonic::Code::InvalidArgument,
+        Code::NotFound => tonic::Code::NotFound,
+        Code::AlreadyExists => tonic::Code::AlreadyExists,
+        Code::FailedPrecondition => tonic::Code::FailedPrecondition,
+        Code::Aborted => tonic::Code::Aborted,
+        Code::ResourceExhausted => tonic::Code::ResourceExhausted,
+        Code::OutOfRange => tonic::Code::OutOfRange,
+        Code::Unavailable => tonic::Code::Unavailable,
+        Code::DeadlineExceeded => tonic::Code::DeadlineExceeded,
+        Code::Cancelled => tonic::Code::Cancelled,
+        Code::PermissionDenied => tonic::Code::PermissionDenied,
+        Code::Internal => tonic::Code::Internal,
+        Code::Unimplemented => tonic::Code::Unimplemented,
+    }
+}
+
+/// Ours are fewer: what we never send reads as the nearest.
+fn domain_code(code: tonic::Code) -> Code {
+    match code {
+        tonic::Code::InvalidArgument => Code::InvalidArgument,
+        tonic::Code::NotFound => Code::NotFound,
+        tonic::Code::AlreadyExists => Code::AlreadyExists,
+        tonic::Code::FailedPrecondition => Code::FailedPrecondition,
+        tonic::Code::Aborted => Code::Aborted,
+        tonic::Code::ResourceExhausted => Code::ResourceExhausted,
+        tonic::Code::OutOfRange => Code::OutOfRange,
+        tonic::Code::Unavailable => Code::Unavailable,
+        tonic::Code::DeadlineExceeded => Code::DeadlineExceeded,
+        tonic::Code::Cancelled => Code::Cancelled,
+        tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => Code::PermissionDenied,
+        tonic::Code::Unimplemented => Code::Unimplemented,
+        tonic::Code::Ok | tonic::Code::Unknown | tonic::Code::Internal | tonic::Code::DataLoss => {
+            Code::Internal
+        }
+    }
+}
+
+fn code_name(code: tonic::Code) -> &'static str {
+    match code {
+        tonic::Code::Ok => "OK",
+        tonic::Code::Cancelled => "CANCELLED",
+        tonic::Code::Unknown => "UNKNOWN",
+        tonic::Code::InvalidArgument => "INVALID_ARGUMENT",
+        tonic::Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        tonic::Code::NotFound => "NOT_FOUND",
+        tonic::Code::AlreadyExists => "ALREADY_EXISTS",
+        tonic::Code::PermissionDenied => "PERMISSION_DENIED",
+        tonic::Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        tonic::Code::FailedPrecondition => "FAILED_PRECONDITION",
+        tonic::Code::Aborted => "ABORTED",
+        tonic::Code::OutOfRange => "OUT_OF_RANGE",
+        tonic::Code::Unimplemented => "UNIMPLEMENTED",
+        tonic::Code::Internal => "INTERNAL",
+        tonic::Code::Unavailable => "UNAVAILABLE",
+        tonic::Code::DataLoss => "DATA_LOSS",
+        tonic::Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::name::HostName;
+    use berth_domain::refusal::{HostRefusal, Missing};
+    use tonic_types::StatusExt as _;
+
+    use super::*;
+
+    const CODES: [Code; 13] = [
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::FailedPrecondition,
+        Code::Aborted,
+        Code::ResourceExhausted,
+        Code::OutOfRange,
+        Code::Unavailable,
+        Code::DeadlineExceeded,
+        Code::Cancelled,
+        Code::PermissionDenied,
+        Code::Internal,
+        Code::Unimplemented,
+    ];
+
+    fn no_valid_host(hosts: usize, length: usize) -> Refusal {
+        let mut refusal = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no room")
+            .with_hint("free two CPUs on h1")
+            .with("vm", "a");
+        refusal.causes.insert("DEDICATED_CPUS".to_owned(), 1000);
+        refusal.hosts = (0..hosts)
+            .map(|n| HostRefusal {
+                host: HostName::new(&format!("h{n}")).unwrap(),
+                cause: "DEDICATED_CPUS".to_owned(),
+                message: "x".repeat(length),
+                guest_cell: Some(0),
+                host_cell: None,
+                missing: Some(Missing {
+                    resource: "dedicated CPUs".to_owned(),
+                    requested: 4,
+                    available: 2,
+                }),
+            })
+            .collect();
+        refusal
+    }
+
+    #[test]
+    fn a_refusal_comes_back_as_it_was() {
+        for code in CODES {
+            let refusal = Refusal {
+                code,
+                ..no_valid_host(8, 100)
+            };
+            assert_eq!(from_status(&to_status(&refusal)), refusal);
+        }
+    }
+
+    #[test]
+    fn other_programs_find_the_reason() {
+        let status = to_status(&no_valid_host(1, 10));
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.reason, "NO_VALID_HOST");
+        assert_eq!(info.domain, "berth");
+        assert_eq!(info.metadata["vm"], "a");
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(status.message(), "no room");
+    }
+
+    #[test]
+    fn a_status_of_another_server_is_a_refusal_too() {
+        for number in 1..=16 {
+            let refusal = from_status(&Status::new(number.into(), "gone"));
+            assert_eq!(refusal.message, "gone");
+            assert!(!refusal.reason.is_empty());
+        }
+        let bare = from_status(&Status::new(tonic::Code::Unavailable, ""));
+        assert_eq!(
+            (bare.code, &*bare.reason),
+            (Code::Unavailable, "UNAVAILABLE")
+        );
+        assert!(!bare.message.is_empty());
+    }
+
+    /// Goal: no refusal makes headers too large. Method: each part alone is too long.
+    #[test]
+    fn long_refusals_are_shortened() {
+        let long = "ä".repeat(40_000);
+        let mut facts = no_valid_host(0, 0);
+        let mut causes = no_valid_host(0, 0);
+        for n in 0..2000 {
+            facts = facts.with(&format!("fact{n}"), "0123456789");
+            causes.causes.insert(format!("CAUSE_{n}"), n);
+        }
+        for refusal in [
+            no_valid_host(8, 10_000),
+            Refusal::new(Code::Internal, "INTERNAL", &*long),
+            Refusal::new(Code::Internal, &long, "m"),
+            no_valid_host(1, 1).with_hint(&*long),
+            no_valid_host(1, 1).with(&long, 1),
+            facts,
+            causes,
+        ] {
+            let status = to_status(&refusal);
+            assert!(status.details().len() <= DETAILS_MAX);
+            let back = from_status(&status);
+            assert_eq!(back.code, refusal.code);
+            assert!(!back.reason.is_empty());
+        }
+        let back = from_status(&to_status(&no_valid_host(8, 10_000)));
+        assert!(back.hosts.len() > 4 && back.hosts[0].message.ends_with('…'));
+    }
+
+    #[test]
+    fn the_leader_is_named() {
+        let hint = |leader| {
+            let refusal = from_status(&to_status(&not_leader(leader)));
+            leader_hint(&refusal).map(str::to_owned)
+        };
+        assert_eq!(hint(Some("http://h:1")), Some("http://h:1".to_owned()));
+        assert_eq!(hint(None), None);
+        let other = Refusal::new(Code::Unavailable, "DOWN", "m").with(LEADER, "http://h:1");
+        assert_eq!(leader_hint(&other), None);
+    }
+}
