@@ -1,1 +1,35 @@
-//! The choice of a host, ordered and explained, pure
+//! The choice of a host, ordered and explained.
+//!
+//! ```text
+//! all hosts ──filters──▶ hosts with room at a glance ──weighers──▶ best first ──exact fit──▶ one
+//!                                                                                     none: why
+//! ```
+//!
+//! Invariant: this crate is pure, and decides nothing alone: every rule is one of
+//! [`berth_domain::constraint`], which the command that claims the host checks again. A filter
+//! only spares the rules hosts that cannot pass them.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`request`] | what is asked, and the answer |
+//! | [`policy`] | which hosts and cells are preferred |
+//! | [`ask`], [`filter`] | what rules a host out at a glance, one file each |
+//! | [`weigher`] | the order of the others, one file each |
+//! | [`index`] | the hosts in a dense table, kept up to date by what changed |
+//! | [`pipeline`] | filters, weighers, exact fit |
+//! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
+
+pub mod ask;
+pub mod explain;
+pub mod filter;
+pub mod hint;
+pub mod index;
+pub mod pipeline;
+pub mod policy;
+pub mod request;
+pub mod weigher;
+
+pub use index::Index;
+pub use pipeline::select;
+pub use policy::Policy;
+pub use request::{Choice, Examined, Request};

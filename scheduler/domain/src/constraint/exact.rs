@@ -2,7 +2,7 @@
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;
-use crate::numa::{Assignment, Strategy, fit, verify};
+use crate::numa::{Assignment, Strategy, fit, try_fit, verify};
 
 /// Returns an exact assignment; an empty one for a guest without a topology.
 ///
@@ -25,6 +25,21 @@ pub fn place(
         strategy,
     )
     .map_err(Violation::Fit)
+}
+
+/// Returns what [`place`] returns, without the reason where there is none.
+#[must_use]
+pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option<Assignment> {
+    let Some(wish) = &demand.topology else {
+        return Some(Assignment::default());
+    };
+    try_fit(
+        &view.host.report.topology,
+        &view.usage,
+        wish,
+        &view.limits(),
+        strategy,
+    )
 }
 
 /// Checks an exact assignment that somebody chose.

@@ -68,6 +68,17 @@ pub fn place(
     Ok(assignment)
 }
 
+/// Returns what [`place`] returns, without the reason where a rule is broken: cheap to ask of many
+/// hosts.
+#[must_use]
+pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option<Assignment> {
+    for rule in RULES {
+        rule(view, demand).ok()?;
+    }
+    capacity::check(view, demand).ok()?;
+    exact::try_place(view, demand, strategy)
+}
+
 /// Checks a claim that somebody chose: `view` is the host without it.
 ///
 /// # Errors

@@ -14,6 +14,8 @@ use crate::version::{ServiceVersion, TOO_OLD};
 pub enum Violation {
     /// The guest runs there already.
     SameHost,
+    /// Its agent refused the guest before, in the same operation.
+    Excluded,
     /// Its agent is not heard of.
     Down,
     /// An operator cordoned it.
@@ -66,6 +68,7 @@ impl Violation {
     pub fn cause(&self) -> String {
         let cause = match self {
             Self::SameHost => "SAME_HOST",
+            Self::Excluded => "HOST_EXCLUDED",
             Self::Down => "HOST_DOWN",
             Self::Cordoned => "HOST_CORDONED",
             Self::Driver { .. } => "DRIVER_DIFFERS",
@@ -78,6 +81,16 @@ impl Violation {
             Self::Counted => "CLAIM_MISCOUNTED",
         };
         cause.to_owned()
+    }
+
+    /// Returns why the guest's cells do not fit, if that is the rule.
+    #[must_use]
+    pub fn fit(&self) -> Option<&FitRefusal> {
+        if let Self::Fit(refusal) = self {
+            Some(refusal)
+        } else {
+            None
+        }
     }
 
     /// Returns whether the host could take the guest if others took less of it.
@@ -101,6 +114,7 @@ impl Violation {
             }),
             Self::Fit(refusal) => refusal.missing(),
             Self::SameHost
+            | Self::Excluded
             | Self::Down
             | Self::Cordoned
             | Self::Driver { .. }
@@ -140,6 +154,7 @@ impl Violation {
             Self::Version { .. } => (2, 2, 0, 0),
             Self::Driver { .. } => (2, 3, 0, 0),
             Self::Counted => (3, 0, 0, 0),
+            Self::Excluded => (3, 1, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
         }
     }
@@ -147,19 +162,7 @@ impl Violation {
     /// Returns what a list of refused hosts says of this one.
     #[must_use]
     pub fn to_host_refusal(&self, host: &HostName) -> HostRefusal {
-        let fit = match self {
-            Self::Fit(refusal) => Some(refusal),
-            Self::SameHost
-            | Self::Down
-            | Self::Cordoned
-            | Self::Driver { .. }
-            | Self::Version { .. }
-            | Self::DisksNotShared { .. }
-            | Self::TraitMissing(_)
-            | Self::TraitForbidden(_)
-            | Self::Capacity { .. }
-            | Self::Counted => None,
-        };
+        let fit = self.fit();
         HostRefusal {
             host: host.clone(),
             cause: self.cause(),
@@ -178,6 +181,7 @@ impl Violation {
             Self::Capacity { .. } | Self::Fit(_) => (Code::ResourceExhausted, "NO_VALID_HOST"),
             Self::Counted => (Code::Internal, &*cause),
             Self::SameHost
+            | Self::Excluded
             | Self::Down
             | Self::Cordoned
             | Self::Driver { .. }
@@ -198,6 +202,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameHost => f.write_str("the guest runs here already"),
+            Self::Excluded => f.write_str("its agent refused the guest before"),
             Self::Down => f.write_str("its agent is not heard of"),
             Self::Cordoned => f.write_str("an operator cordoned it"),
             Self::Driver {

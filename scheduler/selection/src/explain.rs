@@ -1,0 +1,144 @@
+//! The reason where no host can take a guest: counted by cause over all hosts, told of the few
+//! that came nearest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::constraint::{self, Violation};
+use berth_domain::host_view::HostView;
+use berth_domain::numa::Assignment;
+use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
+use berth_domain::version::TOO_OLD;
+
+use crate::hint;
+use crate::request::Request;
+
+/// A host with the rule that it breaks.
+#[derive(Clone, Debug)]
+pub struct Refused<'a> {
+    /// The host.
+    pub view: &'a HostView,
+    /// The rule.
+    pub violation: Violation,
+}
+
+/// Returns what the guest would take of one host.
+///
+/// # Errors
+///
+/// The rule that the host breaks.
+pub fn examine(request: &Request, view: &HostView) -> Result<Assignment, Violation> {
+    if request.excluded.contains(&view.host.name) {
+        return Err(Violation::Excluded);
+    }
+    constraint::place(view, &request.demand, request.policy.cells)
+}
+
+/// Returns the refusal by the host that the user named.
+#[must_use]
+pub fn named(request: &Request, view: &HostView, violation: &Violation) -> Refusal {
+    let mut refusal = violation.to_refusal(&view.host.name);
+    let refused = Refused {
+        view,
+        violation: violation.clone(),
+    };
+    refusal.hint = hint::best(request, &[refused]);
+    refusal
+}
+
+/// Returns the refusal by all hosts.
+///
+/// # Panics
+///
+/// When one of them could take the guest.
+#[must_use]
+pub fn nowhere(request: &Request, hosts: &[Arc<HostView>]) -> Refusal {
+    let mut refused: Vec<Refused<'_>> = hosts
+        .iter()
+        .map(|view| Refused {
+            view,
+            violation: examine(request, view).expect_err("a host that fits was let through"),
+        })
+        .collect();
+    refused.sort_by(|a, b| {
+        let key = |r: &Refused<'_>| r.violation.distance();
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| a.view.host.name.cmp(&b.view.host.name))
+    });
+    let mut causes: BTreeMap<String, u32> = BTreeMap::new();
+    for host in &refused {
+        *causes.entry(host.violation.cause()).or_default() += 1;
+    }
+    let (code, reason) = if is_gated(&refused) {
+        (Code::FailedPrecondition, TOO_OLD)
+    } else {
+        (Code::ResourceExhausted, "NO_VALID_HOST")
+    };
+    let mut refusal = Refusal::new(code, reason, message(&refused, &causes));
+    refusal.hint = hint::best(request, &refused);
+    refusal.causes = causes;
+    refusal.hosts = refused
+        .iter()
+        .take(HOSTS_MAX)
+        .map(|r| r.violation.to_host_refusal(&r.view.host.name))
+        .collect();
+    refusal
+}
+
+/// Returns whether nothing but the service version stands in the way anywhere: then that is the
+/// reason for programs too.
+fn is_gated(refused: &[Refused<'_>]) -> bool {
+    let others = || {
+        refused
+            .iter()
+            .filter(|r| r.violation != Violation::SameHost)
+    };
+    others().next().is_some() && others().all(|r| matches!(r.violation, Violation::Version { .. }))
+}
+
+fn message(refused: &[Refused<'_>], causes: &BTreeMap<String, u32>) -> String {
+    let Some(nearest) = refused.first() else {
+        return "no host can take the guest: the cluster has no host".to_owned();
+    };
+    let mut counts: Vec<_> = causes.iter().collect();
+    counts.sort_by_key(|(cause, count)| (std::cmp::Reverse(**count), *cause));
+    let counts: Vec<_> = counts
+        .into_iter()
+        .map(|(cause, count)| format!("{count} {}", phrase(cause)))
+        .collect();
+    format!(
+        "no host of {} can take the guest ({}); nearest is host {}: {}",
+        refused.len(),
+        counts.join(", "),
+        nearest.view.host.name,
+        nearest.violation
+    )
+}
+
+/// Returns a cause in words that stand behind a number of hosts.
+fn phrase(cause: &str) -> String {
+    let text = match cause {
+        "SAME_HOST" => "run it already",
+        "HOST_EXCLUDED" => "refused it before",
+        "HOST_DOWN" => "down",
+        "HOST_CORDONED" => "cordoned",
+        "DRIVER_DIFFERS" => "with another driver",
+        "SERVICE_VERSION_TOO_OLD" => "behind an agent that is too old",
+        "DISKS_NOT_SHARED" => "without its disks",
+        "TRAIT_MISSING" => "without a required trait",
+        "TRAIT_FORBIDDEN" => "with a forbidden trait",
+        "CELLS" => "with too few cells",
+        "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
+        "SHARED_CPUS" => "without enough room on the shared CPUs of a cell",
+        "MEMORY" => "without enough memory in a cell",
+        "PAGES" => "without enough free pages in a cell",
+        "PAGE_SIZE" => "without pages of the size",
+        "CELLS_COMPETE" => "where guest cells compete for a cell",
+        _ => match cause.strip_prefix("RESOURCE_") {
+            Some(class) => return format!("without enough {class}"),
+            None => return format!("for {cause}"),
+        },
+    };
+    text.to_owned()
+}

@@ -1,0 +1,156 @@
+//! The one change that would help most where no host can take a guest.
+
+use std::sync::Arc;
+
+use berth_domain::constraint::{self, Demand, Violation};
+use berth_domain::host::{Host, Liveness};
+use berth_domain::host_view::HostView;
+use berth_domain::name::HostName;
+use berth_domain::numa::{FitRefusal, HostUsage, Resource, Strategy};
+
+use crate::explain::Refused;
+use crate::request::Request;
+
+/// Returns the change that would help most; `refused` begins with the host that came nearest.
+///
+/// Opening a host that would take the guest as it is comes first: that is one command. Then
+/// making room where least is missing. If no host could take the guest even when empty, only
+/// another flavor or other hosts help.
+#[must_use]
+pub fn best(request: &Request, refused: &[Refused<'_>]) -> Option<String> {
+    if refused.is_empty() {
+        return Some("start a compute agent that registers its host".to_owned());
+    }
+    let demand = &request.demand;
+    if let Some(host) = opened(demand, refused, &Violation::Cordoned) {
+        return Some(format!("uncordon host {host}: the guest fits there"));
+    }
+    if let Some(host) = opened(demand, refused, &Violation::Down) {
+        return Some(format!(
+            "start the compute agent of host {host} again: the guest fits there"
+        ));
+    }
+    let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_room());
+    if let Some(nearest) = lacking().next() {
+        return if let Some(host) = lacking().find(|r| fits_when_empty(demand, r.view)) {
+            Some(make_room(host))
+        } else {
+            Some(never(demand, nearest))
+        };
+    }
+    other_rule(&refused[0].violation)
+}
+
+/// Returns the first host that breaks only the rule `barrier`.
+fn opened<'a>(
+    demand: &Demand,
+    refused: &'a [Refused<'_>],
+    barrier: &Violation,
+) -> Option<&'a HostName> {
+    refused
+        .iter()
+        .filter(|r| r.violation == *barrier)
+        .find(|r| {
+            let mut view = r.view.clone();
+            view.set_host(Arc::new(Host {
+                liveness: Liveness::Up,
+                cordoned: false,
+                ..(*r.view.host).clone()
+            }));
+            constraint::try_place(&view, demand, Strategy::Spread).is_some()
+        })
+        .map(|r| &r.view.host.name)
+}
+
+fn fits_when_empty(demand: &Demand, view: &HostView) -> bool {
+    let mut empty = view.clone();
+    empty.used.clear();
+    empty.usage = HostUsage::empty(&view.host.report.topology);
+    constraint::try_place(&empty, demand, Strategy::Spread).is_some()
+}
+
+fn make_room(refused: &Refused<'_>) -> String {
+    let host = &refused.view.host.name;
+    let cell = refused.violation.fit().and_then(FitRefusal::host_cell);
+    let place = cell.map_or_else(String::new, |cell| format!("cell {cell} of "));
+    let short = refused
+        .violation
+        .missing()
+        .map_or_else(String::new, |missing| {
+            let short = missing.requested.saturating_sub(missing.available);
+            format!(" ({}: {short} short)", missing.resource)
+        });
+    format!("make room on {place}host {host}: move or delete guests there{short}")
+}
+
+/// Returns what helps where the guest would not fit even on an empty host.
+fn never(demand: &Demand, nearest: &Refused<'_>) -> String {
+    let mut empty = nearest.view.clone();
+    empty.used.clear();
+    empty.usage = HostUsage::empty(&nearest.view.host.report.topology);
+    let violation = constraint::place(&empty, demand, Strategy::Spread).err();
+    let change = match violation {
+        Some(Violation::Fit(refusal)) => cell_change(&refusal),
+        Some(Violation::Capacity { class, .. }) => {
+            format!("take a smaller flavor or hosts with more {class}")
+        }
+        _ => "take another flavor".to_owned(),
+    };
+    format!("no host could take the guest even when empty: {change}")
+}
+
+fn cell_change(refusal: &FitRefusal) -> String {
+    match refusal {
+        FitRefusal::TooFewCells { available, .. } => {
+            format!("use at most {available} guest cells (hw:numa_nodes)")
+        }
+        FitRefusal::Cell { shortfall, .. } => {
+            let worst = shortfall.worst();
+            match worst.resource {
+                Resource::PageSize(_) | Resource::PageMultiple(_) => format!(
+                    "reserve {} on the hosts, or take another hw:mem_page_size",
+                    worst.resource
+                ),
+                Resource::Pages(_) => format!(
+                    "reserve more {} per cell, or use more guest cells (hw:numa_nodes)",
+                    worst.resource
+                ),
+                Resource::DedicatedCpus
+                | Resource::SharedCpus
+                | Resource::SharedVcpus
+                | Resource::Memory => format!(
+                    "a cell has at most {} of {} {}; use more guest cells (hw:numa_nodes) or a \
+                     smaller flavor",
+                    worst.available, worst.requested, worst.resource
+                ),
+            }
+        }
+        FitRefusal::Compete { host_cells, .. } => {
+            let plural = if host_cells.len() == 1 { "" } else { "s" };
+            format!(
+                "only {} cell{plural} can hold guest cells of that size; make them smaller",
+                host_cells.len()
+            )
+        }
+        FitRefusal::Taken { .. } | FitRefusal::Mismatch { .. } => "take another flavor".to_owned(),
+    }
+}
+
+fn other_rule(violation: &Violation) -> Option<String> {
+    match violation {
+        Violation::TraitMissing(quality) => {
+            Some(format!("give a host trait {quality}, or do not require it"))
+        }
+        Violation::TraitForbidden(quality) => Some(format!("do not forbid trait {quality}")),
+        Violation::Version { .. } => Some("upgrade the compute agents that are too old".to_owned()),
+        Violation::DisksNotShared { .. } => Some(
+            "keep guest disks on storage that both hosts share (the same storage_id)".to_owned(),
+        ),
+        Violation::Driver { .. } => Some("name a host with the same hypervisor driver".to_owned()),
+        Violation::Cordoned => Some("uncordon a host, or make room for the guest".to_owned()),
+        Violation::Down => Some("start the compute agents of hosts that are down".to_owned()),
+        Violation::SameHost => Some("name another host, or add one".to_owned()),
+        Violation::Excluded => Some("look at why the agents refused the guest".to_owned()),
+        Violation::Capacity { .. } | Violation::Fit(_) | Violation::Counted => None,
+    }
+}

@@ -1,0 +1,116 @@
+//! The hosts in a dense table: what filters and weighers read of a thousand hosts fits into a
+//! processor's cache, where a walk over the state's own maps would miss it at every host.
+//!
+//! Invariant: the table holds exactly the hosts that it was last told of; answers do not depend
+//! on the order in which it was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::host_view::{HostView, Room};
+use berth_domain::name::HostName;
+use berth_domain::refusal::Refusal;
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use crate::pipeline::{self, Columns};
+use crate::request::{Choice, Request};
+use crate::weigher::turn;
+
+/// The hosts in a dense table.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    rooms: Vec<Room>,
+    keys: Vec<u64>,
+    views: Vec<Arc<HostView>>,
+    positions: BTreeMap<HostName, usize>,
+    /// What [`Self::sync`] was last told: shares its structure with the next one.
+    seen: OrdMap<HostName, Arc<HostView>>,
+}
+
+impl Index {
+    /// Returns an empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a table of these hosts.
+    pub fn from_hosts<'a>(hosts: impl IntoIterator<Item = &'a Arc<HostView>>) -> Self {
+        let mut index = Self::new();
+        for view in hosts {
+            index.update(view);
+        }
+        index
+    }
+
+    /// Brings the table to these hosts. It costs what changed since the last call, not what there
+    /// is, as long as the map descends from the last one.
+    pub fn sync(&mut self, hosts: &OrdMap<HostName, Arc<HostView>>) {
+        let seen = std::mem::replace(&mut self.seen, hosts.clone());
+        for change in seen.diff(hosts) {
+            match change {
+                DiffItem::Add(_, view) => self.update(view),
+                DiffItem::Update { new: (_, view), .. } => self.update(view),
+                DiffItem::Remove(name, _) => self.remove(name),
+            }
+        }
+    }
+
+    /// Takes a host, or what changed of it.
+    pub fn update(&mut self, view: &Arc<HostView>) {
+        let name = &view.host.name;
+        if let Some(&at) = self.positions.get(name) {
+            self.rooms[at] = view.room;
+            self.views[at] = Arc::clone(view);
+            return;
+        }
+        self.positions.insert(name.clone(), self.views.len());
+        self.rooms.push(view.room);
+        self.keys.push(turn::key(name));
+        self.views.push(Arc::clone(view));
+    }
+
+    /// Forgets a host.
+    pub fn remove(&mut self, name: &HostName) {
+        let Some(at) = self.positions.remove(name) else {
+            return;
+        };
+        self.rooms.swap_remove(at);
+        self.keys.swap_remove(at);
+        self.views.swap_remove(at);
+        if let Some(moved) = self.views.get(at) {
+            self.positions.insert(moved.host.name.clone(), at);
+        }
+    }
+
+    /// Returns the number of hosts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Returns whether there is no host.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.views.is_empty()
+    }
+
+    /// Returns the best host that can take the guest, and what the guest takes there.
+    ///
+    /// # Errors
+    ///
+    /// No host can, or the one that the user named cannot: why, and what would help most.
+    pub fn select(&self, request: &Request) -> Result<Choice, Refusal> {
+        if let Some(name) = &request.requested {
+            let view = self.positions.get(name).map(|at| &self.views[*at]);
+            return pipeline::run_named(request, view);
+        }
+        let columns = Columns {
+            rooms: &self.rooms,
+            keys: &self.keys,
+            views: &self.views,
+        };
+        pipeline::run(request, columns)
+    }
+}

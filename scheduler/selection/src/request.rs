@@ -1,0 +1,49 @@
+//! What is asked of the choice, and its answer.
+
+use berth_domain::allocation::Resources;
+use berth_domain::constraint::Demand;
+use berth_domain::name::HostName;
+use berth_domain::numa::Assignment;
+use uuid::Uuid;
+
+use crate::policy::Policy;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What the guest demands of its host.
+    pub demand: Demand,
+    /// The host that the user named, if any: no other is looked at.
+    pub requested: Option<HostName>,
+    /// Hosts that refused the guest before.
+    pub excluded: Vec<HostName>,
+    /// Decides between hosts that are equally good, so that not all guests go to the first of
+    /// them: some id of the request that differs from guest to guest.
+    pub seed: Uuid,
+    /// What is preferred.
+    pub policy: Policy,
+}
+
+/// The host that was chosen, and what the guest takes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The host.
+    pub host: HostName,
+    /// Counted amounts.
+    pub resources: Resources,
+    /// Exact CPUs and pages.
+    pub assignment: Assignment,
+    /// How much was looked at.
+    pub examined: Examined,
+}
+
+/// How many hosts were looked at, and how closely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// All hosts.
+    pub hosts: u32,
+    /// Those that the filters let through.
+    pub passed: u32,
+    /// Those on which all rules were tried.
+    pub tried: u32,
+}
