@@ -9,10 +9,12 @@
 //! | [`state`] | what is stored: commands and rows |
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
+//! | [`client`] | connections, and calls that find the leader |
 //! | [`raft`] | what members of a scheduler group tell each other |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
 
+pub mod client;
 pub mod convert;
 pub mod status;
 

@@ -1,0 +1,439 @@
+//! How Berth's processes call each other: connections, and calls that find the leader.
+//!
+//! [`channel`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
+//! call to whichever scheduler leads; [`agent`] makes the calls of a conductor to an agent.
+//!
+//! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
+//! any time; requests that change something must carry a `request_id`, the same in each attempt.
+
+pub mod agent;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use berth_domain::refusal::{Code, Refusal};
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::status;
+
+/// How long a connection may take to be made.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a connection with calls on it is probed: a peer that was cut off is noticed within
+/// this and [`KEEP_ALIVE_TIMEOUT`].
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a probe may stay unanswered.
+pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A text is not the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{address:?} is not an address like http://127.0.0.1:7100")]
+pub struct InvalidAddress {
+    /// The text.
+    pub address: String,
+}
+
+/// Returns a channel that connects when it is first used, and again after it was cut.
+///
+/// # Errors
+///
+/// When the address is not a URL with a host.
+pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
+    let invalid = || InvalidAddress {
+        address: address.to_owned(),
+    };
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| invalid())?;
+    let uri = endpoint.uri();
+    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
+        return Err(invalid());
+    }
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .connect_lazy())
+}
+
+/// Returns whether a status was made here because no answer came. The server may or may not have
+/// done what was asked.
+#[must_use]
+pub fn is_unanswered(status: &Status) -> bool {
+    // What a server sends has no source; what the transport makes of a broken connection has.
+    std::error::Error::source(status).is_some()
+        || (status.code() == tonic::Code::Unavailable && status::refusal_of(status).is_none())
+}
+
+/// How long and how often a call is attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The time for all attempts together, the calls themselves included.
+    pub deadline: Duration,
+    /// The greatest number of attempts.
+    pub attempts_max: u32,
+    /// The wait after the first failed round; it doubles with every further one.
+    pub wait_min: Duration,
+    /// The greatest wait.
+    pub wait_max: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(15),
+            attempts_max: 60,
+            wait_min: Duration::from_millis(50),
+            wait_max: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Carries calls to the scheduler that leads, over a list of endpoints. Cheap to clone; clones
+/// share their connections and what they know of the leader.
+#[derive(Clone, Debug)]
+pub struct SchedulerChannel {
+    shared: Arc<Mutex<Shared>>,
+    endpoints: Arc<[String]>,
+    policy: Policy,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The address that is tried first: of the leader, as far as is known.
+    current: String,
+    /// One connection per address, made when it is needed.
+    channels: BTreeMap<String, Channel>,
+}
+
+impl SchedulerChannel {
+    /// Returns a channel over these endpoints, as `http://127.0.0.1:7100`, with the default
+    /// policy.
+    ///
+    /// # Errors
+    ///
+    /// When there is no endpoint, or when one is not an address.
+    pub fn new<A: Into<String>>(
+        endpoints: impl IntoIterator<Item = A>,
+    ) -> Result<Self, InvalidAddress> {
+        let endpoints: Arc<[String]> = endpoints.into_iter().map(Into::into).collect();
+        for endpoint in &*endpoints {
+            check_address(endpoint)?;
+        }
+        let current = endpoints.first().cloned().ok_or(InvalidAddress {
+            address: String::new(),
+        })?;
+        Ok(Self {
+            shared: Arc::new(Mutex::new(Shared {
+                current,
+                channels: BTreeMap::new(),
+            })),
+            endpoints,
+            policy: Policy::default(),
+        })
+    }
+
+    /// Returns the same channel with another policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Returns the same channel with another time for all attempts together, as for a call that
+    /// waits.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.policy.deadline = deadline;
+        self
+    }
+
+    /// Returns the endpoints that were given.
+    #[must_use]
+    pub fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// Returns the address that is tried first.
+    #[must_use]
+    pub fn current(&self) -> String {
+        self.lock().current.clone()
+    }
+
+    /// Makes a call: again after it reached a member that does not lead, or one that did not
+    /// answer, until the policy is exhausted. `call` is given a channel for each attempt:
+    ///
+    /// ```ignore
+    /// scheduler
+    ///     .call(|channel| async move { SchedulerServiceClient::new(channel).get_vm(request).await })
+    ///     .await
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the leader answered; or, once the policy is exhausted, why the last attempt failed.
+    pub async fn call<T, F, Fut>(&self, mut call: F) -> Result<T, Status>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let deadline = Instant::now() + self.policy.deadline;
+        let mut route = Route::new(self.endpoints.len(), self.policy);
+        let mut address = self.current();
+        let mut last = None;
+        for _ in 0..self.policy.attempts_max.max(1) {
+            let channel = self.channel_to(&address)?;
+            let answer = tokio::time::timeout_at(deadline, call(channel)).await;
+            let Ok(answer) = answer else { break };
+            let status = match answer {
+                Ok(response) => {
+                    self.lock().current = address;
+                    return Ok(response.into_inner());
+                }
+                Err(status) => status,
+            };
+            let hint = match follow(&status) {
+                Follow::Answered => {
+                    self.lock().current = address;
+                    return Err(status);
+                }
+                Follow::Elsewhere(hint) => hint,
+            };
+            last = Some(status);
+            let (next, wait) = route.next(hint, &address, &self.endpoints);
+            address = next;
+            if Instant::now() + wait >= deadline {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+        }
+        self.lock().current = address;
+        Err(self.exhausted(last))
+    }
+
+    fn exhausted(&self, last: Option<Status>) -> Status {
+        let endpoints = self.endpoints.join(", ");
+        let seen = last
+            .as_ref()
+            .map_or("no answer in time", |status| status.message());
+        let message = format!("no scheduler of {endpoints} took the call: {seen}");
+        let mut refusal = Refusal::new(Code::Unavailable, "NO_LEADER", message);
+        if let Some(unavailable) = last.as_ref().and_then(status::refusal_of) {
+            // A member may be there and say what it lacks, as a quorum.
+            refusal.hint = unavailable.hint;
+        }
+        status::to_status(&refusal)
+    }
+
+    fn channel_to(&self, address: &str) -> Result<Channel, Status> {
+        let mut shared = self.lock();
+        if let Some(channel) = shared.channels.get(address) {
+            return Ok(channel.clone());
+        }
+        let channel = channel(address).map_err(|e| Status::internal(e.to_string()))?;
+        shared.channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    /// What is behind the lock is whole at any time, also where a holder panicked.
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What to do after an attempt failed.
+enum Follow {
+    /// It was answered by one that may answer.
+    Answered,
+    /// It is to be repeated, with the leader's address if that is known.
+    Elsewhere(Option<String>),
+}
+
+fn follow(status: &Status) -> Follow {
+    if is_unanswered(status) {
+        return Follow::Elsewhere(None);
+    }
+    if status.code() != tonic::Code::Unavailable {
+        return Follow::Answered;
+    }
+    let refusal = status::from_status(status);
+    let hint = status::leader_hint(&refusal).filter(|hint| check_address(hint).is_ok());
+    Follow::Elsewhere(hint.map(str::to_owned))
+}
+
+fn check_address(address: &str) -> Result<(), InvalidAddress> {
+    let uri = address.parse::<tonic::transport::Uri>();
+    let good = uri.is_ok_and(|uri| {
+        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    if good {
+        Ok(())
+    } else {
+        Err(InvalidAddress {
+            address: address.to_owned(),
+        })
+    }
+}
+
+/// Where the attempts of one call go. Hints are followed at once, but only so often in a row: two
+/// members that name each other must not make a busy loop.
+struct Route {
+    /// How many attempts have gone by since the last wait.
+    hops: usize,
+    /// How many make a round, after which it waits.
+    round: usize,
+    wait: Duration,
+    policy: Policy,
+}
+
+impl Route {
+    fn new(endpoints: usize, policy: Policy) -> Self {
+        Self {
+            hops: 0,
+            round: endpoints.max(2),
+            wait: policy.wait_min,
+            policy,
+        }
+    }
+
+    /// Returns the next address and how long to wait before.
+    fn next(
+        &mut self,
+        hint: Option<String>,
+        failed: &str,
+        endpoints: &[String],
+    ) -> (String, Duration) {
+        let address = hint.unwrap_or_else(|| {
+            let position = endpoints.iter().position(|e| e == failed);
+            endpoints[position.map_or(0, |p| (p + 1) % endpoints.len())].clone()
+        });
+        self.hops += 1;
+        if self.hops < self.round && address != failed {
+            return (address, Duration::ZERO);
+        }
+        self.hops = 0;
+        let wait = self.wait;
+        self.wait = (wait * 2).min(self.policy.wait_max);
+        (address, wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints() -> Vec<String> {
+        ["http://a:1", "http://b:1", "http://c:1"]
+            .map(String::from)
+            .to_vec()
+    }
+
+    #[test]
+    fn only_addresses_are_taken() {
+        assert!(SchedulerChannel::new(endpoints()).is_ok());
+        assert!(SchedulerChannel::new(Vec::<String>::new()).is_err());
+        for bad in [
+            "",
+            "127.0.0.1:7100",
+            "http://",
+            "https://a:1",
+            "a b",
+            "http:///x",
+        ] {
+            assert!(SchedulerChannel::new([bad]).is_err(), "{bad:?}");
+            assert!(channel(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// Goal: every endpoint is tried, hints are followed at once, and no pattern of hints makes a
+    /// busy loop. Method: the route alone.
+    #[test]
+    fn routes_visit_everyone_and_wait_between_rounds() {
+        let all = endpoints();
+        let mut route = Route::new(3, Policy::default());
+        let ms = Duration::from_millis;
+        let mut step = |hint: Option<&str>, failed: &str| {
+            let (next, wait) = route.next(hint.map(str::to_owned), failed, &all);
+            (next, wait)
+        };
+        assert_eq!(step(None, "http://a:1"), ("http://b:1".into(), ms(0)));
+        assert_eq!(step(None, "http://b:1"), ("http://c:1".into(), ms(0)));
+        assert_eq!(step(None, "http://c:1"), ("http://a:1".into(), ms(50)));
+        // A leader that is none of the given endpoints is followed, and left again.
+        let other = "http://d:1";
+        assert_eq!(step(Some(other), "http://a:1"), (other.into(), ms(0)));
+        assert_eq!(step(None, other), ("http://a:1".into(), ms(0)));
+        assert_eq!(step(Some(other), "http://a:1"), (other.into(), ms(100)));
+        // One that names itself is not asked again at once.
+        assert_eq!(step(Some(other), other), (other.into(), ms(200)));
+    }
+
+    #[tokio::test]
+    async fn an_answer_ends_the_call_and_a_hint_moves_it() {
+        let scheduler = SchedulerChannel::new(endpoints()).unwrap();
+        let mut attempts = 0;
+        let answer = scheduler
+            .call(|_| {
+                attempts += 1;
+                let answer = match attempts {
+                    1 => Err(status::to_status(&status::not_leader(Some("http://c:1")))),
+                    2 => Ok(Response::new(7)),
+                    _ => Err(Status::not_found("gone")),
+                };
+                async move { answer }
+            })
+            .await;
+        assert_eq!((answer.unwrap(), attempts), (7, 2));
+        assert_eq!(scheduler.current(), "http://c:1");
+
+        let answer = scheduler
+            .call(|_| async { Err::<Response<()>, _>(Status::not_found("gone")) })
+            .await;
+        assert_eq!(answer.unwrap_err().code(), tonic::Code::NotFound);
+    }
+
+    #[tokio::test]
+    async fn attempts_and_time_are_bounded() {
+        let policy = Policy {
+            attempts_max: 5,
+            wait_min: Duration::from_millis(1),
+            ..Policy::default()
+        };
+        let scheduler = SchedulerChannel::new(endpoints())
+            .unwrap()
+            .with_policy(policy);
+        let mut attempts = 0;
+        let answer = scheduler
+            .call(|_| {
+                attempts += 1;
+                async { Err::<Response<()>, _>(status::to_status(&status::not_leader(None))) }
+            })
+            .await;
+        let refusal = status::from_status(&answer.unwrap_err());
+        assert_eq!((attempts, &*refusal.reason), (5, "NO_LEADER"));
+
+        let answer = scheduler
+            .with_deadline(Duration::from_millis(20))
+            .call(|_| std::future::pending::<Result<Response<()>, Status>>())
+            .await;
+        let refusal = status::from_status(&answer.unwrap_err());
+        assert!(refusal.message.contains("no answer in time"), "{refusal}");
+    }
+
+    /// Goal: a port where nobody listens counts as unanswered. Method: a real connection.
+    #[tokio::test]
+    async fn a_closed_port_is_no_answer() {
+        use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let mut client = ClusterServiceClient::new(channel(&address).unwrap());
+        let status = client
+            .get_cluster_status(crate::cluster::v1::GetClusterStatusRequest {})
+            .await
+            .unwrap_err();
+        assert!(is_unanswered(&status), "{status:?}");
+    }
+}
