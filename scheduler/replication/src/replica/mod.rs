@@ -331,6 +331,11 @@ impl<M: Machine> Replica<M> {
         self.node.raft.raft_log.last_index() + self.queued.len() as u64
     }
 
+    /// Returns the index of the first entry that the log still has.
+    pub fn first_index(&self) -> u64 {
+        self.node.raft.raft_log.first_index()
+    }
+
     /// Returns what a checkpoint of the applied state says about itself.
     pub fn header(&self) -> Header {
         Header {

@@ -149,6 +149,8 @@ pub struct Status {
     pub position: Position,
     /// Up to where it knows the log to be committed.
     pub committed: u64,
+    /// The first entry that its log still has.
+    pub first_index: u64,
     /// The end of its log.
     pub last_index: u64,
     /// The membership at the applied index.

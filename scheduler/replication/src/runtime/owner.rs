@@ -712,6 +712,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             role: self.replica.role(),
             position: self.replica.position(),
             committed: self.replica.committed(),
+            first_index: self.replica.first_index(),
             last_index: self.replica.last_index(),
             membership: self.replica.membership().clone(),
             progress: self.replica.progress(),
