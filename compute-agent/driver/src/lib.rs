@@ -9,6 +9,7 @@
 //! | [`request`] | its calls as values, for cores without I/O |
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
+//! | [`xml`] | a guest as libvirt's domain XML, pure |
 //! | [`conformance`] | what every driver is held to |
 
 pub mod conformance;
@@ -18,6 +19,7 @@ pub mod error;
 pub mod libvirt;
 pub mod request;
 pub mod sim;
+pub mod xml;
 
 pub use domain::{DomainSpec, Known};
 pub use driver::{Chunk, Driver, FreePages, Info};

@@ -1,0 +1,20 @@
+//! A guest as libvirt's domain XML, and back.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`write`] | a [`DomainSpec`](crate::DomainSpec) as XML: what the hypervisor is given |
+//! | [`metadata`] | the element with the claim, the epoch and the whole record |
+//! | [`read`] | what of a running domain's XML is read back |
+//!
+//! Invariant: pure. The destination's XML of a migration comes from the same function as the
+//! source's, with the claim that came back in `migrate_data`; so both have the same elements and
+//! the guest sees the same machine.
+
+pub mod metadata;
+mod node;
+pub mod read;
+pub mod write;
+
+pub use metadata::NAMESPACE;
+pub use read::Error as ReadError;
+pub use write::{Settings, VirtType, domain};

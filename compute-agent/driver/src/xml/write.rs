@@ -1,0 +1,331 @@
+//! A guest as domain XML: pins, memory, guest cells, disks, NICs, console, metadata.
+//!
+//! What it is not: a choice. Every CPU and page is the claim's.
+
+use std::path::{Path, PathBuf};
+
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::id::VmUid;
+use berth_domain::instance::InstanceCell;
+use berth_domain::numa::CellAssignment;
+use berth_domain::vm::{BootSource, Nic};
+
+use super::metadata;
+use super::node::Node;
+use crate::domain::DomainSpec;
+use crate::error::Error;
+
+/// Pages up to this size are the kernel's ordinary ones and need no backing by huge pages.
+const SMALL_PAGE_KIB_MAX: u64 = 64;
+
+/// How guests are executed. Never found out by trying: a device that is there may be of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VirtType {
+    /// By translation; works everywhere.
+    Qemu,
+    /// By the processor's own virtualisation.
+    Kvm,
+}
+
+/// What all guests of a host have in common. The same on all hosts between which guests move:
+/// the source writes these paths into the XML of the destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How guests are executed.
+    pub virt_type: VirtType,
+    /// The machine type, as `q35`.
+    pub machine: String,
+    /// The emulator's program, where it is not libvirt's choice.
+    pub emulator: Option<PathBuf>,
+    /// Kernels and disk images, shared between hosts or the same on all.
+    pub image_dir: PathBuf,
+    /// The guests' own disks and console logs, shared between hosts.
+    pub instance_dir: PathBuf,
+    /// Sockets of this host alone.
+    pub runtime_dir: PathBuf,
+    /// How the host caches disks, as `none`.
+    pub disk_cache: String,
+}
+
+impl Settings {
+    /// Returns the directory of a guest's disks and console log.
+    #[must_use]
+    pub fn directory(&self, vm: VmUid) -> PathBuf {
+        self.instance_dir.join(vm.to_string())
+    }
+
+    /// Returns the file of a guest's disk, counted from 0.
+    #[must_use]
+    pub fn disk(&self, vm: VmUid, index: usize) -> PathBuf {
+        self.directory(vm).join(format!("disk{index}.qcow2"))
+    }
+
+    /// Returns the file to which a guest's console is logged.
+    #[must_use]
+    pub fn console_log(&self, vm: VmUid) -> PathBuf {
+        self.directory(vm).join("console.log")
+    }
+
+    /// Returns the socket on which a guest's console is typed.
+    #[must_use]
+    pub fn console_socket(&self, vm: VmUid) -> PathBuf {
+        self.runtime_dir.join(format!("{vm}.console"))
+    }
+
+    /// Returns the file of an image.
+    ///
+    /// # Errors
+    ///
+    /// When the name would lead out of the image directory.
+    pub fn image(&self, name: &str) -> Result<PathBuf, Error> {
+        let is_name = Path::new(name).file_name().is_some_and(|n| n == name);
+        if is_name {
+            Ok(self.image_dir.join(name))
+        } else {
+            Err(Error::refused(format!(
+                "{name:?} is not the name of a file in the image directory"
+            )))
+        }
+    }
+}
+
+/// Returns the domain XML of a guest.
+///
+/// # Errors
+///
+/// When an image's name is not a file name, or the guest has more disks than there are names.
+pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> {
+    let flavor = &guest.spec.flavor;
+    let memory = |name| Node::new(name).with("unit", "MiB").text(flavor.memory_mib);
+    let virt_type = match settings.virt_type {
+        VirtType::Qemu => "qemu",
+        VirtType::Kvm => "kvm",
+    };
+    let xml = Node::new("domain")
+        .with("type", virt_type)
+        .child(Node::new("name").text(&guest.vm))
+        .child(Node::new("uuid").text(guest.uid))
+        .child(Node::new("metadata").child(metadata::element(guest)))
+        .child(memory("memory"))
+        .child(memory("currentMemory"))
+        .children(memory_backing(guest))
+        .child(vcpu(guest))
+        .children(cpu_tune(guest))
+        .children(numa_tune(guest))
+        .child(boot(guest, settings)?)
+        .child(Node::new("features").child(Node::new("acpi")))
+        .child(cpu(guest, settings))
+        .child(Node::new("clock").with("offset", "utc"))
+        .child(Node::new("on_poweroff").text("destroy"))
+        .child(Node::new("on_reboot").text("restart"))
+        .child(Node::new("on_crash").text("destroy"))
+        .child(devices(guest, settings)?);
+    Ok(xml.to_xml())
+}
+
+/// Each guest cell with its wish, in order.
+fn cells(guest: &DomainSpec) -> impl Iterator<Item = (&InstanceCell, &CellAssignment)> {
+    let wishes = guest.spec.topology.iter().flat_map(|t| &t.cells);
+    wishes.filter_map(|wish| {
+        let given = &guest.assignment.cells;
+        let given = given.iter().find(|c| c.guest_cell == wish.id)?;
+        Some((wish, given))
+    })
+}
+
+fn memory_backing(guest: &DomainSpec) -> Option<Node> {
+    let pages: Vec<_> = cells(guest)
+        .filter_map(|(wish, given)| Some((wish.id, given.page_size_kib?)))
+        .filter(|(_, size)| *size > SMALL_PAGE_KIB_MAX)
+        .map(|(cell, size)| {
+            Node::new("page")
+                .with("size", size)
+                .with("unit", "KiB")
+                .with("nodeset", cell)
+        })
+        .collect();
+    (!pages.is_empty())
+        .then(|| Node::new("memoryBacking").child(Node::new("hugepages").children(pages)))
+}
+
+fn vcpu(guest: &DomainSpec) -> Node {
+    let of_vcpus = guest
+        .vcpu_cpus()
+        .values()
+        .fold(CpuSet::new(), |all, c| all.union(c));
+    let all = of_vcpus.union(&guest.emulator_cpus());
+    let vcpu = Node::new("vcpu").with("placement", "static");
+    let vcpu = if all.is_empty() {
+        vcpu
+    } else {
+        vcpu.with("cpuset", all)
+    };
+    vcpu.text(guest.spec.flavor.vcpus)
+}
+
+fn cpu_tune(guest: &DomainSpec) -> Option<Node> {
+    let pins = guest.vcpu_cpus();
+    let pins = pins.iter().filter(|(_, cpus)| !cpus.is_empty());
+    let pins =
+        pins.map(|(vcpu, cpus)| Node::new("vcpupin").with("vcpu", vcpu).with("cpuset", cpus));
+    let emulator = guest.emulator_cpus();
+    let emulator =
+        (!emulator.is_empty()).then(|| Node::new("emulatorpin").with("cpuset", emulator));
+    let all: Vec<_> = pins.chain(emulator).collect();
+    (!all.is_empty()).then(|| Node::new("cputune").children(all))
+}
+
+fn numa_tune(guest: &DomainSpec) -> Option<Node> {
+    let mut nodes = CpuSet::new();
+    let mut cells_of_memory = Vec::new();
+    for (wish, given) in cells(guest) {
+        // A set of cells is written in the same list notation as a set of CPUs.
+        nodes.insert(berth_domain::cpu_set::CpuId(given.host_cell.0));
+        cells_of_memory.push(
+            Node::new("memnode")
+                .with("cellid", wish.id)
+                .with("mode", "strict")
+                .with("nodeset", given.host_cell),
+        );
+    }
+    if nodes.is_empty() {
+        return None;
+    }
+    let memory = Node::new("memory")
+        .with("mode", "strict")
+        .with("nodeset", nodes);
+    Some(
+        Node::new("numatune")
+            .child(memory)
+            .children(cells_of_memory),
+    )
+}
+
+fn boot(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
+    let hvm = Node::new("type")
+        .with("arch", "x86_64")
+        .with("machine", &settings.machine)
+        .text("hvm");
+    let os = Node::new("os").child(hvm);
+    Ok(match &guest.spec.boot {
+        BootSource::Kernel {
+            kernel,
+            initrd,
+            cmdline,
+        } => {
+            let file = |name, image: &str| {
+                let path = settings.image(image)?;
+                Ok::<_, Error>(Node::new(name).text(path.display()))
+            };
+            os.child(file("kernel", kernel)?)
+                .child(file("initrd", initrd)?)
+                .child(Node::new("cmdline").text(cmdline))
+        }
+        BootSource::Disk => os.child(Node::new("boot").with("dev", "hd")),
+    })
+}
+
+fn cpu(guest: &DomainSpec, settings: &Settings) -> Node {
+    let cpu = match settings.virt_type {
+        VirtType::Qemu => Node::new("cpu")
+            .with("mode", "custom")
+            .with("match", "exact")
+            .child(Node::new("model").with("fallback", "forbid").text("qemu64")),
+        VirtType::Kvm => Node::new("cpu").with("mode", "host-model"),
+    };
+    let cpu = cpu.child(
+        Node::new("topology")
+            .with("sockets", guest.spec.flavor.vcpus)
+            .with("cores", 1)
+            .with("threads", 1),
+    );
+    let numa: Vec<_> = cells(guest)
+        .map(|(wish, given)| {
+            let vcpus: CpuSet = wish
+                .shared
+                .union(&wish.dedicated)
+                .map(|v| berth_domain::cpu_set::CpuId(v.0))
+                .collect();
+            Node::new("cell")
+                .with("id", wish.id)
+                .with("cpus", vcpus)
+                .with("memory", given.memory_mib)
+                .with("unit", "MiB")
+        })
+        .collect();
+    if numa.is_empty() {
+        cpu
+    } else {
+        cpu.child(Node::new("numa").children(numa))
+    }
+}
+
+fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
+    let emulator = settings
+        .emulator
+        .as_ref()
+        .map(|path| Node::new("emulator").text(path.display()));
+    let disks: Vec<_> = (0..guest.spec.disks.len())
+        .map(|index| disk(guest.uid, index, settings))
+        .collect::<Result<_, _>>()?;
+    let usb = Node::new("controller")
+        .with("type", "usb")
+        .with("model", "none");
+    Ok(Node::new("devices")
+        .children(emulator)
+        .children(disks)
+        .child(usb)
+        .children(guest.spec.nics.iter().map(nic))
+        .child(serial(guest.uid, settings))
+        .child(Node::new("memballoon").with("model", "none")))
+}
+
+fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
+    let letter = (b'a'..=b'z')
+        .nth(index)
+        .ok_or_else(|| Error::refused("a guest has at most 26 disks"))?;
+    let file = settings.disk(vm, index);
+    Ok(Node::new("disk")
+        .with("type", "file")
+        .with("device", "disk")
+        .child(
+            Node::new("driver")
+                .with("name", "qemu")
+                .with("type", "qcow2")
+                .with("cache", &settings.disk_cache),
+        )
+        .child(Node::new("source").with("file", file.display()))
+        .child(
+            Node::new("target")
+                .with("dev", format!("vd{}", char::from(letter)))
+                .with("bus", "virtio"),
+        ))
+}
+
+fn nic(nic: &Nic) -> Node {
+    Node::new("interface")
+        .with("type", "bridge")
+        .child(Node::new("mac").with("address", &nic.mac))
+        .child(Node::new("source").with("bridge", &nic.bridge))
+        .child(Node::new("model").with("type", "virtio"))
+}
+
+/// The log takes everything that the guest writes, with nobody connected; the socket is for
+/// typing.
+fn serial(vm: VmUid, settings: &Settings) -> Node {
+    let socket = settings.console_socket(vm);
+    let log = settings.console_log(vm);
+    Node::new("serial")
+        .with("type", "unix")
+        .child(
+            Node::new("source")
+                .with("mode", "bind")
+                .with("path", socket.display()),
+        )
+        .child(
+            Node::new("log")
+                .with("file", log.display())
+                .with("append", "on"),
+        )
+        .child(Node::new("target").with("port", 0))
+}

@@ -1,0 +1,284 @@
+//! Goal: the XML that a hypervisor is given says exactly what the claim says.
+//!
+//! Method: golden files in `testdata/xml`, which `BERTH_REWRITE=1 cargo test -p berth-driver
+//! --test xml` rewrites, and a property over random guests: well-formed, every pin there, the
+//! record comes back, and source and destination have the same elements.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::id::{ClaimId, Epoch};
+use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::topology::CellId;
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_driver::DomainSpec;
+use berth_driver::conformance::sample;
+use berth_driver::xml::{self, Settings, VirtType};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+fn settings() -> Settings {
+    Settings {
+        virt_type: VirtType::Qemu,
+        machine: "q35".to_owned(),
+        emulator: None,
+        image_dir: PathBuf::from("/var/lib/berth/images"),
+        instance_dir: PathBuf::from("/var/lib/berth/instances"),
+        runtime_dir: PathBuf::from("/run/berth"),
+        disk_cache: "none".to_owned(),
+    }
+}
+
+fn golden(name: &str, guest: &DomainSpec, settings: &Settings) {
+    let written = xml::domain(guest, settings).unwrap();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata/xml")
+        .join(format!("{name}.xml"));
+    if std::env::var_os("BERTH_REWRITE").is_some() {
+        std::fs::write(&path, &written).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written, expected, "{}", path.display());
+}
+
+fn cell(id: u32, shared: &[u32], dedicated: &[u32], page_size: PageSize) -> InstanceCell {
+    let vcpus = |ids: &[u32]| ids.iter().map(|id| VcpuId(*id)).collect();
+    InstanceCell {
+        id,
+        shared: vcpus(shared),
+        dedicated: vcpus(dedicated),
+        memory_mib: 256,
+        page_size,
+    }
+}
+
+fn given(
+    guest_cell: u32,
+    host_cell: u32,
+    pins: &[(u32, u32)],
+    floating: &str,
+    page_size_kib: Option<u64>,
+) -> CellAssignment {
+    CellAssignment {
+        guest_cell,
+        host_cell: CellId(host_cell),
+        pins: pins.iter().map(|(v, c)| (VcpuId(*v), CpuId(*c))).collect(),
+        shared_vcpus: u32::from(!floating.is_empty()),
+        floating: floating.parse().unwrap(),
+        memory_mib: 256,
+        page_size_kib,
+    }
+}
+
+/// Two cells, huge pages in one of them, mixed vCPUs, the emulator on a CPU of its own.
+fn two_cells() -> DomainSpec {
+    let mut spec = sample::plain_spec(4);
+    spec.flavor.memory_mib = 512;
+    spec.topology = Some(InstanceTopology {
+        cells: vec![
+            cell(0, &[0], &[1], PageSize::Kib(2048)),
+            cell(1, &[], &[2, 3], PageSize::Small),
+        ],
+        emulator_threads: EmulatorThreads::Isolate,
+    });
+    let assignment = Assignment {
+        cells: vec![
+            given(0, 2, &[(1, 9)], "8", Some(2048)),
+            given(1, 0, &[(2, 3), (3, 1)], "", Some(4)),
+        ],
+        emulator: "10".parse().unwrap(),
+    };
+    let mut guest = sample::domain("two-cells", 2, spec, assignment);
+    guest.shared_cpus = "0,4,8,12".parse().unwrap();
+    guest
+}
+
+#[test]
+fn a_guest_with_disk_and_nic_that_floats() {
+    let mut spec = sample::plain_spec(2);
+    spec.boot = BootSource::Disk;
+    spec.disks = vec![
+        Disk {
+            image: Some("debian.qcow2".to_owned()),
+            format: DiskFormat::Qcow2,
+            size_gib: 4,
+        },
+        Disk {
+            image: None,
+            format: DiskFormat::Raw,
+            size_gib: 1,
+        },
+    ];
+    spec.nics = vec![Nic {
+        bridge: "br0".to_owned(),
+        mac: "52:54:00:12:34:56".to_owned(),
+    }];
+    let mut guest = sample::domain("floating", 1, spec, Assignment::default());
+    guest.shared_cpus = "0-1,4".parse().unwrap();
+    golden("floating", &guest, &settings());
+}
+
+#[test]
+fn a_guest_of_two_cells_and_the_same_on_its_destination() {
+    let source = two_cells();
+    golden("two-cells-source", &source, &settings());
+    let destination = DomainSpec {
+        claim: Some(ClaimId(Uuid::from_u128(77))),
+        epoch: Epoch(8),
+        assignment: Assignment {
+            cells: vec![
+                given(0, 1, &[(1, 5)], "4", Some(2048)),
+                given(1, 3, &[(2, 15), (3, 14)], "", Some(4)),
+            ],
+            emulator: "6".parse().unwrap(),
+        },
+        ..source
+    };
+    golden("two-cells-destination", &destination, &settings());
+}
+
+#[test]
+fn a_pinned_guest_under_hardware_virtualisation() {
+    let spec = sample::pinned_spec(2, PageSize::Unspecified);
+    let guest = sample::domain("pinned", 3, spec, sample::pins(0, &[2, 1], None));
+    let settings = Settings {
+        virt_type: VirtType::Kvm,
+        emulator: Some(PathBuf::from("/usr/bin/qemu-system-x86_64")),
+        ..settings()
+    };
+    golden("pinned-kvm", &guest, &settings);
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    for kernel in ["../vmlinuz", "/etc/passwd", "a/b", "..", ""] {
+        let mut guest = sample::domain("a", 1, sample::plain_spec(1), Assignment::default());
+        guest.spec.boot = BootSource::Kernel {
+            kernel: kernel.to_owned(),
+            initrd: "initrd".to_owned(),
+            cmdline: String::new(),
+        };
+        let refused = xml::domain(&guest, &settings()).unwrap_err();
+        assert!(refused.to_string().contains("image directory"), "{kernel}");
+    }
+}
+
+#[test]
+fn text_of_the_user_cannot_become_markup() {
+    let mut guest = sample::domain("a", 1, sample::plain_spec(1), Assignment::default());
+    let cmdline = "a=\"<&'\"]]></cmdline><evil/> \u{e4}".to_owned();
+    guest.spec.boot = BootSource::Kernel {
+        kernel: "k".to_owned(),
+        initrd: "i".to_owned(),
+        cmdline,
+    };
+    let written = xml::domain(&guest, &settings()).unwrap();
+    assert!(!written.contains("<evil"));
+    assert_eq!(xml::metadata::parse(&written).unwrap(), guest);
+}
+
+/// The names of all elements in order: the machine that the guest sees, without its places.
+fn elements(xml: &str) -> Vec<String> {
+    let mut reader = quick_xml::Reader::from_str(xml);
+    let mut names = Vec::new();
+    loop {
+        use quick_xml::events::Event;
+        let name = match reader.read_event().expect("well-formed") {
+            Event::Start(e) | Event::Empty(e) => e.name().as_ref().to_vec(),
+            Event::Eof => return names,
+            Event::End(_)
+            | Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_) => continue,
+        };
+        names.push(String::from_utf8(name).unwrap());
+    }
+}
+
+/// Guests of up to four cells with up to four vCPUs each, placed on two hosts.
+fn guests() -> impl Strategy<Value = (DomainSpec, DomainSpec)> {
+    let cell = (
+        0_u32..3,
+        1_u32..4,
+        prop_oneof![Just(None), Just(Some(4)), Just(Some(2048))],
+    );
+    let emulator = prop_oneof![
+        Just(EmulatorThreads::Unspecified),
+        Just(EmulatorThreads::Isolate),
+        Just(EmulatorThreads::Share)
+    ];
+    (proptest::collection::vec(cell, 1..5), emulator).prop_map(|(cells, emulator)| {
+        let place = |offset: u32| {
+            let mut next = 0;
+            let mut wishes = Vec::new();
+            let mut assigned = Vec::new();
+            for (id, (shared, dedicated, page)) in (0_u32..).zip(&cells) {
+                let host = (id + offset) % 8;
+                let vcpus: Vec<u32> = (next..next + shared + dedicated).collect();
+                next += shared + dedicated;
+                let (of_shared, of_dedicated) = vcpus.split_at(*shared as usize);
+                wishes.push(self::cell(id, of_shared, of_dedicated, PageSize::Any));
+                let pins: Vec<_> = of_dedicated
+                    .iter()
+                    .zip(host * 8 + 1..)
+                    .map(|(v, c)| (*v, c))
+                    .collect();
+                let floating = if *shared > 0 {
+                    (host * 8).to_string()
+                } else {
+                    String::new()
+                };
+                assigned.push(given(id, host, &pins, &floating, *page));
+            }
+            let mut spec = sample::plain_spec(next);
+            spec.flavor.memory_mib = 256 * cells.len() as u64;
+            spec.topology = Some(InstanceTopology {
+                cells: wishes,
+                emulator_threads: emulator,
+            });
+            let mut assignment = Assignment {
+                cells: assigned,
+                emulator: CpuSet::new(),
+            };
+            if emulator == EmulatorThreads::Isolate {
+                assignment.emulator.insert(CpuId(offset * 8 + 7));
+            }
+            let mut guest = sample::domain("any", 9, spec, assignment);
+            guest.shared_cpus = (0..8).map(|c| CpuId(c * 8)).collect();
+            guest
+        };
+        (place(0), place(3))
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_guest_is_written_and_read_back((source, destination) in guests()) {
+        let here = xml::domain(&source, &settings()).unwrap();
+        let there = xml::domain(&destination, &settings()).unwrap();
+        prop_assert_eq!(elements(&here), elements(&there));
+        for (guest, written) in [(&source, &here), (&destination, &there)] {
+            prop_assert_eq!(&xml::metadata::parse(written).unwrap(), guest);
+            let pins: BTreeMap<_, _> = xml::read::vcpu_cpus(written).unwrap().into_iter().collect();
+            prop_assert_eq!(&pins, &guest.vcpu_cpus());
+            let dedicated: BTreeSet<_> = guest.assignment.pins().into_iter().collect();
+            for (vcpu, cpu) in dedicated {
+                let pin = format!("<vcpupin vcpu=\"{vcpu}\" cpuset=\"{cpu}\"/>");
+                prop_assert!(written.contains(&pin));
+            }
+            for cell in &guest.assignment.cells {
+                let node = format!(
+                    "<memnode cellid=\"{}\" mode=\"strict\" nodeset=\"{}\"/>",
+                    cell.guest_cell, cell.host_cell
+                );
+                prop_assert!(written.contains(&node));
+            }
+        }
+    }
+}
