@@ -12,7 +12,7 @@ pub enum Effect {
     /// Log a step together with what it means; answered by [`Event::Committed`](crate::Event).
     ///
     /// Committing the same record twice is harmless, so a driver may retry it.
-    Commit(StepRecord),
+    Commit(Box<StepRecord>),
     /// Have the scheduler choose and claim the next host for the operation, under this epoch;
     /// answered by [`Event::Scheduled`](crate::Event).
     ScheduleNext {
@@ -25,7 +25,7 @@ pub enum Effect {
     /// [`Event::Refreshed`](crate::Event).
     Refresh,
     /// Ask an agent; answered by [`Event::Answered`](crate::Event).
-    Call(AgentCall),
+    Call(Box<AgentCall>),
     /// Let time pass; answered by [`Event::Elapsed`](crate::Event).
     Wait {
         /// For how long.

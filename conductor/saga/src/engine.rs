@@ -27,7 +27,7 @@ use crate::event::Event;
 use crate::facts::Facts;
 use crate::journal::Journal;
 use crate::plan::{Ask, Context, Memory, Script, Undo, script};
-use crate::reconcile::{Poll, Transfer};
+use crate::reconcile::{Miss, Poll, Transfer};
 use crate::refusals::{self, Reading};
 
 /// How often a call is made that is not answered, before the step counts as failed.
@@ -465,7 +465,7 @@ impl Saga {
                 let why = refusals::unreachable(host, &message);
                 self.say_and_wait(goal, step, host, &why)
             }
-            Goal::Settle(poll) => self.settle_answered(poll, Err(message)),
+            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(message))),
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
                 self.wait(Goal::Plan, Backoff::CALL)
             }
@@ -490,7 +490,7 @@ impl Saga {
                 self.failures += 1;
                 self.say_and_wait(goal, step, host, &refusal)
             }
-            Goal::Settle(poll) => self.settle_answered(poll, Err(refusal.message)),
+            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Refused(refusal.message))),
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
                 self.wait(Goal::Plan, Backoff::CALL)
             }
@@ -613,7 +613,7 @@ impl Saga {
     }
 
     fn send(&mut self, commit: Commit) -> Effect {
-        let effect = Effect::Commit(commit.record.clone());
+        let effect = Effect::Commit(Box::new(commit.record.clone()));
         self.outstanding = Outstanding::Commit(commit);
         effect
     }
@@ -623,7 +623,7 @@ impl Saga {
             let message = refusals::host_unknown(&host).message;
             return self.unanswered(goal, &host, message);
         };
-        let effect = Effect::Call(AgentCall {
+        let effect = Effect::Call(Box::new(AgentCall {
             host: host.clone(),
             address: known.address.clone(),
             fence: Fence {
@@ -633,7 +633,7 @@ impl Saga {
                 incarnation: known.incarnation,
             },
             call,
-        });
+        }));
         self.outstanding = Outstanding::Call {
             goal,
             host,

@@ -46,6 +46,23 @@ pub(crate) enum Poll {
     CleanDestination(migration::Event),
 }
 
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// None came.
+    Silent(String),
+    /// The agent said no.
+    Refused(String),
+}
+
+impl Miss {
+    fn message(self) -> String {
+        match self {
+            Self::Silent(message) | Self::Refused(message) => message,
+        }
+    }
+}
+
 /// What is remembered of a transfer while it is watched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfer {
@@ -102,7 +119,7 @@ impl Saga {
     }
 
     /// Takes an agent's answer in; an error says why there is none.
-    pub(crate) fn settle_answered(&mut self, poll: Poll, answer: Result<Reply, String>) -> Effect {
+    pub(crate) fn settle_answered(&mut self, poll: Poll, answer: Result<Reply, Miss>) -> Effect {
         match poll {
             Poll::Source => {
                 let seen = self.seen(answer);
@@ -114,12 +131,19 @@ impl Saga {
             }
             Poll::CleanSource => {
                 self.transfer.cleanings += 1;
-                // A source that is dead after it has let the guest go keeps nobody waiting: it
-                // has said that it does not have the guest.
-                if answer.is_ok() || self.transfer.cleanings >= CLEAN_MAX {
-                    return self.commit_end(migration::Event::Arrived, None);
+                let goal = Goal::Settle(Poll::CleanSource);
+                match answer {
+                    // It still has something of the guest: the verdict was too early.
+                    Err(Miss::Refused(_)) => self.blocked(),
+                    Err(Miss::Silent(_)) if self.transfer.cleanings < CLEAN_MAX => {
+                        self.wait(goal, Backoff::CALL)
+                    }
+                    // A source that is dead after it has let the guest go keeps nobody waiting:
+                    // it has said that it does not have the guest.
+                    Ok(_) | Err(Miss::Silent(_)) => {
+                        self.commit_end(migration::Event::Arrived, None)
+                    }
                 }
-                self.blocked()
             }
             Poll::CleanDestination(event) => match answer {
                 Ok(_) => {
@@ -127,15 +151,15 @@ impl Saga {
                     self.commit_end(event, Some(refusal))
                 }
                 // Its claim stays until it is clean; meanwhile things may have changed.
-                Err(message) => {
-                    self.transfer.silence = Some(message);
+                Err(miss) => {
+                    self.transfer.silence = Some(miss.message());
                     self.blocked()
                 }
             },
         }
     }
 
-    fn seen(&mut self, answer: Result<Reply, String>) -> Seen {
+    fn seen(&mut self, answer: Result<Reply, Miss>) -> Seen {
         match answer {
             Ok(Reply::Domain(status)) => {
                 if let Some(error) = status.migration_error {
@@ -147,8 +171,8 @@ impl Saga {
                 self.transfer.silence = Some("it answers with something else".to_owned());
                 Seen::Silent
             }
-            Err(message) => {
-                self.transfer.silence = Some(message);
+            Err(miss) => {
+                self.transfer.silence = Some(miss.message());
                 Seen::Silent
             }
         }
@@ -239,7 +263,7 @@ impl Saga {
             Doubt::OnBoth => (
                 format!("{source},{destination}"),
                 format!("both {source} and {destination} have it"),
-                format!("find out which guest is the right one, and stop the other on its host"),
+                "find out which guest is the right one, and stop the other on its host".to_owned(),
             ),
             Doubt::Contradiction => (
                 format!("{source},{destination}"),

@@ -1,0 +1,239 @@
+//! One host's agent with its hypervisor, for one guest.
+
+use berth_domain::agent::{Call, DestinationCheck, DomainState, DomainStatus, FitVerdict, Reply};
+use berth_domain::claim::Claim;
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::id::{Epoch, Incarnation};
+use berth_domain::instance::InstanceNumaTopology;
+use berth_domain::migration::MigrateData;
+use berth_domain::numa::Assignment;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
+use berth_saga::AgentCall;
+
+use super::fixtures::{assignment, id, spec, vm_name, wish};
+
+pub(crate) struct Agent {
+    pub(crate) incarnation: Incarnation,
+    /// The run that the scheduler knows.
+    pub(crate) told: Incarnation,
+    pub(crate) version: ServiceVersion,
+    pub(crate) state: DomainState,
+    pub(crate) claim: Option<Claim>,
+    pub(crate) error: Option<String>,
+    /// What this host fits a guest to instead of its claim.
+    pub(crate) fits: Option<Assignment>,
+    /// Set by a call that begins a transfer, taken by the world.
+    pub(crate) began_transfer: bool,
+    /// Whether the guest, seen from its source, has a topology.
+    pub(crate) has_topology: bool,
+    /// How often a guest was really started here.
+    pub(crate) spawned: u32,
+    // What the agent remembers, and forgets when it is started anew.
+    fence: Epoch,
+    destroyed: bool,
+    rolled_back: bool,
+    asked: bool,
+    sending: bool,
+}
+
+fn no(code: Code, reason: &str) -> Refusal {
+    Refusal::new(code, reason, reason)
+}
+
+impl Agent {
+    pub(crate) fn new(number: u128) -> Self {
+        let incarnation = Incarnation(id(number * 1000));
+        Self {
+            incarnation,
+            told: incarnation,
+            version: ServiceVersion::CURRENT,
+            state: DomainState::Absent,
+            claim: None,
+            error: None,
+            fits: None,
+            began_transfer: false,
+            has_topology: true,
+            spawned: 0,
+            fence: Epoch(0),
+            destroyed: false,
+            rolled_back: false,
+            asked: false,
+            sending: false,
+        }
+    }
+
+    /// The process is started anew: its memory is gone, the hypervisor is not.
+    pub(crate) fn restart(&mut self) {
+        self.incarnation = Incarnation(id(self.incarnation.0.as_u128() + 1));
+        self.fence = Epoch(0);
+        self.destroyed = false;
+        self.rolled_back = false;
+        self.asked = false;
+        self.sending = false;
+    }
+
+    pub(crate) fn handle(&mut self, call: &AgentCall) -> Result<Reply, Refusal> {
+        if call.fence.incarnation != self.incarnation {
+            return Err(no(Code::FailedPrecondition, "STALE_INCARNATION"));
+        }
+        if call.fence.epoch < self.fence {
+            return Err(no(Code::Aborted, "STALE_EPOCH"));
+        }
+        self.fence = call.fence.epoch;
+        match &call.call {
+            Call::SpawnVm { claim, .. } => self.spawn(claim),
+            Call::DestroyVm => {
+                self.destroyed = true;
+                self.state = DomainState::Absent;
+                Ok(Reply::Done)
+            }
+            Call::GetDomain => {
+                self.asked = true;
+                Ok(Reply::Domain(self.status()))
+            }
+            Call::CheckCanLiveMigrateDestination { .. } => {
+                Ok(Reply::Destination(DestinationCheck {
+                    migration_uri: "tcp://there".to_owned(),
+                    storage_id: "s".to_owned(),
+                    driver: "sim".to_owned(),
+                    shared_cpus: CpuSet::new(),
+                }))
+            }
+            Call::CheckCanLiveMigrateSource { .. } => {
+                Ok(Reply::MigrateData(self.migrate_data(call)))
+            }
+            Call::FitLiveMigration { migrate_data, .. } => self.fit(migrate_data),
+            Call::PreLiveMigration { migrate_data, .. } => self.prepare(migrate_data),
+            Call::LiveMigration { migrate_data, .. } => self.send(migrate_data),
+            Call::RollbackLiveMigrationAtDestination { .. } => self.rollback(),
+            Call::PostLiveMigrationAtSource { .. } => match self.state {
+                DomainState::Absent => Ok(Reply::Done),
+                DomainState::Starting
+                | DomainState::Running
+                | DomainState::Paused
+                | DomainState::MigratingOut
+                | DomainState::MigratingIn
+                | DomainState::Prepared
+                | DomainState::Stopped => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
+            },
+        }
+    }
+
+    fn status(&self) -> DomainStatus {
+        DomainStatus {
+            state: self.state,
+            claim: self.claim.as_ref().map(|c| c.id),
+            epoch: Some(self.fence),
+            vcpu_cpus: Vec::new(),
+            migration_error: self.error.clone(),
+        }
+    }
+
+    fn spawn(&mut self, claim: &Claim) -> Result<Reply, Refusal> {
+        if self.destroyed {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        if self.state == DomainState::Absent {
+            self.spawned += 1;
+            self.state = DomainState::Running;
+            self.claim = Some(claim.clone());
+        }
+        assert_eq!(self.claim.as_ref(), Some(claim));
+        Ok(Reply::Domain(self.status()))
+    }
+
+    fn migrate_data(&self, call: &AgentCall) -> MigrateData {
+        let carries = self.has_topology && self.version >= ServiceVersion::NUMA_LIVE_MIGRATION;
+        MigrateData {
+            vm: vm_name(),
+            vm_uid: call.fence.vm,
+            spec: spec(),
+            destination_uri: String::new(),
+            destination_shared: CpuSet::new(),
+            numa_topology: carries.then(|| InstanceNumaTopology {
+                wish: wish(),
+                assignment: assignment(0),
+            }),
+            claim: None,
+        }
+    }
+
+    fn fit(&self, data: &MigrateData) -> Result<Reply, Refusal> {
+        if self.version < ServiceVersion::NUMA_LIVE_MIGRATION {
+            return Err(no(Code::Unimplemented, "SERVICE_VERSION_TOO_OLD"));
+        }
+        let held = data
+            .claim
+            .as_ref()
+            .expect("the held claim")
+            .assignment
+            .clone();
+        assert_eq!(data.destination_uri, "tcp://there");
+        let mut data = data.clone();
+        let verdict = match &self.fits {
+            Some(fits) if *fits != held => FitVerdict::Swap(fits.clone()),
+            _ => FitVerdict::Confirm,
+        };
+        if let Some(topology) = &mut data.numa_topology {
+            topology.assignment = match &verdict {
+                FitVerdict::Confirm => held,
+                FitVerdict::Swap(fits) => fits.clone(),
+            };
+        }
+        Ok(Reply::Fit {
+            verdict,
+            migrate_data: data,
+        })
+    }
+
+    fn prepare(&mut self, data: &MigrateData) -> Result<Reply, Refusal> {
+        if self.rolled_back {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        if self.state == DomainState::Absent {
+            self.state = DomainState::Prepared;
+        }
+        self.claim = Some(data.claim.clone().expect("the held claim"));
+        Ok(Reply::Done)
+    }
+
+    fn send(&mut self, data: &MigrateData) -> Result<Reply, Refusal> {
+        if self.sending {
+            return Ok(Reply::Done);
+        }
+        if self.asked {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        if self.state != DomainState::Running {
+            return Err(no(Code::FailedPrecondition, "NOT_RUNNING"));
+        }
+        if self.version >= ServiceVersion::NUMA_LIVE_MIGRATION
+            && let Some(topology) = &data.numa_topology
+        {
+            let claim = data.claim.as_ref().expect("the claim");
+            assert_eq!(topology.assignment, claim.assignment);
+        }
+        self.sending = true;
+        self.state = DomainState::MigratingOut;
+        self.began_transfer = true;
+        Ok(Reply::Done)
+    }
+
+    fn rollback(&mut self) -> Result<Reply, Refusal> {
+        match self.state {
+            DomainState::Running => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
+            DomainState::MigratingIn => Err(no(Code::FailedPrecondition, "GUEST_ARRIVES")),
+            DomainState::Absent
+            | DomainState::Starting
+            | DomainState::Paused
+            | DomainState::MigratingOut
+            | DomainState::Prepared
+            | DomainState::Stopped => {
+                self.rolled_back = true;
+                self.state = DomainState::Absent;
+                Ok(Reply::Done)
+            }
+        }
+    }
+}
