@@ -15,7 +15,7 @@ pub mod usage;
 pub mod verify;
 
 pub use assignment::{Assignment, CellAssignment};
-pub use fit::{Limits, Strategy, explain, fit, try_fit};
+pub use fit::{Limits, Strategy, fit, try_fit};
 pub use refusal::{CellShortfall, FitRefusal, Resource, Shortage};
 pub use usage::{CellUsage, HostUsage};
 pub use verify::verify;

@@ -91,16 +91,48 @@ impl Site<'_> {
         index: usize,
         limits: &Limits,
     ) -> Vec<Shortage> {
-        let need = &guest.cells[index];
-        let mut found = vec![self.dedicated(need), self.shared_cpus(need)];
-        if guest.has_shared {
-            found.push(self.shared_vcpus(need, limits));
-            found.push(self.memory(need, limits));
-        }
-        found.push(self.pages(need, guest.has_dedicated, limits).map(drop));
-        let mut found: Vec<_> = found.into_iter().filter_map(Result::err).collect();
+        let mut found: Vec<_> = self.missing(guest, index, limits).collect();
         found.sort_by_key(|s| (std::cmp::Reverse(s.milli()), s.resource));
         found
+    }
+
+    /// Returns how far the guest cell is from fitting, as [`CellShortfall::distance`] does, without
+    /// listing what is missing; `None` where it fits.
+    ///
+    /// [`CellShortfall::distance`]: crate::numa::CellShortfall::distance
+    pub(in crate::numa) fn distance(
+        &self,
+        guest: &Guest,
+        index: usize,
+        limits: &Limits,
+    ) -> Option<(usize, u64)> {
+        let missing = self.missing(guest, index, limits);
+        let distance = missing.fold((0, 0), |(count, worst), s| {
+            (count + 1, worst.max(s.milli()))
+        });
+        (distance.0 > 0).then_some(distance)
+    }
+
+    fn missing(
+        &self,
+        guest: &Guest,
+        index: usize,
+        limits: &Limits,
+    ) -> impl Iterator<Item = Shortage> {
+        let need = &guest.cells[index];
+        let ratios = guest
+            .has_shared
+            .then(|| [self.shared_vcpus(need, limits), self.memory(need, limits)]);
+        let [vcpus, memory] = ratios.unwrap_or([Ok(()), Ok(())]);
+        let pages = self.pages(need, guest.has_dedicated, limits).map(drop);
+        let all = [
+            self.dedicated(need),
+            self.shared_cpus(need),
+            vcpus,
+            memory,
+            pages,
+        ];
+        all.into_iter().filter_map(Result::err)
     }
 
     /// Returns how much the cell has left of what the guest mainly takes, then of memory: the

@@ -70,8 +70,17 @@ pub fn fit(
     limits: &Limits,
     strategy: Strategy,
 ) -> Result<Assignment, FitRefusal> {
-    try_fit(topology, usage, wish, limits, strategy)
-        .ok_or_else(|| explain(topology, usage, wish, limits))
+    let guest = Guest::new(wish);
+    let sites = sites(topology, usage);
+    let search = Search {
+        wish,
+        guest: &guest,
+        sites: &sites,
+        limits,
+    };
+    search
+        .run(topology, strategy)
+        .map_err(|failure| search.explain(failure))
 }
 
 /// Returns what [`fit()`] returns, without the reason where there is none: cheap to ask of many
@@ -86,23 +95,13 @@ pub fn try_fit(
 ) -> Option<Assignment> {
     let guest = Guest::new(wish);
     let sites = sites(topology, usage);
-    if guest.cells.len() > sites.len() {
-        return None;
-    }
-    let fits = fits(&guest, &sites, limits);
-    let key = |host: usize| {
-        let (first, second) = sites[host].room_for(&guest);
-        match strategy {
-            Strategy::Spread => (first, second),
-            Strategy::Pack => (-first, -second),
-        }
+    let search = Search {
+        wish,
+        guest: &guest,
+        sites: &sites,
+        limits,
     };
-    let order = matching::Order {
-        keys: (0..sites.len()).map(key).collect(),
-        distances: topology.distances(),
-    };
-    let hosts = matching::solve(&fits, &order).ok()?;
-    Some(assign(wish, &guest, &sites, limits, &hosts))
+    search.run(topology, strategy).ok()
 }
 
 fn sites<'a>(topology: &'a HostTopology, usage: &'a HostUsage) -> Vec<Site<'a>> {
@@ -119,121 +118,129 @@ fn sites<'a>(topology: &'a HostTopology, usage: &'a HostUsage) -> Vec<Site<'a>> 
         .collect()
 }
 
-fn fits(guest: &Guest, sites: &[Site<'_>], limits: &Limits) -> matching::Table {
-    matching::Table::new(guest.cells.len(), sites.len(), |g, h| {
-        sites[h].check(guest, g, limits).is_ok()
-    })
+/// One search, with all that it looks at.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    wish: &'a InstanceTopology,
+    guest: &'a Guest,
+    sites: &'a [Site<'a>],
+    limits: &'a Limits,
 }
 
-fn assign(
-    wish: &InstanceTopology,
-    guest: &Guest,
-    sites: &[Site<'_>],
-    limits: &Limits,
-    hosts: &[usize],
-) -> Assignment {
-    let mut emulator = CpuSet::new();
-    let cells = wish
-        .cells
-        .iter()
-        .enumerate()
-        .map(|(index, wished)| {
-            let site = &sites[hosts[index]];
-            let page_size_kib = site
-                .check(guest, index, limits)
-                .expect("only cells that fit are matched");
-            let mut cpus = pin::choose(site, guest.cells[index].dedicated).into_iter();
-            let pins = wished
-                .dedicated
-                .iter()
-                .map(|vcpu| (*vcpu, cpus.next().expect("as many CPUs as were asked for")))
-                .collect();
-            emulator.extend(cpus);
-            let floating = if wished.shared.is_empty() {
-                CpuSet::new()
-            } else {
-                site.cell.shared.clone()
-            };
-            CellAssignment {
-                guest_cell: wished.id,
-                host_cell: site.cell.id,
-                pins,
-                shared_vcpus: guest.cells[index].shared,
-                floating,
-                memory_mib: wished.memory_mib,
-                page_size_kib,
+/// What a search without success has found; [`Search::explain`] looks closer.
+enum Failure {
+    TooFewCells,
+    /// This guest cell, by position, fits on no host cell.
+    Nowhere(usize),
+    Compete(matching::Violator),
+}
+
+impl Search<'_> {
+    fn run(&self, topology: &HostTopology, strategy: Strategy) -> Result<Assignment, Failure> {
+        let guests = self.guest.cells.len();
+        if guests > self.sites.len() {
+            return Err(Failure::TooFewCells);
+        }
+        let fits = matching::Table::new(guests, self.sites.len(), |g, h| {
+            self.sites[h].check(self.guest, g, self.limits).is_ok()
+        });
+        if let Some(nowhere) = (0..guests).find(|g| fits.hosts(*g).next().is_none()) {
+            return Err(Failure::Nowhere(nowhere));
+        }
+        let key = |site: &Site<'_>| {
+            let (first, second) = site.room_for(self.guest);
+            match strategy {
+                Strategy::Spread => (first, second),
+                Strategy::Pack => (-first, -second),
             }
-        })
-        .collect();
-    Assignment { cells, emulator }
-}
-
-/// Returns why there is no fit.
-///
-/// # Panics
-///
-/// When there is one.
-#[must_use]
-pub fn explain(
-    topology: &HostTopology,
-    usage: &HostUsage,
-    wish: &InstanceTopology,
-    limits: &Limits,
-) -> FitRefusal {
-    let guest = Guest::new(wish);
-    let sites = sites(topology, usage);
-    if guest.cells.len() > sites.len() {
-        return FitRefusal::TooFewCells {
-            requested: guest.cells.len(),
-            available: sites.len(),
         };
-    }
-    let fits = fits(&guest, &sites, limits);
-    let all: Vec<usize> = (0..sites.len()).collect();
-    if let Some(nowhere) = (0..guest.cells.len()).find(|g| fits.hosts(*g).next().is_none()) {
-        let shortfall = nearest(wish, &guest, &sites, limits, &[nowhere], &all)
-            .expect("a cell that fits nowhere lacks something everywhere");
-        return FitRefusal::Cell {
-            shortfall,
-            among_several: guest.cells.len() > 1,
+        let order = matching::Order {
+            keys: self.sites.iter().map(key).collect(),
+            distances: topology.distances(),
         };
+        let hosts = matching::solve(&fits, &order).map_err(Failure::Compete)?;
+        Ok(self.assign(&hosts))
     }
-    let order = matching::Order {
-        keys: vec![(0, 0); sites.len()],
-        distances: topology.distances(),
-    };
-    let violator = matching::solve(&fits, &order).expect_err("the caller found that nothing fits");
-    let others: Vec<usize> = all
-        .into_iter()
-        .filter(|h| !violator.hosts.contains(h))
-        .collect();
-    FitRefusal::Compete {
-        nearest: nearest(wish, &guest, &sites, limits, &violator.guests, &others),
-        guest_cells: violator.guests.iter().map(|g| wish.cells[*g].id).collect(),
-        host_cells: violator.hosts.iter().map(|h| sites[*h].cell.id).collect(),
-    }
-}
 
-/// Returns the smallest shortfall of any of these guest cells on any of these host cells.
-fn nearest(
-    wish: &InstanceTopology,
-    guest: &Guest,
-    sites: &[Site<'_>],
-    limits: &Limits,
-    guests: &[usize],
-    hosts: &[usize],
-) -> Option<CellShortfall> {
-    let shortfalls = guests.iter().flat_map(|&g| {
-        hosts.iter().filter_map(move |&h| {
-            let shortages = sites[h].shortages(guest, g, limits);
-            (!shortages.is_empty()).then(|| CellShortfall {
-                guest_cell: wish.cells[g].id,
-                host_cell: sites[h].cell.id,
-                shortages,
+    fn assign(&self, hosts: &[usize]) -> Assignment {
+        let mut emulator = CpuSet::new();
+        let cells = (0..hosts.len())
+            .map(|index| self.assign_cell(index, &self.sites[hosts[index]], &mut emulator))
+            .collect();
+        Assignment { cells, emulator }
+    }
+
+    fn assign_cell(&self, index: usize, site: &Site<'_>, emulator: &mut CpuSet) -> CellAssignment {
+        let wished = &self.wish.cells[index];
+        let need = &self.guest.cells[index];
+        let page_size_kib = site
+            .check(self.guest, index, self.limits)
+            .expect("only cells that fit are matched");
+        let mut cpus = pin::choose(site, need.dedicated).into_iter();
+        let pins = wished
+            .dedicated
+            .iter()
+            .map(|vcpu| (*vcpu, cpus.next().expect("as many CPUs as were asked for")))
+            .collect();
+        emulator.extend(cpus);
+        let floating = if wished.shared.is_empty() {
+            CpuSet::new()
+        } else {
+            site.cell.shared.clone()
+        };
+        CellAssignment {
+            guest_cell: wished.id,
+            host_cell: site.cell.id,
+            pins,
+            shared_vcpus: need.shared,
+            floating,
+            memory_mib: wished.memory_mib,
+            page_size_kib,
+        }
+    }
+
+    fn explain(&self, failure: Failure) -> FitRefusal {
+        match failure {
+            Failure::TooFewCells => FitRefusal::TooFewCells {
+                requested: self.guest.cells.len(),
+                available: self.sites.len(),
+            },
+            Failure::Nowhere(guest) => FitRefusal::Cell {
+                shortfall: self
+                    .nearest(&[guest], 0..self.sites.len())
+                    .expect("a cell that fits nowhere lacks something everywhere"),
+                among_several: self.guest.cells.len() > 1,
+            },
+            Failure::Compete(matching::Violator { guests, hosts }) => {
+                let others = (0..self.sites.len()).filter(|h| !hosts.contains(h));
+                FitRefusal::Compete {
+                    nearest: self.nearest(&guests, others),
+                    guest_cells: guests.iter().map(|g| self.wish.cells[*g].id).collect(),
+                    host_cells: hosts.iter().map(|h| self.sites[*h].cell.id).collect(),
+                }
+            }
+        }
+    }
+
+    /// Returns the smallest shortfall of any of these guest cells on any of these host cells.
+    fn nearest(
+        &self,
+        guests: &[usize],
+        hosts: impl Iterator<Item = usize>,
+    ) -> Option<CellShortfall> {
+        let pairs = hosts.flat_map(|h| guests.iter().map(move |g| (h, *g)));
+        let (_, host, guest) = pairs
+            .filter_map(|(h, g)| {
+                let found = self.sites[h].distance(self.guest, g, self.limits)?;
+                Some((found, h, g))
             })
+            .min()?;
+        Some(CellShortfall {
+            guest_cell: self.wish.cells[guest].id,
+            host_cell: self.sites[host].cell.id,
+            shortages: self.sites[host].shortages(self.guest, guest, self.limits),
         })
-    });
-    shortfalls.min_by_key(|s| (s.distance(), s.host_cell, s.guest_cell))
+    }
 }
 
 /// Returns the id of the host cell on which the emulator's CPU must be: that of guest cell 0.

@@ -1,0 +1,124 @@
+//! What a choice costs: 1,000 hosts of 8 cells, loaded to 70 % of their dedicated CPUs.
+//!
+//! `cargo bench -p berth-selection`. It prints microseconds per choice for each flavor of the
+//! mix, for a guest that fits nowhere, and for bringing the table up to date.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use berth_domain::host_view::HostView;
+use berth_domain::name::HostName;
+use berth_selection::{Index, Request};
+use common::{LARGE, MIX, change, claim, request, spec, view};
+use imbl::OrdMap;
+
+const HOSTS: usize = 1000;
+const LOAD: f64 = 0.7;
+
+type Hosts = OrdMap<HostName, Arc<HostView>>;
+
+fn main() {
+    let mut hosts: Hosts = (0..HOSTS)
+        .map(|n| view(&format!("host-{n:04}"), LARGE))
+        .map(|v| (v.host.name.clone(), Arc::new(v)))
+        .collect();
+    let mut index = Index::new();
+    index.sync(&hosts);
+    let guests = fill(&mut hosts, &mut index);
+    println!("{HOSTS} hosts of {} cells, {guests} guests", LARGE.cells);
+    for (_, vcpus, memory_mib, specs) in MIX {
+        let label = format!("{vcpus} vCPUs, {memory_mib} MiB, {specs:?}");
+        let guest = spec(*vcpus, *memory_mib, specs);
+        measure(&label, 2000, |n| {
+            let _ = std::hint::black_box(index.select(&request_of(&guest, n)));
+        });
+    }
+    let nowhere = request(&spec(100, 1 << 20, &[("hw:cpu_policy", "dedicated")]), 1);
+    println!("{}", index.select(&nowhere).unwrap_err());
+    measure("nowhere to go, explained", 20, |_| {
+        let _ = std::hint::black_box(index.select(&nowhere));
+    });
+    let guest = spec(2, 4096, &[("hw:cpu_policy", "dedicated")]);
+    let choice = index.select(&request_of(&guest, 0)).unwrap();
+    let view = hosts
+        .get(&choice.host)
+        .expect("the host was chosen")
+        .clone();
+    measure("copy the host's view and claim on it", 1000, |_| {
+        let mut copy = HostView::clone(&view);
+        copy.place(&claim(&choice));
+        std::hint::black_box(copy);
+    });
+    let mut give_back = None;
+    measure("choose, claim, bring the table up to date", 1000, |n| {
+        if let Some(choice) = give_back.take() {
+            release(&mut hosts, &choice);
+        }
+        let choice = index.select(&request_of(&guest, n)).unwrap();
+        take(&mut hosts, &choice);
+        index.sync(&hosts);
+        give_back = Some(choice);
+    });
+    let mut odd = false;
+    measure("bring the table up to date", 1000, |_| {
+        odd = !odd;
+        let view = Arc::make_mut(hosts.get_mut(&choice.host).expect("the host was chosen"));
+        change(view, |host| host.cordoned = odd);
+        index.sync(&hosts);
+    });
+}
+
+fn release(hosts: &mut Hosts, choice: &berth_selection::Choice) {
+    let view = hosts.get_mut(&choice.host).expect("the host was chosen");
+    Arc::make_mut(view).release(&claim(choice));
+}
+
+fn request_of(guest: &berth_domain::vm::VmSpec, n: usize) -> Request {
+    request(guest, n as u128 * 0x1234_5678_9abc_def1)
+}
+
+fn take(hosts: &mut Hosts, choice: &berth_selection::Choice) {
+    let view = hosts.get_mut(&choice.host).expect("the host was chosen");
+    Arc::make_mut(view).place(&claim(choice));
+}
+
+/// Places the mix until the load is reached; returns the number of guests.
+fn fill(hosts: &mut Hosts, index: &mut Index) -> usize {
+    let shapes: Vec<_> = MIX
+        .iter()
+        .flat_map(|(weight, vcpus, memory_mib, specs)| {
+            std::iter::repeat_n((*vcpus, *memory_mib, *specs), *weight as usize)
+        })
+        .collect();
+    let all = HOSTS * (LARGE.cells * (LARGE.cores - LARGE.shared_cores) * LARGE.threads) as usize;
+    let (mut taken, mut guests, mut turn) = (0, 0, 0);
+    while (taken as f64) < all as f64 * LOAD {
+        // A stride that meets every shape as often as its weight says.
+        turn += 37;
+        let (vcpus, memory_mib, specs) = shapes[turn % shapes.len()];
+        let guest = spec(vcpus, memory_mib, specs);
+        if let Ok(choice) = index.select(&request_of(&guest, turn)) {
+            taken += choice.assignment.dedicated().len();
+            guests += 1;
+            take(hosts, &choice);
+            index.sync(hosts);
+        }
+    }
+    guests
+}
+
+fn measure(label: &str, rounds: usize, mut run: impl FnMut(usize)) {
+    let mut micros: Vec<f64> = (0..rounds)
+        .map(|n| {
+            let start = Instant::now();
+            run(n);
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    micros.sort_by(f64::total_cmp);
+    let at = |part: f64| micros[((micros.len() - 1) as f64 * part) as usize];
+    println!("p50 {:9.1} µs  p99 {:9.1} µs  {label}", at(0.5), at(0.99));
+}
