@@ -107,9 +107,12 @@ fn message(refused: &[Refused<'_>], causes: &BTreeMap<String, u32>) -> String {
         .into_iter()
         .map(|(cause, count)| format!("{count} {}", phrase(cause)))
         .collect();
+    let subject = match refused.len() {
+        1 => "the only host cannot take the guest".to_owned(),
+        hosts => format!("none of the {hosts} hosts can take the guest"),
+    };
     format!(
-        "no host of {} can take the guest ({}); nearest is host {}: {}",
-        refused.len(),
+        "{subject} ({}); nearest is host {}: {}",
         counts.join(", "),
         nearest.view.host.name,
         nearest.violation
@@ -119,7 +122,7 @@ fn message(refused: &[Refused<'_>], causes: &BTreeMap<String, u32>) -> String {
 /// Returns a cause in words that stand behind a number of hosts.
 fn phrase(cause: &str) -> String {
     let text = match cause {
-        "SAME_HOST" => "run it already",
+        "SAME_HOST" => "where it runs already",
         "HOST_EXCLUDED" => "refused it before",
         "HOST_DOWN" => "down",
         "HOST_CORDONED" => "cordoned",

@@ -32,7 +32,7 @@ pub fn best(request: &Request, refused: &[Refused<'_>]) -> Option<String> {
     }
     let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_room());
     if let Some(nearest) = lacking().next() {
-        return if let Some(host) = lacking().find(|r| fits_when_empty(demand, r.view)) {
+        return if let Some(host) = roomy(demand, lacking()) {
             Some(make_room(host))
         } else {
             Some(never(demand, nearest))
@@ -60,6 +60,32 @@ fn opened<'a>(
             constraint::try_place(&view, demand, Strategy::Spread).is_some()
         })
         .map(|r| &r.view.host.name)
+}
+
+/// Returns the first host that could take the guest if it were empty. Most hosts of a cluster are
+/// alike, so that few of them have to be tried.
+fn roomy<'r, 'v>(
+    demand: &Demand,
+    mut refused: impl Iterator<Item = &'r Refused<'v>>,
+) -> Option<&'r Refused<'v>>
+where
+    'v: 'r,
+{
+    let mut hopeless: Vec<&HostView> = Vec::new();
+    refused.find(|r| {
+        let alike = |other: &&HostView| {
+            other.host.report.topology == r.view.host.report.topology
+                && other.inventories == r.view.inventories
+        };
+        if hopeless.iter().any(alike) {
+            return false;
+        }
+        if fits_when_empty(demand, r.view) {
+            return true;
+        }
+        hopeless.push(r.view);
+        false
+    })
 }
 
 fn fits_when_empty(demand: &Demand, view: &HostView) -> bool {
@@ -102,7 +128,7 @@ fn never(demand: &Demand, nearest: &Refused<'_>) -> String {
 fn cell_change(refusal: &FitRefusal) -> String {
     match refusal {
         FitRefusal::TooFewCells { available, .. } => {
-            format!("use at most {available} guest cells (hw:numa_nodes)")
+            format!("use fewer guest cells (hw:numa_nodes), a host has {available}")
         }
         FitRefusal::Cell { shortfall, .. } => {
             let worst = shortfall.worst();

@@ -22,12 +22,13 @@ pub fn key(host: &HostName) -> u64 {
 #[must_use]
 pub fn seed(id: Uuid) -> u64 {
     let (high, low) = id.as_u64_pair();
-    high ^ low
+    high.wrapping_mul(SPREAD) ^ low
 }
 
 /// Returns the turn of a host for a request.
 #[must_use]
 pub fn weigh(key: u64, seed: u64) -> u32 {
-    let mixed = (key ^ seed).wrapping_mul(SPREAD);
+    let once = (key ^ seed).wrapping_mul(SPREAD);
+    let mixed = (once ^ (once >> 32)).wrapping_mul(SPREAD);
     u32::try_from(mixed >> 32).expect("the upper half of 64 bits")
 }

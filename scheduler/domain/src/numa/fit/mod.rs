@@ -1,9 +1,9 @@
 //! The search for the exact CPUs and pages of a host that answer a guest's wish.
 //!
 //! Whether one guest cell fits on one host cell does not depend on where the others go, since
-//! each gets a host cell of its own ([`cell`]). So the search is a bipartite matching of guest
-//! cells to host cells ([`matching`]): polynomial, and it finds a fit exactly if there is one.
-//! Which CPUs of a cell are taken is decided last ([`pin`]).
+//! each gets a host cell of its own (`cell`). So the search is a bipartite matching of guest
+//! cells to host cells (`matching`): polynomial, and it finds a fit exactly if there is one.
+//! Which CPUs of a cell are taken is decided last (`pin`).
 //!
 //! Not here: whether the host may be used at all, and counted resources ([`crate::constraint`]).
 //!
