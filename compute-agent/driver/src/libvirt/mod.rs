@@ -2,7 +2,8 @@
 //!
 //! What it is: the few functions of `libvirt.so.0` that a compute agent needs, behind
 //! safe types ([`Library`], [`Connection`], [`Domain`]) and one error that says what
-//! libvirt said. What it is not: a driver. It knows nothing of claims, and writes no XML.
+//! libvirt said. The binding knows nothing of claims and writes no XML: that is for
+//! [`LibvirtDriver`], which stands on it.
 //!
 //! The library is opened at run time and not linked, so that one binary serves hosts
 //! with a hypervisor and machines without one; where it is missing, that is an
@@ -17,8 +18,11 @@
 
 #[allow(unsafe_code)]
 mod connection;
+mod console;
+mod disk;
 #[allow(unsafe_code)]
 mod domain;
+pub mod driver;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;
@@ -27,6 +31,7 @@ mod migration;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};
+pub use driver::LibvirtDriver;
 pub use error::{Error, Fault, Kind};
 pub use job::{JobKind, JobStats};
 pub use migration::Migration;

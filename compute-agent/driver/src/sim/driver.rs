@@ -294,10 +294,12 @@ impl Shared {
             domain: Box::new(destination.clone()),
         };
         wire::send(&mut stream, &offer).map_err(broke)?;
-        match wire::receive(&mut stream).map_err(broke)? {
-            Message::Accepted => {}
-            Message::Refused { message } => return Err(Error::Refused { message }),
-            other => return Err(Error::refused(format!("the peer answered {other:?}"))),
+        let answer = wire::receive(&mut stream).map_err(broke)?;
+        if let Message::Refused { message } = answer {
+            return Err(Error::Refused { message });
+        }
+        if answer != Message::Accepted {
+            return Err(broke(unexpected(&answer)));
         }
         self.stream_memory(vm, &mut stream)?;
         let console = self.change(|host| host.switch(now(), vm, uri))?;
@@ -305,10 +307,11 @@ impl Shared {
             console: Box::new(console),
         };
         wire::send(&mut stream, &go).map_err(broke)?;
-        match wire::receive(&mut stream).map_err(broke)? {
-            Message::Arrived => Ok(()),
-            other => Err(Error::refused(format!("the peer answered {other:?}"))),
+        let answer = wire::receive(&mut stream).map_err(broke)?;
+        if answer != Message::Arrived {
+            return Err(broke(unexpected(&answer)));
         }
+        Ok(())
     }
 
     /// Says that it goes on until the transfer has taken its time, or is to be broken off.
@@ -400,20 +403,19 @@ impl Shared {
 
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         prepare(&stream)?;
-        let vm = match wire::receive(&mut stream)? {
-            Message::Query { vm } => {
-                let state = self.lock().host.status(vm).state;
-                return wire::send(&mut stream, &Message::Has { state });
-            }
-            Message::Offer { domain } => {
-                if let Err(error) = self.change(|host| host.begin_receive(&domain)) {
-                    let message = error.to_string();
-                    return wire::send(&mut stream, &Message::Refused { message });
-                }
-                domain.uid
-            }
-            other => return Err(unexpected(&other)),
+        let first = wire::receive(&mut stream)?;
+        if let Message::Query { vm } = first {
+            let state = self.lock().host.status(vm).state;
+            return wire::send(&mut stream, &Message::Has { state });
+        }
+        let Message::Offer { domain } = first else {
+            return Err(unexpected(&first));
         };
+        if let Err(error) = self.change(|host| host.begin_receive(&domain)) {
+            let message = error.to_string();
+            return wire::send(&mut stream, &Message::Refused { message });
+        }
+        let vm = domain.uid;
         let received = self.receive(vm, &mut stream);
         if received.is_err() {
             let _ = self.change(|host| {
@@ -426,19 +428,18 @@ impl Shared {
 
     fn receive(&self, vm: VmUid, stream: &mut TcpStream) -> io::Result<()> {
         wire::send(stream, &Message::Accepted)?;
-        loop {
-            match wire::receive(stream)? {
-                Message::Progress => {}
-                Message::Go { console } => {
-                    self.change(|host| host.arrive(now(), vm, *console))
-                        .map_err(io::Error::other)?;
-                    // The guest runs here: whether the other side hears it does not matter.
-                    let _ = wire::send(stream, &Message::Arrived);
-                    return Ok(());
-                }
-                other => return Err(unexpected(&other)),
-            }
+        let mut message = Message::Progress;
+        while message == Message::Progress {
+            message = wire::receive(stream)?;
         }
+        let Message::Go { console } = message else {
+            return Err(unexpected(&message));
+        };
+        self.change(|host| host.arrive(now(), vm, *console))
+            .map_err(io::Error::other)?;
+        // The guest runs here: whether the other side hears it does not matter.
+        let _ = wire::send(stream, &Message::Arrived);
+        Ok(())
     }
 }
 
@@ -480,10 +481,11 @@ fn query(vm: VmUid, uri: &str) -> Result<DomainState, Error> {
     let broke = |error: io::Error| Error::refused(error.to_string());
     let mut stream = dial(uri)?;
     wire::send(&mut stream, &Message::Query { vm }).map_err(broke)?;
-    match wire::receive(&mut stream).map_err(broke)? {
-        Message::Has { state } => Ok(state),
-        other => Err(Error::refused(format!("the peer answered {other:?}"))),
-    }
+    let answer = wire::receive(&mut stream).map_err(broke)?;
+    let Message::Has { state } = answer else {
+        return Err(broke(unexpected(&answer)));
+    };
+    Ok(state)
 }
 
 /// Reads the guests of an earlier process. What was on its way then has broken off since.

@@ -66,7 +66,16 @@ pub fn vcpu_cpus(xml: &str) -> Result<Vec<(VcpuId, CpuSet)>, Error> {
                 pins.insert(VcpuId(number("vcpupin", &vcpu)?), CpuSet::from_str(&cpus)?);
             }
             Event::Eof => break,
-            _ => {}
+            Event::Start(_)
+            | Event::End(_)
+            | Event::Empty(_)
+            | Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_) => {}
         }
     }
     let cpus_of = |vcpu| pins.get(&vcpu).unwrap_or(&all).clone();
@@ -104,7 +113,13 @@ pub(super) fn text_of(xml: &str, name: &str) -> Result<Option<String>, Error> {
                 return Ok(text);
             }
             Event::Eof => return Ok(None),
-            _ => {}
+            Event::Start(_)
+            | Event::End(_)
+            | Event::Empty(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_) => {}
         }
     }
 }

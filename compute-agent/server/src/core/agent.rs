@@ -52,6 +52,7 @@ pub struct CallId(pub u64);
 
 /// What happens to an agent.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "events are moved once, not kept")]
 pub enum Event {
     /// The conductor calls.
     Call {
@@ -78,6 +79,10 @@ pub enum Event {
 
 /// What an agent wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "effects are moved once, not kept"
+)]
 pub enum Effect {
     /// Answer a call.
     Reply {
@@ -140,6 +145,10 @@ struct Lane {
 }
 
 /// What one call leads to at once.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart as soon as it is made"
+)]
 pub(super) enum Start {
     /// An answer.
     Reply(Result<Reply, Refusal>),

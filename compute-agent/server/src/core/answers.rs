@@ -34,10 +34,7 @@ impl Agent {
             // The transfer itself reports how it ended.
             Work::Abort => return Vec::new(),
         };
-        done.id
-            .map(|id| reply(id, answer))
-            .into_iter()
-            .collect()
+        done.id.map(|id| reply(id, answer)).into_iter().collect()
     }
 
     fn spawned(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
@@ -131,7 +128,12 @@ impl Agent {
         }
     }
 
-    fn pages_told(&mut self, _vm: VmUid, result: Done, data: MigrateData) -> Result<Reply, Refusal> {
+    fn pages_told(
+        &mut self,
+        _vm: VmUid,
+        result: Done,
+        data: MigrateData,
+    ) -> Result<Reply, Refusal> {
         match result {
             Ok(Answer::FreePages(free)) => self.decide_fit(data, &free),
             Ok(other @ (Answer::Done | Answer::Status(_) | Answer::Domains(_))) => {
@@ -156,7 +158,10 @@ impl Agent {
     fn rolled_back(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
         match result {
             Ok(_) => {
-                if self.phase(vm).is_some_and(|p| matches!(p, Phase::Incoming(_))) {
+                if self
+                    .phase(vm)
+                    .is_some_and(|p| matches!(p, Phase::Incoming(_)))
+                {
                     self.guests.remove(&vm);
                 }
                 Ok(Reply::Done)
@@ -169,7 +174,10 @@ impl Agent {
         match result {
             Ok(_) => {
                 // A transfer that has not reported its end yet takes the guest away itself.
-                if !self.phase(vm).is_some_and(|p| matches!(p, Phase::Sending(_))) {
+                if !self
+                    .phase(vm)
+                    .is_some_and(|p| matches!(p, Phase::Sending(_)))
+                {
                     self.guests.remove(&vm);
                 }
                 Ok(Reply::Done)

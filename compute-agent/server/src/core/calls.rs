@@ -63,8 +63,8 @@ impl Agent {
         if let Some(guest) = self.guests.get(&fence.vm)
             && guest.phase != Phase::Starting
         {
-            let runs_on_it = guest.domain.claim == Some(claim.id)
-                && !matches!(guest.phase, Phase::Incoming(_));
+            let runs_on_it =
+                guest.domain.claim == Some(claim.id) && !matches!(guest.phase, Phase::Incoming(_));
             return if runs_on_it {
                 Ok(Start::Reply(Ok(Reply::Done)))
             } else {
@@ -171,13 +171,7 @@ impl Agent {
         let claim = data.claim.as_ref().expect("checked when asked");
         let others = usage_of_others(&self.guests, &self.facts.topology, data.vm_uid);
         let live = fit::live_topology(&self.facts.topology, &others, free);
-        let verdict = fit::decide(
-            &self.facts.host,
-            &live,
-            &others,
-            source,
-            &claim.assignment,
-        )?;
+        let verdict = fit::decide(&self.facts.host, &live, &others, source, &claim.assignment)?;
         Ok(self.fitted(data, verdict))
     }
 
@@ -264,7 +258,10 @@ impl Agent {
             None => guest.domain.assignment.clone(),
         };
         let destination = DomainSpec {
-            claim: data.claim.as_ref().map_or(guest.domain.claim, |c| Some(c.id)),
+            claim: data
+                .claim
+                .as_ref()
+                .map_or(guest.domain.claim, |c| Some(c.id)),
             epoch: fence.epoch,
             assignment,
             shared_cpus: data.destination_shared,
@@ -293,7 +290,10 @@ impl Agent {
     /// Takes note of a transfer that is being ordered.
     pub(super) fn mark_sending(&mut self, vm: VmUid, token: Token) {
         let began_at = self.now;
-        let guest = self.guests.get_mut(&vm).expect("only a known guest is sent");
+        let guest = self
+            .guests
+            .get_mut(&vm)
+            .expect("only a known guest is sent");
         guest.migration_error = None;
         guest.phase = Phase::Sending(Transfer {
             token,
@@ -413,7 +413,10 @@ fn is_about(vm: VmUid, data: &MigrateData) -> Result<(), Refusal> {
     if data.vm_uid == vm {
         return Ok(());
     }
-    let message = format!("migrate_data is about VM {}, the call about {vm}", data.vm_uid);
+    let message = format!(
+        "migrate_data is about VM {}, the call about {vm}",
+        data.vm_uid
+    );
     Err(Refusal::new(Code::InvalidArgument, "VM_MISMATCH", message))
 }
 

@@ -1,0 +1,127 @@
+//! The files of a guest: its disks, as copy-on-write layers over images, and its console log.
+//!
+//! Invariant: what is made here lies in the guest's own directory, and every program that is run
+//! for it has a bounded time.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_domain::id::VmUid;
+use berth_domain::vm::{Disk, DiskFormat};
+
+use crate::domain::DomainSpec;
+use crate::error::Error;
+use crate::xml::Settings;
+
+/// How long the making of one disk may take; a layer over an image is made in milliseconds.
+const MAKE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often a running program is looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+
+/// Makes the guest's directory and its disks, empty ones in place of those that an earlier
+/// attempt left: the guest has not run yet.
+pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> Result<(), Error> {
+    for directory in [&settings.directory(guest.uid), &settings.runtime_dir] {
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Error::refused(format!("{} cannot be made: {error}", directory.display()))
+        })?;
+    }
+    for (index, disk) in guest.spec.disks.iter().enumerate() {
+        let file = settings.disk(guest.uid, index);
+        make_disk(disk, &file, settings, qemu_img)?;
+    }
+    Ok(())
+}
+
+/// Removes the guest's directory and its socket.
+pub(super) fn remove(vm: VmUid, settings: &Settings) -> Result<(), Error> {
+    remove_socket(vm, settings);
+    let directory = settings.directory(vm);
+    match std::fs::remove_dir_all(&directory) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::refused(format!(
+            "{} cannot be removed: {error}",
+            directory.display()
+        ))),
+    }
+}
+
+/// Removes the guest's socket. libvirt removes it too; a leftover is in nobody's way.
+pub(super) fn remove_socket(vm: VmUid, settings: &Settings) {
+    let _ = std::fs::remove_file(settings.console_socket(vm));
+}
+
+fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> Result<(), Error> {
+    let mut command = Command::new(qemu_img);
+    command.args(["create", "-q", "-f", "qcow2"]);
+    if let Some(image) = &disk.image {
+        let format = match disk.format {
+            DiskFormat::Qcow2 => "qcow2",
+            DiskFormat::Raw => "raw",
+        };
+        command.args(["-F", format, "-b"]);
+        command.arg(settings.image(image)?);
+    }
+    command.arg(file).arg(format!("{}G", disk.size_gib));
+    run(command, MAKE_TIME_MAX)
+}
+
+/// Runs a program to its end, or kills it.
+fn run(mut command: Command, time_max: Duration) -> Result<(), Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::refused(format!("{program} cannot be run: {error}")))?;
+    let end = Instant::now() + time_max;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < end => std::thread::sleep(LOOK_PERIOD),
+            Ok(None) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let seconds = time_max.as_secs();
+                return Err(Error::refused(format!(
+                    "{program} did not end within {seconds} s"
+                )));
+            }
+        }
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        // Whatever can be read of it; the status is what counts.
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    Err(Error::refused(format!("{program} failed: {}", said.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_bounded_and_quoted() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        assert_eq!(run(shell("true"), MAKE_TIME_MAX), Ok(()));
+        let failed = run(shell("echo no room >&2; exit 1"), MAKE_TIME_MAX).unwrap_err();
+        assert_eq!(failed.to_string(), "sh failed: no room");
+        let late = run(shell("exec sleep 60"), Duration::from_millis(50)).unwrap_err();
+        assert!(late.to_string().contains("did not end"));
+        let absent = run(Command::new("/nonexistent/tool"), MAKE_TIME_MAX).unwrap_err();
+        assert!(absent.to_string().contains("cannot be run"));
+    }
+}

@@ -1,0 +1,504 @@
+//! [`LibvirtDriver`]: QEMU guests through libvirt.
+//!
+//! Guests are transient domains with Berth's record in their metadata. A transient domain
+//! survives a restart of libvirtd and of the agent, since its QEMU runs on and libvirtd keeps its
+//! state on the side; it is gone after a crash of the host or a power-off of the guest. That is
+//! what is wanted: whether such a guest is started again, and where, is the cluster's decision,
+//! never that of a host that comes back with an old definition.
+//!
+//! Disks and console logs lie in a directory that the hosts share; nothing is copied. Hosts whose
+//! guests move between each other have the same paths, since the source writes the destination's
+//! XML.
+//!
+//! Invariant: only domains with Berth's metadata are listed, stopped or moved.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use berth_domain::agent::{DomainState as State, DomainStatus};
+use berth_domain::id::VmUid;
+use berth_domain::vm::BootSource;
+
+use super::{
+    Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
+    paused,
+};
+use crate::domain::{DomainSpec, Known};
+use crate::driver::{Chunk, Driver, FreePages, Info};
+use crate::error::Error;
+use crate::xml::{self, NAMESPACE, Settings};
+
+/// `VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT`.
+const MIGRATION_OUT: u64 = 5;
+
+/// The longest path of a socket that the kernel takes, with its end.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Tells the free pages of the host.
+pub type FreePagesSource = Box<dyn Fn() -> Result<FreePages, Error> + Send + Sync>;
+
+/// How the driver is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The hypervisor, as `qemu:///system`.
+    pub uri: String,
+    /// What other hosts dial to send guests here, as `qemu+tcp://h1/system`.
+    pub migration_uri: String,
+    /// What all guests have in common.
+    pub settings: Settings,
+    /// The program that makes disks.
+    pub qemu_img: PathBuf,
+    /// Where the networks' devices are listed, `/sys/class/net`.
+    pub network_devices: PathBuf,
+    /// The most that a transfer may take of the network.
+    pub bandwidth_mib_per_s_max: Option<u64>,
+}
+
+/// Why the driver cannot be used as it is set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The kernel takes no socket with so long a path.
+    #[error("runtime_dir {} is too long by {excess} characters for console sockets", .path.display())]
+    RuntimeDirTooLong {
+        /// The directory.
+        path: PathBuf,
+        /// By how much.
+        excess: usize,
+    },
+}
+
+/// QEMU guests through libvirt.
+pub struct LibvirtDriver {
+    config: Config,
+    free_pages: FreePagesSource,
+    connection: Mutex<Option<Connection>>,
+}
+
+impl LibvirtDriver {
+    /// Returns the driver; connects when it is first asked for something.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot work with this configuration.
+    pub fn new(config: Config, free_pages: FreePagesSource) -> Result<Self, ConfigError> {
+        let socket = config.settings.console_socket(VmUid(uuid::Uuid::nil()));
+        let excess = socket.as_os_str().len().saturating_sub(SOCKET_PATH_MAX);
+        if excess > 0 {
+            return Err(ConfigError::RuntimeDirTooLong {
+                path: config.settings.runtime_dir,
+                excess,
+            });
+        }
+        Ok(Self {
+            config,
+            free_pages,
+            connection: Mutex::new(None),
+        })
+    }
+
+    /// Returns the connection, a new one if the last was lost.
+    fn connection(&self) -> Result<Connection, Error> {
+        // The lock guards a handle that is replaced as a whole.
+        let mut slot = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = slot.as_ref().filter(|c| c.is_alive()) {
+            return Ok(connection.clone());
+        }
+        let connection = Connection::open(&self.config.uri).map_err(|e| error_of(&e))?;
+        *slot = Some(connection.clone());
+        Ok(connection)
+    }
+
+    fn find(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
+        self.connection()?
+            .find_domain(&vm.to_string())
+            .map_err(|e| error_of(&e))
+    }
+
+    /// Finds a domain that is to be changed: one of Berth's.
+    fn find_ours(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(None);
+        };
+        let is_ours = self.record(&domain)?.is_some();
+        if is_ours || self.state(&domain)? == State::Absent {
+            return Ok(Some(domain));
+        }
+        Err(Error::refused(format!(
+            "domain {} was not started by Berth and is left alone",
+            domain.name()
+        )))
+    }
+
+    /// Returns where a domain is; absent if it went away meanwhile.
+    fn state(&self, domain: &Domain) -> Result<State, Error> {
+        let status = match domain.status() {
+            Ok(status) => status,
+            Err(error) if error.kind() == Kind::NoDomain => return Ok(State::Absent),
+            Err(error) => return Err(error_of(&error)),
+        };
+        let state = match status.state {
+            DomainState::ShutOff | DomainState::Crashed => return Ok(State::Stopped),
+            DomainState::Paused | DomainState::Suspended => State::Paused,
+            DomainState::Running
+            | DomainState::Blocked
+            | DomainState::ShuttingDown
+            | DomainState::NoState => State::Running,
+        };
+        match domain.job() {
+            Ok(job) if job.is_running() => {
+                let operation = job.all.get("operation").copied();
+                let out = operation == Some(MIGRATION_OUT) && status.reason != paused::STARTING_UP;
+                Ok(if out { State::MigratingOut } else { state })
+            }
+            Ok(_) => Ok(state),
+            // libvirt tells nothing about the job of a domain that is being received, but this.
+            Err(error) if error.kind() == Kind::OperationInvalid && state == State::Paused => {
+                Ok(State::MigratingIn)
+            }
+            Err(error) => match error.kind() {
+                Kind::NoDomain => Ok(State::Absent),
+                Kind::Unavailable => Err(error_of(&error)),
+                // The state was told; that its job is not is no reason to know nothing.
+                Kind::OperationInvalid
+                | Kind::Timeout
+                | Kind::DomainExists
+                | Kind::NoMetadata
+                | Kind::OperationFailed
+                | Kind::OperationAborted
+                | Kind::Unsupported
+                | Kind::InvalidArgument
+                | Kind::MigrateUnsafe
+                | Kind::ResourceBusy
+                | Kind::Other => Ok(state),
+            },
+        }
+    }
+
+    /// Returns Berth's record of a domain; nothing for one that is not Berth's.
+    fn record(&self, domain: &Domain) -> Result<Option<DomainSpec>, Error> {
+        let element = match domain.metadata(NAMESPACE) {
+            Ok(element) => element,
+            Err(error) if matches!(error.kind(), Kind::NoMetadata | Kind::NoDomain) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error_of(&error)),
+        };
+        xml::metadata::parse(&element)
+            .map(Some)
+            .map_err(|error| Error::refused(format!("domain {}: {error}", domain.name())))
+    }
+
+    fn wrong_state(vm: VmUid, state: State, attempted: &'static str) -> Error {
+        Error::WrongState {
+            vm,
+            state,
+            attempted,
+        }
+    }
+
+    fn require_file(path: &Path) -> Result<(), Error> {
+        if path.exists() {
+            return Ok(());
+        }
+        Err(Error::refused(format!("{} is not there", path.display())))
+    }
+
+    /// Looks at everything outside libvirt that the guest needs on this host.
+    fn check_surroundings(&self, guest: &DomainSpec) -> Result<(), Error> {
+        let settings = &self.config.settings;
+        if let BootSource::Kernel { kernel, initrd, .. } = &guest.spec.boot {
+            Self::require_file(&settings.image(kernel)?)?;
+            Self::require_file(&settings.image(initrd)?)?;
+        }
+        for image in guest.spec.disks.iter().filter_map(|d| d.image.as_ref()) {
+            Self::require_file(&settings.image(image)?)?;
+        }
+        for nic in &guest.spec.nics {
+            let device = self.config.network_devices.join(&nic.bridge);
+            if !device.join("bridge").exists() {
+                return Err(Error::refused(format!(
+                    "this host has no bridge {}",
+                    nic.bridge
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Driver for LibvirtDriver {
+    fn info(&self) -> Result<Info, Error> {
+        let connection = self.connection()?;
+        let libvirt = connection.library_version().map_err(|e| error_of(&e))?;
+        let qemu = connection.hypervisor_version().map_err(|e| error_of(&e))?;
+        Ok(Info {
+            driver: "libvirt".to_owned(),
+            hypervisor: format!("QEMU {qemu} through libvirt {libvirt}"),
+            migration_uri: self.config.migration_uri.clone(),
+        })
+    }
+
+    fn create(&self, guest: &DomainSpec) -> Result<(), Error> {
+        if let Some(domain) = self.find(guest.uid)? {
+            let record = self.record(&domain)?;
+            let claim = record.and_then(|r| r.claim);
+            let same = claim == guest.claim && self.state(&domain)? == State::Running;
+            return if same {
+                Ok(())
+            } else {
+                Err(Error::Exists {
+                    vm: guest.uid,
+                    claim,
+                })
+            };
+        }
+        let settings = &self.config.settings;
+        let xml = xml::domain(guest, settings)?;
+        self.check_surroundings(guest)?;
+        let created = disk::make(guest, settings, &self.config.qemu_img).and_then(|()| {
+            let created = self.connection()?.create(&xml);
+            created.map(drop).map_err(|e| error_of(&e))
+        });
+        if let Err(error) = &created
+            && !error.is_unknown()
+        {
+            // What a refused guest leaves is garbage; failing to remove it changes nothing for
+            // anybody, and the refusal is what matters.
+            if let Err(leftover) = disk::remove(guest.uid, settings) {
+                tracing::warn!(vm = %guest.vm, error = %leftover, "a refused guest leaves files");
+            }
+        }
+        created
+    }
+
+    fn destroy(&self, vm: VmUid) -> Result<(), Error> {
+        if let Some(domain) = self.find_ours(vm)? {
+            let state = self.state(&domain)?;
+            match state {
+                State::MigratingIn | State::MigratingOut => {
+                    return Err(Self::wrong_state(vm, state, "destroy"));
+                }
+                State::Absent => {}
+                State::Starting
+                | State::Running
+                | State::Paused
+                | State::Prepared
+                | State::Stopped => stop(&domain)?,
+            }
+        }
+        disk::remove(vm, &self.config.settings)
+    }
+
+    fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(DomainStatus::absent());
+        };
+        let record = self.record(&domain)?;
+        let state = self.state(&domain)?;
+        if state == State::Absent {
+            return Ok(DomainStatus::absent());
+        }
+        let vcpu_cpus = match domain.xml(XmlView::Live) {
+            Ok(xml) => xml::read::vcpu_cpus(&xml).map_err(|e| Error::refused(e.to_string()))?,
+            Err(error) if error.kind() == Kind::NoDomain => return Ok(DomainStatus::absent()),
+            Err(error) => return Err(error_of(&error)),
+        };
+        Ok(DomainStatus {
+            state,
+            claim: record.as_ref().and_then(|r| r.claim),
+            epoch: record.as_ref().map(|r| r.epoch),
+            vcpu_cpus,
+            migration_error: None,
+        })
+    }
+
+    fn domains(&self) -> Result<Vec<Known>, Error> {
+        let mut known = Vec::new();
+        for domain in self.connection()?.domains().map_err(|e| error_of(&e))? {
+            let Some(record) = self.record(&domain)? else {
+                continue;
+            };
+            let state = self.state(&domain)?;
+            if state != State::Absent {
+                known.push(Known {
+                    domain: record,
+                    state,
+                });
+            }
+        }
+        known.sort_by_key(|k| k.domain.uid);
+        Ok(known)
+    }
+
+    fn prepare_incoming(&self, guest: &DomainSpec) -> Result<(), Error> {
+        if let Some(domain) = self.find(guest.uid)? {
+            let state = self.state(&domain)?;
+            if state != State::Absent {
+                return Err(Self::wrong_state(guest.uid, state, "prepare to receive"));
+            }
+        }
+        self.check_surroundings(guest)?;
+        let settings = &self.config.settings;
+        for index in 0..guest.spec.disks.len() {
+            Self::require_file(&settings.disk(guest.uid, index))?;
+        }
+        // The directory of the log is shared and there; where it is not, a guest without disks
+        // can still come.
+        for directory in [&settings.directory(guest.uid), &settings.runtime_dir] {
+            std::fs::create_dir_all(directory).map_err(|error| {
+                Error::refused(format!("{} cannot be made: {error}", directory.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(());
+        };
+        match self.state(&domain)? {
+            State::Absent => Ok(()),
+            state @ (State::Starting
+            | State::Running
+            | State::Paused
+            | State::MigratingOut
+            | State::MigratingIn
+            | State::Prepared
+            | State::Stopped) => Err(Self::wrong_state(vm, state, "stop expecting")),
+        }
+    }
+
+    fn migrate(
+        &self,
+        vm: VmUid,
+        destination_uri: &str,
+        destination: &DomainSpec,
+    ) -> Result<(), Error> {
+        let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
+        let migration = Migration {
+            destination_xml: Some(xml::domain(destination, &self.config.settings)?),
+            bandwidth_mib_per_s_max: self.config.bandwidth_mib_per_s_max,
+            // The agents compared the identities of their storage.
+            disks_are_shared: true,
+            auto_converge: true,
+            ..Migration::default()
+        };
+        let Err(error) = domain.migrate(destination_uri, &migration) else {
+            disk::remove_socket(vm, &self.config.settings);
+            return Ok(());
+        };
+        let error = match error.kind() {
+            Kind::NoDomain => Error::Absent { vm },
+            Kind::OperationAborted => Error::Aborted { vm },
+            Kind::Unavailable
+            | Kind::DomainExists
+            | Kind::NoMetadata
+            | Kind::OperationInvalid
+            | Kind::OperationFailed
+            | Kind::Timeout
+            | Kind::Unsupported
+            | Kind::InvalidArgument
+            | Kind::MigrateUnsafe
+            | Kind::ResourceBusy
+            | Kind::Other => error_of(&error),
+        };
+        if error.is_unknown() || matches!(error, Error::Absent { .. }) {
+            return Err(error);
+        }
+        // libvirt also fails when only the last word of the other side was lost: the guest then
+        // stands still here, or is gone.
+        match self.domain(vm)?.state {
+            State::Running => Err(error),
+            state @ (State::Absent
+            | State::Starting
+            | State::Paused
+            | State::MigratingOut
+            | State::MigratingIn
+            | State::Prepared
+            | State::Stopped) => Err(Error::Unreachable {
+                message: format!("the transfer failed and the guest is {state:?} here: {error}"),
+            }),
+        }
+    }
+
+    fn abort(&self, vm: VmUid) -> Result<(), Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(());
+        };
+        match domain.abort_job() {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(error.kind(), Kind::OperationInvalid | Kind::NoDomain) => Ok(()),
+            Err(error) => Err(error_of(&error)),
+        }
+    }
+
+    fn release(&self, vm: VmUid) -> Result<(), Error> {
+        if let Some(domain) = self.find_ours(vm)? {
+            let state = self.state(&domain)?;
+            match state {
+                State::Absent => {}
+                State::Paused | State::Stopped => stop(&domain)?,
+                State::Starting
+                | State::Running
+                | State::MigratingOut
+                | State::MigratingIn
+                | State::Prepared => return Err(Self::wrong_state(vm, state, "release")),
+            }
+        }
+        disk::remove_socket(vm, &self.config.settings);
+        Ok(())
+    }
+
+    fn free_pages(&self) -> Result<FreePages, Error> {
+        (self.free_pages)()
+    }
+
+    fn console_read(&self, vm: VmUid, offset: u64) -> Result<Chunk, Error> {
+        self.find(vm)?.ok_or(Error::Absent { vm })?;
+        console::read(&self.config.settings.console_log(vm), offset)
+    }
+
+    fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error> {
+        self.find(vm)?.ok_or(Error::Absent { vm })?;
+        console::write(&self.config.settings.console_socket(vm), bytes)
+    }
+}
+
+/// Stops a domain; one that is gone already is stopped.
+fn stop(domain: &Domain) -> Result<(), Error> {
+    match domain.destroy() {
+        Ok(()) => Ok(()),
+        Err(error) if matches!(error.kind(), Kind::NoDomain | Kind::OperationInvalid) => Ok(()),
+        Err(error) => Err(error_of(&error)),
+    }
+}
+
+/// Returns libvirt's error as callers of drivers read it.
+fn error_of(error: &Fault) -> Error {
+    match error.kind() {
+        Kind::Unavailable => Error::Unreachable {
+            message: error.to_string(),
+        },
+        Kind::Timeout => Error::TimedOut {
+            attempted: "get hold of the guest",
+        },
+        Kind::NoDomain
+        | Kind::DomainExists
+        | Kind::NoMetadata
+        | Kind::OperationInvalid
+        | Kind::OperationFailed
+        | Kind::OperationAborted
+        | Kind::Unsupported
+        | Kind::InvalidArgument
+        | Kind::MigrateUnsafe
+        | Kind::ResourceBusy
+        | Kind::Other => Error::refused(
+            error
+                .fault()
+                .map_or_else(|| error.to_string(), |fault| fault.message.clone()),
+        ),
+    }
+}

@@ -1,0 +1,9 @@
+//! Goal: the core keeps its word whatever comes late, twice, from the past, or not at all.
+//!
+//! Method: agents of two or three hosts on one [`World`] under a virtual clock ([`rig`]); the
+//! test is the conductor.
+
+mod fencing;
+mod migration;
+mod rig;
+mod spawn;
