@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariant ([`HostTopology::new`]): cell ids are distinct and ascending, no CPU is in two cells
-//! or in two cores of a cell, and the distance matrix is square over the cells.
+//! or in two cores of a cell, the distance matrix is square over the cells, and amounts are small
+//! enough that sums over a host do not overflow.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,6 +18,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_set::CpuSet;
+
+/// The most cells of a host: what Linux can be built for.
+pub const CELLS_MAX: usize = 1024;
+/// The most memory of a cell in MiB: an exbibyte.
+pub const MEMORY_MIB_MAX: u64 = 1 << 40;
 
 /// The id of a host's NUMA cell, as the kernel numbers its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,10 +78,26 @@ pub struct HostCell {
 
 /// The shape of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
 pub struct HostTopology {
     cells: Vec<HostCell>,
     /// `distances[a][b]` as in the kernel's SLIT, by position of the cells.
     distances: Vec<Vec<u32>>,
+}
+
+/// A topology before its invariant is checked.
+#[derive(Deserialize)]
+struct Parts {
+    cells: Vec<HostCell>,
+    distances: Vec<Vec<u32>>,
+}
+
+impl TryFrom<Parts> for HostTopology {
+    type Error = Error;
+
+    fn try_from(parts: Parts) -> Result<Self, Error> {
+        Self::new(parts.cells, parts.distances)
+    }
 }
 
 /// Why cells do not make a topology.
@@ -84,6 +106,20 @@ pub enum Error {
     /// There is no cell.
     #[error("the host has no NUMA cell with CPUs or memory")]
     NoCell,
+    /// There are more cells than any host has.
+    #[error("the host has {cells} NUMA cells, more than the supported 1024")]
+    TooManyCells {
+        /// How many.
+        cells: usize,
+    },
+    /// A cell has more memory than any host has.
+    #[error("cell {cell} has {memory_mib} MiB of memory, more than the supported 2^40")]
+    Memory {
+        /// The cell.
+        cell: CellId,
+        /// Its memory.
+        memory_mib: u64,
+    },
     /// Two cells have one id, or they are not in ascending order.
     #[error("cell {cell} appears twice or out of order")]
     CellOrder {
@@ -133,6 +169,9 @@ impl HostTopology {
     pub fn new(cells: Vec<HostCell>, distances: Vec<Vec<u32>>) -> Result<Self, Error> {
         if cells.is_empty() {
             return Err(Error::NoCell);
+        }
+        if cells.len() > CELLS_MAX {
+            return Err(Error::TooManyCells { cells: cells.len() });
         }
         let mut seen = CpuSet::new();
         let mut last = None;
@@ -236,6 +275,12 @@ fn check_cell(cell: &HostCell, seen: &mut CpuSet) -> Result<(), Error> {
             cpus: differ,
         });
     }
+    if cell.memory_mib > MEMORY_MIB_MAX {
+        return Err(Error::Memory {
+            cell: cell.id,
+            memory_mib: cell.memory_mib,
+        });
+    }
     let mut last = 0;
     for pool in &cell.pages {
         let wrong = |what| Error::PagePool {
@@ -249,7 +294,92 @@ fn check_cell(cell: &HostCell, seen: &mut CpuSet) -> Result<(), Error> {
         if pool.reserved > pool.total {
             return Err(wrong("more pages are reserved than there are"));
         }
+        let kib = u128::from(pool.total) * u128::from(pool.size_kib);
+        if kib > u128::from(MEMORY_MIB_MAX) * 1024 {
+            return Err(wrong("it has more memory than any host"));
+        }
         last = pool.size_kib;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell() -> HostCell {
+        let set = |list: &str| list.parse::<CpuSet>().unwrap();
+        HostCell {
+            id: CellId(0),
+            socket: Some(SocketId(0)),
+            shared: set("0"),
+            dedicated: set("1-3"),
+            cores: vec![set("0-1"), set("2-3")],
+            memory_mib: 1024,
+            pages: vec![PagePool {
+                size_kib: 4,
+                total: 262_144,
+                reserved: 0,
+            }],
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut HostCell), expected: &str) {
+        let mut changed = cell();
+        change(&mut changed);
+        let result = HostTopology::new(vec![changed], vec![vec![10]]);
+        let message = result.map_or_else(|e| e.to_string(), |_| String::new());
+        assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
+        assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+    }
+
+    /// Goal: each broken rule is told. Method: one change to a good cell each.
+    #[test]
+    fn a_cell_that_cannot_be_is_refused() {
+        check(|_| {}, "");
+        check(|c| c.cores[1] = "2".parse().unwrap(), "3 differ");
+        check(|c| c.cores[1] = "1-3".parse().unwrap(), "CPUs 1 of cell 0");
+        check(|c| c.memory_mib = u64::MAX, "more than the supported");
+        check(|c| c.pages[0].total = u64::MAX, "more memory than any host");
+        check(|c| c.pages[0].reserved = 262_145, "more pages are reserved");
+        check(|c| c.pages[0].size_kib = 0, "ascend");
+        check(|c| c.pages.push(c.pages[0]), "ascend");
+    }
+
+    #[test]
+    fn cells_that_do_not_go_together_are_refused() {
+        let second = |id, first_cpu: u32| {
+            let cpus: CpuSet = (first_cpu..first_cpu + 4)
+                .map(crate::cpu_set::CpuId)
+                .collect();
+            HostCell {
+                id: CellId(id),
+                shared: CpuSet::new(),
+                cores: vec![cpus.clone()],
+                dedicated: cpus,
+                ..cell()
+            }
+        };
+        let near = || vec![vec![10, 20], vec![20, 10]];
+        let make = |other| HostTopology::new(vec![cell(), other], near());
+        assert!(make(second(1, 4)).is_ok());
+        assert_eq!(
+            make(second(0, 4)),
+            Err(Error::CellOrder { cell: CellId(0) })
+        );
+        assert!(matches!(make(second(1, 3)), Err(Error::CpuTwice { .. })));
+        let lopsided = HostTopology::new(vec![cell()], near());
+        assert_eq!(lopsided, Err(Error::Distances { cells: 1 }));
+        assert_eq!(HostTopology::new(vec![], vec![]), Err(Error::NoCell));
+    }
+
+    #[test]
+    fn a_text_is_checked_like_everything_else() {
+        let good = HostTopology::new(vec![cell()], vec![vec![10]]).unwrap();
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<HostTopology>(&text).unwrap(), good);
+        let bad = text.replace("\"cores\":[\"0-1\"", "\"cores\":[\"0-2\"");
+        assert_ne!(bad, text);
+        assert!(serde_json::from_str::<HostTopology>(&bad).is_err());
+    }
 }
