@@ -1,1 +1,44 @@
-//! The scheduler: chooses and claims in one committed command
+//! The scheduler: chooses and claims in one committed command.
+//!
+//! ```text
+//!   request ─▶ service (convert) ─▶ core::decide on the leader's speculative state
+//!                                        │ command
+//!                                        ▼
+//!                          replica: log on a quorum's disks, apply ─▶ answer (convert)
+//! ```
+//!
+//! | room | what |
+//! |---|---|
+//! | [`mod@core`] | from a request and the state to a decision; pure |
+//! | [`machine`] | the state as what is replicated |
+//! | `service` | the gRPC services |
+//! | [`feed`] | what has changed lately, for watches |
+//! | [`liveness`], `duties` | which hosts are heard of, and the leader's other duties |
+//! | [`config`], [`flags`], [`telemetry`] | what a member is told, and what it tells |
+//! | `member`, `join` | from a directory to a member |
+//! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
+//!
+//! Invariant: nothing is answered that is not on a quorum's disks, and nothing outside
+//! [`mod@core`] decides.
+
+pub mod config;
+pub mod core;
+mod duties;
+pub mod error;
+pub mod feed;
+pub mod flags;
+mod health;
+mod join;
+pub mod liveness;
+pub mod machine;
+mod member;
+pub mod process;
+pub mod server;
+mod service;
+pub mod telemetry;
+
+pub use config::{Config, Faults, LogFormat, Start};
+pub use error::Error;
+pub use machine::Machine;
+pub use process::main;
+pub use server::{Scheduler, run};

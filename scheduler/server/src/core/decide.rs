@@ -1,0 +1,102 @@
+//! From a request to a decision.
+//!
+//! A request whose command would be refused is refused here where that is cheap to see, so that
+//! refusals do not fill the log; what is let through is looked at again when it is applied.
+//!
+//! Invariant: a retry gets the first answer even if the request would be refused by now, so the
+//! memory of requests is asked before anything else.
+
+use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
+use berth_state::command::{Command, Envelope};
+use berth_state::{Recall, State};
+
+use super::chooser::{Chooser, EveryHost};
+use super::decision::{Decision, Proposal};
+use super::request::{Ask, Request};
+use super::schedule::{self, Scheduled};
+
+/// Decides on a request, looking at every host where one is to be chosen.
+#[must_use]
+pub fn decide(state: &State, at: TimeMs, ask: &Ask) -> Decision {
+    decide_with(state, &mut EveryHost, at, ask)
+}
+
+/// Decides on a request.
+#[must_use]
+pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &Ask) -> Decision {
+    if let Some(key) = &ask.key
+        && !ask.validate_only
+        && let Recall::Answered(outcome) = state.recall(&ask.principal, key)
+    {
+        return match outcome {
+            Ok(reply) => Decision::answer(reply, None),
+            Err(refusal) => Decision::refuse(refusal),
+        };
+    }
+    let scheduled = match plan(state, chooser, &ask.request) {
+        Ok(scheduled) => scheduled,
+        Err(refusal) => return Decision::refuse(refusal),
+    };
+    let envelope = Envelope {
+        at,
+        principal: ask.principal.clone(),
+        request: ask.key.clone().filter(|_| !ask.validate_only),
+        command: scheduled.command,
+    };
+    if ask.validate_only || is_tried_first(&envelope.command) {
+        match state.clone().speculate(state.revision() + 1, &envelope) {
+            Err(refusal) => return Decision::refuse(refusal),
+            Ok(reply) if ask.validate_only => return Decision::answer(reply, scheduled.choice),
+            Ok(_) => {}
+        }
+    }
+    Decision::Command(Box::new(Proposal {
+        envelope,
+        choice: scheduled.choice,
+    }))
+}
+
+/// Says whether a command is carried out on a copy of the state before it is replicated. The
+/// others are frequent, and hardly ever refused.
+fn is_tried_first(command: &Command) -> bool {
+    match command {
+        Command::BeginBoot { .. }
+        | Command::BeginMigration { .. }
+        | Command::RenewLeases { .. }
+        | Command::Advance { .. } => false,
+        Command::Bootstrap { .. }
+        | Command::RegisterHost { .. }
+        | Command::SetLiveness { .. }
+        | Command::SetCordon { .. }
+        | Command::RemoveHost { .. }
+        | Command::RegisterService(_)
+        | Command::CreateFlavor(_)
+        | Command::DeleteFlavor { .. }
+        | Command::CreateProvider { .. }
+        | Command::DeleteProvider { .. }
+        | Command::SetInventories { .. }
+        | Command::SetTraits { .. }
+        | Command::SetAllocations { .. }
+        | Command::BeginDelete { .. }
+        | Command::TakeLease { .. }
+        | Command::CancelOperation { .. } => true,
+    }
+}
+
+/// Returns the command that answers a request.
+fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<Scheduled, Refusal> {
+    match request {
+        Request::ScheduleVm(wanted) => schedule::vm(state, chooser, wanted),
+        Request::ScheduleMigration(wanted) => schedule::migration(state, chooser, wanted),
+        Request::ScheduleNext {
+            operation,
+            epoch,
+            claim,
+        } => schedule::next(state, chooser, *operation, *epoch, *claim),
+        Request::Plain(command) => Ok(Scheduled {
+            command: command.clone(),
+            choice: None,
+        }),
+    }
+}

@@ -1,0 +1,24 @@
+//! Deciding: from a request and the state to a command, an answer or a refusal.
+//!
+//! Pure: no I/O, no clock, no randomness, no threads. The gRPC services and the simulator drive
+//! the same code. Decisions are made on the leader's speculative state, so that many of them are
+//! in flight and none meets the other's leavings.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`request`] | what can be asked |
+//! | [`mod@decide`] | from a request to a decision |
+//! | `schedule` | those requests for which a host is chosen |
+//! | [`chooser`] | the hosts as the choice sees them |
+//! | [`decision`] | what deciding came to |
+
+pub mod chooser;
+pub mod decide;
+pub mod decision;
+pub mod request;
+mod schedule;
+
+pub use chooser::{Chooser, EveryHost};
+pub use decide::{decide, decide_with};
+pub use decision::{Answer, Decision, Proposal};
+pub use request::{Ask, Request, ScheduleMigration, ScheduleVm};

@@ -1,0 +1,97 @@
+//! What a client, a conductor or an agent can ask that changes the state.
+//!
+//! Not the wire: `service` converts from it, the simulator makes requests itself. Every fresh id
+//! that a request may need is inside, made by whoever received it, so that deciding stays pure.
+
+use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::vm::{BootSource, Disk, Nic};
+use berth_state::command::{Command, LeaseRequest, RequestKey};
+
+/// A request with what surrounds every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// On whose behalf, as `unverified:127.0.0.1`.
+    pub principal: String,
+    /// Present where the client may retry.
+    pub key: Option<RequestKey>,
+    /// Whether the decision is only to be explained, not made.
+    pub validate_only: bool,
+    /// What is asked.
+    pub request: Request,
+}
+
+impl Ask {
+    /// Returns a request that is not retried.
+    #[must_use]
+    pub fn new(principal: impl Into<String>, request: Request) -> Self {
+        Self {
+            principal: principal.into(),
+            key: None,
+            validate_only: false,
+            request,
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Makes a VM: chooses its host, claims there and begins the boot.
+    ScheduleVm(ScheduleVm),
+    /// Begins a migration: chooses or examines the destination and claims there.
+    ScheduleMigration(ScheduleMigration),
+    /// Chooses and claims the next host for an operation whose host refused.
+    ScheduleNext {
+        /// The operation.
+        operation: OperationId,
+        /// The lease under which it is asked.
+        epoch: Epoch,
+        /// The new claim.
+        claim: ClaimId,
+    },
+    /// Asks for a command as it is: no host is to be chosen for it.
+    Plain(Command),
+}
+
+/// A VM to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleVm {
+    /// The operation that boots it.
+    pub operation: OperationId,
+    /// The VM's name.
+    pub vm: VmName,
+    /// This life of it.
+    pub uid: VmUid,
+    /// The claim on the chosen host.
+    pub claim: ClaimId,
+    /// Its flavor.
+    pub flavor: FlavorName,
+    /// What the guest starts from.
+    pub boot: BootSource,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// Its network interfaces; an empty MAC address is made from the VM's uid.
+    pub nics: Vec<Nic>,
+    /// The host that the user named, if any.
+    pub host: Option<HostName>,
+    /// Who carries the boot out.
+    pub lease: LeaseRequest,
+}
+
+/// A VM to be moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleMigration {
+    /// The operation that moves it.
+    pub operation: OperationId,
+    /// The attempt.
+    pub migration: MigrationId,
+    /// The VM.
+    pub vm: VmName,
+    /// The claim on the destination.
+    pub claim: ClaimId,
+    /// The host that the user named, if any.
+    pub host: Option<HostName>,
+    /// Who carries the migration out.
+    pub lease: LeaseRequest,
+}

@@ -1,0 +1,282 @@
+//! The requests for which a host is chosen: boot, migrate, and the next try of either.
+//!
+//! What is looked at here before choosing is what a person should hear of first (an unknown
+//! flavor, a busy VM) rather than a list of hosts; [`berth_state`] looks at all of it again.
+
+use berth_domain::claim::{self, Claim, Owner};
+use berth_domain::constraint::Demand;
+use berth_domain::fault;
+use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::{self, Nic, Vm, VmSpec};
+use berth_selection::{Choice, Policy};
+use berth_state::State;
+use berth_state::command::{Command, Effect};
+
+use super::chooser::Chooser;
+use super::request::{ScheduleMigration, ScheduleVm};
+
+/// A command, and how its host was chosen.
+pub(super) struct Scheduled {
+    pub(super) command: Command,
+    pub(super) choice: Option<Choice>,
+}
+
+/// Chooses the first host of a new VM.
+pub(super) fn vm(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    wanted: &ScheduleVm,
+) -> Result<Scheduled, Refusal> {
+    if state.vm(&wanted.vm).is_some() {
+        return Err(Refusal::new(
+            Code::AlreadyExists,
+            "VM_EXISTS",
+            format!("vm {} exists already", wanted.vm),
+        )
+        .with("vm", &wanted.vm));
+    }
+    known_host(state, wanted.host.as_ref())?;
+    let spec = spec_of(state, wanted)?;
+    let choice = chooser.choose(
+        state,
+        &berth_selection::Request {
+            demand: Demand::boot(&spec)?,
+            requested: wanted.host.clone(),
+            excluded: Vec::new(),
+            seed: wanted.claim.0,
+            policy: Policy::default(),
+        },
+    )?;
+    let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
+    Ok(Scheduled {
+        command: Command::BeginBoot {
+            operation: wanted.operation,
+            vm: wanted.vm.clone(),
+            uid: wanted.uid,
+            spec,
+            requested_host: wanted.host.clone(),
+            claim,
+            lease: wanted.lease.clone(),
+        },
+        choice: Some(choice),
+    })
+}
+
+/// Chooses the destination of a migration, or examines the one that was named.
+pub(super) fn migration(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    wanted: &ScheduleMigration,
+) -> Result<Scheduled, Refusal> {
+    let vm = known_vm(state, &wanted.vm)?;
+    idle_and_active(vm)?;
+    known_host(state, wanted.host.as_ref())?;
+    let choice = chooser.choose(
+        state,
+        &berth_selection::Request {
+            demand: migration_demand(state, vm)?,
+            requested: wanted.host.clone(),
+            excluded: Vec::new(),
+            seed: wanted.claim.0,
+            policy: Policy::default(),
+        },
+    )?;
+    let owner = Owner::Migration(wanted.migration);
+    let claim = held(wanted.claim, &wanted.vm, owner, &choice);
+    Ok(Scheduled {
+        command: Command::BeginMigration {
+            operation: wanted.operation,
+            migration: wanted.migration,
+            vm: wanted.vm.clone(),
+            requested_host: wanted.host.clone(),
+            claim,
+            lease: wanted.lease.clone(),
+        },
+        choice: Some(choice),
+    })
+}
+
+/// Chooses the next host for an operation whose host refused.
+pub(super) fn next(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    operation: OperationId,
+    epoch: Epoch,
+    claim: ClaimId,
+) -> Result<Scheduled, Refusal> {
+    let Some(operation) = state.operation(operation) else {
+        return Err(Refusal::not_found("operation", operation));
+    };
+    holds_lease(operation, epoch)?;
+    let vm = known_vm(state, &operation.vm)?;
+    let (demand, owner) = match &operation.kind {
+        Kind::Boot => (Demand::boot(&vm.spec)?, Owner::Vm),
+        Kind::LiveMigrate { migration } => {
+            (migration_demand(state, vm)?, Owner::Migration(*migration))
+        }
+        Kind::Delete => {
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                "NOTHING_TO_CHOOSE",
+                format!("operation {} deletes a vm and needs no host", operation.id),
+            ));
+        }
+    };
+    let choice = chooser.choose(
+        state,
+        &berth_selection::Request {
+            demand,
+            requested: operation.requested_host.clone(),
+            excluded: operation.excluded.clone(),
+            seed: claim.0,
+            policy: Policy::default(),
+        },
+    )?;
+    let claim = held(claim, &operation.vm, owner, &choice);
+    Ok(Scheduled {
+        command: Command::Advance {
+            operation: operation.id,
+            epoch,
+            step: Step::Claim,
+            mark: Mark::Succeeded,
+            effect: Effect::HoldClaim(claim),
+        },
+        choice: Some(choice),
+    })
+}
+
+fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {
+    Claim {
+        id,
+        vm: vm.clone(),
+        owner,
+        host: choice.host.clone(),
+        state: claim::State::Held,
+        resources: choice.resources.clone(),
+        assignment: choice.assignment.clone(),
+    }
+}
+
+/// Returns what is asked for, with the flavor as it is now and every MAC address filled in.
+fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
+    let Some(flavor) = state.flavor(&wanted.flavor) else {
+        return Err(Refusal::not_found("flavor", &wanted.flavor)
+            .with_hint("the flavors that exist are listed by `berth flavor list`"));
+    };
+    let wishes = flavor
+        .validate()
+        .map_err(|faults| fault::refusal("flavor", &faults))?;
+    let spec = VmSpec {
+        flavor: (**flavor).clone(),
+        boot: wanted.boot.clone(),
+        disks: wanted.disks.clone(),
+        nics: (0..)
+            .zip(&wanted.nics)
+            .map(|(position, nic)| Nic {
+                bridge: nic.bridge.clone(),
+                mac: match nic.mac.is_empty() {
+                    true => mac_of(wanted.uid, position),
+                    false => nic.mac.clone(),
+                },
+            })
+            .collect(),
+        topology: wishes.topology,
+    };
+    spec.validate()
+        .map_err(|faults| fault::refusal("vm", &faults))?;
+    Ok(spec)
+}
+
+/// Returns a MAC address under the prefix that QEMU and libvirt use. Three bytes of a random uid
+/// differ well enough on one network, and each interface has its own.
+fn mac_of(uid: VmUid, position: u8) -> String {
+    let bytes = uid.0.as_bytes();
+    let last = bytes[15].wrapping_add(position);
+    format!("52:54:00:{:02x}:{:02x}:{last:02x}", bytes[13], bytes[14])
+}
+
+fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Refusal> {
+    match state.vm(name) {
+        Some(vm) => Ok(vm),
+        None => Err(Refusal::not_found("vm", name)),
+    }
+}
+
+/// A cluster knows its own hosts only; to it any other host does not exist.
+fn known_host(state: &State, name: Option<&HostName>) -> Result<(), Refusal> {
+    match name {
+        Some(name) if state.host(name).is_none() => Err(Refusal::new(
+            Code::NotFound,
+            "HOST_NOT_FOUND",
+            format!("host {name} is not part of this cluster"),
+        )
+        .with("host", name)
+        .with_hint("the hosts of this cluster are listed by `berth host list`")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {
+    if let Some(operation) = vm.operation {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            "VM_BUSY",
+            format!("operation {operation} is at work on vm {}", vm.name),
+        )
+        .with_hint("wait for that operation, or cancel it")
+        .with("vm", &vm.name)
+        .with("operation", operation));
+    }
+    vm.state
+        .transition(vm::Event::MigrationBegan)
+        .map(|_| ())
+        .map_err(|_| {
+            Refusal::new(
+                Code::FailedPrecondition,
+                "VM_NOT_ACTIVE",
+                format!("vm {} is {:?} and cannot be moved", vm.name, vm.state),
+            )
+            .with("vm", &vm.name)
+        })
+}
+
+fn migration_demand(state: &State, vm: &Vm) -> Result<Demand, Refusal> {
+    let source = vm
+        .claim
+        .and_then(|claim| state.claim(claim))
+        .and_then(|claim| Some((claim, state.host(&claim.host)?)));
+    let Some((claim, view)) = source else {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            "VM_WITHOUT_HOST",
+            format!("vm {} is on no host from which it could be moved", vm.name),
+        )
+        .with("vm", &vm.name));
+    };
+    Demand::migration(&vm.spec, claim, &view.host)
+}
+
+fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {
+    match &operation.lease {
+        Some(lease) if lease.epoch == epoch => Ok(()),
+        Some(lease) => Err(Refusal::new(
+            Code::Aborted,
+            "STALE_EPOCH",
+            format!(
+                "operation {} is under epoch {}, not {epoch}",
+                operation.id, lease.epoch
+            ),
+        )
+        .with("operation", operation.id)
+        .with("epoch", lease.epoch)),
+        None => Err(Refusal::new(
+            Code::FailedPrecondition,
+            "OPERATION_DONE",
+            format!("operation {} is done", operation.id),
+        )
+        .with("operation", operation.id)),
+    }
+}

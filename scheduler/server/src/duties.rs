@@ -1,0 +1,90 @@
+//! What the leader does beside answering: it names a new cluster, and notes which hosts are heard
+//! of.
+//!
+//! Invariant: everything here is a command like any other, so losing leadership in the middle
+//! loses nothing.
+
+use std::time::Duration;
+
+use berth_domain::id::ClusterId;
+use berth_state::command::Command;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::core::{Ask, Request};
+use crate::service::Context;
+
+/// On whose behalf the leader acts on its own.
+const PRINCIPAL: &str = "berth:scheduler";
+
+/// Does the leader's duties whenever this member leads, until `stopping`.
+pub(crate) async fn run(context: Context, stopping: CancellationToken) {
+    tokio::select! {
+        () = work(&context) => {}
+        () = stopping.cancelled() => {}
+    }
+}
+
+async fn work(context: &Context) {
+    let period_ms = (context.report_interval_ms() / 4).clamp(10, 1000);
+    let mut ticks = interval(Duration::from_millis(period_ms));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leader = context.handle().watch_leader();
+    loop {
+        let deciding = leader.borrow_and_update().role.deciding;
+        context.liveness().lead(deciding, context.monotonic_ms());
+        if deciding {
+            name_cluster(context).await;
+            judge_hosts(context).await;
+        }
+        tokio::select! {
+            _ = ticks.tick() => {}
+            changed = leader.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The first command of a new cluster gives it its name.
+async fn name_cluster(context: &Context) {
+    let named = context.stale(|state| state.cluster().is_some()).await;
+    if !matches!(named, Ok(false)) {
+        return;
+    }
+    let Ok(cluster) = context.cluster_id().parse::<ClusterId>() else {
+        tracing::error!(
+            cluster = context.cluster_id(),
+            "the cluster's id is no UUID"
+        );
+        return;
+    };
+    command(context, Command::Bootstrap { cluster }).await;
+}
+
+async fn judge_hosts(context: &Context) {
+    // The look over all hosts is made on a frozen state, not in the replica's task.
+    let Ok(state) = context.stale(Clone::clone).await else {
+        return;
+    };
+    let now = context.monotonic_ms();
+    let verdicts = {
+        let mut liveness = context.liveness();
+        liveness.forget_removed(&state);
+        liveness.judge(&state, now)
+    };
+    for (host, liveness) in verdicts {
+        tracing::info!(%host, ?liveness, "a host's agent changed");
+        command(context, Command::SetLiveness { host, liveness }).await;
+    }
+}
+
+async fn command(context: &Context, command: Command) {
+    let ask = Ask::new(PRINCIPAL, Request::Plain(command));
+    if let Err(status) = context.ask(ask).await {
+        // The next round tries again, here or at the next leader.
+        tracing::info!(error = %status.message(), "a duty of the leader was not done");
+    }
+}

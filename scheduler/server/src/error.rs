@@ -1,0 +1,99 @@
+//! Why a scheduler member cannot start, or stopped by itself.
+//!
+//! Invariant: whoever reads the message with its causes knows which thing is meant and what to do
+//! next; nothing is repaired silently.
+
+use std::io;
+use std::path::PathBuf;
+
+use berth_replication::runtime::{OpenError, StopError};
+use berth_store::{disk, identity};
+
+use crate::config::Faults;
+
+/// Why a scheduler member cannot start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// The address to listen on is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory cannot be used.
+    #[error("the data directory cannot be used")]
+    Disk(#[from] disk::Error),
+    /// The directory is empty and nobody said how to begin.
+    #[error(
+        "{path} holds no member: start with --bootstrap to make a new cluster, or with --join to \
+         become a member of a running one; if a member was here before, its disk is lost: remove \
+         it from the cluster, then join"
+    )]
+    NoMember {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A new cluster was asked for where there is a member already.
+    #[error(
+        "{path} already holds member {member} of cluster {cluster}: start without --bootstrap to \
+         go on with it"
+    )]
+    AlreadyMember {
+        /// The directory.
+        path: PathBuf,
+        /// Its cluster.
+        cluster: String,
+        /// Its number there.
+        member: u64,
+    },
+    /// The member to be joined belongs to another cluster than the directory.
+    #[error("{path} belongs to cluster {found}, but {peer} is a member of cluster {expected}")]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// Its cluster.
+        found: String,
+        /// Who was asked.
+        peer: String,
+        /// The cluster of who was asked.
+        expected: String,
+    },
+    /// Nobody let this member join.
+    #[error("could not join through {peers}: {what}")]
+    Join {
+        /// Who was asked.
+        peers: String,
+        /// What the last of them said.
+        what: String,
+    },
+    /// What is on the disk cannot be made into a member.
+    #[error("the member cannot start from its data directory")]
+    Open(#[from] OpenError),
+    /// The member had to stop.
+    #[error("the member had to stop")]
+    Stop(#[from] StopError),
+    /// The member is no longer part of its cluster.
+    #[error(
+        "this member was removed from its cluster; its directory is of no use any more and can be \
+         deleted"
+    )]
+    Removed,
+    /// The server failed.
+    #[error("the server failed")]
+    Serve(#[from] tonic::transport::Error),
+    /// A part of the program ended that never should.
+    #[error("{0} ended unexpectedly")]
+    Task(&'static str),
+}
+
+impl From<identity::Error> for Error {
+    fn from(error: identity::Error) -> Self {
+        Self::Disk(error.into())
+    }
+}

@@ -1,0 +1,254 @@
+//! What has changed lately: the applied changes that watches follow, without gaps.
+//!
+//! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes of VMs
+//! in a bounded ring, outside the replicated state; every member can serve watches. Whoever waits
+//! for an operation is woken when that operation changes, not whenever anything does.
+//!
+//! Invariant: the ring holds every change of a VM after revision `first` up to `last`.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_domain::id::OperationId;
+use berth_domain::name::VmName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::Vm;
+use berth_replication::effects::AppliedBatch;
+use berth_replication::runtime::Event;
+use berth_replication::{Row as StoredRow, RowChange};
+use berth_state::{Key, Row};
+use berth_store::codec;
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::machine::Machine;
+
+/// A change of a VM.
+struct VmChange {
+    revision: u64,
+    vm: VmName,
+    /// The stored row, decoded for those who watch only; `None` when the VM is gone.
+    row: Option<StoredRow>,
+}
+
+struct Ring {
+    first: u64,
+    last: u64,
+    changes: VecDeque<VmChange>,
+    changes_max: usize,
+}
+
+struct Shared {
+    ring: Mutex<Ring>,
+    revision: watch::Sender<u64>,
+    waiting: Mutex<HashMap<OperationId, Arc<Notify>>>,
+}
+
+/// What has changed lately.
+#[derive(Clone)]
+pub struct Feed {
+    shared: Arc<Shared>,
+}
+
+/// What has changed after a revision.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct VmChanges {
+    /// Up to where this tells everything.
+    pub revision: u64,
+    /// The VMs that changed, as they are at that revision; `None` for one that is gone.
+    pub vms: BTreeMap<VmName, Option<Arc<Vm>>>,
+}
+
+impl Feed {
+    /// Returns the feed of a member whose state begins at this revision.
+    #[must_use]
+    pub fn new(revision: u64, changes_max: usize) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                ring: Mutex::new(Ring {
+                    first: revision,
+                    last: revision,
+                    changes: VecDeque::new(),
+                    changes_max,
+                }),
+                revision: watch::Sender::new(revision),
+                waiting: Mutex::new(HashMap::new()),
+            }),
+        }
+    }
+
+    /// Takes note of everything that is applied, until the replica is gone.
+    pub async fn follow(self, mut events: broadcast::Receiver<Event<Machine>>) {
+        loop {
+            match events.recv().await {
+                Ok(Event::Applied(batch)) => self.applied(&batch),
+                Ok(Event::Replaced(replaced)) => self.start_over(replaced.position.index),
+                Err(broadcast::error::RecvError::Lagged(batches)) => {
+                    tracing::warn!(batches, "watches fell behind and have to list again");
+                    // Nothing is known before the next batch, and that one is skipped too.
+                    match events.recv().await {
+                        Ok(Event::Applied(batch)) => self.start_over(batch.position.index),
+                        Ok(Event::Replaced(replaced)) => self.start_over(replaced.position.index),
+                        Err(_) => {}
+                    }
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn applied(&self, batch: &AppliedBatch<Machine>) {
+        let mut operations = Vec::new();
+        let mut ring = lock(&self.shared.ring);
+        for command in &batch.commands {
+            for change in &command.changes {
+                match codec::decode_watched_key(&change.key) {
+                    Some(Key::Vm(vm)) => ring.push(VmChange {
+                        revision: command.index,
+                        vm,
+                        row: stored(change),
+                    }),
+                    Some(Key::Operation(id)) => operations.push(id),
+                    _ => {}
+                }
+            }
+        }
+        ring.last = ring.last.max(batch.position.index);
+        drop(ring);
+        self.wake(operations, batch.position.index);
+    }
+
+    fn start_over(&self, revision: u64) {
+        let mut ring = lock(&self.shared.ring);
+        ring.changes.clear();
+        ring.first = revision;
+        ring.last = revision;
+        drop(ring);
+        let everybody = lock(&self.shared.waiting).keys().copied().collect();
+        self.wake(everybody, revision);
+    }
+
+    fn wake(&self, operations: Vec<OperationId>, revision: u64) {
+        let waiting = lock(&self.shared.waiting);
+        if !waiting.is_empty() {
+            for id in operations {
+                if let Some(notify) = waiting.get(&id) {
+                    notify.notify_waiters();
+                }
+            }
+        }
+        drop(waiting);
+        self.shared.revision.send_replace(revision);
+    }
+
+    /// Waits for changes of VMs after this revision and returns them; without VMs where none
+    /// changed. Returns `None` when the replica is gone.
+    ///
+    /// # Errors
+    ///
+    /// When changes after that revision are no longer kept.
+    pub async fn vm_changes(&self, after: u64) -> Result<Option<VmChanges>, Refusal> {
+        let mut revision = self.shared.revision.subscribe();
+        if revision.wait_for(|last| *last > after).await.is_err() {
+            return Ok(None);
+        }
+        lock(&self.shared.ring).since(after).map(Some)
+    }
+
+    /// Returns what tells of changes of this operation from now on.
+    #[must_use]
+    pub fn watch_operation(&self, id: OperationId) -> OperationWatch {
+        let notify = lock(&self.shared.waiting).entry(id).or_default().clone();
+        OperationWatch {
+            id,
+            notify,
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl Ring {
+    fn push(&mut self, change: VmChange) {
+        if self.changes.len() == self.changes_max
+            && let Some(oldest) = self.changes.pop_front()
+        {
+            self.first = oldest.revision;
+        }
+        self.changes.push_back(change);
+    }
+
+    fn since(&self, after: u64) -> Result<VmChanges, Refusal> {
+        if after < self.first {
+            return Err(Refusal::new(
+                Code::OutOfRange,
+                "REVISION_NOT_KEPT",
+                format!(
+                    "changes after revision {after} are no longer kept, those after {} are",
+                    self.first
+                ),
+            )
+            .with_hint("list again and watch from the revision of that list")
+            .with("first_revision", self.first));
+        }
+        let from = self.changes.partition_point(|c| c.revision <= after);
+        let mut latest = BTreeMap::new();
+        for change in self.changes.range(from..) {
+            latest.insert(change.vm.clone(), change.row.clone());
+        }
+        let vms = latest
+            .into_iter()
+            .map(|(name, row)| Ok((name, row.as_ref().map(decode_vm).transpose()?)))
+            .collect::<Result<_, Refusal>>()?;
+        Ok(VmChanges {
+            revision: self.last,
+            vms,
+        })
+    }
+}
+
+fn stored(change: &RowChange) -> Option<StoredRow> {
+    let value = change.new.clone()?;
+    let key = change.key.clone();
+    Some(StoredRow { key, value })
+}
+
+fn decode_vm(row: &StoredRow) -> Result<Arc<Vm>, Refusal> {
+    match codec::decode_row(row) {
+        Ok(Row::Vm(vm)) => Ok(vm),
+        Ok(_) | Err(_) => Err(Refusal::new(
+            Code::Internal,
+            "ROW_NOT_READABLE",
+            "a stored vm cannot be read",
+        )),
+    }
+}
+
+/// Tells of changes of one operation.
+pub struct OperationWatch {
+    id: OperationId,
+    notify: Arc<Notify>,
+    shared: Arc<Shared>,
+}
+
+impl OperationWatch {
+    /// Waits for the operation to change. Changes since this was called for are not missed:
+    /// make the future first, look at the operation, then wait.
+    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.notify.notified()
+    }
+}
+
+impl Drop for OperationWatch {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.shared.waiting);
+        // The map's own reference and this one: nobody else waits.
+        if Arc::strong_count(&self.notify) <= 2 {
+            waiting.remove(&self.id);
+        }
+    }
+}
+
+/// What these locks guard is whole between any two statements, so a panic elsewhere spoils
+/// nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,119 @@
+//! Becoming a member: asking running members to take this one in.
+//!
+//! Not the server's side of it: see `service::cluster`.
+
+use std::time::Duration;
+
+use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::cluster::v1::{GetClusterStatusRequest, JoinClusterRequest};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+/// How long asking goes on before it is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(200);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A place in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) cluster_id: String,
+    pub(crate) member_id: u64,
+}
+
+/// Asks the peers in turn until one of them gives a place. Elections and other joins under way
+/// pass, so such answers are no reason to give up.
+pub(crate) async fn join(peers: &[String], address: &str, disk_id: &str) -> Result<Place, String> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut asked: Vec<String> = peers.to_vec();
+    let mut next = 0;
+    loop {
+        let peer = asked[next % asked.len()].clone();
+        next += 1;
+        let status = match ask(&peer, address, disk_id).await {
+            Ok(place) => return Ok(place),
+            Err(status) => status,
+        };
+        let what = format!("{peer} says: {}", status.message());
+        let may_pass = match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
+            Code::FailedPrecondition => is_change_pending(&status),
+            _ => false,
+        };
+        if !may_pass || tokio::time::Instant::now() >= deadline {
+            return Err(what);
+        }
+        tracing::info!("not a member yet, asking again: {what}");
+        match leader_of(&peer).await {
+            Some(leader) if !asked.contains(&leader) => {
+                asked.insert(next % (asked.len() + 1), leader);
+                next %= asked.len();
+            }
+            Some(_) | None => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn ask(peer: &str, address: &str, disk_id: &str) -> Result<Place, tonic::Status> {
+    let request = JoinClusterRequest {
+        address: address.to_owned(),
+        disk_id: disk_id.to_owned(),
+        promote: true,
+    };
+    let answer = client(peer).await?.join_cluster(request).await?;
+    let answer = answer.into_inner();
+    Ok(Place {
+        cluster_id: answer.cluster_id,
+        member_id: answer.member_id,
+    })
+}
+
+/// Returns the address of the leader as this peer knows it, as `host:port`.
+async fn leader_of(peer: &str) -> Option<String> {
+    let answer = client(peer).await.ok()?;
+    let mut client = answer;
+    let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
+    let address = status.ok()?.into_inner().leader_address;
+    let address = address.strip_prefix("http://").unwrap_or(&address);
+    (!address.is_empty()).then(|| address.to_owned())
+}
+
+/// Returns the cluster of the first peer that answers, with that peer.
+pub(crate) async fn cluster_of(peers: &[String]) -> Option<(String, String)> {
+    for peer in peers {
+        let Ok(mut client) = client(peer).await else {
+            continue;
+        };
+        if let Ok(answer) = client.get_cluster_status(GetClusterStatusRequest {}).await {
+            let cluster = answer.into_inner().cluster_id;
+            if !cluster.is_empty() {
+                return Some((peer.clone(), cluster));
+            }
+        }
+    }
+    None
+}
+
+async fn client(peer: &str) -> Result<ClusterServiceClient<Channel>, tonic::Status> {
+    let unavailable = |error: tonic::transport::Error| tonic::Status::unavailable(chain(&error));
+    let endpoint = Endpoint::from_shared(format!("http://{peer}"))
+        .map_err(unavailable)?
+        .connect_timeout(CALL_TIMEOUT)
+        .timeout(CALL_TIMEOUT);
+    let channel = endpoint.connect().await.map_err(unavailable)?;
+    Ok(ClusterServiceClient::new(channel))
+}
+
+fn is_change_pending(status: &tonic::Status) -> bool {
+    berth_proto::status::from_status(status).reason == crate::service::CHANGE_PENDING
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}

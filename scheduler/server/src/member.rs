@@ -1,0 +1,155 @@
+//! From a directory to a member: opening what is there, or beginning as a new one.
+//!
+//! Invariant: a directory that holds a member is never begun anew, and an empty one never taken
+//! for a member.
+
+use std::path::Path;
+
+use berth_replication::runtime::{OpenError, Runtime, Settings, Start as RuntimeStart};
+use berth_store::{FileDisk, Identity, identity};
+use uuid::Uuid;
+
+use crate::config::{Config, Start};
+use crate::error::Error;
+use crate::join;
+use crate::machine::Machine;
+
+/// The number of the member that a new cluster begins with.
+const FIRST_MEMBER: u64 = 1;
+
+/// Opens the member of `config.data_dir`, or makes it. `advertise` is where others dial it.
+pub(crate) async fn open(
+    config: &Config,
+    settings: Settings,
+    advertise: &str,
+) -> Result<Runtime<Machine, FileDisk>, Error> {
+    let found = blocking({
+        let path = config.data_dir.clone();
+        move || look(&path)
+    })
+    .await?;
+    let (disk, start) = match (found, &config.start) {
+        (Some(identity), start) => {
+            existing(config, &identity, start).await?;
+            let interrupted = *start == Start::Bootstrap;
+            let path = config.data_dir.clone();
+            let disk = blocking(move || Ok(FileDisk::open(&path)?)).await?;
+            // A new cluster whose first start was interrupted has no state yet.
+            let start = match interrupted {
+                true => RuntimeStart::Bootstrap {
+                    address: advertise.to_owned(),
+                },
+                false => RuntimeStart::Existing,
+            };
+            (disk, start)
+        }
+        (None, Start::Restart) => {
+            return Err(Error::NoMember {
+                path: config.data_dir.clone(),
+            });
+        }
+        (None, Start::Bootstrap) => {
+            let identity = Identity {
+                cluster_id: match &config.cluster_id {
+                    Some(cluster) => cluster.clone(),
+                    None => Uuid::new_v4().to_string(),
+                },
+                member_id: FIRST_MEMBER,
+                disk_id: Uuid::new_v4().to_string(),
+            };
+            let address = advertise.to_owned();
+            (
+                create(config, identity).await?,
+                RuntimeStart::Bootstrap { address },
+            )
+        }
+        (None, Start::Join(peers)) => {
+            let identity = ask_to_join(config, peers, advertise).await?;
+            (create(config, identity).await?, RuntimeStart::Existing)
+        }
+    };
+    let path = config.data_dir.clone();
+    let opened = tokio::task::spawn_blocking(move || Runtime::open(settings, disk, start)).await;
+    match opened.map_err(|_| Error::Task("opening the data directory"))? {
+        Ok(runtime) => Ok(runtime),
+        Err(OpenError::AlreadyStarted { cluster_id }) => Err(Error::AlreadyMember {
+            path,
+            cluster: cluster_id,
+            member: FIRST_MEMBER,
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns whose directory it is, without keeping it.
+fn look(path: &Path) -> Result<Option<Identity>, Error> {
+    match identity::open(path) {
+        Ok(claimed) => Ok(Some(claimed.identity)),
+        Err(identity::Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses an existing directory that is not the one that was meant.
+async fn existing(config: &Config, identity: &Identity, start: &Start) -> Result<(), Error> {
+    if let Some(expected) = &config.cluster_id {
+        identity::expect_cluster(&config.data_dir, identity, expected)?;
+    }
+    match start {
+        Start::Restart => Ok(()),
+        Start::Bootstrap if identity.member_id == FIRST_MEMBER => Ok(()),
+        Start::Bootstrap => Err(Error::AlreadyMember {
+            path: config.data_dir.clone(),
+            cluster: identity.cluster_id.clone(),
+            member: identity.member_id,
+        }),
+        // A member joins once. What is asked here only catches a directory that was mixed up; if
+        // nobody answers, the member starts and waits for the others.
+        Start::Join(peers) => match join::cluster_of(peers).await {
+            Some((peer, expected)) if expected != identity.cluster_id => Err(Error::OtherCluster {
+                path: config.data_dir.clone(),
+                found: identity.cluster_id.clone(),
+                peer,
+                expected,
+            }),
+            Some(_) | None => Ok(()),
+        },
+    }
+}
+
+async fn ask_to_join(
+    config: &Config,
+    peers: &[String],
+    advertise: &str,
+) -> Result<Identity, Error> {
+    let disk_id = Uuid::new_v4().to_string();
+    let place = join::join(peers, advertise, &disk_id)
+        .await
+        .map_err(|what| Error::Join {
+            peers: peers.join(", "),
+            what,
+        })?;
+    let identity = Identity {
+        cluster_id: place.cluster_id,
+        member_id: place.member_id,
+        disk_id,
+    };
+    if let Some(expected) = &config.cluster_id {
+        identity::expect_cluster(&config.data_dir, &identity, expected)?;
+    }
+    Ok(identity)
+}
+
+async fn create(config: &Config, identity: Identity) -> Result<FileDisk, Error> {
+    let path = config.data_dir.clone();
+    blocking(move || Ok(FileDisk::create(&path, identity)?)).await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Task("opening the data directory")),
+    }
+}

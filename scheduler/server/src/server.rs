@@ -1,0 +1,284 @@
+//! One member as a whole: its replica, its services, and the tasks beside them.
+//!
+//! ```text
+//!   clients, conductors, agents ─▶ ┌──────────┐ ─▶ replica (own task) ─▶ log, table, checkpoints
+//!   other members               ─▶ │ listener │ ◀─ answers
+//!                                  └──────────┘
+//!   beside them: the feed for watches, the duties of the leader, health
+//! ```
+//!
+//! Invariant: whatever ends the replica ends the member, and a member that ends has told the
+//! clients that still wait.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use berth_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
+use berth_proto::host::v1::host_service_server::HostServiceServer;
+use berth_proto::operation::v1::operation_service_server::OperationServiceServer;
+use berth_proto::placement::v1::placement_service_server::PlacementServiceServer;
+use berth_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
+use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
+use berth_replication::transport;
+use berth_store::FileDisk;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::feed::Feed;
+use crate::machine::Machine;
+use crate::service::{
+    ClusterApi, Context, HostApi, OperationApi, PlacementApi, SchedulerApi, Setup,
+};
+use crate::{duties, health, member};
+
+/// How long connections may take to end after everything else has.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Connections that are silent for so long are probed, and given up without an answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// A member that listens and has its state, but does not serve yet.
+pub struct Scheduler {
+    config: Config,
+    listener: TcpListener,
+    address: SocketAddr,
+    advertise: String,
+    runtime: Runtime<Machine, FileDisk>,
+}
+
+/// Runs one member until `shutdown` is ready.
+///
+/// # Errors
+///
+/// Why it cannot start, or had to stop.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    let mut shutdown = pin!(shutdown);
+    let scheduler = tokio::select! {
+        scheduler = Scheduler::start(config) => scheduler?,
+        () = &mut shutdown => return Ok(()),
+    };
+    scheduler.run(shutdown).await
+}
+
+impl Scheduler {
+    /// Listens, and opens the member's directory or begins it as the configuration says.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot start.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        let listen = config.validate()?;
+        let listener = TcpListener::bind(listen).await;
+        let listener = listener.map_err(|source| Error::Listen {
+            address: listen.to_string(),
+            source,
+        })?;
+        let address = listener.local_addr().map_err(|source| Error::Listen {
+            address: listen.to_string(),
+            source,
+        })?;
+        let advertise = match &config.advertise {
+            Some(advertise) => advertise.clone(),
+            None => address.to_string(),
+        };
+        let runtime = member::open(&config, settings(&config), &advertise).await?;
+        let identity = runtime.identity();
+        tracing::info!(
+            member = identity.member_id,
+            cluster = %identity.cluster_id,
+            directory = %config.data_dir.display(),
+            "{}",
+            runtime.recovery()
+        );
+        for repair in &runtime.recovery().repairs {
+            tracing::warn!("{repair}");
+        }
+        Ok(Self {
+            config,
+            listener,
+            address,
+            advertise,
+            runtime,
+        })
+    }
+
+    /// Returns the address that it listens on, with the port that was given where 0 was asked
+    /// for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns what opening the directory found, in sentences.
+    #[must_use]
+    pub fn recovery(&self) -> Vec<String> {
+        let recovery = self.runtime.recovery();
+        let mut sentences = vec![recovery.to_string()];
+        sentences.extend(recovery.repairs.iter().cloned());
+        sentences
+    }
+
+    /// Returns the way to ask its replica for something from within this process.
+    #[must_use]
+    pub fn handle(&self) -> Handle<Machine> {
+        self.runtime.handle()
+    }
+
+    /// Serves until `shutdown` is ready.
+    ///
+    /// # Errors
+    ///
+    /// Why it had to stop.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        let handle = self.runtime.handle();
+        let feed = Feed::new(self.runtime.recovery().index, self.config.watch_history_max);
+        let stopping = CancellationToken::new();
+        let context = Context::new(Setup {
+            handle: handle.clone(),
+            feed: feed.clone(),
+            cluster_id: self.runtime.identity().cluster_id.clone(),
+            liveness_limit_ms: self.config.liveness_limit_ms,
+            request_timeout: Duration::from_millis(self.config.request_timeout_ms),
+            stopping: stopping.clone(),
+        });
+        let feed = tokio::spawn(feed.follow(handle.watch()));
+        let duties = tokio::spawn(duties::run(context.clone(), stopping.clone()));
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let health = tokio::spawn(health::report(health, handle.clone(), stopping.clone()));
+
+        let (network, raft_service) = transport::grpc(
+            self.runtime.inbox(),
+            self.advertise.clone(),
+            transport::Options::default(),
+        );
+        let replica_stop = CancellationToken::new();
+        let replica = self
+            .runtime
+            .run(network, replica_stop.clone().cancelled_owned());
+        let mut replica = tokio::spawn(replica);
+
+        let limit = self.config.request_bytes_max;
+        let server = Server::builder()
+            .concurrency_limit_per_connection(self.config.requests_per_connection_max)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .tcp_nodelay(true)
+            .add_service(raft_service)
+            .add_service(
+                SchedulerServiceServer::new(SchedulerApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                OperationServiceServer::new(OperationApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                HostServiceServer::new(HostApi(context.clone())).max_decoding_message_size(limit),
+            )
+            .add_service(
+                PlacementServiceServer::new(PlacementApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                ClusterServiceServer::new(ClusterApi(context)).max_decoding_message_size(limit),
+            )
+            .add_service(health_service)
+            .add_service(reflection::v1())
+            .add_service(reflection::v1alpha());
+        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+        let closing = CancellationToken::new();
+        let mut server = tokio::spawn(
+            server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()),
+        );
+        tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
+
+        let ended = tokio::select! {
+            () = shutdown => None,
+            ended = &mut replica => Some(of_replica(ended)),
+            ended = &mut server => Some(of_server(ended)),
+        };
+        stopping.cancel();
+        // The replica ends first: a leader hands leadership over, for which it needs the server.
+        replica_stop.cancel();
+        let ended = match ended {
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) => Ok(()),
+            None => of_replica(replica.await),
+        };
+        closing.cancel();
+        if !server.is_finished() && tokio::time::timeout(GOODBYE, &mut server).await.is_err() {
+            // Somebody keeps a connection busy who had time enough to notice.
+            server.abort();
+        }
+        for task in [feed, duties, health] {
+            end(task).await;
+        }
+        tracing::info!("stopped");
+        ended
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    let mut settings = Settings {
+        tick: Duration::from_millis(config.raft_tick_ms),
+        ..Settings::default()
+    };
+    let ticks = |ticks: u64| usize::try_from(ticks).unwrap_or(usize::MAX);
+    settings.replica.election_ticks = ticks(config.raft_election_ticks);
+    settings.replica.heartbeat_ticks = ticks(config.raft_heartbeat_ticks);
+    settings.replica.checkpoint_entries = config.checkpoint_entries;
+    settings
+}
+
+type Joined<T> = Result<T, tokio::task::JoinError>;
+
+fn of_replica(ended: Joined<Result<Ended, StopError>>) -> Result<(), Error> {
+    match ended {
+        Ok(Ok(Ended::Shutdown)) => Ok(()),
+        Ok(Ok(Ended::Removed)) => Err(Error::Removed),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::Task("the replica")),
+    }
+}
+
+fn of_server(ended: Joined<Result<(), tonic::transport::Error>>) -> Result<(), Error> {
+    match ended {
+        Ok(Ok(())) => Err(Error::Task("the server")),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::Task("the server")),
+    }
+}
+
+/// Ends a task that has nothing to lose.
+async fn end(task: JoinHandle<()>) {
+    task.abort();
+    if let Err(error) = task.await
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a task beside the replica failed");
+    }
+}
+
+/// What clients without our files ask the server about itself.
+mod reflection {
+    use tonic_reflection::server::{Builder, v1, v1alpha};
+
+    fn builder() -> Builder<'static> {
+        Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+    }
+
+    pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {
+        builder().build_v1().expect("our own descriptors are sound")
+    }
+
+    pub(super) fn v1alpha() -> v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection> {
+        builder()
+            .build_v1alpha()
+            .expect("our own descriptors are sound")
+    }
+}

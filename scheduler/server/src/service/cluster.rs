@@ -1,0 +1,317 @@
+//! `berth.cluster.v1.ClusterService`.
+
+use std::time::Duration;
+
+use berth_domain::name::ServiceName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::cluster::v1;
+use berth_proto::cluster::v1::cluster_service_server::ClusterService;
+use berth_proto::convert::field;
+use berth_proto::convert::field::ADDRESS_MAX;
+use berth_proto::convert::page::Page;
+use berth_proto::status::to_status;
+use berth_replication::Change;
+use berth_replication::runtime::{Leader, Status as MemberState};
+use berth_state::Reply;
+use berth_state::command::Command;
+use berth_store::{Member, Membership};
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::context::Context;
+use super::keyed::open;
+pub(crate) use super::refusal::CHANGE_PENDING;
+use super::{list, refusal};
+use crate::core::{Ask, Request as Asked};
+
+/// How long a transfer of leadership may take.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Serves `ClusterService`.
+pub(crate) struct ClusterApi(pub(crate) Context);
+
+impl ClusterApi {
+    async fn member_state(&self) -> Result<MemberState, Status> {
+        let state = self.0.handle().status().await;
+        state.ok_or_else(refusal::stopping)
+    }
+
+    /// Only the leader changes the membership, and it knows it best.
+    fn must_lead(&self) -> Result<(), Status> {
+        let leader = self.0.handle().leader();
+        match leader.role.deciding {
+            true => Ok(()),
+            false => Err(refusal::elsewhere(leader.member.as_ref())),
+        }
+    }
+
+    /// Adds a learner and returns its number with the members as they are then.
+    async fn add(
+        &self,
+        address: String,
+        disk: String,
+        promote: bool,
+    ) -> Result<(u64, Vec<v1::Member>), Status> {
+        let handle = self.0.handle();
+        let id = if promote {
+            let added = handle.add_member(address, disk).await;
+            added.map_err(refusal::of_membership)?
+        } else {
+            let id = self.member_state().await?.membership.next_id;
+            let member = Member {
+                id,
+                address,
+                disk,
+                promote: false,
+            };
+            let added = handle
+                .change_members(vec![Change::AddLearner(member)])
+                .await;
+            added.map_err(refusal::of_membership)?;
+            id
+        };
+        tracing::info!(member = id, "a member was added");
+        Ok((id, members(&self.member_state().await?)))
+    }
+
+    async fn known_member(&self, id: u64) -> Result<(), Status> {
+        let state = self.member_state().await?;
+        match state.membership.get(id) {
+            Some(_) => Ok(()),
+            None => Err(to_status(&Refusal::not_found("member", id))),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for ClusterApi {
+    async fn get_cluster_status(
+        &self,
+        _: Request<v1::GetClusterStatusRequest>,
+    ) -> Result<Response<v1::GetClusterStatusResponse>, Status> {
+        let state = self.member_state().await?;
+        let leader = self.0.handle().leader();
+        let address = leader.member.as_ref().map(refusal::url);
+        Ok(Response::new(v1::GetClusterStatusResponse {
+            cluster_id: self.0.cluster_id().to_owned(),
+            member_id: state.id,
+            leader_id: state.role.leader.unwrap_or(0),
+            leader_address: address.unwrap_or_default(),
+            term: state.role.term,
+            commit_index: state.committed,
+            applied_index: state.position.index,
+            state_hash: state.position.hash.to_string(),
+            members: members(&state),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            first_index: state.first_index,
+        }))
+    }
+
+    async fn join_cluster(
+        &self,
+        request: Request<v1::JoinClusterRequest>,
+    ) -> Result<Response<v1::JoinClusterResponse>, Status> {
+        let wire = request.into_inner();
+        let address = address(wire.address)?;
+        let disk: Uuid = field::uuid(&wire.disk_id, "disk_id").map_err(refusal::of_invalid)?;
+        let disk = disk.to_string();
+        self.must_lead()?;
+        let state = self.member_state().await?;
+        let (member_id, members) = match known(&state.membership, &address, &disk)? {
+            Some(id) => (id, members(&state)),
+            None => self.add(address, disk, wire.promote).await?,
+        };
+        Ok(Response::new(v1::JoinClusterResponse {
+            cluster_id: self.0.cluster_id().to_owned(),
+            member_id,
+            members,
+        }))
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<v1::AddMemberRequest>,
+    ) -> Result<Response<v1::AddMemberResponse>, Status> {
+        let wire = request.into_inner();
+        let address = address(wire.address)?;
+        let disk: Option<Uuid> =
+            field::optional_uuid(&wire.disk_id, "disk_id").map_err(refusal::of_invalid)?;
+        self.must_lead()?;
+        let state = self.member_state().await?;
+        if let Some(member) = at_address(&state.membership, &address) {
+            return Err(to_status(&address_in_use(Code::AlreadyExists, member)));
+        }
+        let disk = disk.map(|disk| disk.to_string()).unwrap_or_default();
+        let (id, members) = self.add(address, disk, wire.promote).await?;
+        Ok(Response::new(v1::AddMemberResponse {
+            member: members.iter().find(|member| member.id == id).cloned(),
+            members,
+        }))
+    }
+
+    async fn promote_member(
+        &self,
+        request: Request<v1::PromoteMemberRequest>,
+    ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
+        let id = request.into_inner().member_id;
+        self.must_lead()?;
+        self.known_member(id).await?;
+        let promoted = self.0.handle().promote(id).await;
+        promoted.map_err(refusal::of_membership)?;
+        let members = members(&self.member_state().await?);
+        Ok(Response::new(v1::PromoteMemberResponse { members }))
+    }
+
+    async fn remove_member(
+        &self,
+        request: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        let id = request.into_inner().member_id;
+        self.must_lead()?;
+        self.known_member(id).await?;
+        let removed = self.0.handle().remove_member(id).await;
+        removed.map_err(refusal::of_membership)?;
+        tracing::info!(member = id, "a member was removed");
+        let members = members(&self.member_state().await?);
+        Ok(Response::new(v1::RemoveMemberResponse { members }))
+    }
+
+    async fn transfer_leadership(
+        &self,
+        request: Request<v1::TransferLeadershipRequest>,
+    ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        let wanted = Some(request.into_inner().member_id).filter(|id| *id != 0);
+        self.must_lead()?;
+        if let Some(id) = wanted {
+            self.known_member(id).await?;
+        }
+        let handle = self.0.handle();
+        let own = handle.leader().id;
+        let mut watch = handle.watch_leader();
+        if wanted != Some(own) {
+            let asked = handle.transfer_leader(wanted).await;
+            asked.map_err(refusal::of_membership)?;
+        }
+        let taken_over = |leader: &Leader| match (leader.role.leader, wanted) {
+            (Some(leads), Some(wanted)) => leads == wanted,
+            (Some(leads), None) => leads != own,
+            (None, _) => false,
+        };
+        match tokio::time::timeout(TRANSFER_TIMEOUT, watch.wait_for(taken_over)).await {
+            Ok(Ok(leader)) => Ok(Response::new(v1::TransferLeadershipResponse {
+                leader_id: leader.role.leader.unwrap_or(0),
+            })),
+            Ok(Err(_)) => Err(refusal::stopping()),
+            Err(_) => Err(to_status(&Refusal::new(
+                Code::DeadlineExceeded,
+                "NOT_TAKEN_OVER",
+                "no other member took leadership over in time",
+            ))),
+        }
+    }
+
+    async fn register_service(
+        &self,
+        request: Request<v1::RegisterServiceRequest>,
+    ) -> Result<Response<v1::RegisterServiceResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let service = field::required(wire.service, "service").map_err(refusal::of_invalid)?;
+        let ask = Ask {
+            principal: caller.principal,
+            key: caller.key,
+            validate_only: false,
+            request: Asked::Plain(Command::RegisterService(service)),
+        };
+        match self.0.ask(ask).await?.reply {
+            Reply::Service(service) => Ok(Response::new(v1::RegisterServiceResponse {
+                service: Some((&*service).into()),
+            })),
+            _ => Err(refusal::mismatch()),
+        }
+    }
+
+    async fn list_services(
+        &self,
+        request: Request<v1::ListServicesRequest>,
+    ) -> Result<Response<v1::ListServicesResponse>, Status> {
+        let wire = request.into_inner();
+        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+        let state = self.0.state(wire.consistency).await?;
+        let (services, next_page_token) = list::page(
+            state.services(),
+            &page,
+            |text| ServiceName::new(text).ok(),
+            ServiceName::to_string,
+            |_| true,
+        )
+        .map_err(refusal::of_invalid)?;
+        Ok(Response::new(v1::ListServicesResponse {
+            services: services.iter().map(|service| (&**service).into()).collect(),
+            next_page_token,
+            revision: state.revision(),
+        }))
+    }
+}
+
+fn address(text: String) -> Result<String, Status> {
+    let text = field::required_text(text, "address", ADDRESS_MAX).map_err(refusal::of_invalid)?;
+    match crate::config::is_host_port(&text) {
+        true => Ok(text),
+        false => Err(refusal::invalid("address", "must be of the form host:port")),
+    }
+}
+
+fn at_address<'m>(membership: &'m Membership, address: &str) -> Option<&'m Member> {
+    membership.members.iter().find(|m| m.address == address)
+}
+
+/// Returns the number of the member that this address and disk already are.
+fn known(membership: &Membership, address: &str, disk: &str) -> Result<Option<u64>, Status> {
+    match at_address(membership, address) {
+        None => Ok(None),
+        // Added by an operator who could not know the disk yet.
+        Some(member) if member.disk == disk || member.disk.is_empty() => Ok(Some(member.id)),
+        Some(member) => Err(to_status(&address_in_use(Code::FailedPrecondition, member))),
+    }
+}
+
+fn address_in_use(code: Code, member: &Member) -> Refusal {
+    Refusal::new(
+        code,
+        "MEMBER_EXISTS",
+        format!("{} belongs to member {} already", member.address, member.id),
+    )
+    .with_hint(format!(
+        "if that member's disk is lost, remove member {} first",
+        member.id
+    ))
+    .with("member", member.id)
+    .with("address", &member.address)
+}
+
+fn members(state: &MemberState) -> Vec<v1::Member> {
+    let own = state.role.deciding.then_some(state.position.index);
+    let member = |member: &Member| {
+        let progress = state.progress.iter().find(|p| p.id == member.id);
+        let is_self = member.id == state.id;
+        let role = match state.membership.is_voter(member.id) {
+            true => v1::member::Role::Voter,
+            false => v1::member::Role::Learner,
+        };
+        v1::Member {
+            id: member.id,
+            address: member.address.clone(),
+            role: role.into(),
+            leader: state.role.leader == Some(member.id),
+            matched_index: match progress {
+                Some(progress) => progress.matched,
+                None if is_self => own.unwrap_or(0),
+                None => 0,
+            },
+            recently_active: is_self || progress.is_some_and(|p| p.active),
+            disk_id: member.disk.clone(),
+            promote: member.promote,
+        }
+    };
+    state.membership.members.iter().map(member).collect()
+}

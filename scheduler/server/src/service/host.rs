@@ -1,0 +1,182 @@
+//! `berth.host.v1.HostService`.
+
+use berth_domain::host::Host;
+use berth_domain::id::{Incarnation, ProviderId};
+use berth_domain::name::HostName;
+use berth_proto::convert::field;
+use berth_proto::convert::host::write_usage;
+use berth_proto::convert::page::Page;
+use berth_proto::host::v1;
+use berth_proto::host::v1::host_service_server::HostService;
+use berth_proto::status::to_status;
+use berth_state::command::Command;
+use berth_state::{HostView, Reply, State};
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::context::Context;
+use super::keyed::{Caller, open};
+use super::{list, refusal};
+use crate::core::{Ask, Request as Asked};
+
+/// Serves `HostService`.
+pub(crate) struct HostApi(pub(crate) Context);
+
+impl HostApi {
+    async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
+        let ask = Ask {
+            principal: caller.principal,
+            key: caller.key,
+            validate_only: false,
+            request: Asked::Plain(command),
+        };
+        Ok(self.0.ask(ask).await?.reply)
+    }
+
+    async fn cordon(&self, caller: Caller, host: &str, cordoned: bool) -> Result<v1::Host, Status> {
+        let host = field::name(host, "name").map_err(refusal::of_invalid)?;
+        let command = Command::SetCordon { host, cordoned };
+        match self.command(caller, command).await? {
+            Reply::Host(host) => Ok((&*host).into()),
+            _ => Err(refusal::mismatch()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl HostService for HostApi {
+    async fn register_host(
+        &self,
+        request: Request<v1::RegisterHostRequest>,
+    ) -> Result<Response<v1::RegisterHostResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let host: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let command = Command::RegisterHost {
+            host: host.clone(),
+            provider: ProviderId(Uuid::new_v4()),
+            report: field::required(wire.report, "report").map_err(refusal::of_invalid)?,
+        };
+        let Reply::Host(registered) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        self.0.liveness().heard(&host, self.0.monotonic_ms());
+        Ok(Response::new(v1::RegisterHostResponse {
+            host: Some((&*registered).into()),
+            report_interval: Some(field::duration(self.0.report_interval_ms())),
+        }))
+    }
+
+    async fn report_host(
+        &self,
+        request: Request<v1::ReportHostRequest>,
+    ) -> Result<Response<v1::ReportHostResponse>, Status> {
+        let wire = request.into_inner();
+        let host: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let incarnation: Incarnation =
+            field::uuid(&wire.incarnation, "incarnation").map_err(refusal::of_invalid)?;
+        let leader = self.0.handle().leader();
+        if !leader.role.deciding {
+            return Err(refusal::elsewhere(leader.member.as_ref()));
+        }
+        let name = host.clone();
+        let known = self.0.stale(move |state| {
+            let view = state.host(&name);
+            view.is_some_and(|v| v.host.report.incarnation == incarnation)
+        });
+        let known = known.await?;
+        if known {
+            self.0.liveness().heard(&host, self.0.monotonic_ms());
+        }
+        Ok(Response::new(v1::ReportHostResponse {
+            known,
+            report_interval: Some(field::duration(self.0.report_interval_ms())),
+        }))
+    }
+
+    async fn get_host(
+        &self,
+        request: Request<v1::GetHostRequest>,
+    ) -> Result<Response<v1::GetHostResponse>, Status> {
+        let wire = request.into_inner();
+        let name: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let state = self.0.state(wire.consistency).await?;
+        let Some(view) = state.host(&name) else {
+            return Err(to_status(&refusal::no_host(&name)));
+        };
+        let claims: Vec<_> = state.claims_of_host(&name).collect();
+        let topology = &view.host.report.topology;
+        Ok(Response::new(v1::GetHostResponse {
+            host: Some((&*view.host).into()),
+            claims: claims.iter().map(|claim| (&***claim).into()).collect(),
+            usage: Some(write_usage(
+                topology,
+                &view.usage,
+                claims.iter().map(|claim| &***claim),
+            )),
+            revision: state.revision(),
+        }))
+    }
+
+    async fn list_hosts(
+        &self,
+        request: Request<v1::ListHostsRequest>,
+    ) -> Result<Response<v1::ListHostsResponse>, Status> {
+        let wire = request.into_inner();
+        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+        let state = self.0.state(wire.consistency).await?;
+        let (views, next_page_token) = list::page(
+            state.hosts(),
+            &page,
+            |text| HostName::new(text).ok(),
+            HostName::to_string,
+            |_| true,
+        )
+        .map_err(refusal::of_invalid)?;
+        Ok(Response::new(v1::ListHostsResponse {
+            hosts: views.iter().map(|view| summary(&state, view)).collect(),
+            next_page_token,
+            revision: state.revision(),
+        }))
+    }
+
+    async fn cordon_host(
+        &self,
+        request: Request<v1::CordonHostRequest>,
+    ) -> Result<Response<v1::CordonHostResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let host = Some(self.cordon(caller, &wire.name, true).await?);
+        Ok(Response::new(v1::CordonHostResponse { host }))
+    }
+
+    async fn uncordon_host(
+        &self,
+        request: Request<v1::UncordonHostRequest>,
+    ) -> Result<Response<v1::UncordonHostResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let host = Some(self.cordon(caller, &wire.name, false).await?);
+        Ok(Response::new(v1::UncordonHostResponse { host }))
+    }
+
+    async fn remove_host(
+        &self,
+        request: Request<v1::RemoveHostRequest>,
+    ) -> Result<Response<v1::RemoveHostResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let host = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        self.command(caller, Command::RemoveHost { host }).await?;
+        Ok(Response::new(v1::RemoveHostResponse {}))
+    }
+}
+
+fn summary(state: &State, view: &HostView) -> v1::HostSummary {
+    let host: &Host = &view.host;
+    let capacity = view.inventories.iter();
+    v1::HostSummary {
+        host: Some(host.into()),
+        used: field::amounts(&view.used),
+        capacity: capacity
+            .map(|(class, inventory)| (class.to_string(), inventory.capacity()))
+            .collect(),
+        claims: u32::try_from(state.claims_of_host(&host.name).count()).unwrap_or(u32::MAX),
+    }
+}

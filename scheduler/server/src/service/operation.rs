@@ -1,0 +1,259 @@
+//! `berth.operation.v1.OperationService`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::name::{ServiceName, VmName};
+use berth_domain::operation::{Effect, Operation};
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::convert::operation::{Advance, lease_request};
+use berth_proto::convert::page::Page;
+use berth_proto::convert::{Invalid, ResourceName, field};
+use berth_proto::operation::v1;
+use berth_proto::operation::v1::operation_service_server::OperationService;
+use berth_proto::status::to_status;
+use berth_proto::types::v1::ReadConsistency;
+use berth_state::Reply;
+use berth_state::command::Command;
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::context::Context;
+use super::keyed::{Caller, open};
+use super::{list, refusal, watch};
+use crate::core::{Ask, Request as Asked};
+
+const WAIT_DEFAULT_MS: u64 = 30_000;
+const WAIT_MS_MAX: u64 = 600_000;
+/// The most leases that are prolonged at once.
+const LEASES_MAX: usize = 10_000;
+
+/// Serves `OperationService`.
+pub(crate) struct OperationApi(pub(crate) Context);
+
+impl OperationApi {
+    async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
+        let ask = Ask {
+            principal: caller.principal,
+            key: caller.key,
+            validate_only: false,
+            request: Asked::Plain(command),
+        };
+        Ok(self.0.ask(ask).await?.reply)
+    }
+
+    async fn operation(
+        &self,
+        caller: Caller,
+        command: Command,
+    ) -> Result<Option<v1::Operation>, Status> {
+        match self.command(caller, command).await? {
+            Reply::Operation(operation) => Ok(Some((&*operation).into())),
+            _ => Err(refusal::mismatch()),
+        }
+    }
+
+    async fn find(
+        &self,
+        id: OperationId,
+        consistency: i32,
+    ) -> Result<(Arc<Operation>, u64), Status> {
+        let state = self.0.state(consistency).await?;
+        match state.operation(id) {
+            Some(operation) => Ok((operation.clone(), state.revision())),
+            None => Err(to_status(&Refusal::not_found("operation", id))),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl OperationService for OperationApi {
+    async fn get_operation(
+        &self,
+        request: Request<v1::GetOperationRequest>,
+    ) -> Result<Response<v1::GetOperationResponse>, Status> {
+        let wire = request.into_inner();
+        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let (operation, revision) = self.find(id, wire.consistency).await?;
+        Ok(Response::new(v1::GetOperationResponse {
+            operation: Some((&*operation).into()),
+            revision,
+        }))
+    }
+
+    async fn list_operations(
+        &self,
+        request: Request<v1::ListOperationsRequest>,
+    ) -> Result<Response<v1::ListOperationsResponse>, Status> {
+        let wire = request.into_inner();
+        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+        let vm: Option<VmName> =
+            field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+        let state = self.0.state(wire.consistency).await?;
+        // Leases run out in replicated time, which stands still while nothing is asked: this
+        // member's clock says what it would be if something were.
+        let now = state.time().max(super::context::now());
+        let keep = |operation: &Operation| {
+            let lease = operation.lease.as_ref();
+            vm.as_ref().is_none_or(|vm| operation.vm == *vm)
+                && !(operation.is_done() && (wire.running_only || wire.lease_expired_only))
+                && !(wire.lease_expired_only && lease.is_some_and(|l| l.expires_at > now))
+        };
+        let parse = |text: &str| text.parse().ok();
+        let show = OperationId::to_string;
+        let (operations, next_page_token) = match wire.running_only || wire.lease_expired_only {
+            false => list::page(state.operations(), &page, parse, show, keep),
+            // Few of all operations run; they have an index of their own.
+            true => {
+                let running = state.running_operations().map(|o| (o.id, o.clone()));
+                list::page(&running.collect(), &page, parse, show, keep)
+            }
+        }
+        .map_err(refusal::of_invalid)?;
+        Ok(Response::new(v1::ListOperationsResponse {
+            operations: operations.iter().map(|o| (&**o).into()).collect(),
+            next_page_token,
+            revision: state.revision(),
+        }))
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<v1::WaitOperationRequest>,
+    ) -> Result<Response<v1::WaitOperationResponse>, Status> {
+        let wire = request.into_inner();
+        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let wait_ms = field::optional_duration_ms(wire.timeout, "timeout")
+            .map_err(refusal::of_invalid)?
+            .unwrap_or(WAIT_DEFAULT_MS)
+            .min(WAIT_MS_MAX);
+        let deadline = Instant::now() + Duration::from_millis(wait_ms);
+        let watch = self.0.feed().watch_operation(id);
+        let mut consistency = ReadConsistency::Linearizable;
+        loop {
+            let changed = watch.changed();
+            let (operation, revision) = self.find(id, consistency.into()).await?;
+            if operation.is_done() || Instant::now() >= deadline {
+                return Ok(Response::new(v1::WaitOperationResponse {
+                    operation: Some((&*operation).into()),
+                    revision,
+                }));
+            }
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(deadline) => {}
+                () = self.0.stopping().cancelled() => return Err(refusal::stopping()),
+            }
+            // What was changed since is applied here: that is how it was heard of.
+            consistency = ReadConsistency::Stale;
+        }
+    }
+
+    type WatchOperationStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchOperationResponse, Status>> + Send>>;
+
+    async fn watch_operation(
+        &self,
+        request: Request<v1::WatchOperationRequest>,
+    ) -> Result<Response<Self::WatchOperationStream>, Status> {
+        let wire = request.into_inner();
+        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let first = self.find(id, ReadConsistency::Linearizable.into()).await?;
+        let stream = watch::operation(self.0.clone(), id, first);
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<v1::CancelOperationRequest>,
+    ) -> Result<Response<v1::CancelOperationResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let operation = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let command = Command::CancelOperation { operation };
+        let operation = self.operation(caller, command).await?;
+        Ok(Response::new(v1::CancelOperationResponse { operation }))
+    }
+
+    async fn advance(
+        &self,
+        request: Request<v1::AdvanceRequest>,
+    ) -> Result<Response<v1::AdvanceResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let advance = Advance::try_from(wire).map_err(refusal::of_invalid)?;
+        if matches!(advance.effect, Effect::HoldClaim(_)) {
+            return Err(to_status(&Refusal::new(
+                Code::InvalidArgument,
+                "EFFECT_NOT_ALLOWED",
+                "a claim is chosen and held by ScheduleNext only",
+            )));
+        }
+        let command = Command::Advance {
+            operation: advance.operation,
+            epoch: advance.epoch,
+            step: advance.step,
+            mark: advance.mark,
+            effect: advance.effect,
+        };
+        let operation = self.operation(caller, command).await?;
+        Ok(Response::new(v1::AdvanceResponse { operation }))
+    }
+
+    async fn take_lease(
+        &self,
+        request: Request<v1::TakeLeaseRequest>,
+    ) -> Result<Response<v1::TakeLeaseResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let command = Command::TakeLease {
+            operation: field::name(&wire.operation, "operation").map_err(refusal::of_invalid)?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl).map_err(refusal::of_invalid)?,
+        };
+        let operation = self.operation(caller, command).await?;
+        Ok(Response::new(v1::TakeLeaseResponse { operation }))
+    }
+
+    async fn renew_leases(
+        &self,
+        request: Request<v1::RenewLeasesRequest>,
+    ) -> Result<Response<v1::RenewLeasesResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (conductor, leases, ttl_ms) = renewal(wire).map_err(refusal::of_invalid)?;
+        let asked: Vec<OperationId> = leases.iter().map(|(id, _)| *id).collect();
+        let command = Command::RenewLeases {
+            conductor,
+            leases,
+            ttl_ms,
+        };
+        let Reply::Leases(held) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        let first = held.first().copied();
+        let expires_at = self.0.stale(move |state| {
+            let operation = first.and_then(|id| state.operation(id));
+            operation.and_then(|o| Some(o.lease.as_ref()?.expires_at))
+        });
+        let expires_at = expires_at.await?;
+        let lost = asked.iter().filter(|id| !held.contains(id));
+        Ok(Response::new(v1::RenewLeasesResponse {
+            lost: lost.map(ResourceName::resource_name).collect(),
+            held: held.iter().map(ResourceName::resource_name).collect(),
+            expire_time: expires_at.map(field::timestamp),
+        }))
+    }
+}
+
+type Renewal = (ServiceName, Vec<(OperationId, Epoch)>, u64);
+
+fn renewal(wire: v1::RenewLeasesRequest) -> Result<Renewal, Invalid> {
+    let hold = |hold: v1::LeaseHold| {
+        let operation = field::name(&hold.operation, "operation")?;
+        Ok((operation, Epoch(hold.epoch)))
+    };
+    Ok((
+        field::name(&wire.conductor, "conductor")?,
+        field::each_by(wire.leases, "leases", LEASES_MAX, hold)?,
+        field::lease_ttl_ms(wire.lease_ttl, "lease_ttl")?,
+    ))
+}

@@ -1,0 +1,173 @@
+//! The reads of `berth.scheduler.v1.SchedulerService`.
+
+use berth_domain::claim::Claim;
+use berth_domain::id::{ClaimId, MigrationId};
+use berth_domain::migration::Migration;
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::Vm;
+use berth_proto::convert::field;
+use berth_proto::convert::page::Page;
+use berth_proto::scheduler::v1;
+use berth_proto::status::to_status;
+use tonic::{Response, Status};
+
+use super::context::Context;
+use super::{list, refusal};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+pub(super) async fn flavor(
+    context: &Context,
+    wire: v1::GetFlavorRequest,
+) -> Answer<v1::GetFlavorResponse> {
+    let name: FlavorName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let flavor = state.flavor(&name);
+    let flavor = flavor.ok_or_else(|| to_status(&Refusal::not_found("flavor", &name)))?;
+    Ok(Response::new(v1::GetFlavorResponse {
+        flavor: Some((&**flavor).into()),
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn flavors(
+    context: &Context,
+    wire: v1::ListFlavorsRequest,
+) -> Answer<v1::ListFlavorsResponse> {
+    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let (flavors, next_page_token) = list::page(
+        state.flavors(),
+        &page,
+        |text| FlavorName::new(text).ok(),
+        FlavorName::to_string,
+        |_| true,
+    )
+    .map_err(refusal::of_invalid)?;
+    Ok(Response::new(v1::ListFlavorsResponse {
+        flavors: flavors.iter().map(|flavor| (&**flavor).into()).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::GetVmResponse> {
+    let name: VmName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let vm = state.vm(&name);
+    let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
+    let claims = state.claims_of_vm(&name);
+    Ok(Response::new(v1::GetVmResponse {
+        vm: Some((&**vm).into()),
+        claims: claims.map(|claim| (&**claim).into()).collect(),
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn vms(
+    context: &Context,
+    wire: v1::ListVmsRequest,
+) -> Answer<v1::ListVmsResponse> {
+    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+    let host: Option<HostName> =
+        field::optional_name(&wire.host, "host").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let (vms, next_page_token) = list::page(
+        state.vms(),
+        &page,
+        |text| VmName::new(text).ok(),
+        VmName::to_string,
+        |vm: &Vm| host.is_none() || vm.host == host,
+    )
+    .map_err(refusal::of_invalid)?;
+    Ok(Response::new(v1::ListVmsResponse {
+        vms: vms.iter().map(|vm| (&**vm).into()).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn migration(
+    context: &Context,
+    wire: v1::GetMigrationRequest,
+) -> Answer<v1::GetMigrationResponse> {
+    let id: MigrationId = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let migration = state.migration(id);
+    let migration = migration.ok_or_else(|| to_status(&Refusal::not_found("migration", id)))?;
+    Ok(Response::new(v1::GetMigrationResponse {
+        migration: Some((&**migration).into()),
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn migrations(
+    context: &Context,
+    wire: v1::ListMigrationsRequest,
+) -> Answer<v1::ListMigrationsResponse> {
+    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let (migrations, next_page_token) = list::page(
+        state.migrations(),
+        &page,
+        |text| text.parse().ok(),
+        MigrationId::to_string,
+        |migration: &Migration| vm.as_ref().is_none_or(|vm| migration.vm == *vm),
+    )
+    .map_err(refusal::of_invalid)?;
+    Ok(Response::new(v1::ListMigrationsResponse {
+        migrations: migrations.iter().map(|m| (&**m).into()).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn claim(
+    context: &Context,
+    wire: v1::GetClaimRequest,
+) -> Answer<v1::GetClaimResponse> {
+    let id: ClaimId = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let claim = state.claim(id);
+    let claim = claim.ok_or_else(|| to_status(&Refusal::not_found("claim", id)))?;
+    Ok(Response::new(v1::GetClaimResponse {
+        claim: Some((&**claim).into()),
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn claims(
+    context: &Context,
+    wire: v1::ListClaimsRequest,
+) -> Answer<v1::ListClaimsResponse> {
+    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+    let host: Option<HostName> =
+        field::optional_name(&wire.host, "host").map_err(refusal::of_invalid)?;
+    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+    let state = context.state(wire.consistency).await?;
+    let keep = |claim: &Claim| {
+        host.as_ref().is_none_or(|host| claim.host == *host)
+            && vm.as_ref().is_none_or(|vm| claim.vm == *vm)
+    };
+    let parse = |text: &str| text.parse().ok();
+    let (claims, next_page_token) = match (&vm, &host) {
+        (None, None) => list::page(state.claims(), &page, parse, ClaimId::to_string, keep),
+        // These have indexes of their own.
+        (Some(vm), _) => {
+            let claims = state.claims_of_vm(vm).map(|c| (c.id, c.clone()));
+            list::page(&claims.collect(), &page, parse, ClaimId::to_string, keep)
+        }
+        (None, Some(host)) => {
+            let claims = state.claims_of_host(host).map(|c| (c.id, c.clone()));
+            list::page(&claims.collect(), &page, parse, ClaimId::to_string, keep)
+        }
+    }
+    .map_err(refusal::of_invalid)?;
+    Ok(Response::new(v1::ListClaimsResponse {
+        claims: claims.iter().map(|claim| (&**claim).into()).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}

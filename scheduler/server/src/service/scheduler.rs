@@ -1,0 +1,339 @@
+//! `berth.scheduler.v1.SchedulerService`: what changes something. Reads are in [`super::read`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::name::{HostName, ServiceName, VmName};
+use berth_domain::operation::{Kind, LeaseRequest, Operation};
+use berth_proto::convert::operation::lease_request;
+use berth_proto::convert::vm::VmTemplate;
+use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::scheduler::v1;
+use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService;
+use berth_proto::types::v1::ReadConsistency;
+use berth_selection::Choice;
+use berth_state::Reply;
+use berth_state::command::Command;
+use prost_types::Duration;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::context::{Context, Done};
+use super::keyed::{Caller, open};
+use super::{read, refusal, watch};
+use crate::core::{Ask, Request as Asked, ScheduleMigration, ScheduleVm};
+
+/// Serves `SchedulerService`.
+pub(crate) struct SchedulerApi(pub(crate) Context);
+
+impl SchedulerApi {
+    async fn ask(
+        &self,
+        caller: Caller,
+        validate_only: bool,
+        request: Asked,
+    ) -> Result<Done, Status> {
+        let ask = Ask {
+            principal: caller.principal,
+            key: caller.key,
+            validate_only,
+            request,
+        };
+        self.0.ask(ask).await
+    }
+
+    async fn operation(
+        &self,
+        caller: Caller,
+        request: Asked,
+    ) -> Result<(Arc<Operation>, Option<Choice>), Status> {
+        let done = self.ask(caller, false, request).await?;
+        Ok((operation_of(done.reply)?, done.choice))
+    }
+
+    /// Returns the claim that an operation took, unless it was settled meanwhile.
+    async fn claim_of(&self, operation: &Operation) -> Result<Option<Arc<Claim>>, Status> {
+        let Some(claim) = operation.claim else {
+            return Ok(None);
+        };
+        self.0.stale(move |state| state.claim(claim).cloned()).await
+    }
+}
+
+#[tonic::async_trait]
+impl SchedulerService for SchedulerApi {
+    async fn create_flavor(
+        &self,
+        request: Request<v1::CreateFlavorRequest>,
+    ) -> Result<Response<v1::CreateFlavorResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let flavor = field::required(wire.flavor, "flavor").map_err(refusal::of_invalid)?;
+        let request = Asked::Plain(Command::CreateFlavor(flavor));
+        match self.ask(caller, false, request).await?.reply {
+            Reply::Flavor(flavor) => Ok(Response::new(v1::CreateFlavorResponse {
+                flavor: Some((&*flavor).into()),
+            })),
+            _ => Err(refusal::mismatch()),
+        }
+    }
+
+    async fn delete_flavor(
+        &self,
+        request: Request<v1::DeleteFlavorRequest>,
+    ) -> Result<Response<v1::DeleteFlavorResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let flavor = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let request = Asked::Plain(Command::DeleteFlavor { flavor });
+        self.ask(caller, false, request).await?;
+        Ok(Response::new(v1::DeleteFlavorResponse {}))
+    }
+
+    async fn schedule_vm(
+        &self,
+        request: Request<v1::ScheduleVmRequest>,
+    ) -> Result<Response<v1::ScheduleVmResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let validate_only = wire.validate_only;
+        let wanted = schedule_vm(wire).map_err(refusal::of_invalid)?;
+        let done = self
+            .ask(caller, validate_only, Asked::ScheduleVm(wanted))
+            .await?;
+        let explanation = done.choice.as_ref().map(explain);
+        if validate_only {
+            return Ok(Response::new(v1::ScheduleVmResponse {
+                explanation,
+                ..Default::default()
+            }));
+        }
+        let operation = operation_of(done.reply)?;
+        let name = operation.vm.clone();
+        let claim = operation.claim;
+        let (vm, claim) = self
+            .0
+            .stale(move |state| {
+                let claim = claim.and_then(|claim| state.claim(claim));
+                (state.vm(&name).cloned(), claim.cloned())
+            })
+            .await?;
+        Ok(Response::new(v1::ScheduleVmResponse {
+            operation: Some((&*operation).into()),
+            vm: vm.map(|vm| (&*vm).into()),
+            claim: claim.map(|claim| (&*claim).into()),
+            explanation,
+        }))
+    }
+
+    async fn schedule_migration(
+        &self,
+        request: Request<v1::ScheduleMigrationRequest>,
+    ) -> Result<Response<v1::ScheduleMigrationResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let validate_only = wire.validate_only;
+        let wanted = schedule_migration(wire).map_err(refusal::of_invalid)?;
+        let done = self
+            .ask(caller, validate_only, Asked::ScheduleMigration(wanted))
+            .await?;
+        let explanation = done.choice.as_ref().map(explain);
+        if validate_only {
+            return Ok(Response::new(v1::ScheduleMigrationResponse {
+                explanation,
+                ..Default::default()
+            }));
+        }
+        let operation = operation_of(done.reply)?;
+        let migration = match operation.kind {
+            Kind::LiveMigrate { migration } => migration,
+            Kind::Boot | Kind::Delete => return Err(refusal::mismatch()),
+        };
+        let claim = self.claim_of(&operation).await?;
+        let migration = self
+            .0
+            .stale(move |state| state.migration(migration).cloned())
+            .await?;
+        Ok(Response::new(v1::ScheduleMigrationResponse {
+            operation: Some((&*operation).into()),
+            migration: migration.map(|migration| (&*migration).into()),
+            claim: claim.map(|claim| (&*claim).into()),
+            explanation,
+        }))
+    }
+
+    async fn schedule_next(
+        &self,
+        request: Request<v1::ScheduleNextRequest>,
+    ) -> Result<Response<v1::ScheduleNextResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let request = Asked::ScheduleNext {
+            operation: field::name(&wire.operation, "operation").map_err(refusal::of_invalid)?,
+            epoch: Epoch(wire.epoch),
+            claim: ClaimId(Uuid::now_v7()),
+        };
+        let (operation, _) = self.operation(caller, request).await?;
+        let claim = self.claim_of(&operation).await?;
+        Ok(Response::new(v1::ScheduleNextResponse {
+            claim: claim.map(|claim| (&*claim).into()),
+            operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn begin_delete(
+        &self,
+        request: Request<v1::BeginDeleteRequest>,
+    ) -> Result<Response<v1::BeginDeleteResponse>, Status> {
+        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let request = Asked::Plain(Command::BeginDelete {
+            operation: OperationId(Uuid::now_v7()),
+            vm: field::name(&wire.vm, "vm").map_err(refusal::of_invalid)?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl).map_err(refusal::of_invalid)?,
+        });
+        let (operation, _) = self.operation(caller, request).await?;
+        Ok(Response::new(v1::BeginDeleteResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn get_flavor(
+        &self,
+        request: Request<v1::GetFlavorRequest>,
+    ) -> Result<Response<v1::GetFlavorResponse>, Status> {
+        read::flavor(&self.0, request.into_inner()).await
+    }
+
+    async fn list_flavors(
+        &self,
+        request: Request<v1::ListFlavorsRequest>,
+    ) -> Result<Response<v1::ListFlavorsResponse>, Status> {
+        read::flavors(&self.0, request.into_inner()).await
+    }
+
+    async fn get_vm(
+        &self,
+        request: Request<v1::GetVmRequest>,
+    ) -> Result<Response<v1::GetVmResponse>, Status> {
+        read::vm(&self.0, request.into_inner()).await
+    }
+
+    async fn list_vms(
+        &self,
+        request: Request<v1::ListVmsRequest>,
+    ) -> Result<Response<v1::ListVmsResponse>, Status> {
+        read::vms(&self.0, request.into_inner()).await
+    }
+
+    async fn get_migration(
+        &self,
+        request: Request<v1::GetMigrationRequest>,
+    ) -> Result<Response<v1::GetMigrationResponse>, Status> {
+        read::migration(&self.0, request.into_inner()).await
+    }
+
+    async fn list_migrations(
+        &self,
+        request: Request<v1::ListMigrationsRequest>,
+    ) -> Result<Response<v1::ListMigrationsResponse>, Status> {
+        read::migrations(&self.0, request.into_inner()).await
+    }
+
+    async fn get_claim(
+        &self,
+        request: Request<v1::GetClaimRequest>,
+    ) -> Result<Response<v1::GetClaimResponse>, Status> {
+        read::claim(&self.0, request.into_inner()).await
+    }
+
+    async fn list_claims(
+        &self,
+        request: Request<v1::ListClaimsRequest>,
+    ) -> Result<Response<v1::ListClaimsResponse>, Status> {
+        read::claims(&self.0, request.into_inner()).await
+    }
+
+    type WatchVmsStream = Pin<Box<dyn Stream<Item = Result<v1::WatchVmsResponse, Status>> + Send>>;
+
+    async fn watch_vms(
+        &self,
+        request: Request<v1::WatchVmsRequest>,
+    ) -> Result<Response<Self::WatchVmsStream>, Status> {
+        let wire = request.into_inner();
+        let only: Option<VmName> =
+            field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+        let (after, first) = match wire.revision {
+            0 => {
+                let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
+                let wanted = |name: &VmName| only.as_ref().is_none_or(|only| only == name);
+                let vms = state.vms().values().filter(|vm| wanted(&vm.name));
+                let first = watch::all_vms(state.revision(), vms);
+                (state.revision(), Some(first))
+            }
+            revision => (revision, None),
+        };
+        let stream = watch::vms(self.0.clone(), after, first, only);
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+fn operation_of(reply: Reply) -> Result<Arc<Operation>, Status> {
+    match reply {
+        Reply::Operation(operation) => Ok(operation),
+        _ => Err(refusal::mismatch()),
+    }
+}
+
+fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
+    let template: VmTemplate = field::required(wire.template, "template")?;
+    let uid: Option<VmUid> = field::optional_uuid(&wire.uid, "uid")?;
+    Ok(ScheduleVm {
+        operation: OperationId(Uuid::now_v7()),
+        vm: field::name(&wire.vm, "vm")?,
+        uid: uid.unwrap_or_else(|| VmUid(Uuid::new_v4())),
+        claim: ClaimId(Uuid::now_v7()),
+        flavor: template.flavor,
+        boot: template.boot,
+        disks: template.disks,
+        nics: template.nics,
+        host: field::optional_name(&wire.requested_host, "requested_host")?,
+        lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
+    })
+}
+
+fn schedule_migration(wire: v1::ScheduleMigrationRequest) -> Result<ScheduleMigration, Invalid> {
+    let host: Option<HostName> = field::optional_name(&wire.requested_host, "requested_host")?;
+    Ok(ScheduleMigration {
+        operation: OperationId(Uuid::now_v7()),
+        migration: MigrationId(Uuid::now_v7()),
+        vm: field::name(&wire.vm, "vm")?,
+        claim: ClaimId(Uuid::now_v7()),
+        host,
+        lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
+    })
+}
+
+/// Reads who carries the operation out. An explanation needs nobody; whoever asks stands in.
+fn lease(
+    conductor: &str,
+    ttl: Option<Duration>,
+    validate_only: bool,
+) -> Result<LeaseRequest, Invalid> {
+    if !validate_only || !conductor.is_empty() {
+        return lease_request(conductor, ttl);
+    }
+    Ok(LeaseRequest {
+        conductor: ServiceName::new("nobody").map_err(Invalid::here)?,
+        ttl_ms: field::LEASE_TTL_MS_MIN,
+    })
+}
+
+fn explain(choice: &Choice) -> v1::Explanation {
+    let examined = &choice.examined;
+    v1::Explanation {
+        host: choice.host.resource_name(),
+        resources: field::amounts(&choice.resources),
+        assignment: Some((&choice.assignment).into()),
+        hosts_considered: examined.hosts,
+        hosts_fitting: examined.passed,
+        ..Default::default()
+    }
+}
