@@ -7,6 +7,7 @@
 //! Entries are added when they are handed to the disk, not when they are durable: what is durable
 //! is raft-rs's to track.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -30,6 +31,9 @@ pub(crate) struct Window {
     entries: VecDeque<Entry>,
     /// The newest durable checkpoint.
     checkpoint: Option<Mark>,
+    /// Set when a snapshot was asked for that no checkpoint can give. A cell, since raft-rs asks
+    /// through a shared reference.
+    wanted: Cell<bool>,
 }
 
 impl Window {
@@ -46,7 +50,13 @@ impl Window {
             start,
             entries: entries.into(),
             checkpoint,
+            wanted: Cell::new(false),
         }
+    }
+
+    /// Says whether a newer checkpoint is wanted, and forgets it.
+    pub(crate) fn take_wanted(&self) -> bool {
+        self.wanted.take()
     }
 
     fn first(&self) -> u64 {
@@ -149,13 +159,18 @@ impl Storage for Window {
         Ok(self.last())
     }
 
-    fn snapshot(&self, request_index: u64, _to: u64) -> Result<Snapshot> {
-        let Some(mark) = &self.checkpoint else {
+    fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
+        // A member refuses a snapshot from before it was added: it would not find itself there.
+        let fits = |mark: &&Mark| {
+            let knows = mark.conf.get_voters().contains(&to)
+                || mark.conf.get_learners().contains(&to)
+                || mark.conf.get_voters_outgoing().contains(&to);
+            knows && mark.index >= request_index
+        };
+        let Some(mark) = self.checkpoint.as_ref().filter(fits) else {
+            self.wanted.set(true);
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         };
-        if mark.index < request_index {
-            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
-        }
         // Only the description: the content travels on a stream of its own.
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();

@@ -61,6 +61,8 @@ pub trait CheckpointStore: Send + Sync + 'static {
     fn open(&self, index: u64) -> Result<Box<dyn Read + Send>, Error>;
     /// Begins a new one.
     fn create(&self) -> Result<Box<dyn CheckpointSink>, Error>;
+    /// Removes one that is of no use.
+    fn remove(&self, index: u64) -> Result<(), Error>;
 }
 
 /// Writes a checkpoint durably and returns its size in bytes. The one before it is kept.
@@ -126,6 +128,11 @@ impl CheckpointStore for CheckpointFolder {
     fn open(&self, index: u64) -> Result<Box<dyn Read + Send>, Error> {
         let file = File::open(self.path(index)).map_err(|e| Error::io("opening", e))?;
         Ok(Box::new(io::BufReader::with_capacity(256 << 10, file)))
+    }
+
+    fn remove(&self, index: u64) -> Result<(), Error> {
+        fs::remove_file(self.path(index)).map_err(|e| Error::io("removing a damaged one", e))?;
+        sync_folder(&self.folder).map_err(|e| Error::io("synchronising the folder", e))
     }
 
     fn create(&self) -> Result<Box<dyn CheckpointSink>, Error> {

@@ -11,16 +11,17 @@
 //!   table/        the state as rows (sled): a cache that saves replaying the log
 //! ```
 //!
-//! This crate does *not* know what a row means, and decides nothing about Raft. The order of
-//! trust is log over checkpoint over table: the table is thrown away whenever it contradicts the
-//! others, a damaged checkpoint falls back to the one before it, and a log that lost entries
-//! stops the member.
+//! This crate does *not* know what a row means ([`codec`] writes and reads rows, nothing here looks
+//! into them), and decides nothing about Raft. The order of trust is log over checkpoint over
+//! table: the table is thrown away whenever it contradicts the others, a damaged checkpoint falls
+//! back to the one before it, and a log that lost entries stops the member.
 //!
 //! Invariant: the log is cut only behind the older of the two checkpoints, so that either
 //! checkpoint together with the log gives the whole state.
 
 pub mod checkpoint;
 pub mod checkpoints;
+pub mod codec;
 pub mod disk;
 pub mod hash;
 pub mod identity;

@@ -234,6 +234,11 @@ impl CheckpointStore for MemoryCheckpoints {
         }
     }
 
+    fn remove(&self, index: u64) -> Result<(), checkpoints::Error> {
+        self.0.lock().checkpoints.remove(&index);
+        Ok(())
+    }
+
     fn create(&self) -> Result<Box<dyn CheckpointSink>, checkpoints::Error> {
         Ok(Box::new(MemorySink {
             disk: self.0.clone(),

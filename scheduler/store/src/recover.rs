@@ -291,8 +291,13 @@ fn newest_sound<D: Disk, S>(
                     continue;
                 }
                 if position > 0 {
+                    // Left there, the next commit would keep it and remove the sound one.
+                    for damaged in &indexes[..position] {
+                        parts.checkpoints.remove(*damaged)?;
+                    }
                     repairs.push(format!(
-                        "{}; the state is taken from checkpoint {index} and the log",
+                        "{}; it was removed, the state is taken from checkpoint {index} and the \
+                         log",
                         faults.join("; ")
                     ));
                 }

@@ -32,6 +32,9 @@ impl<M: Machine> Replica<M> {
         if self.node.has_ready() {
             self.take_ready()?;
         }
+        if self.node.store().take_wanted() {
+            self.request_checkpoint();
+        }
         if self.out.is_empty() {
             return Ok(None);
         }

@@ -1,0 +1,339 @@
+//! Envelopes with their commands.
+
+use berth_domain::id::{Epoch, Generation, OperationId, TimeMs};
+use berth_domain::operation::{Effect, LeaseRequest};
+use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::operation::{read_effect, write_effect};
+use berth_proto::convert::{ResourceName, placement};
+use berth_proto::host::v1::host::Liveness as WireLiveness;
+use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
+use berth_proto::state::v1::{self, envelope};
+use berth_state::command::{Command, Envelope, RequestKey};
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::CodecError;
+
+/// Returns the bytes of a command; never empty.
+#[must_use]
+pub fn encode_command(envelope: &Envelope) -> Bytes {
+    let wire = v1::Envelope {
+        at_ms: envelope.at.0,
+        principal: envelope.principal.clone(),
+        request: envelope.request.as_ref().map(write_request_key),
+        command: Some(write(&envelope.command)),
+    };
+    wire.encode_to_vec().into()
+}
+
+/// Returns the command that these bytes are.
+///
+/// # Errors
+///
+/// When this build does not know the command or a part of it.
+pub fn decode_command(bytes: &[u8]) -> Result<Envelope, CodecError> {
+    let what = "command";
+    let wire = v1::Envelope::decode(bytes).map_err(|source| CodecError::Wire { what, source })?;
+    read_envelope(wire).map_err(|source| CodecError::Field { what, source })
+}
+
+fn read_envelope(wire: v1::Envelope) -> Result<Envelope, Invalid> {
+    let command = wire
+        .command
+        .ok_or_else(|| Invalid::new("command", "must be one that this build knows"))?;
+    Ok(Envelope {
+        at: TimeMs(wire.at_ms),
+        principal: wire.principal,
+        request: wire.request.map(read_request_key).transpose()?,
+        command: read(command)?,
+    })
+}
+
+fn write_request_key(key: &RequestKey) -> v1::RequestKey {
+    v1::RequestKey {
+        method: key.method.clone(),
+        id: key.id.to_string(),
+        payload_hash: write_hash(key.payload_hash),
+    }
+}
+
+fn read_request_key(wire: v1::RequestKey) -> Result<RequestKey, Invalid> {
+    Ok(RequestKey {
+        id: field::uuid(&wire.id, "request.id")?,
+        payload_hash: read_hash(&wire.payload_hash, "request.payload_hash")?,
+        method: wire.method,
+    })
+}
+
+pub(super) fn write_hash(hash: u128) -> Bytes {
+    Bytes::copy_from_slice(&hash.to_be_bytes())
+}
+
+pub(super) fn read_hash(bytes: &[u8], field: &str) -> Result<u128, Invalid> {
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| Invalid::new(field, "must be 16 bytes"))?;
+    Ok(u128::from_be_bytes(bytes))
+}
+
+fn write_lease(lease: &LeaseRequest) -> Option<v1::LeaseRequest> {
+    Some(v1::LeaseRequest {
+        conductor: lease.conductor.resource_name(),
+        ttl_ms: lease.ttl_ms,
+    })
+}
+
+fn read_lease(wire: Option<v1::LeaseRequest>) -> Result<LeaseRequest, Invalid> {
+    let wire = wire.ok_or_else(|| Invalid::new("lease", "is required"))?;
+    Ok(LeaseRequest {
+        conductor: field::name(&wire.conductor, "lease.conductor")?,
+        ttl_ms: wire.ttl_ms,
+    })
+}
+
+fn write(command: &Command) -> envelope::Command {
+    use envelope::Command as Wire;
+    match command {
+        Command::Bootstrap { cluster } => Wire::Bootstrap(v1::Bootstrap {
+            cluster_id: cluster.to_string(),
+        }),
+        Command::RegisterHost {
+            host,
+            provider,
+            report,
+        } => Wire::RegisterHost(v1::RegisterHost {
+            host: host.resource_name(),
+            resource_provider: provider.resource_name(),
+            report: Some(report.into()),
+        }),
+        Command::SetLiveness { host, liveness } => Wire::SetLiveness(v1::SetLiveness {
+            host: host.resource_name(),
+            liveness: WireLiveness::from(*liveness).into(),
+        }),
+        Command::SetCordon { host, cordoned } => Wire::SetCordon(v1::SetCordon {
+            host: host.resource_name(),
+            cordoned: *cordoned,
+        }),
+        Command::RemoveHost { host } => Wire::RemoveHost(v1::RemoveHost {
+            host: host.resource_name(),
+        }),
+        Command::RegisterService(service) => Wire::RegisterService(service.into()),
+        Command::CreateFlavor(flavor) => Wire::CreateFlavor(flavor.into()),
+        Command::DeleteFlavor { flavor } => Wire::DeleteFlavor(v1::DeleteFlavor {
+            flavor: flavor.resource_name(),
+        }),
+        Command::CreateProvider { id, name, parent } => Wire::CreateProvider(v1::CreateProvider {
+            name: id.resource_name(),
+            display_name: name.clone(),
+            parent: field::name_or_empty(parent.as_ref()),
+        }),
+        Command::DeleteProvider { id } => Wire::DeleteProvider(v1::DeleteProvider {
+            name: id.resource_name(),
+        }),
+        Command::SetInventories {
+            provider,
+            generation,
+            inventories,
+        } => Wire::SetInventories(v1::SetInventories {
+            resource_provider: provider.resource_name(),
+            generation: generation.0,
+            inventories: placement::write_inventories(inventories),
+        }),
+        Command::SetTraits {
+            provider,
+            generation,
+            traits,
+        } => Wire::SetTraits(v1::SetTraits {
+            resource_provider: provider.resource_name(),
+            generation: generation.0,
+            traits: placement::write_traits(traits),
+        }),
+        Command::SetAllocations { consumers } => Wire::SetAllocations(v1::SetAllocations {
+            consumers: consumers.iter().map(Into::into).collect(),
+        }),
+        Command::BeginBoot {
+            operation,
+            vm,
+            uid,
+            spec,
+            requested_host,
+            claim,
+            lease,
+        } => Wire::BeginBoot(v1::BeginBoot {
+            operation: operation.resource_name(),
+            vm: vm.resource_name(),
+            uid: uid.to_string(),
+            spec: Some(spec.into()),
+            requested_host: field::name_or_empty(requested_host.as_ref()),
+            claim: Some(claim.into()),
+            lease: write_lease(lease),
+        }),
+        Command::BeginMigration {
+            operation,
+            migration,
+            vm,
+            requested_host,
+            claim,
+            lease,
+        } => Wire::BeginMigration(v1::BeginMigration {
+            operation: operation.resource_name(),
+            migration: migration.resource_name(),
+            vm: vm.resource_name(),
+            requested_host: field::name_or_empty(requested_host.as_ref()),
+            claim: Some(claim.into()),
+            lease: write_lease(lease),
+        }),
+        Command::BeginDelete {
+            operation,
+            vm,
+            lease,
+        } => Wire::BeginDelete(v1::BeginDelete {
+            operation: operation.resource_name(),
+            vm: vm.resource_name(),
+            lease: write_lease(lease),
+        }),
+        Command::TakeLease { operation, lease } => Wire::TakeLease(v1::TakeLease {
+            operation: operation.resource_name(),
+            lease: write_lease(lease),
+        }),
+        Command::RenewLeases {
+            conductor,
+            leases,
+            ttl_ms,
+        } => Wire::RenewLeases(v1::RenewLeases {
+            conductor: conductor.resource_name(),
+            leases: leases.iter().map(write_hold).collect(),
+            ttl_ms: *ttl_ms,
+        }),
+        Command::CancelOperation { operation } => Wire::CancelOperation(v1::CancelOperation {
+            operation: operation.resource_name(),
+        }),
+        Command::Advance {
+            operation,
+            epoch,
+            step,
+            mark,
+            effect,
+        } => Wire::Advance(v1::Advance {
+            operation: operation.resource_name(),
+            epoch: epoch.0,
+            step: WireStep::from(*step).into(),
+            mark: Some(mark.into()),
+            effect: write_effect(effect),
+        }),
+    }
+}
+
+fn write_hold((operation, epoch): &(OperationId, Epoch)) -> v1::LeaseHold {
+    v1::LeaseHold {
+        operation: operation.resource_name(),
+        epoch: epoch.0,
+    }
+}
+
+fn read_hold(wire: v1::LeaseHold) -> Result<(OperationId, Epoch), Invalid> {
+    let operation = field::name(&wire.operation, "operation")?;
+    Ok((operation, Epoch(wire.epoch)))
+}
+
+/// An effect that this build does not know is not the absence of one.
+fn read_known_effect(wire: Option<WireEffect>) -> Result<Effect, Invalid> {
+    match wire {
+        Some(WireEffect { effect: None }) => {
+            Err(Invalid::new("effect", "must be one that this build knows"))
+        }
+        Some(_) | None => read_effect(wire),
+    }
+}
+
+fn read(wire: envelope::Command) -> Result<Command, Invalid> {
+    use envelope::Command as Wire;
+    Ok(match wire {
+        Wire::Bootstrap(wire) => Command::Bootstrap {
+            cluster: field::uuid(&wire.cluster_id, "cluster_id")?,
+        },
+        Wire::RegisterHost(wire) => Command::RegisterHost {
+            host: field::name(&wire.host, "host")?,
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            report: field::required(wire.report, "report")?,
+        },
+        Wire::SetLiveness(wire) => Command::SetLiveness {
+            host: field::name(&wire.host, "host")?,
+            liveness: field::choice::<WireLiveness, _>(wire.liveness, "liveness")?,
+        },
+        Wire::SetCordon(wire) => Command::SetCordon {
+            host: field::name(&wire.host, "host")?,
+            cordoned: wire.cordoned,
+        },
+        Wire::RemoveHost(wire) => Command::RemoveHost {
+            host: field::name(&wire.host, "host")?,
+        },
+        Wire::RegisterService(wire) => Command::RegisterService(wire.try_into()?),
+        Wire::CreateFlavor(wire) => Command::CreateFlavor(wire.try_into()?),
+        Wire::DeleteFlavor(wire) => Command::DeleteFlavor {
+            flavor: field::name(&wire.flavor, "flavor")?,
+        },
+        Wire::CreateProvider(wire) => Command::CreateProvider {
+            id: field::name(&wire.name, "name")?,
+            parent: field::optional_name(&wire.parent, "parent")?,
+            name: wire.display_name,
+        },
+        Wire::DeleteProvider(wire) => Command::DeleteProvider {
+            id: field::name(&wire.name, "name")?,
+        },
+        Wire::SetInventories(wire) => Command::SetInventories {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            generation: Generation(wire.generation),
+            inventories: placement::read_inventories(wire.inventories, "inventories")?,
+        },
+        Wire::SetTraits(wire) => Command::SetTraits {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            generation: Generation(wire.generation),
+            traits: placement::read_traits(wire.traits, "traits")?,
+        },
+        Wire::SetAllocations(wire) => Command::SetAllocations {
+            consumers: field::each(wire.consumers, "consumers", usize::MAX)?,
+        },
+        Wire::BeginBoot(wire) => Command::BeginBoot {
+            operation: field::name(&wire.operation, "operation")?,
+            vm: field::name(&wire.vm, "vm")?,
+            uid: field::uuid(&wire.uid, "uid")?,
+            spec: field::required(wire.spec, "spec")?,
+            requested_host: field::optional_name(&wire.requested_host, "requested_host")?,
+            claim: field::required(wire.claim, "claim")?,
+            lease: read_lease(wire.lease)?,
+        },
+        Wire::BeginMigration(wire) => Command::BeginMigration {
+            operation: field::name(&wire.operation, "operation")?,
+            migration: field::name(&wire.migration, "migration")?,
+            vm: field::name(&wire.vm, "vm")?,
+            requested_host: field::optional_name(&wire.requested_host, "requested_host")?,
+            claim: field::required(wire.claim, "claim")?,
+            lease: read_lease(wire.lease)?,
+        },
+        Wire::BeginDelete(wire) => Command::BeginDelete {
+            operation: field::name(&wire.operation, "operation")?,
+            vm: field::name(&wire.vm, "vm")?,
+            lease: read_lease(wire.lease)?,
+        },
+        Wire::TakeLease(wire) => Command::TakeLease {
+            operation: field::name(&wire.operation, "operation")?,
+            lease: read_lease(wire.lease)?,
+        },
+        Wire::RenewLeases(wire) => Command::RenewLeases {
+            conductor: field::name(&wire.conductor, "conductor")?,
+            leases: field::each_by(wire.leases, "leases", usize::MAX, read_hold)?,
+            ttl_ms: wire.ttl_ms,
+        },
+        Wire::CancelOperation(wire) => Command::CancelOperation {
+            operation: field::name(&wire.operation, "operation")?,
+        },
+        Wire::Advance(wire) => Command::Advance {
+            operation: field::name(&wire.operation, "operation")?,
+            epoch: Epoch(wire.epoch),
+            step: field::choice::<WireStep, _>(wire.step, "step")?,
+            mark: field::required(wire.mark, "mark")?,
+            effect: read_known_effect(wire.effect)?,
+        },
+    })
+}

@@ -1,0 +1,122 @@
+//! Rows of the state, and changes of rows.
+
+use std::sync::Arc;
+
+use berth_domain::id::{Epoch, TimeMs};
+use berth_proto::convert::field::{self, Invalid};
+use berth_proto::state::v1;
+use berth_proto::state::v1::row::Row as Wire;
+use berth_state::{Change, Header, Row};
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::request::{read_request, write_request};
+use super::{CodecError, encode_key};
+use crate::row::{Row as StoredRow, RowChange};
+
+/// Returns a row as it is stored.
+#[must_use]
+pub fn encode_row(row: &Row) -> StoredRow {
+    StoredRow {
+        key: encode_key(&row.key()),
+        value: encode_value(row),
+    }
+}
+
+/// Returns a change as it is stored.
+#[must_use]
+pub fn encode_change(change: &Change) -> RowChange {
+    RowChange {
+        key: encode_key(&change.key),
+        old: change.old.as_ref().map(encode_value),
+        new: change.new.as_ref().map(encode_value),
+    }
+}
+
+/// Returns the row that is stored so.
+///
+/// # Errors
+///
+/// When this build does not know the row or a part of it, or when it is under another row's key.
+pub fn decode_row(stored: &StoredRow) -> Result<Row, CodecError> {
+    let what = "row";
+    let wire = v1::Row::decode(stored.value.clone())
+        .map_err(|source| CodecError::Wire { what, source })?;
+    let row = read(wire).map_err(|source| CodecError::Field { what, source })?;
+    let key = row.key();
+    if encode_key(&key) != stored.key {
+        return Err(CodecError::Misplaced {
+            row: format!("{key:?}"),
+        });
+    }
+    Ok(row)
+}
+
+fn encode_value(row: &Row) -> Bytes {
+    let wire = match row {
+        Row::Header(row) => Wire::Header(write_header(row)),
+        Row::Host(row) => Wire::Host((&**row).into()),
+        Row::Provider(row) => Wire::Provider((&**row).into()),
+        Row::Consumer(row) => Wire::Consumer((&**row).into()),
+        Row::Flavor(row) => Wire::Flavor((&**row).into()),
+        Row::Service(row) => Wire::Service((&**row).into()),
+        Row::Vm(row) => Wire::Vm((&**row).into()),
+        Row::Claim(row) => Wire::Claim((&**row).into()),
+        Row::Migration(row) => Wire::Migration((&**row).into()),
+        Row::Operation(row) => Wire::Operation((&**row).into()),
+        Row::Request(row) => Wire::Request(write_request(row)),
+    };
+    v1::Row { row: Some(wire) }.encode_to_vec().into()
+}
+
+fn read(wire: v1::Row) -> Result<Row, Invalid> {
+    let wire = wire
+        .row
+        .ok_or_else(|| Invalid::new("row", "must be one that this build knows"))?;
+    Ok(match wire {
+        Wire::Header(wire) => Row::Header(read_header(&wire)?),
+        Wire::Host(wire) => Row::Host(Arc::new(wire.try_into()?)),
+        Wire::Provider(wire) => Row::Provider(Arc::new(wire.try_into()?)),
+        Wire::Consumer(wire) => Row::Consumer(Arc::new(wire.try_into()?)),
+        Wire::Flavor(wire) => Row::Flavor(Arc::new(wire.try_into()?)),
+        Wire::Service(wire) => Row::Service(Arc::new(wire.try_into()?)),
+        Wire::Vm(wire) => Row::Vm(Arc::new(wire.try_into()?)),
+        Wire::Claim(wire) => Row::Claim(Arc::new(wire.try_into()?)),
+        Wire::Migration(wire) => Row::Migration(Arc::new(wire.try_into()?)),
+        Wire::Operation(wire) => Row::Operation(Arc::new(wire.try_into()?)),
+        Wire::Request(wire) => Row::Request(Arc::new(read_request(wire)?)),
+    })
+}
+
+fn write_header(header: &Header) -> v1::Header {
+    v1::Header {
+        cluster_id: header.cluster.map(|id| id.to_string()).unwrap_or_default(),
+        cluster_version: header.cluster_version,
+        time_ms: header.time.0,
+        revision: header.revision,
+        epoch: header.epoch.0,
+        requests: header.requests,
+        forgotten_ms: header.forgotten.0,
+    }
+}
+
+fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
+    if wire.cluster_version > Header::CLUSTER_VERSION {
+        return Err(Invalid::new(
+            "cluster_version",
+            format!(
+                "must be at most {}, as this build knows",
+                Header::CLUSTER_VERSION
+            ),
+        ));
+    }
+    Ok(Header {
+        cluster: field::optional_uuid(&wire.cluster_id, "cluster_id")?,
+        cluster_version: wire.cluster_version,
+        time: TimeMs(wire.time_ms),
+        revision: wire.revision,
+        epoch: Epoch(wire.epoch),
+        requests: wire.requests,
+        forgotten: TimeMs(wire.forgotten_ms),
+    })
+}

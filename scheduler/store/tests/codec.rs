@@ -1,0 +1,245 @@
+//! Goal: every command and every row is read back as it was written, and what cannot be read is
+//! refused.
+//!
+//! Method: the sequences of commands with which the state is tested, their rows and changes; and
+//! that these sequences, with a few hand-made ones, hold every kind of command, row and receipt.
+
+#[path = "../../state/tests/support/mod.rs"]
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_domain::id::TimeMs;
+use berth_domain::service::Service;
+use berth_domain::version::ServiceVersion;
+use berth_state::command::{Command, Envelope};
+use berth_state::{Row, State};
+use berth_store::codec::{
+    CodecError, decode_command, decode_row, encode_change, encode_command, encode_row,
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use support::draw::{draws, play};
+use support::*;
+
+fn envelope(
+    at: u64,
+    request: Option<berth_state::command::RequestKey>,
+    command: Command,
+) -> Envelope {
+    Envelope {
+        at: TimeMs(at),
+        principal: "unverified:test".to_owned(),
+        request,
+        command,
+    }
+}
+
+/// Applies commands through bytes alone, as a member does: read, apply, store.
+fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
+    let mut state = World::with_hosts(3).state;
+    let mut stored: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+    for row in state.rows() {
+        let row = encode_row(&row);
+        assert!(
+            stored.insert(row.key, row.value).is_none(),
+            "two rows with one key"
+        );
+    }
+    for envelope in commands {
+        let bytes = encode_command(envelope);
+        assert!(!bytes.is_empty());
+        let read = decode_command(&bytes).unwrap();
+        assert_eq!(read, *envelope);
+        assert_eq!(
+            encode_command(&read),
+            bytes,
+            "equal commands have equal bytes"
+        );
+        for change in state.apply(1, &read).changes {
+            let change = encode_change(&change);
+            assert_eq!(stored.get(&change.key), change.old.as_ref());
+            match change.new {
+                Some(value) => drop(stored.insert(change.key, value)),
+                None => drop(stored.remove(&change.key)),
+            }
+        }
+    }
+    (state, stored)
+}
+
+fn read_back(stored: &BTreeMap<Bytes, Bytes>) -> Vec<Row> {
+    let rows = stored.iter().map(|(key, value)| berth_store::Row {
+        key: key.clone(),
+        value: value.clone(),
+    });
+    rows.map(|row| decode_row(&row).unwrap()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 4,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_state_lives_on_in_its_bytes(draws in draws()) {
+        let (_, played) = play(&draws);
+        let commands: Vec<_> = played.into_iter().map(|(r, at, c)| envelope(at, r, c)).collect();
+        let (state, stored) = store(&commands);
+        let rebuilt = State::from_rows(read_back(&stored)).unwrap();
+        prop_assert!(rebuilt == state);
+        let again: BTreeMap<_, _> = rebuilt.rows().map(|row| {
+            let row = encode_row(&row);
+            (row.key, row.value)
+        }).collect();
+        prop_assert_eq!(again, stored);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode_command(&bytes);
+        let value = Bytes::from(bytes);
+        let _ = decode_row(&berth_store::Row { key: Bytes::from_static(&[0]), value });
+    }
+}
+
+/// Returns the name of a variant, as its debug form begins.
+fn variant(value: &impl std::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let end = text.find([' ', '(', '{']).unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+fn kind_of_command(command: &Command) -> String {
+    let kind = variant(command);
+    if let Command::Advance { effect, .. } = command {
+        return format!("{kind} {}", variant(effect));
+    }
+    kind
+}
+
+fn kind_of_row(row: &Row) -> String {
+    let kind = variant(row);
+    if let Row::Request(request) = row {
+        return format!("{kind} {}", variant(&request.receipt));
+    }
+    kind
+}
+
+/// The commands that the drawn sequences never hold, each under a request of its own.
+fn by_hand() -> Vec<Envelope> {
+    let service = Service {
+        name: conductor("c1"),
+        address: "http://127.0.0.1:7200".to_owned(),
+        version: ServiceVersion::CURRENT,
+        registered_at: TimeMs(1),
+    };
+    let commands = [
+        Command::Bootstrap {
+            cluster: berth_domain::id::ClusterId(uuid(30, 1)),
+        },
+        Command::RegisterService(service),
+        Command::DeleteFlavor {
+            flavor: flavor("a", 1, 1, &[]).name,
+        },
+        Command::SetTraits {
+            provider: berth_domain::id::ProviderId(uuid(20, 0)),
+            generation: berth_domain::id::Generation(3),
+            traits: ["CUSTOM_B", "CUSTOM_A"]
+                .map(|t| berth_domain::resource::Trait::new(t).unwrap())
+                .into(),
+        },
+        Command::SetAllocations {
+            consumers: Vec::new(),
+        },
+        Command::RenewLeases {
+            conductor: conductor("c1"),
+            leases: vec![(operation_id(1), berth_domain::id::Epoch(7))],
+            ttl_ms: 1,
+        },
+    ];
+    let numbered = (1_000..).zip(commands);
+    numbered
+        .map(|(number, command)| envelope(5, Some(request(number, u128::MAX)), command))
+        .collect()
+}
+
+#[test]
+fn every_kind_is_among_them() {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let mut commands = BTreeSet::new();
+    let mut rows = BTreeSet::new();
+    for _ in 0..60 {
+        let draws = draws().new_tree(&mut runner).unwrap().current();
+        let (_, played) = play(&draws);
+        let mut played: Vec<_> = played
+            .into_iter()
+            .map(|(r, at, c)| envelope(at, r, c))
+            .collect();
+        played.extend(by_hand());
+        commands.extend(played.iter().map(|e| kind_of_command(&e.command)));
+        let (_, stored) = store(&played);
+        rows.extend(read_back(&stored).iter().map(kind_of_row));
+    }
+    // 20 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 19 + 11, "{commands:#?}");
+    // 11 tables, of which requests with each of 9 receipts.
+    assert_eq!(rows.len(), 10 + 9, "{rows:#?}");
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    use berth_proto::state::v1;
+    use prost::Message as _;
+    let field = |bytes: &[u8]| match decode_command(bytes).unwrap_err() {
+        CodecError::Field { source, .. } => source.path,
+        other @ (CodecError::Wire { .. } | CodecError::Misplaced { .. }) => panic!("{other:?}"),
+    };
+    assert_eq!(field(&v1::Envelope::default().encode_to_vec()), "command");
+    // Field 999 of a later build.
+    let mut later = v1::Envelope {
+        at_ms: 1,
+        ..v1::Envelope::default()
+    }
+    .encode_to_vec();
+    later.extend([0xba, 0x3e, 0x00]);
+    assert_eq!(field(&later), "command");
+    let advance = v1::Advance {
+        operation: format!("operations/{}", uuid(1, 1)),
+        epoch: 1,
+        step: 1,
+        mark: Some((&berth_domain::operation::Mark::Started).into()),
+        effect: Some(berth_proto::operation::v1::Effect { effect: None }),
+    };
+    let wire = v1::Envelope {
+        command: Some(v1::envelope::Command::Advance(advance)),
+        ..v1::Envelope::default()
+    };
+    assert_eq!(field(&wire.encode_to_vec()), "effect");
+    assert!(matches!(
+        decode_command(&[0xff]),
+        Err(CodecError::Wire { .. })
+    ));
+    let row = |value: Vec<u8>| {
+        decode_row(&berth_store::Row {
+            key: Bytes::from_static(&[0]),
+            value: value.into(),
+        })
+    };
+    assert!(matches!(row(Vec::new()), Err(CodecError::Field { .. })));
+    let header = encode_row(&State::new().rows().next().unwrap());
+    assert!(row(header.value.to_vec()).is_ok());
+    let elsewhere = berth_store::Row {
+        key: Bytes::from_static(&[1, b'h']),
+        value: header.value,
+    };
+    assert!(matches!(
+        decode_row(&elsewhere),
+        Err(CodecError::Misplaced { .. })
+    ));
+}
