@@ -1,0 +1,205 @@
+//! Reads a machine from a TOML file: what simulated hosts pretend to be.
+//!
+//! ```toml
+//! # Optional; by default 10 to the cell itself and 20 to every other.
+//! distances = [[10, 20], [20, 10]]
+//!
+//! [[cells]]
+//! id = 0
+//! socket = 0            # optional
+//! cpus = "0-3"
+//! cores = ["0-1", "2-3"] # optional; by default each CPU is a core of its own
+//! memory_mib = 4096
+//! huge_pages = [{ size_kib = 2048, total = 512 }]
+//! ```
+
+use std::collections::BTreeSet;
+
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::topology::SocketId;
+use serde::{Deserialize, Serialize};
+
+use crate::Discovery;
+use crate::machine::{Machine, Node};
+use crate::options::{self, Options, apply, each};
+
+/// The size of ordinary pages on described machines.
+const SMALL_PAGE_KIB: u64 = 4;
+
+/// The most memory of a described cell, 64 TiB.
+const MEMORY_MIB_MAX: u64 = 64 * 1024 * 1024;
+
+/// A pool of huge pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HugePages {
+    /// The size of one page in KiB.
+    pub size_kib: u64,
+    /// How many there are.
+    pub total: u64,
+}
+
+/// A described cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Its number.
+    pub id: u32,
+    /// The socket that it is on.
+    #[serde(default)]
+    pub socket: Option<u32>,
+    /// Its CPUs; may be empty.
+    #[serde(default)]
+    pub cpus: CpuSet,
+    /// Which of them share a core; absent where none do.
+    #[serde(default)]
+    pub cores: Option<Vec<CpuSet>>,
+    /// Its memory in MiB, huge pages included.
+    pub memory_mib: u64,
+    /// Its huge pages.
+    #[serde(default)]
+    pub huge_pages: Vec<HugePages>,
+}
+
+/// A described machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// The distances, by position of the cells.
+    #[serde(default)]
+    pub distances: Option<Vec<Vec<u32>>>,
+    /// The cells in ascending order.
+    pub cells: Vec<Cell>,
+}
+
+/// Why a description makes no host.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not TOML, or has unknown or missing keys.
+    #[error("the description of the machine cannot be read")]
+    Toml(#[from] toml::de::Error),
+    /// It contradicts itself; all faults.
+    #[error("the description of the machine is wrong: {}", .0.join("; "))]
+    Contradiction(Vec<String>),
+    /// It and the options do not go together.
+    #[error(transparent)]
+    Host(#[from] options::Error),
+}
+
+impl Description {
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// When it is not one.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// Returns the described host.
+    ///
+    /// # Errors
+    ///
+    /// When the description contradicts itself or the options.
+    pub fn discover(&self, options: &Options) -> Result<Discovery, Error> {
+        let faults = self.faults();
+        if !faults.is_empty() {
+            return Err(Error::Contradiction(faults));
+        }
+        let count = self.cells.len();
+        let default = |a: usize| (0..count).map(|b| if a == b { 10 } else { 20 }).collect();
+        let machine = Machine {
+            nodes: self.cells.iter().map(node).collect(),
+            distances: self
+                .distances
+                .clone()
+                .unwrap_or_else(|| (0..count).map(default).collect()),
+            small_page_kib: SMALL_PAGE_KIB,
+        };
+        Ok(apply(machine, options, Vec::new())?)
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut seen = CpuSet::new();
+        let count = self.cells.len();
+        if let Some(distances) = &self.distances
+            && (distances.len() != count || distances.iter().any(|row| row.len() != count))
+        {
+            faults.push(format!("distances are not {count} rows of {count}"));
+        }
+        for cell in &self.cells {
+            let twice = cell.cpus.intersection(&seen);
+            if !twice.is_empty() {
+                faults.push(format!("CPUs {twice} are in cell {} and before", cell.id));
+            }
+            seen = seen.union(&cell.cpus);
+            if cell.memory_mib > MEMORY_MIB_MAX {
+                faults.push(format!("cell {} has more than 64 TiB", cell.id));
+            }
+            faults.extend(cores(cell));
+            faults.extend(huge_pages(cell));
+        }
+        faults
+    }
+}
+
+fn cores(cell: &Cell) -> Option<String> {
+    let cores = cell.cores.as_ref()?;
+    let all = cores.iter().fold(CpuSet::new(), |all, c| all.union(c));
+    let threads: usize = cores.iter().map(CpuSet::len).sum();
+    (all != cell.cpus || threads != cell.cpus.len())
+        .then(|| format!("the cores of cell {} are not its CPUs, once each", cell.id))
+}
+
+fn huge_pages(cell: &Cell) -> Option<String> {
+    let sizes: BTreeSet<_> = cell.huge_pages.iter().map(|p| p.size_kib).collect();
+    let good = sizes.len() == cell.huge_pages.len()
+        && sizes
+            .iter()
+            .all(|s| *s > SMALL_PAGE_KIB && s % SMALL_PAGE_KIB == 0);
+    if !good {
+        return Some(format!(
+            "the huge pages of cell {} are not of distinct sizes above {SMALL_PAGE_KIB} KiB",
+            cell.id
+        ));
+    }
+    let kib = cell
+        .huge_pages
+        .iter()
+        .map(|p| p.size_kib.saturating_mul(p.total))
+        .fold(0, u64::saturating_add);
+    (kib / 1024 > cell.memory_mib).then(|| {
+        format!(
+            "the huge pages of cell {} are more than its memory",
+            cell.id
+        )
+    })
+}
+
+fn node(cell: &Cell) -> Node {
+    let socket = cell.socket.map(SocketId);
+    let siblings = match &cell.cores {
+        Some(cores) => cores
+            .iter()
+            .flat_map(|core| core.iter().map(move |cpu| (cpu, core.clone())))
+            .collect(),
+        None => each(&cell.cpus).collect(),
+    };
+    Node {
+        id: cell.id,
+        cpus: cell.cpus.clone(),
+        sockets: cell
+            .cpus
+            .iter()
+            .filter_map(|cpu| Some((cpu, socket?)))
+            .collect(),
+        siblings,
+        memory_kib: cell.memory_mib * 1024,
+        huge_pages: cell
+            .huge_pages
+            .iter()
+            .map(|p| (p.size_kib, p.total))
+            .collect(),
+    }
+}
