@@ -10,7 +10,7 @@ use crate::refusals::{exists, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
-/// The longest name of a provider, as in OpenStack Placement.
+/// The longest name of a provider in bytes.
 const NAME_MAX: usize = 200;
 
 /// Refuses a change of what a host reports.
@@ -36,10 +36,10 @@ impl<J: Journal> Transaction<'_, J> {
         name: &str,
         parent: Option<ProviderId>,
     ) -> Result<Reply, Refusal> {
-        if !(1..=NAME_MAX).contains(&name.chars().count()) {
+        if !(1..=NAME_MAX).contains(&name.len()) {
             return Err(invalid(
                 "INVALID_PROVIDER_NAME",
-                format!("the name of a resource provider has 1 to {NAME_MAX} characters"),
+                format!("the name of a resource provider has 1 to {NAME_MAX} bytes"),
             ));
         }
         if self.state.provider(id).is_some() {

@@ -1,9 +1,12 @@
 //! What must hold of hosts: what is taken of them is what their claims take, and it fits.
 
+use std::collections::BTreeMap;
+
 use berth_domain::claim::Claim;
 use berth_domain::constraint::{self, Demand};
 use berth_domain::host::{inventories_of, traits_of};
 use berth_domain::host_view::HostView;
+use berth_domain::name::HostName;
 use berth_domain::vm::VmSpec;
 
 use super::{Violation, rule};
@@ -12,9 +15,10 @@ use crate::state::State;
 /// Usage is kept step by step; here it is counted anew.
 pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation> {
     const RULE: &str = "usage_is_the_sum_of_claims";
+    let claims = by_host(state);
     for (name, view) in &state.hosts {
-        let claims = state.claims.values().filter(|c| c.host == *name);
-        let counted = HostView::new(view.host.clone(), claims.map(|c| &**c));
+        let claims = claims.get(name).into_iter().flatten().copied();
+        let counted = HostView::new(view.host.clone(), claims);
         let (kept, sum) = (&view.used, &counted.used);
         let what = format_args!("host {name} counts {kept:?}, its claims take {sum:?}");
         rule(kept == sum, RULE, what)?;
@@ -30,9 +34,10 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
 /// One claim after the other goes in: no CPU twice, within cells, pages and capacity.
 pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
     const RULE: &str = "claims_fit_together";
+    let claims = by_host(state);
     for (name, view) in &state.hosts {
         let mut filled = HostView::new(view.host.clone(), []);
-        for claim in state.claims.values().filter(|c| c.host == *name) {
+        for claim in claims.get(name).into_iter().flatten() {
             let vm = state.vms.get(&claim.vm);
             let what = format_args!("claim {} of vm {}: no such vm", claim.id, claim.vm);
             rule(vm.is_some(), RULE, what)?;
@@ -45,6 +50,15 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Groups the claims by their host, from the table alone.
+fn by_host(state: &State) -> BTreeMap<&HostName, Vec<&Claim>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for claim in state.claims.values() {
+        groups.entry(&claim.host).or_default().push(&**claim);
+    }
+    groups
 }
 
 fn fits(view: &HostView, spec: &VmSpec, claim: &Claim) -> Result<(), String> {

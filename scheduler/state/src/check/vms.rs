@@ -1,6 +1,9 @@
 //! What must hold of VMs: one host holds each that runs, and one operation works on it.
 
-use berth_domain::claim::{Owner, State as ClaimState};
+use std::collections::BTreeMap;
+
+use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::name::VmName;
 use berth_domain::operation::Kind;
 use berth_domain::vm::{State as VmState, Vm};
 
@@ -9,16 +12,19 @@ use crate::state::State;
 
 /// The promise itself: a VM that may run is held by exactly one host.
 pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "running_vms_hold_one_active_claim";
+    let mut claims: BTreeMap<&VmName, Vec<&Claim>> = BTreeMap::new();
+    for claim in state.claims.values() {
+        if claim.owner == Owner::Vm && claim.state == ClaimState::Active {
+            claims.entry(&claim.vm).or_default().push(claim);
+        }
+    }
     for (name, vm) in &state.vms {
         let may_run = match vm.state {
             VmState::Active | VmState::Migrating | VmState::Deleting => true,
             VmState::Building | VmState::Error => false,
         };
-        let active = state
-            .claims
-            .values()
-            .filter(|c| c.vm == *name && c.owner == Owner::Vm && c.state == ClaimState::Active);
-        let active: Vec<_> = active.collect();
+        let active = claims.get(name).map_or(&[][..], Vec::as_slice);
         let good = if may_run {
             active.len() == 1
                 && vm.claim == Some(active[0].id)
@@ -31,10 +37,10 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
             vm.state,
             active.len()
         );
-        rule(good, "running_vms_hold_one_active_claim", what)?;
+        rule(good, RULE, what)?;
         let together = vm.host.is_some() == vm.claim.is_some();
         let what = format_args!("vm {name} has host {:?} and claim {:?}", vm.host, vm.claim);
-        rule(together, "running_vms_hold_one_active_claim", what)?;
+        rule(together, RULE, what)?;
     }
     Ok(())
 }

@@ -1,0 +1,62 @@
+//! Goal: no sequence of commands, sensible or not, breaks an invariant, and the state follows
+//! from commands and from rows alone.
+//!
+//! Method: commands are drawn against a small cluster, most of them with arguments that exist,
+//! many of them in the wrong moment. [`support::World`] looks at each step from all sides.
+
+mod support;
+
+use berth_domain::operation::{Kind, Step};
+use berth_state::State;
+use proptest::prelude::*;
+use support::World;
+use support::draw::{draws, play};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sequence_keeps_every_invariant(draws in draws()) {
+        let (world, _) = play(&draws);
+        let rebuilt = State::from_rows(world.state.rows()).unwrap();
+        prop_assert!(rebuilt == world.state, "taken apart and put together it differs");
+        let mut backwards: Vec<_> = world.state.rows().collect();
+        backwards.reverse();
+        prop_assert!(State::from_rows(backwards).unwrap() == world.state);
+    }
+
+    #[test]
+    fn equal_commands_give_equal_states(draws in draws()) {
+        let (world, played) = play(&draws);
+        let mut again = World::with_hosts(3);
+        for (request, now, command) in played {
+            again.now = now;
+            let _ = again.run_as(request, command);
+        }
+        prop_assert!(again.state == world.state);
+    }
+}
+
+/// Goal: the sequences above reach what they are about. Method: count over fixed draws.
+#[test]
+fn sequences_reach_the_far_corners() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
+    for _ in 0..200 {
+        let draws = draws().new_tree(&mut runner).unwrap().current();
+        let (world, _) = play(&draws);
+        for operation in world.state.operations().values() {
+            let done = operation.is_done();
+            settled += usize::from(done && operation.log.iter().any(|e| e.step == Step::Settle));
+            deleted += usize::from(done && operation.kind == Kind::Delete);
+            excluded += usize::from(!operation.excluded.is_empty());
+        }
+        let migrations = world.state.migrations().values();
+        unsettled += migrations.filter(|m| m.error.is_some()).count();
+    }
+    let all = [settled, deleted, excluded, unsettled];
+    assert!(all.iter().all(|count| *count > 5), "{all:?}");
+}

@@ -1,0 +1,399 @@
+//! Draws of commands against a small cluster: most with arguments that exist, many of them in the
+//! wrong moment.
+
+use super::*;
+use berth_domain::claim::{Claim, Owner};
+use berth_domain::host::Liveness;
+use berth_domain::id::{ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId};
+use berth_domain::inventory::Inventory;
+use berth_domain::migration::Event;
+use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::resource::ResourceClass;
+use berth_domain::vm::VmSpec;
+use berth_state::command::{Command, ConsumerUpdate, Effect, LeaseRequest, RequestKey};
+use proptest::prelude::{Strategy, any};
+
+const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
+const VMS: [&str; 4] = ["a", "b", "c", "d"];
+const STEPS: [Step; 9] = [
+    Step::Claim,
+    Step::Spawn,
+    Step::CheckDestination,
+    Step::CheckSource,
+    Step::FitDestination,
+    Step::PreLiveMigration,
+    Step::LiveMigration,
+    Step::Settle,
+    Step::Destroy,
+];
+
+/// One draw: what to do, and numbers that pick its arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw {
+    what: u8,
+    pick: [u8; 4],
+}
+
+pub(crate) fn draws() -> impl Strategy<Value = Vec<Draw>> {
+    let draw = (0..100_u8, any::<[u8; 4]>()).prop_map(|(what, pick)| Draw { what, pick });
+    proptest::collection::vec(draw, 1..80)
+}
+
+fn some_spec(pick: u8) -> VmSpec {
+    match pick % 4 {
+        0 => pinned(u32::from(pick / 4 % 3) + 1),
+        1 => wide(),
+        2 => floating(2),
+        _ => pinned(1),
+    }
+}
+
+fn of<T: Clone>(list: &[T], pick: u8) -> T {
+    list[usize::from(pick) % list.len()].clone()
+}
+
+fn some_operation(world: &World, pick: u8) -> Option<OperationId> {
+    // The running ones are the interesting ones.
+    let running: Vec<_> = world.state.running_operations().map(|o| o.id).collect();
+    let all: Vec<_> = world.state.operations().keys().copied().collect();
+    let from = if running.is_empty() || pick > 230 {
+        all
+    } else {
+        running
+    };
+    (!from.is_empty()).then(|| of(&from, pick))
+}
+
+/// Returns what the saga of this operation would do next, as far as the log tells.
+fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, Mark, Effect) {
+    let last = operation.log.last().map(|e| (e.step, e.mark.clone()));
+    let why = refusal("DRAWN");
+    let failed = Mark::Failed(why.clone());
+    let give_up = match operation.kind {
+        Kind::LiveMigrate { .. } => Effect::RefuseMigration(why.clone()),
+        Kind::Boot | Kind::Delete => Effect::FailBoot(why),
+    };
+    let claim = operation.claim;
+    let release = claim.map(|claim| Effect::ReleaseClaim {
+        claim,
+        exclude: true,
+    });
+    match (operation.kind.clone(), last) {
+        (Kind::Delete, None) => (Step::Destroy, Mark::Started, Effect::None),
+        (Kind::Delete, _) if fail => (Step::Destroy, failed, Effect::None),
+        (Kind::Delete, _) => (Step::Destroy, Mark::Succeeded, Effect::CompleteDelete),
+        (kind, Some((Step::Claim, Mark::Undone))) => {
+            let owner = match kind {
+                Kind::LiveMigrate { migration } => Owner::Migration(migration),
+                Kind::Boot | Kind::Delete => Owner::Vm,
+            };
+            let vm = world.state.vm(&operation.vm);
+            let spec = vm.map_or_else(|| pinned(1), |vm| vm.spec.clone());
+            let hosts: Vec<_> = world.state.hosts().keys().cloned().collect();
+            if fail || hosts.is_empty() {
+                return (Step::Claim, failed, give_up);
+            }
+            let host = of(&hosts, u8::try_from(world.ids % 3).unwrap());
+            let next = world.claim(operation.vm.as_str(), &spec, host.as_str(), owner);
+            (Step::Claim, Mark::Succeeded, Effect::HoldClaim(next))
+        }
+        (_, Some((step, Mark::Failed(_))))
+            if step != Step::Settle && step != Step::LiveMigration =>
+        {
+            (step, Mark::UndoStarted, Effect::None)
+        }
+        (_, Some((step, Mark::UndoStarted))) => (step, Mark::Undone, Effect::None),
+        (_, Some((_, Mark::Undone))) => (Step::Claim, Mark::Undone, release.unwrap_or(give_up)),
+        (Kind::Boot, Some((Step::Claim, _))) => (Step::Spawn, Mark::Started, Effect::None),
+        (Kind::Boot, _) if fail => (Step::Spawn, failed, Effect::None),
+        (Kind::Boot, _) => (Step::Spawn, Mark::Succeeded, Effect::CompleteBoot),
+        (_, Some((Step::Claim, _))) => (Step::CheckDestination, Mark::Succeeded, Effect::None),
+        (_, Some((Step::CheckDestination, _))) => {
+            (Step::CheckSource, Mark::Succeeded, Effect::None)
+        }
+        (_, Some((Step::CheckSource, _))) => {
+            let effect = claim.map_or(Effect::None, |claim| Effect::ConfirmClaim { claim });
+            (Step::FitDestination, Mark::Succeeded, effect)
+        }
+        (_, Some((Step::FitDestination, _))) => {
+            (Step::PreLiveMigration, Mark::Started, Effect::None)
+        }
+        (_, Some((Step::PreLiveMigration, Mark::Started))) if fail => {
+            (Step::PreLiveMigration, failed, Effect::None)
+        }
+        (_, Some((Step::PreLiveMigration, Mark::Started))) => {
+            (Step::PreLiveMigration, Mark::Succeeded, Effect::None)
+        }
+        (_, Some((Step::PreLiveMigration, _))) => {
+            (Step::LiveMigration, Mark::Started, Effect::BeginTransfer)
+        }
+        (_, Some((Step::LiveMigration, Mark::Started))) if !fail => {
+            (Step::LiveMigration, Mark::Succeeded, Effect::None)
+        }
+        (_, Some(_)) if fail => {
+            let effect = Effect::Settle {
+                event: Event::Unknown,
+                refusal: None,
+            };
+            (Step::Settle, failed, effect)
+        }
+        (_, _) => {
+            let event = of(
+                &[Event::Arrived, Event::Stayed, Event::Lost],
+                u8::try_from(world.ids % 7).unwrap(),
+            );
+            world.fresh();
+            (
+                Step::Settle,
+                Mark::Succeeded,
+                Effect::Settle {
+                    event,
+                    refusal: None,
+                },
+            )
+        }
+    }
+}
+
+/// Returns something that no saga would log.
+fn nonsense(world: &mut World, operation: &Operation, pick: [u8; 4]) -> (Step, Mark, Effect) {
+    let step = of(&STEPS, pick[1]);
+    let why = refusal("DRAWN");
+    let marks = [
+        Mark::Started,
+        Mark::Succeeded,
+        Mark::Failed(why.clone()),
+        Mark::UndoStarted,
+        Mark::Undone,
+    ];
+    let claims: Vec<&Claim> = world.state.claims().values().map(|c| &**c).collect();
+    let claim = (!claims.is_empty()).then(|| of(&claims, pick[2]).clone());
+    let Some(claim) = claim else {
+        return (step, of(&marks, pick[3]), Effect::None);
+    };
+    let (id, assignment) = (claim.id, claim.assignment.clone());
+    let effects = [
+        Effect::None,
+        Effect::HoldClaim(claim),
+        Effect::ConfirmClaim { claim: id },
+        Effect::SwapClaim {
+            claim: id,
+            assignment,
+        },
+        Effect::ReleaseClaim {
+            claim: id,
+            exclude: false,
+        },
+        Effect::CompleteBoot,
+        Effect::FailBoot(why.clone()),
+        Effect::BeginTransfer,
+        Effect::RefuseMigration(why.clone()),
+        Effect::Settle {
+            event: of(&Event::ALL, pick[0]),
+            refusal: Some(why),
+        },
+        Effect::CompleteDelete,
+        Effect::ReleaseClaim {
+            claim: operation.claim.unwrap_or(id),
+            exclude: true,
+        },
+    ];
+    (step, of(&marks, pick[3]), of(&effects, pick[2] / 2))
+}
+
+fn advance(world: &mut World, pick: [u8; 4], sensible: bool) -> Option<Command> {
+    let id = some_operation(world, pick[0])?;
+    let operation = world.operation(id).clone();
+    let (step, mark, effect) = if sensible {
+        next_of_saga(world, &operation, pick[1] > 200)
+    } else {
+        nonsense(world, &operation, pick)
+    };
+    let stale = pick[3] > 245;
+    let epoch = world.epoch(id);
+    let epoch = if stale { Epoch(epoch.0 / 2) } else { epoch };
+    Some(Command::Advance {
+        operation: id,
+        epoch,
+        step,
+        mark,
+        effect,
+    })
+}
+
+fn host_command(pick: [u8; 4]) -> Command {
+    let host = host_name(of(&HOSTS, pick[0]));
+    match pick[1] % 8 {
+        0 => Command::SetLiveness {
+            host,
+            liveness: Liveness::Down,
+        },
+        1 | 2 => Command::SetLiveness {
+            host,
+            liveness: Liveness::Up,
+        },
+        3 => Command::SetCordon {
+            host,
+            cordoned: true,
+        },
+        4 => Command::SetCordon {
+            host,
+            cordoned: false,
+        },
+        5 => Command::RemoveHost { host },
+        _ => {
+            let cells = 1 + u32::from(pick[2] % 3);
+            let shape = topology(cells, 2 + u32::from(pick[3] % 3), 1);
+            let provider = ProviderId(uuid(2, u64::from(pick[0] % 3)));
+            Command::RegisterHost {
+                host,
+                provider,
+                report: report(shape),
+            }
+        }
+    }
+}
+
+fn placement_command(world: &World, pick: [u8; 4]) -> Command {
+    let provider = |pick: u8| ProviderId(uuid(20, u64::from(pick % 3)));
+    let id = provider(pick[1]);
+    let provider_row = world.state.provider(id);
+    let known = provider_row.map(|p| p.generation);
+    let empty = provider_row.is_some_and(|p| p.inventories.is_empty());
+    // Mostly what can be done next, so that some get as far as allocations.
+    let what = match known {
+        None if pick[3] > 30 => 0,
+        Some(_) if empty && pick[3] > 30 => 2,
+        Some(_) | None => pick[0] % 7,
+    };
+    match what {
+        0 => Command::CreateProvider {
+            id,
+            name: format!("p{}", pick[1] % 3),
+            parent: (pick[2] > 128).then(|| provider(pick[2])),
+        },
+        1 => Command::DeleteProvider { id },
+        2 | 3 => Command::SetInventories {
+            provider: id,
+            generation: known.unwrap_or_default(),
+            inventories: [(
+                ResourceClass::vcpu(),
+                Inventory::exact(u64::from(pick[2] % 16) + 1),
+            )]
+            .into(),
+        },
+        _ => {
+            let consumer = ConsumerId(uuid(21, u64::from(pick[2] % 3)));
+            let generation = world.state.consumer(consumer).map(|c| c.generation);
+            let amount = u64::from(pick[3] % 10);
+            let allocations = if amount == 0 {
+                Default::default()
+            } else {
+                [(id, [(ResourceClass::vcpu(), amount)].into())].into()
+            };
+            let update = ConsumerUpdate {
+                consumer,
+                generation: if pick[3] > 250 {
+                    Some(Generation(99))
+                } else {
+                    generation
+                },
+                project: "p".to_owned(),
+                user: "u".to_owned(),
+                allocations,
+            };
+            Command::SetAllocations {
+                consumers: vec![update],
+            }
+        }
+    }
+}
+
+fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
+    let pick = draw.pick;
+    let vm = of(&VMS, pick[0]);
+    let host = of(&HOSTS, pick[1]);
+    world.state.host(&host_name(host))?;
+    let operation = operation_id(world.fresh());
+    let lease = world.lease();
+    let known = world.state.vm(&vm_name(vm)).cloned();
+    if draw.what.is_multiple_of(3) {
+        return Some(Command::BeginDelete {
+            operation,
+            vm: vm_name(vm),
+            lease,
+        });
+    }
+    if let Some(known) = known {
+        let migration = MigrationId(uuid(5, world.fresh()));
+        let owner = Owner::Migration(migration);
+        let claim = world.claim(vm, &known.spec, host, owner);
+        return Some(Command::BeginMigration {
+            operation,
+            migration,
+            vm: vm_name(vm),
+            requested_host: (pick[3] > 200).then(|| host_name(of(&HOSTS, pick[2]))),
+            claim,
+            lease,
+        });
+    }
+    let spec = some_spec(pick[2]);
+    let mut claim = world.claim(vm, &spec, host, Owner::Vm);
+    if pick[3] > 240 {
+        claim.assignment = nowhere();
+    }
+    Some(Command::BeginBoot {
+        operation,
+        vm: vm_name(vm),
+        uid: berth_domain::id::VmUid(uuid(4, world.ids)),
+        spec,
+        requested_host: None,
+        claim,
+        lease,
+    })
+}
+
+fn command(world: &mut World, draw: &Draw) -> Option<Command> {
+    let pick = draw.pick;
+    match draw.what {
+        0..=19 => begin(world, draw),
+        20..=64 => advance(world, pick, true),
+        65..=79 => advance(world, pick, false),
+        80..=84 => Some(host_command(pick)),
+        85..=91 => Some(placement_command(world, pick)),
+        92..=95 => {
+            let operation = some_operation(world, pick[0])?;
+            let lease = LeaseRequest {
+                conductor: conductor(of(&["c1", "c2"], pick[1])),
+                ttl_ms: u64::from(pick[2]) * 100,
+            };
+            Some(if pick[3] < 160 {
+                Command::TakeLease { operation, lease }
+            } else if pick[3] < 230 {
+                Command::RenewLeases {
+                    conductor: lease.conductor,
+                    leases: vec![(operation, world.epoch(operation))],
+                    ttl_ms: lease.ttl_ms,
+                }
+            } else {
+                Command::CancelOperation { operation }
+            })
+        }
+        _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),
+    }
+}
+
+pub(crate) fn play(draws: &[Draw]) -> (World, Vec<(Option<RequestKey>, u64, Command)>) {
+    let mut world = World::with_hosts(3);
+    let mut played = Vec::new();
+    for draw in draws {
+        world.now += u64::from(draw.pick[0]) * 10;
+        let Some(command) = command(&mut world, draw) else {
+            continue;
+        };
+        let request = (draw.pick[2] % 8 == 0).then(|| request(u64::from(draw.pick[1] % 16), 1));
+        let _ = world.run_as(request.clone(), command.clone());
+        played.push((request, world.now, command));
+    }
+    (world, played)
+}
