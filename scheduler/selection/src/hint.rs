@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::allocation::Resources;
 use berth_domain::constraint::{self, Demand, Violation};
 use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
@@ -32,7 +33,7 @@ pub fn best(request: &Request, refused: &[Refused<'_>]) -> Option<String> {
     }
     let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_room());
     if let Some(nearest) = lacking().next() {
-        return if let Some(host) = roomy(demand, lacking()) {
+        return if let Some(host) = lacking().find(|r| fits_when_empty(demand, r.view)) {
             Some(make_room(host))
         } else {
             Some(never(demand, nearest))
@@ -62,37 +63,20 @@ fn opened<'a>(
         .map(|r| &r.view.host.name)
 }
 
-/// Returns the first host that could take the guest if it were empty. Most hosts of a cluster are
-/// alike, so that few of them have to be tried.
-fn roomy<'r, 'v>(
-    demand: &Demand,
-    mut refused: impl Iterator<Item = &'r Refused<'v>>,
-) -> Option<&'r Refused<'v>>
-where
-    'v: 'r,
-{
-    let mut hopeless: Vec<&HostView> = Vec::new();
-    refused.find(|r| {
-        let alike = |other: &&HostView| {
-            other.host.report.topology == r.view.host.report.topology
-                && other.inventories == r.view.inventories
-        };
-        if hopeless.iter().any(alike) {
-            return false;
-        }
-        if fits_when_empty(demand, r.view) {
-            return true;
-        }
-        hopeless.push(r.view);
-        false
-    })
+/// Returns the host without its guests.
+fn emptied(view: &HostView) -> HostView {
+    HostView {
+        host: Arc::clone(&view.host),
+        inventories: Arc::clone(&view.inventories),
+        traits: Arc::clone(&view.traits),
+        used: Resources::new(),
+        usage: HostUsage::empty(&view.host.report.topology),
+        room: view.room,
+    }
 }
 
 fn fits_when_empty(demand: &Demand, view: &HostView) -> bool {
-    let mut empty = view.clone();
-    empty.used.clear();
-    empty.usage = HostUsage::empty(&view.host.report.topology);
-    constraint::try_place(&empty, demand, Strategy::Spread).is_some()
+    constraint::try_place(&emptied(view), demand, Strategy::Spread).is_some()
 }
 
 fn make_room(refused: &Refused<'_>) -> String {
@@ -111,10 +95,7 @@ fn make_room(refused: &Refused<'_>) -> String {
 
 /// Returns what helps where the guest would not fit even on an empty host.
 fn never(demand: &Demand, nearest: &Refused<'_>) -> String {
-    let mut empty = nearest.view.clone();
-    empty.used.clear();
-    empty.usage = HostUsage::empty(&nearest.view.host.report.topology);
-    let violation = constraint::place(&empty, demand, Strategy::Spread).err();
+    let violation = constraint::place(&emptied(nearest.view), demand, Strategy::Spread).err();
     let change = match violation {
         Some(Violation::Fit(refusal)) => cell_change(&refusal),
         Some(Violation::Capacity { class, .. }) => {
