@@ -3,12 +3,13 @@
 //! What it is not: a pool, or something that reconnects. A connection whose daemon went
 //! away stays broken ([`Connection::is_alive`]); the owner opens another.
 //!
-//! Invariant: a connection stays open as long as any [`Domain`] of it exists.
+//! Invariant: a connection stays open as long as any [`Domain`] of it exists; one call at a
+//! time is under way on it.
 
 use std::ffi::{CString, c_uint, c_ulong};
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::domain::Domain;
 use super::error::{Error, Kind};
@@ -49,9 +50,17 @@ impl Library {
         // SAFETY: the argument is a terminated string that outlives the call.
         let raw = unsafe { (self.api.virConnectOpen)(name.as_ptr()) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Connection {
-                inner: Arc::new(Inner { api: self.api, raw }),
-            }),
+            Some(raw) => {
+                let inner = Inner {
+                    api: self.api,
+                    raw,
+                    uri: uri.to_owned(),
+                    turn: Mutex::new(()),
+                };
+                Ok(Connection {
+                    inner: Arc::new(inner),
+                })
+            }
             None => {
                 let fault = self.api.fault("virConnectOpen");
                 Err(Error::ConnectFailed {
@@ -97,6 +106,9 @@ impl fmt::Display for Version {
 }
 
 /// A connection to one hypervisor; clones share it.
+///
+/// Calls from several threads take turns. A caller that is not to wait for the slow call
+/// of another (a domain that is being started) opens a connection of its own.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -105,6 +117,12 @@ pub struct Connection {
 struct Inner {
     api: &'static Api,
     raw: NonNull<ffi::Connect>,
+    /// Where it leads, for a second connection to the same place.
+    uri: String,
+    /// Held during each call. libvirt lets threads share a connection, but the client of
+    /// 9.0 can lose a wake-up: a thread that calls just as another's call on the same
+    /// connection goes back to waiting is not heard until something else arrives.
+    turn: Mutex<()>,
 }
 
 // SAFETY: libvirt documents its connection object for use by any number of threads.
@@ -135,7 +153,24 @@ impl Connection {
         self.inner.api
     }
 
-    /// Returns whether the daemon is still at the other end.
+    /// Opens another connection to the same hypervisor.
+    pub(super) fn another(&self) -> Result<Self, Error> {
+        Library {
+            api: self.inner.api,
+        }
+        .connect(&self.inner.uri)
+    }
+
+    /// Waits until no other thread is in a call on this connection.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        // The lock guards no data, so that a panic of another holder spoils nothing.
+        self.inner
+            .turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the daemon is still at the other end, as far as the last call saw.
     pub fn is_alive(&self) -> bool {
         // SAFETY: the connection is open as long as `inner` lives.
         unsafe { (self.inner.api.virConnectIsAlive)(self.inner.raw.as_ptr()) == 1 }
@@ -143,6 +178,7 @@ impl Connection {
 
     /// Returns the daemon's version of libvirt.
     pub fn library_version(&self) -> Result<Version, Error> {
+        let _turn = self.turn();
         let mut packed: c_ulong = 0;
         // SAFETY: an open connection and a place for the answer.
         let result = unsafe {
@@ -154,6 +190,7 @@ impl Connection {
 
     /// Returns the hypervisor's version.
     pub fn hypervisor_version(&self) -> Result<Version, Error> {
+        let _turn = self.turn();
         let mut packed: c_ulong = 0;
         // SAFETY: an open connection and a place for the answer.
         let result =
@@ -164,6 +201,7 @@ impl Connection {
 
     /// Returns the host's name, as the daemon knows it.
     pub fn hostname(&self) -> Result<String, Error> {
+        let _turn = self.turn();
         // SAFETY: an open connection; the string that comes back is ours.
         unsafe {
             let name = (self.inner.api.virConnectGetHostname)(self.inner.raw.as_ptr());
@@ -173,6 +211,7 @@ impl Connection {
 
     /// Returns the capabilities XML of the host and its hypervisor.
     pub fn capabilities(&self) -> Result<String, Error> {
+        let _turn = self.turn();
         // SAFETY: an open connection; the string that comes back is ours.
         unsafe {
             let xml = (self.inner.api.virConnectGetCapabilities)(self.inner.raw.as_ptr());
@@ -182,6 +221,7 @@ impl Connection {
 
     /// Returns every domain of the host, running or not.
     pub fn domains(&self) -> Result<Vec<Domain>, Error> {
+        let _turn = self.turn();
         let mut array: *mut *mut ffi::DomainObject = ptr::null_mut();
         // SAFETY: an open connection and a place for the array that libvirt allocates.
         let count = unsafe {
@@ -206,6 +246,7 @@ impl Connection {
 
     /// Returns the domain of that name.
     pub fn domain_by_name(&self, name: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
         let name = c_string(name, "domain's name")?;
         // SAFETY: an open connection and a terminated string.
         let raw = unsafe {
@@ -216,6 +257,7 @@ impl Connection {
 
     /// Returns the domain of that UUID, written with or without hyphens.
     pub fn domain_by_uuid(&self, uuid: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
         let uuid = c_string(uuid, "domain's UUID")?;
         // SAFETY: an open connection and a terminated string.
         let raw = unsafe {
@@ -235,6 +277,7 @@ impl Connection {
 
     /// Makes a domain known for good, or changes the one of that UUID; starts nothing.
     pub fn define(&self, xml: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
         let xml = c_string(xml, "domain's XML")?;
         // SAFETY: an open connection and a terminated string.
         let raw =
@@ -244,6 +287,7 @@ impl Connection {
 
     /// Starts a transient domain: it is gone from libvirt when it stops.
     pub fn create(&self, xml: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
         let xml = c_string(xml, "domain's XML")?;
         const FLAGS: c_uint = 0;
         // SAFETY: an open connection and a terminated string.

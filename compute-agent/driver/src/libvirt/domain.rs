@@ -211,6 +211,7 @@ impl Domain {
 
     /// Returns the state and the reason for it.
     pub fn status(&self) -> Result<DomainStatus, Error> {
+        let _turn = self.connection.turn();
         let (mut state, mut reason): (c_int, c_int) = (0, 0);
         // SAFETY: a live domain and places for the two answers.
         let result = unsafe {
@@ -225,6 +226,7 @@ impl Domain {
 
     /// Returns whether the domain is defined for good, or gone once it stops.
     pub fn is_persistent(&self) -> Result<bool, Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainIsPersistent)(self.raw.as_ptr()) };
         self.done("virDomainIsPersistent", result)?;
@@ -233,6 +235,7 @@ impl Domain {
 
     /// Returns the domain's XML.
     pub fn xml(&self, view: XmlView) -> Result<String, Error> {
+        let _turn = self.connection.turn();
         // VIR_DOMAIN_XML_SECURE belongs to a complete definition (passwords of consoles);
         // the live view is for reading and goes without.
         let flags: c_uint = match view {
@@ -249,6 +252,7 @@ impl Domain {
 
     /// Starts a defined domain.
     pub fn start(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainCreateWithFlags)(self.raw.as_ptr(), 0) };
         self.done("virDomainCreateWithFlags", result)
@@ -256,6 +260,7 @@ impl Domain {
 
     /// Stops the domain at once, as if its power failed.
     pub fn destroy(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainDestroyFlags)(self.raw.as_ptr(), 0) };
         self.done("virDomainDestroyFlags", result)
@@ -263,6 +268,7 @@ impl Domain {
 
     /// Removes the definition, and whatever libvirt kept with it.
     pub fn undefine(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         const MANAGED_SAVE: c_uint = 1;
         const SNAPSHOTS: c_uint = 1 << 1;
         // Without the flag for NVRAM: our domains boot with a BIOS, and a hypervisor that
@@ -275,6 +281,7 @@ impl Domain {
 
     /// Halts the vCPUs.
     pub fn suspend(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainSuspend)(self.raw.as_ptr()) };
         self.done("virDomainSuspend", result)
@@ -282,6 +289,7 @@ impl Domain {
 
     /// Lets halted vCPUs go on.
     pub fn resume(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainResume)(self.raw.as_ptr()) };
         self.done("virDomainResume", result)
@@ -295,6 +303,7 @@ impl Domain {
         element: Option<&str>,
         affects: Affects,
     ) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         let uri = c_string(uri, "metadata's namespace")?;
         let prefix = c_string(prefix, "metadata's prefix")?;
         let element = element.map(|text| c_string(text, "metadata")).transpose()?;
@@ -314,6 +323,7 @@ impl Domain {
 
     /// Returns the element stored under the namespace `uri`, without its prefix.
     pub fn metadata(&self, uri: &str) -> Result<String, Error> {
+        let _turn = self.connection.turn();
         let uri = c_string(uri, "metadata's namespace")?;
         // SAFETY: a live domain and a terminated string; the answer is ours.
         unsafe {
@@ -329,6 +339,7 @@ impl Domain {
 
     /// Confines one vCPU to those CPUs of the host.
     pub fn pin_vcpu(&self, vcpu: u32, cpus: &[u32], affects: Affects) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         let (mut map, length) = cpu_map(cpus);
         // SAFETY: a live domain and a map of the length that is given with it.
         let result = unsafe {
@@ -345,6 +356,7 @@ impl Domain {
 
     /// Confines the hypervisor's own threads to those CPUs of the host.
     pub fn pin_emulator(&self, cpus: &[u32], affects: Affects) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         let (mut map, length) = cpu_map(cpus);
         // SAFETY: a live domain and a map of the length that is given with it.
         let result = unsafe {
@@ -364,7 +376,16 @@ impl Domain {
     /// Returns when the domain runs there and is gone here, or with an error when it
     /// still runs here. If the connection to *this* host's daemon breaks meanwhile
     /// ([`Kind::Unavailable`](super::Kind::Unavailable)), neither is known.
+    ///
+    /// The call has a connection of its own, so that the domain can be watched and the
+    /// job aborted meanwhile.
     pub fn migrate(&self, peer_uri: &str, migration: &Migration) -> Result<(), Error> {
+        let own = self.connection.another()?.domain_by_uuid(&self.uuid()?)?;
+        own.migrate_here(peer_uri, migration)
+    }
+
+    fn migrate_here(&self, peer_uri: &str, migration: &Migration) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         let uri = c_string(peer_uri, "peer's URI")?;
         let mut list = migration.parameters()?;
         let (parameters, count) = list.as_raw();
@@ -384,6 +405,7 @@ impl Domain {
 
     /// Sets for how long the guest may stand still at the switch of a migration.
     pub fn set_downtime_max(&self, downtime_ms: u64) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe {
             (self.api().virDomainMigrateSetMaxDowntime)(self.raw.as_ptr(), downtime_ms, 0)
@@ -404,6 +426,7 @@ impl Domain {
     }
 
     fn job_stats(&self, flags: c_uint) -> Result<JobStats, Error> {
+        let _turn = self.connection.turn();
         let mut kind: c_int = 0;
         let mut parameters: *mut Parameter = ptr::null_mut();
         let mut count: c_int = 0;
@@ -434,6 +457,7 @@ impl Domain {
 
     /// Aborts the job that runs on the domain, from any thread.
     pub fn abort_job(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
         // SAFETY: a live domain.
         let result = unsafe { (self.api().virDomainAbortJob)(self.raw.as_ptr()) };
         self.done("virDomainAbortJob", result)
