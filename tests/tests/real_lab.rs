@@ -10,13 +10,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use berth_driver::libvirt::{
-    Connection, Domain, DomainState, JobKind, Kind, Migration, XmlView, running,
+    Affects, Connection, Domain, DomainState, JobKind, Kind, Migration, XmlView, running,
 };
 use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
 
 /// Booting takes 5 s on an idle machine.
 const BOOT: Duration = Duration::from_secs(120);
-const REPLY: Duration = Duration::from_secs(30);
+const REPLY: Duration = Duration::from_secs(60);
+
+/// The namespace of the element that stands for an agent's claim.
+const METADATA: &str = "urn:berth:test";
 
 /// The role of this test program where it runs inside a machine.
 const ROLE: &str = "BERTH_TEST_ROLE";
@@ -221,6 +224,7 @@ fn a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting() {
     console(a, "vm").wait_for_count_above(5, BOOT).unwrap();
 
     refuses_what_does_not_fit(&domain, b, &at_b, &uuid);
+    stays_when_aborted(&domain, b, &at_b, &uuid);
 
     let before = console(a, "vm").count().unwrap();
     // The destination's description is the source's own with other pins.
@@ -236,7 +240,7 @@ fn a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting() {
         destination_xml: Some(xml),
         ..Migration::default()
     };
-    domain.migrate(&b.peer_uri(), &migration).unwrap();
+    migrate(&domain, a, b, &migration);
 
     assert_eq!(b.vcpu_affinity("vm").unwrap(), pins(&[other, 0]));
     let arrived = at_b.domain_by_uuid(&uuid).unwrap();
@@ -264,6 +268,17 @@ fn a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting() {
     assert_eq!(arrived.status().unwrap_err().kind(), Kind::NoDomain);
 }
 
+/// Migrates, or fails with what both daemons had to say.
+fn migrate(domain: &Domain, a: &Machine, b: &Machine, migration: &Migration) {
+    if let Err(error) = domain.migrate(&b.peer_uri(), migration) {
+        panic!(
+            "{error}; source: {}; destination: {}",
+            a.libvirtd_log(),
+            b.libvirtd_log()
+        );
+    }
+}
+
 /// A destination that cannot have the guest leaves it where it is.
 fn refuses_what_does_not_fit(domain: &Domain, b: &Machine, at_b: &Connection, uuid: &str) {
     let xml = domain.xml(XmlView::Migratable).unwrap();
@@ -278,6 +293,35 @@ fn refuses_what_does_not_fit(domain: &Domain, b: &Machine, at_b: &Connection, uu
         .migrate("qemu+tcp://nowhere/system", &Migration::default())
         .unwrap_err();
     assert!(error.kind() != Kind::Unavailable, "{error}");
+    assert_eq!(domain.status().unwrap().state, DomainState::Running);
+    assert!(at_b.find_domain(uuid).unwrap().is_none());
+}
+
+/// A migration that is too slow to end is watched and aborted from another thread.
+fn stays_when_aborted(domain: &Domain, b: &Machine, at_b: &Connection, uuid: &str) {
+    assert!(!domain.job().unwrap().is_running());
+    assert_eq!(
+        domain.abort_job().unwrap_err().kind(),
+        Kind::OperationInvalid
+    );
+    let slow = Migration {
+        bandwidth_mib_per_s_max: Some(1),
+        ..Migration::default()
+    };
+    let error = std::thread::scope(|scope| {
+        let moving = scope.spawn(|| domain.migrate(&b.peer_uri(), &slow).unwrap_err());
+        let deadline = Instant::now() + REPLY;
+        while domain.job().unwrap().processed_bytes == 0 {
+            assert!(Instant::now() < deadline, "the migration does not begin");
+            assert!(
+                !moving.is_finished(),
+                "the migration ended before it was aborted"
+            );
+        }
+        domain.abort_job().unwrap();
+        moving.join().unwrap()
+    });
+    assert_eq!(error.kind(), Kind::OperationAborted, "{error}");
     assert_eq!(domain.status().unwrap().state, DomainState::Running);
     assert!(at_b.find_domain(uuid).unwrap().is_none());
 }
@@ -319,7 +363,13 @@ fn a_guest_boots_from_its_disk_and_takes_disk_and_network_along() {
         emulator: 0,
         disk: Some((&disk_a, mac)),
     };
-    let domain = connect(a).create(&guest.xml(&images)).unwrap();
+    let (at_a, at_b) = (connect(a), connect(b));
+    let domain = at_a.define(&guest.xml(&images)).unwrap();
+    let claim = |id: &str| format!("<claim id='{id}'/>");
+    domain
+        .set_metadata(METADATA, "test", Some(&claim("c1")), Affects::Definition)
+        .unwrap();
+    domain.start().unwrap();
     console(a, "disk")
         .wait_for("disk vda 131072", BOOT)
         .unwrap();
@@ -331,9 +381,15 @@ fn a_guest_boots_from_its_disk_and_takes_disk_and_network_along() {
     let before = console(a, "disk").count().unwrap();
 
     let xml = domain.xml(XmlView::Migratable).unwrap();
-    let xml = xml.replace(disk_a.to_str().unwrap(), disk_b.to_str().unwrap());
+    let xml = xml
+        .replace(disk_a.to_str().unwrap(), disk_b.to_str().unwrap())
+        .replace("id='c1'", "id='c2'")
+        .replace("id=\"c1\"", "id=\"c2\"");
     let migration = Migration {
-        destination_xml: Some(xml),
+        destination_xml: Some(xml.clone()),
+        persistent_xml: Some(xml),
+        persist_destination: true,
+        undefine_source: true,
         copied_disks: vec!["vda".to_owned()],
         ..Migration::default()
     };
@@ -343,18 +399,19 @@ fn a_guest_boots_from_its_disk_and_takes_disk_and_network_along() {
     };
     let error = domain.migrate(&b.peer_uri(), &unsafe_here).unwrap_err();
     assert_eq!(error.kind(), Kind::MigrateUnsafe, "{error}");
-    domain.migrate(&b.peer_uri(), &migration).unwrap();
+    migrate(&domain, a, b, &migration);
 
     console(b, "disk")
         .wait_for_count_above(before, REPLY)
         .unwrap();
     assert_eq!(ask(b, "disk", "recall"), "anchor");
     assert_eq!(ask(b, "disk", "reach 10.0.0.3"), "reached");
-    connect(b)
-        .domain_by_name("disk")
-        .unwrap()
-        .destroy()
-        .unwrap();
+    assert!(at_a.domains().unwrap().is_empty());
+    let arrived = at_b.domain_by_name("disk").unwrap();
+    assert!(arrived.is_persistent().unwrap());
+    assert!(arrived.metadata(METADATA).unwrap().contains("c2"));
+    arrived.destroy().unwrap();
+    arrived.undefine().unwrap();
 }
 
 #[test]

@@ -125,11 +125,29 @@ impl Machine {
     }
 
     /// Returns the pid, inside the machine, of a running guest's QEMU.
+    ///
+    /// It is looked for among the machine's processes: libvirt's own file of it can still
+    /// name the process of an earlier attempt.
     pub fn qemu_pid(&self, domain: &str) -> Result<u32> {
-        let file = self.outside(format!("/run/libvirt/qemu/{domain}.pid"));
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("{domain} does not run on {}", self.name()))?;
-        Ok(text.trim().parse()?)
+        let guest = format!("guest={domain}");
+        let is_wanted =
+            |argument: &[u8]| argument.split(|byte| *byte == b',').next() == Some(guest.as_bytes());
+        for entry in fs::read_dir(self.outside("/proc"))? {
+            let entry = entry?;
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            // Gone meanwhile, or a process of the kernel's: either is not the guest.
+            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if command.split(|byte| *byte == 0).any(is_wanted) {
+                return Ok(pid);
+            }
+        }
+        bail!("{domain} does not run on {}", self.name())
     }
 
     /// Returns the threads of a running guest's QEMU from `/proc/<pid>/task/*/status`.

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::daemons::Daemons;
-use super::process::{PATIENCE, Process, children_of, tail, wait_until};
+use super::process::{Process, children_of, signal, tail};
 
 /// What runs as the first process. Arguments: the machine's name, its directory.
 ///
@@ -223,12 +223,15 @@ impl Machine {
     /// on its disk is left; there is no way to start it again.
     pub fn power_off(&mut self) -> Result<()> {
         drop(self.child.stdin.take());
-        // The child is `unshare`, and takes the first process with it when it is killed.
-        self.child.kill()?;
+        if self.child.try_wait()?.is_some() {
+            // The number of the first process may be another's by now.
+            return Ok(());
+        }
+        // Its parent collects the first process and ends with it. Killing the parent
+        // would do as well, but leave the collecting to whoever inherits the process.
+        signal(self.init, "KILL")?;
         self.child.wait()?;
-        let init = PathBuf::from(format!("/proc/{}", self.init));
-        wait_until(PATIENCE, || Ok((!init.exists()).then_some(())))
-            .with_context(|| format!("the machine {} does not end", self.name()))
+        Ok(())
     }
 }
 
