@@ -4,8 +4,8 @@
 //! `google.rpc.ErrorInfo` with the reason for programs of any kind, and the whole
 //! `berth.type.v1.Refusal` for ours.
 //!
-//! Invariant: a status stays below [`DETAILS_MAX`]. It travels in the trailers of a response, and
-//! peers drop a connection whose headers are too large; so long refusals lose their least
+//! Invariant: the details stay below [`DETAILS_MAX`]. They travel in the trailers of a response,
+//! and peers drop a stream whose headers are too large; so long refusals lose their least
 //! important parts here (never in what is stored).
 
 use berth_domain::refusal::{Code, Refusal};
@@ -27,8 +27,10 @@ pub const LEADER: &str = "leader";
 /// of headers among usual peers is 16 KiB.
 pub const DETAILS_MAX: usize = 8 * 1024;
 
-/// The longest sentence in a status, in bytes.
+/// The longest sentence in the details, in bytes.
 const MESSAGE_MAX: usize = 2048;
+/// The longest sentence outside of them; there each byte beyond ASCII takes three.
+const PLAIN_MESSAGE_MAX: usize = 1024;
 const ERROR_INFO_URL: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 /// Room for what surrounds the two details.
 const MARGIN: usize = 256;
@@ -58,6 +60,7 @@ pub fn to_status(refusal: &Refusal) -> Status {
             },
         ],
     };
+    cut(&mut wire.message, PLAIN_MESSAGE_MAX);
     Status::with_details(code, wire.message, details.encode_to_vec().into())
 }
 
@@ -153,9 +156,14 @@ fn size(refusal: &v1::Refusal) -> usize {
 }
 
 fn cut(text: &mut String, max: usize) {
+    const ELLIPSIS: char = '…';
     if text.len() > max {
-        text.truncate(text.floor_char_boundary(max - '…'.len_utf8()));
-        text.push('…');
+        let mut end = max - ELLIPSIS.len_utf8();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push(ELLIPSIS);
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`field`] | [`Invalid`](field::Invalid), and the reading of single fields |
+//! | [`field`] | [`Invalid`], and the reading of single fields |
 //! | [`name`] | resource names, as `hosts/h1` |
 //! | [`page`] | page sizes and tokens of lists |
 //! | the others | one noun each |

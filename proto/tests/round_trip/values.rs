@@ -1,0 +1,662 @@
+//! Arbitrary domain values within their invariants. They need not make sense together: a claim
+//! may be of a host that does not exist.
+
+pub(crate) mod agent;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::allocation::{Consumer, ConsumerUpdate, Resources};
+use berth_domain::claim::{self, Claim, Owner};
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::flavor::Flavor;
+use berth_domain::host::{Host, HostReport, Liveness};
+use berth_domain::id::{
+    ClaimId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId, ProviderId,
+    TimeMs, VmUid,
+};
+use berth_domain::instance::{
+    EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize, VcpuId,
+};
+use berth_domain::inventory::Inventory;
+use berth_domain::migration::{self, Migration};
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
+use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
+use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::service::Service;
+use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::{self, BootSource, Disk, DiskFormat, Nic, Vm, VmSpec};
+use berth_proto::convert::operation::Advance;
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use uuid::Uuid;
+
+const NAME: &str = "[a-zA-Z0-9][a-zA-Z0-9._-]{0,12}";
+const TEXT: &str = "\\PC{0,12}";
+
+fn id<I: From<Uuid> + std::fmt::Debug>() -> impl Strategy<Value = I> {
+    any::<u128>().prop_map(|n| I::from(Uuid::from_u128(n)))
+}
+
+fn host_name() -> impl Strategy<Value = HostName> {
+    NAME.prop_map(|n| HostName::new(&n).unwrap())
+}
+
+fn vm_name() -> impl Strategy<Value = VmName> {
+    NAME.prop_map(|n| VmName::new(&n).unwrap())
+}
+
+fn service_name() -> impl Strategy<Value = ServiceName> {
+    NAME.prop_map(|n| ServiceName::new(&n).unwrap())
+}
+
+fn time() -> impl Strategy<Value = TimeMs> {
+    any::<u64>().prop_map(TimeMs)
+}
+
+fn generation() -> impl Strategy<Value = Generation> {
+    any::<u64>().prop_map(Generation)
+}
+
+fn epoch() -> impl Strategy<Value = Epoch> {
+    any::<u64>().prop_map(Epoch)
+}
+
+fn version() -> impl Strategy<Value = ServiceVersion> {
+    any::<u32>().prop_map(ServiceVersion)
+}
+
+fn cpus() -> impl Strategy<Value = CpuSet> {
+    vec(0_u32..=8191, 0..6).prop_map(|cpus| cpus.into_iter().map(CpuId).collect())
+}
+
+fn class() -> impl Strategy<Value = ResourceClass> {
+    "[A-Z][A-Z0-9_]{0,12}".prop_map(|n| ResourceClass::new(&n).unwrap())
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    btree_map(class(), any::<u64>(), 0..4)
+}
+
+fn texts() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(TEXT, TEXT, 0..4)
+}
+
+pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
+    let pool = (1_u64..9, any::<u32>(), any::<u32>());
+    let cell = (
+        option::of(any::<u32>()),
+        vec((any::<bool>(), 1_u32..3), 0..4),
+        any::<u64>(),
+        vec(pool, 0..3),
+    );
+    vec((1_u32..5, cell), 1..4).prop_map(|cells| {
+        let (mut id, mut cpu) = (0, 0);
+        let count = cells.len();
+        let cells = cells
+            .into_iter()
+            .map(|(skip, (socket, cores, memory, pools))| {
+                id += skip;
+                let mut cell = HostCell {
+                    id: CellId(id),
+                    socket: socket.map(SocketId),
+                    shared: CpuSet::new(),
+                    dedicated: CpuSet::new(),
+                    cores: Vec::new(),
+                    memory_mib: memory,
+                    pages: Vec::new(),
+                };
+                for (dedicated, threads) in cores {
+                    let core: CpuSet = (cpu..cpu + threads).map(CpuId).collect();
+                    cpu += threads;
+                    let cpus = if dedicated {
+                        &mut cell.dedicated
+                    } else {
+                        &mut cell.shared
+                    };
+                    cpus.extend(core.iter());
+                    cell.cores.push(core);
+                }
+                let mut size_kib = 0;
+                for (step, total, reserved) in pools {
+                    size_kib += step;
+                    let (total, reserved) = (total.max(reserved), total.min(reserved));
+                    cell.pages.push(PagePool {
+                        size_kib,
+                        total: total.into(),
+                        reserved: reserved.into(),
+                    });
+                }
+                cell
+            });
+        let cells: Vec<_> = cells.collect();
+        HostTopology::new(cells, vec![vec![10; count]; count]).unwrap()
+    })
+}
+
+pub(crate) fn wish() -> impl Strategy<Value = InstanceTopology> {
+    let page_size = prop_oneof![
+        select(vec![
+            PageSize::Unspecified,
+            PageSize::Small,
+            PageSize::Large,
+            PageSize::Any,
+        ]),
+        any::<u64>().prop_map(PageSize::Kib),
+    ];
+    let vcpus = || btree_set(any::<u32>().prop_map(VcpuId), 0..4);
+    let cell = (vcpus(), vcpus(), any::<u64>(), page_size);
+    let emulator_threads = select(vec![
+        EmulatorThreads::Unspecified,
+        EmulatorThreads::Isolate,
+        EmulatorThreads::Share,
+    ]);
+    (btree_map(any::<u32>(), cell, 1..4), emulator_threads).prop_map(|(cells, emulator_threads)| {
+        InstanceTopology {
+            cells: cells
+                .into_iter()
+                .map(
+                    |(id, (shared, dedicated, memory_mib, page_size))| InstanceCell {
+                        id,
+                        shared,
+                        dedicated,
+                        memory_mib,
+                        page_size,
+                    },
+                )
+                .collect(),
+            emulator_threads,
+        }
+    })
+}
+
+pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
+    let pins = btree_map(
+        any::<u32>().prop_map(VcpuId),
+        (0_u32..=8191).prop_map(CpuId),
+        0..4,
+    );
+    let cell = (
+        any::<u32>(),
+        pins,
+        any::<u32>(),
+        cpus(),
+        any::<u64>(),
+        option::of(any::<u64>()),
+    );
+    (btree_map(any::<u32>(), cell, 0..3), cpus()).prop_map(|(cells, emulator)| Assignment {
+        cells: cells
+            .into_iter()
+            .map(
+                |(guest_cell, (host_cell, pins, shared_vcpus, floating, memory_mib, size))| {
+                    CellAssignment {
+                        guest_cell,
+                        host_cell: CellId(host_cell),
+                        pins,
+                        shared_vcpus,
+                        floating,
+                        memory_mib,
+                        page_size_kib: size,
+                    }
+                },
+            )
+            .collect(),
+        emulator,
+    })
+}
+
+pub(crate) fn numa_topology() -> impl Strategy<Value = InstanceNumaTopology> {
+    (wish(), assignment()).prop_map(|(wish, assignment)| InstanceNumaTopology { wish, assignment })
+}
+
+pub(crate) fn claim() -> impl Strategy<Value = Claim> {
+    let owner = option::of(id::<MigrationId>())
+        .prop_map(|migration| migration.map_or(Owner::Vm, Owner::Migration));
+    let state = select(vec![
+        claim::State::Held,
+        claim::State::Active,
+        claim::State::Releasing,
+    ]);
+    (
+        id(),
+        vm_name(),
+        owner,
+        host_name(),
+        state,
+        resources(),
+        assignment(),
+    )
+        .prop_map(
+            |(id, vm, owner, host, state, resources, assignment)| Claim {
+                id,
+                vm,
+                owner,
+                host,
+                state,
+                resources,
+                assignment,
+            },
+        )
+}
+
+pub(crate) fn flavor() -> impl Strategy<Value = Flavor> {
+    let name = NAME.prop_map(|n| FlavorName::new(&n).unwrap());
+    (name, any::<u32>(), any::<u64>(), any::<u64>(), texts()).prop_map(
+        |(name, vcpus, memory_mib, disk_gib, extra_specs)| Flavor {
+            name,
+            vcpus,
+            memory_mib,
+            disk_gib,
+            extra_specs,
+        },
+    )
+}
+
+pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
+    let boot = prop_oneof![
+        Just(BootSource::Disk),
+        (TEXT, TEXT, TEXT).prop_map(|(kernel, initrd, cmdline)| BootSource::Kernel {
+            kernel,
+            initrd,
+            cmdline,
+        }),
+    ];
+    let format = select(vec![DiskFormat::Qcow2, DiskFormat::Raw]);
+    let disk =
+        (option::of(TEXT), format, any::<u64>()).prop_map(|(image, format, size_gib)| Disk {
+            image,
+            format,
+            size_gib,
+        });
+    let nic = (TEXT, TEXT).prop_map(|(bridge, mac)| Nic { bridge, mac });
+    (
+        flavor(),
+        boot,
+        vec(disk, 0..3),
+        vec(nic, 0..3),
+        option::of(wish()),
+    )
+        .prop_map(|(flavor, boot, disks, nics, topology)| VmSpec {
+            flavor,
+            boot,
+            disks,
+            nics,
+            topology,
+        })
+}
+
+pub(crate) fn refusal() -> impl Strategy<Value = Refusal> {
+    let code = select(vec![
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::FailedPrecondition,
+        Code::Aborted,
+        Code::ResourceExhausted,
+        Code::OutOfRange,
+        Code::Unavailable,
+        Code::DeadlineExceeded,
+        Code::Cancelled,
+        Code::PermissionDenied,
+        Code::Internal,
+        Code::Unimplemented,
+    ]);
+    let missing =
+        (TEXT, any::<u64>(), any::<u64>()).prop_map(|(resource, requested, available)| Missing {
+            resource,
+            requested,
+            available,
+        });
+    let host = (
+        host_name(),
+        TEXT,
+        TEXT,
+        option::of(any::<u32>()),
+        option::of(any::<u32>().prop_map(CellId)),
+        option::of(missing),
+    )
+        .prop_map(
+            |(host, cause, message, guest_cell, host_cell, missing)| HostRefusal {
+                host,
+                cause,
+                message,
+                guest_cell,
+                host_cell,
+                missing,
+            },
+        );
+    (
+        code,
+        TEXT,
+        TEXT,
+        option::of(TEXT),
+        texts(),
+        btree_map(TEXT, any::<u32>(), 0..3),
+        vec(host, 0..3),
+    )
+        .prop_map(
+            |(code, reason, message, hint, metadata, causes, hosts)| Refusal {
+                code,
+                reason,
+                message,
+                hint,
+                metadata,
+                causes,
+                hosts,
+            },
+        )
+}
+
+fn report() -> impl Strategy<Value = HostReport> {
+    (
+        (TEXT, id::<Incarnation>(), version(), TEXT, TEXT),
+        (topology(), any::<u64>(), any::<u64>(), TEXT),
+    )
+        .prop_map(
+            |((agent_address, incarnation, version, driver, uri), rest)| {
+                let (topology, memory_reserved_mib, disk_gib, storage_id) = rest;
+                HostReport {
+                    agent_address,
+                    incarnation,
+                    service_version: version,
+                    driver,
+                    migration_uri: uri,
+                    topology: Arc::new(topology),
+                    memory_reserved_mib,
+                    disk_gib,
+                    storage_id,
+                }
+            },
+        )
+}
+
+pub(crate) fn host() -> impl Strategy<Value = Host> {
+    (
+        host_name(),
+        id::<ProviderId>(),
+        report(),
+        select(vec![Liveness::Up, Liveness::Down]),
+        any::<bool>(),
+        generation(),
+        time(),
+    )
+        .prop_map(
+            |(name, provider, report, liveness, cordoned, generation, created_at)| Host {
+                name,
+                provider,
+                report,
+                liveness,
+                cordoned,
+                generation,
+                created_at,
+            },
+        )
+}
+
+pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
+    let inventory = any::<[u64; 6]>().prop_map(|n| Inventory {
+        total: n[0],
+        reserved: n[1],
+        min_unit: n[2],
+        max_unit: n[3],
+        step_size: n[4],
+        allocation_ratio_milli: n[5],
+    });
+    let traits = btree_set("[A-Z0-9_]{1,8}".prop_map(|t| Trait::new(&t).unwrap()), 0..4);
+    (
+        id(),
+        "[a-z]{1,12}",
+        generation(),
+        option::of(id()),
+        id(),
+        option::of(host_name()),
+        btree_map(class(), inventory, 0..3),
+        traits,
+    )
+        .prop_map(
+            |(id, name, generation, parent, root, host, inventories, traits)| ResourceProvider {
+                id,
+                name,
+                generation,
+                parent,
+                root,
+                host,
+                inventories,
+                traits,
+            },
+        )
+}
+
+fn allocations() -> impl Strategy<Value = BTreeMap<ProviderId, Resources>> {
+    btree_map(id::<ProviderId>(), resources(), 0..3)
+}
+
+pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
+    (id(), generation(), TEXT, TEXT, allocations()).prop_map(
+        |(id, generation, project, user, allocations)| Consumer {
+            id,
+            generation,
+            project,
+            user,
+            allocations,
+        },
+    )
+}
+
+pub(crate) fn consumer_update() -> impl Strategy<Value = ConsumerUpdate> {
+    (
+        id::<ConsumerId>(),
+        option::of(generation()),
+        TEXT,
+        TEXT,
+        allocations(),
+    )
+        .prop_map(
+            |(consumer, generation, project, user, allocations)| ConsumerUpdate {
+                consumer,
+                generation,
+                project,
+                user,
+                allocations,
+            },
+        )
+}
+
+pub(crate) fn service() -> impl Strategy<Value = Service> {
+    (service_name(), "http://[a-z]{1,8}", version(), time()).prop_map(
+        |(name, address, version, registered_at)| Service {
+            name,
+            address,
+            version,
+            registered_at,
+        },
+    )
+}
+
+pub(crate) fn vm() -> impl Strategy<Value = Vm> {
+    (
+        (vm_name(), id::<VmUid>(), spec()),
+        select(vm::State::ALL.to_vec()),
+        (
+            option::of(host_name()),
+            option::of(id::<ClaimId>()),
+            option::of(id::<OperationId>()),
+        ),
+        option::of(refusal()),
+        generation(),
+        time(),
+    )
+        .prop_map(
+            |(
+                (name, uid, spec),
+                state,
+                (host, claim, operation),
+                error,
+                generation,
+                created_at,
+            )| {
+                Vm {
+                    name,
+                    uid,
+                    spec,
+                    state,
+                    host,
+                    claim,
+                    operation,
+                    error,
+                    generation,
+                    created_at,
+                }
+            },
+        )
+}
+
+pub(crate) fn migration() -> impl Strategy<Value = Migration> {
+    (
+        (id::<MigrationId>(), vm_name(), id::<OperationId>()),
+        (host_name(), id::<ClaimId>(), option::of(host_name())),
+        (option::of(host_name()), option::of(id::<ClaimId>())),
+        (
+            select(migration::State::ALL.to_vec()),
+            option::of(refusal()),
+        ),
+        (assignment(), option::of(assignment())),
+        (generation(), time(), option::of(time())),
+    )
+        .prop_map(|(who, from, to, how, assignments, rest)| Migration {
+            id: who.0,
+            vm: who.1,
+            source: from.0,
+            source_claim: from.1,
+            requested: from.2,
+            destination: to.0,
+            destination_claim: to.1,
+            state: how.0,
+            error: how.1,
+            assignment_before: assignments.0,
+            assignment_after: assignments.1,
+            operation: who.2,
+            generation: rest.0,
+            created_at: rest.1,
+            ended_at: rest.2,
+        })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    select(vec![
+        Step::Claim,
+        Step::Spawn,
+        Step::CheckDestination,
+        Step::CheckSource,
+        Step::FitDestination,
+        Step::PreLiveMigration,
+        Step::LiveMigration,
+        Step::Settle,
+        Step::Destroy,
+    ])
+}
+
+fn mark() -> impl Strategy<Value = Mark> {
+    prop_oneof![
+        select(vec![
+            Mark::Started,
+            Mark::Succeeded,
+            Mark::UndoStarted,
+            Mark::Undone,
+        ]),
+        refusal().prop_map(Mark::Failed),
+    ]
+}
+
+fn effect() -> impl Strategy<Value = Effect> {
+    prop_oneof![
+        select(vec![
+            Effect::None,
+            Effect::CompleteBoot,
+            Effect::BeginTransfer,
+            Effect::CompleteDelete,
+        ]),
+        claim().prop_map(Effect::HoldClaim),
+        id().prop_map(|claim| Effect::ConfirmClaim { claim }),
+        (id(), assignment())
+            .prop_map(|(claim, assignment)| Effect::SwapClaim { claim, assignment }),
+        (id(), any::<bool>()).prop_map(|(claim, exclude)| Effect::ReleaseClaim { claim, exclude }),
+        refusal().prop_map(Effect::FailBoot),
+        refusal().prop_map(Effect::RefuseMigration),
+        (
+            select(migration::Event::ALL.to_vec()),
+            option::of(refusal())
+        )
+            .prop_map(|(event, refusal)| Effect::Settle { event, refusal }),
+    ]
+}
+
+pub(crate) fn advance() -> impl Strategy<Value = Advance> {
+    (id(), epoch(), step(), mark(), effect()).prop_map(|(operation, epoch, step, mark, effect)| {
+        Advance {
+            operation,
+            epoch,
+            step,
+            mark,
+            effect,
+        }
+    })
+}
+
+pub(crate) fn operation() -> impl Strategy<Value = Operation> {
+    let kind = prop_oneof![
+        Just(Kind::Boot),
+        Just(Kind::Delete),
+        id().prop_map(|migration| Kind::LiveMigrate { migration }),
+    ];
+    let lease =
+        (service_name(), epoch(), time()).prop_map(|(conductor, epoch, expires_at)| Lease {
+            conductor,
+            epoch,
+            expires_at,
+        });
+    let entry =
+        (step(), mark(), option::of(host_name()), time()).prop_map(|(step, mark, host, at)| {
+            Entry {
+                step,
+                mark,
+                host,
+                at,
+            }
+        });
+    let outcome = prop_oneof![
+        Just(Outcome::Succeeded),
+        refusal().prop_map(Outcome::Failed),
+    ];
+    (
+        (id::<OperationId>(), kind, vm_name()),
+        (option::of(host_name()), vec(host_name(), 0..3)),
+        (
+            option::of(id::<ClaimId>()),
+            option::of(lease),
+            any::<bool>(),
+        ),
+        (vec(entry, 0..4), option::of(outcome)),
+        (time(), option::of(time())),
+    )
+        .prop_map(|(who, hosts, holds, log, times)| Operation {
+            id: who.0,
+            kind: who.1,
+            vm: who.2,
+            requested_host: hosts.0,
+            excluded: hosts.1,
+            claim: holds.0,
+            lease: holds.1,
+            cancelled: holds.2,
+            log: log.0,
+            outcome: log.1,
+            created_at: times.0,
+            ended_at: times.1,
+        })
+}

@@ -1,0 +1,141 @@
+//! Arbitrary calls to agents and answers of theirs.
+
+use berth_domain::agent::{
+    Call, DestinationCheck, DomainState, DomainStatus, Fence, FitVerdict, Reply,
+};
+use berth_domain::id::{ClaimId, MigrationId, VmUid};
+use berth_domain::instance::VcpuId;
+use berth_domain::migration::MigrateData;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{TEXT, assignment, claim, cpus, epoch, id, numa_topology, spec, vm_name};
+
+pub(crate) fn fence() -> impl Strategy<Value = Fence> {
+    (id(), id(), epoch(), id()).prop_map(|(vm, operation, epoch, incarnation)| Fence {
+        vm,
+        operation,
+        epoch,
+        incarnation,
+    })
+}
+
+pub(crate) fn destination_check() -> impl Strategy<Value = DestinationCheck> {
+    (TEXT, TEXT, TEXT, cpus()).prop_map(|(migration_uri, storage_id, driver, shared_cpus)| {
+        DestinationCheck {
+            migration_uri,
+            storage_id,
+            driver,
+            shared_cpus,
+        }
+    })
+}
+
+pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
+    (
+        (vm_name(), id::<VmUid>(), spec(), TEXT),
+        cpus(),
+        option::of(numa_topology()),
+        option::of(claim()),
+    )
+        .prop_map(
+            |((vm, vm_uid, spec, destination_uri), destination_shared, numa_topology, claim)| {
+                MigrateData {
+                    vm,
+                    vm_uid,
+                    spec,
+                    destination_uri,
+                    destination_shared,
+                    numa_topology,
+                    claim,
+                }
+            },
+        )
+}
+
+pub(crate) fn domain_status() -> impl Strategy<Value = DomainStatus> {
+    let state = select(vec![
+        DomainState::Absent,
+        DomainState::Starting,
+        DomainState::Running,
+        DomainState::Paused,
+        DomainState::MigratingOut,
+        DomainState::MigratingIn,
+        DomainState::Prepared,
+        DomainState::Stopped,
+    ]);
+    (
+        state,
+        option::of(id::<ClaimId>()),
+        option::of(epoch()),
+        vec((any::<u32>().prop_map(VcpuId), cpus()), 0..4),
+        option::of(TEXT),
+    )
+        .prop_map(
+            |(state, claim, epoch, vcpu_cpus, migration_error)| DomainStatus {
+                state,
+                claim,
+                epoch,
+                vcpu_cpus,
+                migration_error,
+            },
+        )
+}
+
+pub(crate) fn call() -> impl Strategy<Value = Call> {
+    let with_data = || (id::<MigrationId>(), migrate_data());
+    prop_oneof![
+        (vm_name(), spec(), claim()).prop_map(|(vm, spec, claim)| Call::SpawnVm {
+            vm,
+            spec,
+            claim
+        }),
+        select(vec![Call::DestroyVm, Call::GetDomain]),
+        (id(), vm_name(), spec()).prop_map(|(migration, vm, spec)| {
+            Call::CheckCanLiveMigrateDestination {
+                migration,
+                vm,
+                spec,
+            }
+        }),
+        (id(), destination_check()).prop_map(|(migration, destination)| {
+            Call::CheckCanLiveMigrateSource {
+                migration,
+                destination,
+            }
+        }),
+        with_data().prop_map(|(migration, migrate_data)| Call::FitLiveMigration {
+            migration,
+            migrate_data
+        }),
+        with_data().prop_map(|(migration, migrate_data)| Call::PreLiveMigration {
+            migration,
+            migrate_data
+        }),
+        with_data().prop_map(|(migration, migrate_data)| Call::LiveMigration {
+            migration,
+            migrate_data
+        }),
+        id().prop_map(|migration| Call::RollbackLiveMigrationAtDestination { migration }),
+        id().prop_map(|migration| Call::PostLiveMigrationAtSource { migration }),
+    ]
+}
+
+pub(crate) fn reply() -> impl Strategy<Value = Reply> {
+    let verdict = prop_oneof![
+        Just(FitVerdict::Confirm),
+        assignment().prop_map(FitVerdict::Swap),
+    ];
+    prop_oneof![
+        Just(Reply::Done),
+        domain_status().prop_map(Reply::Domain),
+        destination_check().prop_map(Reply::Destination),
+        migrate_data().prop_map(Reply::MigrateData),
+        (verdict, migrate_data()).prop_map(|(verdict, migrate_data)| Reply::Fit {
+            verdict,
+            migrate_data
+        }),
+    ]
+}
