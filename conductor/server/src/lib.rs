@@ -1,1 +1,44 @@
-//! The conductor: boots and migrates VMs, step by recorded step
+//! The conductor: boots, deletes and moves VMs, step by recorded step.
+//!
+//! ```text
+//!   users ─▶ service ─▶ scheduler: choose, claim and begin, in one command
+//!                │ operation
+//!                ▼
+//!           supervisor ─▶ one driver per operation ─▶ berth_saga: log + event → effect
+//!             │  leases     │ effects                         ▲ answers
+//!             │             ├──▶ scheduler: Advance, ScheduleNext, reads
+//!             │             └──▶ agents: fenced calls
+//!             └── takes over operations whose lease ran out
+//! ```
+//!
+//! | room | what |
+//! |---|---|
+//! | `service`, `console` | what users call |
+//! | `supervisor` | which operations this conductor carries out, and its leases |
+//! | `driver` | one operation: effects to calls, answers to events |
+//! | `scheduler`, `agents` | the calls themselves |
+//! | `registration` | telling the cluster that this conductor is there |
+//! | [`config`], [`flags`], [`telemetry`] | what it is told, and what it tells |
+//! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
+//!
+//! Invariant: a conductor keeps nothing. Whatever has to survive it is in the scheduler's log
+//! before its consequence leaves, and it decides nothing that is not decided in `berth_saga`.
+
+mod agents;
+pub mod config;
+mod console;
+mod driver;
+pub mod error;
+pub mod flags;
+pub mod process;
+mod registration;
+mod scheduler;
+pub mod server;
+mod service;
+mod supervisor;
+pub mod telemetry;
+
+pub use config::{Config, Faults, LogFormat};
+pub use error::Error;
+pub use process::main;
+pub use server::{Conductor, run};

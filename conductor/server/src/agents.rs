@@ -1,0 +1,84 @@
+//! Calls to compute agents: one connection per host, one attempt per call.
+//!
+//! Not here: whether a call is made again. That is the saga's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_domain::agent::{Call, Failure, Reply};
+use berth_domain::name::HostName;
+use berth_proto::client;
+use berth_proto::convert::agent::FencedCall;
+use berth_saga::AgentCall;
+use tonic::transport::Channel;
+
+/// How long the two kinds of calls may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// Questions.
+    pub(crate) question: Duration,
+    /// What has a hypervisor start, stop or prepare something.
+    pub(crate) work: Duration,
+}
+
+impl Timeouts {
+    fn of(self, call: &Call) -> Duration {
+        match call {
+            Call::GetDomain
+            | Call::CheckCanLiveMigrateDestination { .. }
+            | Call::CheckCanLiveMigrateSource { .. }
+            | Call::FitLiveMigration { .. } => self.question,
+            Call::SpawnVm { .. }
+            | Call::DestroyVm
+            | Call::PreLiveMigration { .. }
+            | Call::LiveMigration { .. }
+            | Call::RollbackLiveMigrationAtDestination { .. }
+            | Call::PostLiveMigrationAtSource { .. } => self.work,
+        }
+    }
+}
+
+/// The agents of all hosts. Cheap to clone; clones share their connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Agents {
+    /// By host, with the address that the connection goes to: an agent may come back elsewhere.
+    channels: Arc<Mutex<BTreeMap<HostName, (String, Channel)>>>,
+    timeouts: Timeouts,
+}
+
+impl Agents {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
+        Self {
+            channels: Arc::default(),
+            timeouts,
+        }
+    }
+
+    /// Makes a saga's call, once.
+    pub(crate) async fn call(&self, call: AgentCall) -> Result<Reply, Failure> {
+        let channel = self.channel(&call.host, &call.address)?;
+        let timeout = self.timeouts.of(&call.call);
+        let fenced = FencedCall {
+            fence: call.fence,
+            call: call.call,
+        };
+        client::agent::call(channel, &fenced, timeout).await
+    }
+
+    /// Returns the connection to a host's agent.
+    pub(crate) fn channel(&self, host: &HostName, address: &str) -> Result<Channel, Failure> {
+        // What is behind the lock is whole at any time, also where a holder panicked.
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, channel)) = channels.get(host)
+            && known == address
+        {
+            return Ok(channel.clone());
+        }
+        let channel = client::channel(address).map_err(|error| Failure::Unreachable {
+            message: error.to_string(),
+        })?;
+        channels.insert(host.clone(), (address.to_owned(), channel.clone()));
+        Ok(channel)
+    }
+}

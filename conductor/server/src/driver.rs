@@ -1,0 +1,133 @@
+//! Drives one saga: carries its effects out and brings the answers back.
+//!
+//! Invariant: it decides nothing. Whatever it is told to do is one call, and whatever comes of
+//! that is the next event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_domain::operation::Operation;
+use berth_domain::refusal::{Code, Refusal};
+use berth_saga::{Effect, Ended, Event, Facts, Saga};
+use tokio::sync::Semaphore;
+
+use crate::agents::Agents;
+use crate::scheduler::Scheduler;
+
+/// The wait between attempts to read what a saga has to begin with.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a driver works with. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) agents: Agents,
+    /// One permit per call that is under way.
+    pub(crate) calls: Arc<Semaphore>,
+}
+
+/// Carries an operation out, from wherever its log has come to. Its lease has to be ours.
+pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
+    let id = operation.id;
+    let epoch = operation.lease.as_ref().map(|l| l.epoch);
+    let (operation, facts) = loop {
+        match tools.scheduler.read(id).await {
+            Ok((operation, Some(facts))) => break (operation, facts),
+            Ok((_, None)) => return Ended::Finished,
+            Err(refusal) if refusal.code == Code::NotFound => return Ended::LeaseLost,
+            Err(refusal) => {
+                tracing::warn!(operation = %id, %refusal, "cannot read what the operation is about");
+                tokio::time::sleep(READ_AGAIN).await;
+            }
+        }
+    };
+    if operation.lease.as_ref().map(|l| l.epoch) != epoch {
+        return Ended::LeaseLost;
+    }
+    let mut known = facts.clone();
+    let mut saga = Saga::resume(operation, facts);
+    let mut event = Event::Begin;
+    loop {
+        let effect = saga.step(event);
+        let effect = effect.expect("every answer leads to an effect");
+        event = match effect {
+            Effect::Done(ended) => return ended,
+            Effect::Wait { ms } => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Event::Elapsed
+            }
+            Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
+                let permit = tools.calls.acquire().await;
+                let event = perform(&tools, &mut known, saga.operation(), effect).await;
+                drop(permit);
+                event
+            }
+        };
+    }
+}
+
+/// Makes the one call that an effect is.
+async fn perform(tools: &Tools, known: &mut Facts, operation: &Operation, effect: Effect) -> Event {
+    let id = operation.id;
+    match effect {
+        Effect::Commit(record) => {
+            tracing::debug!(operation = %id, step = ?record.step, mark = ?record.mark, "log");
+            let result = tools.scheduler.advance(&record).await;
+            if let Err(refusal) = &result {
+                tracing::warn!(operation = %id, step = ?record.step, %refusal, "not logged");
+            }
+            Event::Committed(result.map(Box::new))
+        }
+        Effect::ScheduleNext { operation, epoch } => {
+            Event::Scheduled(tools.scheduler.schedule_next(operation, epoch).await)
+        }
+        Effect::Refresh => {
+            let read = tools.scheduler.read(id).await;
+            Event::Refreshed(read.map(|(operation, facts)| {
+                // The VM of a done operation may be gone; nobody looks at the facts then.
+                if let Some(facts) = facts {
+                    *known = facts;
+                }
+                Box::new((operation, known.clone()))
+            }))
+        }
+        Effect::Call(call) => {
+            let (host, about) = (call.host.clone(), name(&call.call));
+            let result = tools.agents.call(*call).await;
+            match &result {
+                Ok(_) => tracing::debug!(operation = %id, %host, call = about, "answered"),
+                Err(failure) => {
+                    tracing::info!(operation = %id, %host, call = about, ?failure, "not done");
+                }
+            }
+            Event::Answered(result.map(Box::new))
+        }
+        Effect::Wait { .. } | Effect::Done(_) => Event::Elapsed,
+    }
+}
+
+fn name(call: &berth_domain::agent::Call) -> &'static str {
+    use berth_domain::agent::Call;
+    match call {
+        Call::SpawnVm { .. } => "SpawnVm",
+        Call::DestroyVm => "DestroyVm",
+        Call::GetDomain => "GetDomain",
+        Call::CheckCanLiveMigrateDestination { .. } => "CheckCanLiveMigrateDestination",
+        Call::CheckCanLiveMigrateSource { .. } => "CheckCanLiveMigrateSource",
+        Call::FitLiveMigration { .. } => "FitLiveMigration",
+        Call::PreLiveMigration { .. } => "PreLiveMigration",
+        Call::LiveMigration { .. } => "LiveMigration",
+        Call::RollbackLiveMigrationAtDestination { .. } => "RollbackLiveMigrationAtDestination",
+        Call::PostLiveMigrationAtSource { .. } => "PostLiveMigrationAtSource",
+    }
+}
+
+/// Says that this conductor has no room for another operation.
+pub(crate) fn busy(operations: usize) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "CONDUCTOR_BUSY",
+        format!("this conductor carries out {operations} operations already"),
+    )
+    .with_hint("try again later, or ask another conductor")
+}

@@ -1,0 +1,28 @@
+//! Why a conductor cannot start, or stopped by itself.
+
+use std::io;
+
+use crate::config::Faults;
+
+/// Why a conductor cannot start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// The address to listen on is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The server failed.
+    #[error("the server failed")]
+    Serve(#[from] tonic::transport::Error),
+    /// A part of the program ended that never should.
+    #[error("{0} ended unexpectedly")]
+    Task(&'static str),
+}

@@ -1,0 +1,59 @@
+//! Tells the cluster that this conductor is there, and clients that it can serve.
+//!
+//! Invariant: it serves, in the eyes of a health check, once the scheduler knows it.
+
+use std::time::Duration;
+
+use berth_domain::id::TimeMs;
+use berth_domain::service::Service;
+use tokio_util::sync::CancellationToken;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::scheduler::Scheduler;
+
+/// The services that clients ask about, and the empty name for the whole.
+const SERVICES: [&str; 2] = ["", "berth.conductor.v1.ConductorService"];
+/// The waits between attempts.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Registers until it has succeeded, then waits for `stopping` to say that it no longer serves.
+pub(crate) async fn run(
+    scheduler: Scheduler,
+    address: String,
+    reporter: HealthReporter,
+    stopping: CancellationToken,
+) {
+    show(&reporter, ServingStatus::NotServing).await;
+    tokio::select! {
+        () = register(&scheduler, address) => {
+            show(&reporter, ServingStatus::Serving).await;
+            stopping.cancelled().await;
+        }
+        () = stopping.cancelled() => {}
+    }
+    show(&reporter, ServingStatus::NotServing).await;
+}
+
+async fn register(scheduler: &Scheduler, address: String) {
+    let service = Service {
+        name: scheduler.name().clone(),
+        address,
+        version: scheduler.version(),
+        registered_at: TimeMs(0),
+    };
+    let mut wait = WAIT_MIN;
+    while let Err(refusal) = scheduler.register(&service).await {
+        tracing::warn!(%refusal, "not registered with the scheduler yet");
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+    tracing::info!(name = %service.name, address = service.address, "registered");
+}
+
+async fn show(reporter: &HealthReporter, status: ServingStatus) {
+    for service in SERVICES {
+        reporter.set_service_status(service, status).await;
+    }
+}

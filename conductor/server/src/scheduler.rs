@@ -1,0 +1,390 @@
+//! What a conductor asks of the scheduler, in the domain's terms.
+//!
+//! Invariant: each call here may be repeated. Reads and records repeat without harm by
+//! themselves; the others carry a request id.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_domain::host::Host;
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::migration::Migration;
+use berth_domain::name::{HostName, ServiceName, VmName};
+use berth_domain::operation::{Kind, Operation};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::service::Service;
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::Vm;
+use berth_proto::client::SchedulerChannel;
+use berth_proto::cluster::v1::RegisterServiceRequest;
+use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::convert::operation::Advance;
+use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
+use berth_proto::operation::v1::{
+    GetOperationRequest, LeaseHold, ListOperationsRequest, RenewLeasesRequest, TakeLeaseRequest,
+};
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::scheduler::v1::{
+    BeginDeleteRequest, GetMigrationRequest, GetVmRequest, ScheduleMigrationRequest,
+    ScheduleNextRequest, ScheduleVmRequest,
+};
+use berth_proto::{operation, status};
+use berth_saga::{Facts, HostFacts, StepRecord};
+use tonic::Status;
+use uuid::Uuid;
+
+/// Makes one call with a request that may have to be sent more than once.
+macro_rules! call {
+    ($self:ident, $client:ident.$method:ident, $request:expr) => {{
+        let request = $request;
+        $self
+            .channel
+            .call(|channel| {
+                let request = request.clone();
+                async move { $client::new(channel).$method(request).await }
+            })
+            .await
+    }};
+}
+
+/// The scheduler, whichever member leads. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Scheduler {
+    channel: SchedulerChannel,
+    /// On whose behalf.
+    name: ServiceName,
+    /// For how long operations are held at a time.
+    lease_ttl: Duration,
+    /// What this conductor can do: a host can do no more through it.
+    version: ServiceVersion,
+}
+
+/// What is to be found among the running operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// Those whose lease ran out.
+    Expired,
+    /// Those that this conductor held when it ended last.
+    Own,
+}
+
+fn refusal(status: Status) -> Refusal {
+    status::from_status(&status)
+}
+
+fn unreadable(invalid: Invalid) -> Refusal {
+    // Newer schedulers may say what this conductor does not know: not to be taken for a "no".
+    let message = format!("the scheduler's answer cannot be read: {invalid}");
+    Refusal::new(Code::Unavailable, "UNREADABLE_ANSWER", message)
+}
+
+fn read_operation(wire: Option<operation::v1::Operation>) -> Result<Operation, Refusal> {
+    field::required(wire, "operation").map_err(unreadable)
+}
+
+impl Scheduler {
+    pub(crate) fn new(
+        channel: SchedulerChannel,
+        name: ServiceName,
+        lease_ttl: Duration,
+        version: ServiceVersion,
+    ) -> Self {
+        Self {
+            channel,
+            name,
+            lease_ttl,
+            version,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &ServiceName {
+        &self.name
+    }
+
+    pub(crate) fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
+    }
+
+    pub(crate) fn version(&self) -> ServiceVersion {
+        self.version
+    }
+
+    pub(crate) fn endpoints(&self) -> &[String] {
+        self.channel.endpoints()
+    }
+
+    fn wire_ttl(&self) -> Option<prost_types::Duration> {
+        let ms = u64::try_from(self.lease_ttl.as_millis()).unwrap_or(u64::MAX);
+        Some(field::duration(ms))
+    }
+
+    // ---- begin -----------------------------------------------------------------------------
+
+    /// Chooses and claims a host and begins the boot. `request` says what and on which terms;
+    /// who carries it out is filled in here.
+    pub(crate) async fn schedule_vm(
+        &self,
+        mut request: ScheduleVmRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, SchedulerServiceClient.schedule_vm, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Chooses and claims a destination and begins the migration.
+    pub(crate) async fn schedule_migration(
+        &self,
+        mut request: ScheduleMigrationRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, SchedulerServiceClient.schedule_migration, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Begins a deletion.
+    pub(crate) async fn begin_delete(
+        &self,
+        mut request: BeginDeleteRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, SchedulerServiceClient.begin_delete, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    // ---- carry on --------------------------------------------------------------------------
+
+    pub(crate) async fn advance(&self, record: &StepRecord) -> Result<Operation, Refusal> {
+        // Without a request id: the state knows a record that it has, and so the window of
+        // remembered requests is left to users.
+        let advance = Advance {
+            operation: record.operation,
+            epoch: record.epoch,
+            step: record.step,
+            mark: record.mark.clone(),
+            effect: record.effect.clone(),
+        };
+        let request = operation::v1::AdvanceRequest::from(&advance);
+        let answer = call!(self, OperationServiceClient.advance, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    pub(crate) async fn schedule_next(
+        &self,
+        operation: OperationId,
+        epoch: Epoch,
+    ) -> Result<(), Refusal> {
+        let request = ScheduleNextRequest {
+            operation: operation.resource_name(),
+            epoch: epoch.0,
+            request_id: given_or_new(String::new()),
+        };
+        let answer = call!(self, SchedulerServiceClient.schedule_next, request);
+        answer.map(|_| ()).map_err(refusal)
+    }
+
+    pub(crate) async fn take_lease(&self, operation: OperationId) -> Result<Operation, Refusal> {
+        let request = TakeLeaseRequest {
+            operation: operation.resource_name(),
+            conductor: self.name.resource_name(),
+            lease_ttl: self.wire_ttl(),
+            request_id: String::new(),
+        };
+        let answer = call!(self, OperationServiceClient.take_lease, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Prolongs leases, and returns which are still held.
+    pub(crate) async fn renew_leases(
+        &self,
+        leases: &[(OperationId, Epoch)],
+    ) -> Result<BTreeSet<OperationId>, Refusal> {
+        let leases = leases.iter().map(|(operation, epoch)| LeaseHold {
+            operation: operation.resource_name(),
+            epoch: epoch.0,
+        });
+        let request = RenewLeasesRequest {
+            conductor: self.name.resource_name(),
+            leases: leases.collect(),
+            lease_ttl: self.wire_ttl(),
+            request_id: String::new(),
+        };
+        // An answer that comes after the leases have run out is of no use.
+        let channel = self.channel.clone().with_deadline(self.lease_ttl / 2);
+        let answer = channel
+            .call(|channel| {
+                let request = request.clone();
+                async move {
+                    OperationServiceClient::new(channel)
+                        .renew_leases(request)
+                        .await
+                }
+            })
+            .await;
+        let held = answer.map_err(refusal)?.held;
+        held.iter()
+            .map(|name| field::name(name, "held").map_err(unreadable))
+            .collect()
+    }
+
+    /// Returns running operations that this conductor may take.
+    pub(crate) async fn find(&self, search: Search) -> Result<Vec<Operation>, Refusal> {
+        let mut found = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = ListOperationsRequest {
+                page_token,
+                running_only: true,
+                lease_expired_only: search == Search::Expired,
+                ..ListOperationsRequest::default()
+            };
+            let answer = call!(self, OperationServiceClient.list_operations, request);
+            let answer = answer.map_err(refusal)?;
+            for wire in answer.operations {
+                found.push(Operation::try_from(wire).map_err(unreadable)?);
+            }
+            page_token = answer.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        if search == Search::Own {
+            let is_own = |o: &Operation| o.lease.as_ref().map(|l| &l.conductor) == Some(&self.name);
+            found.retain(is_own);
+        }
+        Ok(found)
+    }
+
+    // ---- read ------------------------------------------------------------------------------
+
+    pub(crate) async fn operation(&self, operation: OperationId) -> Result<Operation, Refusal> {
+        let request = GetOperationRequest {
+            name: operation.resource_name(),
+            ..GetOperationRequest::default()
+        };
+        let answer = call!(self, OperationServiceClient.get_operation, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Reads what a saga has to know; `None` for the facts of an operation that is done, since
+    /// what it was about may be gone.
+    pub(crate) async fn read(
+        &self,
+        operation: OperationId,
+    ) -> Result<(Operation, Option<Facts>), Refusal> {
+        let operation = self.operation(operation).await?;
+        if operation.is_done() {
+            return Ok((operation, None));
+        }
+        match self.facts(&operation).await {
+            Ok(facts) => Ok((operation, Some(facts))),
+            // The VM went between the two reads: with the end of the operation, or not at all.
+            Err(refusal) if refusal.code == Code::NotFound => {
+                let again = self.operation(operation.id).await?;
+                if again.is_done() {
+                    return Ok((again, None));
+                }
+                Err(Refusal::new(
+                    Code::Unavailable,
+                    &refusal.reason,
+                    refusal.message,
+                ))
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    async fn facts(&self, operation: &Operation) -> Result<Facts, Refusal> {
+        let (vm, claims) = self.vm(&operation.vm).await?;
+        let migration = match &operation.kind {
+            Kind::LiveMigrate { migration } => {
+                let request = GetMigrationRequest {
+                    name: migration.resource_name(),
+                    ..GetMigrationRequest::default()
+                };
+                let answer = call!(self, SchedulerServiceClient.get_migration, request);
+                let wire = answer.map_err(refusal)?.migration;
+                let migration: Migration =
+                    field::required(wire, "migration").map_err(unreadable)?;
+                Some(migration)
+            }
+            Kind::Boot | Kind::Delete => None,
+        };
+        let claim = operation
+            .claim
+            .and_then(|id| claims.into_iter().find(|c| c.id == id));
+        let mut facts = Facts {
+            vm,
+            migration,
+            claim,
+            hosts: std::collections::BTreeMap::new(),
+        };
+        let needed = Facts::hosts_needed(&facts.vm, facts.migration.as_ref(), facts.claim.as_ref());
+        for name in needed {
+            match self.host(&name).await {
+                Ok(host) => {
+                    let mut known = HostFacts::from(&host);
+                    known.service_version = known.service_version.min(self.version);
+                    facts.hosts.insert(name, known);
+                }
+                // The saga knows what it means that a host is not there.
+                Err(refusal) if refusal.code == Code::NotFound => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Returns a VM with its claims.
+    pub(crate) async fn vm(
+        &self,
+        name: &VmName,
+    ) -> Result<(Vm, Vec<berth_domain::claim::Claim>), Refusal> {
+        let request = GetVmRequest {
+            name: name.resource_name(),
+            ..GetVmRequest::default()
+        };
+        let answer = call!(self, SchedulerServiceClient.get_vm, request).map_err(refusal)?;
+        let vm = field::required(answer.vm, "vm").map_err(unreadable)?;
+        let claims = field::each(answer.claims, "claims", usize::MAX).map_err(unreadable)?;
+        Ok((vm, claims))
+    }
+
+    pub(crate) async fn host(&self, name: &HostName) -> Result<Host, Refusal> {
+        let request = GetHostRequest {
+            name: name.resource_name(),
+            ..GetHostRequest::default()
+        };
+        let answer = call!(self, HostServiceClient.get_host, request).map_err(refusal)?;
+        field::required(answer.host, "host").map_err(unreadable)
+    }
+
+    // ---- tell ------------------------------------------------------------------------------
+
+    pub(crate) async fn register(&self, service: &Service) -> Result<(), Refusal> {
+        let request = RegisterServiceRequest {
+            service: Some(service.into()),
+            request_id: String::new(),
+        };
+        let answer = call!(self, ClusterServiceClient.register_service, request);
+        answer.map(|_| ()).map_err(refusal)
+    }
+}
+
+/// A call to the scheduler is repeated when its answer is lost, so it needs an id; the user's
+/// where there is one, so that the user's own repetition gets the same answer.
+fn given_or_new(request_id: String) -> String {
+    if request_id.is_empty() {
+        Uuid::now_v7().to_string()
+    } else {
+        request_id
+    }
+}

@@ -1,0 +1,147 @@
+//! What users call.
+//!
+//! Not here: whether a request makes sense. The scheduler judges that in the command that begins
+//! the operation, and its refusal is passed on as it is, with hosts, causes and hint.
+//!
+//! Invariant: what was begun is adopted, also when the user hangs up in between.
+
+use berth_domain::name::VmName;
+use berth_domain::operation::Operation;
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::conductor::v1::conductor_service_server::ConductorService;
+use berth_proto::conductor::v1::{
+    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, GetServiceInfoRequest,
+    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
+};
+use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::scheduler::v1::{BeginDeleteRequest, ScheduleMigrationRequest, ScheduleVmRequest};
+use berth_proto::{operation, status};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::console::{self, Console};
+use crate::driver::Tools;
+use crate::supervisor::Handle;
+
+/// The conductor's gRPC service.
+#[derive(Clone, Debug)]
+pub(crate) struct ConductorApi {
+    pub(crate) tools: Tools,
+    pub(crate) supervisor: Handle,
+    pub(crate) stopping: CancellationToken,
+}
+
+impl ConductorApi {
+    /// Begins an operation and has it carried out. Once sent, the request is seen to its end
+    /// whether or not somebody waits: else an operation could begin that nobody carries out
+    /// until its lease has run out.
+    async fn begin<F>(&self, begin: F) -> Result<operation::v1::Operation, Status>
+    where
+        F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
+    {
+        self.supervisor.check_room().map_err(told)?;
+        let supervisor = self.supervisor.clone();
+        let begun = tokio::spawn(async move {
+            let operation = begin.await?;
+            tracing::info!(
+                operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
+            );
+            supervisor.adopt(operation.clone()).await;
+            Ok(operation)
+        });
+        match begun.await {
+            Ok(Ok(operation)) => Ok((&operation).into()),
+            Ok(Err(refusal)) => Err(told(refusal)),
+            Err(_) => Err(told(Refusal::new(
+                Code::Internal,
+                "REQUEST_FAILED",
+                "the conductor failed while it began the operation",
+            ))),
+        }
+    }
+}
+
+fn told(refusal: Refusal) -> Status {
+    status::to_status(&refusal)
+}
+
+#[tonic::async_trait]
+impl ConductorService for ConductorApi {
+    async fn create_vm(
+        &self,
+        request: Request<CreateVmRequest>,
+    ) -> Result<Response<CreateVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = ScheduleVmRequest {
+            vm: request.vm,
+            template: request.template,
+            requested_host: request.requested_host,
+            request_id: request.request_id,
+            ..ScheduleVmRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.schedule_vm(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(CreateVmResponse { operation }))
+    }
+
+    async fn delete_vm(
+        &self,
+        request: Request<DeleteVmRequest>,
+    ) -> Result<Response<DeleteVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = BeginDeleteRequest {
+            vm: request.vm,
+            request_id: request.request_id,
+            ..BeginDeleteRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.begin_delete(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(DeleteVmResponse { operation }))
+    }
+
+    async fn migrate_vm(
+        &self,
+        request: Request<MigrateVmRequest>,
+    ) -> Result<Response<MigrateVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = ScheduleMigrationRequest {
+            vm: request.vm,
+            requested_host: request.requested_host,
+            request_id: request.request_id,
+            ..ScheduleMigrationRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.schedule_migration(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(MigrateVmResponse { operation }))
+    }
+
+    type ReadConsoleStream = Console;
+
+    async fn read_console(
+        &self,
+        request: Request<ReadConsoleRequest>,
+    ) -> Result<Response<Self::ReadConsoleStream>, Status> {
+        let request = request.into_inner();
+        let vm: VmName = field::name(&request.vm, "vm")?;
+        let stopping = self.stopping.clone();
+        let console = console::open(&self.tools, &vm, request, stopping).await?;
+        Ok(Response::new(console))
+    }
+
+    async fn get_service_info(
+        &self,
+        _request: Request<GetServiceInfoRequest>,
+    ) -> Result<Response<GetServiceInfoResponse>, Status> {
+        let scheduler = &self.tools.scheduler;
+        Ok(Response::new(GetServiceInfoResponse {
+            name: scheduler.name().resource_name(),
+            service_version: scheduler.version().0,
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            schedulers: scheduler.endpoints().to_vec(),
+            operations: u32::try_from(self.supervisor.count()).unwrap_or(u32::MAX),
+        }))
+    }
+}

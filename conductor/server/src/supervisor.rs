@@ -1,0 +1,375 @@
+//! Which operations this conductor carries out: adopts new ones, prolongs their leases, stops
+//! what it lost, and takes over what nobody carries out.
+//!
+//! ```text
+//!   service ──adopt──▶ ┌────────────┐ ──▶ driver (one task per operation)
+//!   every few seconds: │ supervisor │ ──▶ renewal of all leases in one call
+//!   search, take lease └────────────┘ ◀── reports of all of them
+//! ```
+//!
+//! Invariant: at most one driver per operation runs here, and none whose lease, counted from the
+//! moment its last renewal was *sent*, has run out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::pin::pin;
+use std::time::Duration;
+
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::operation::{Kind, Operation};
+use berth_domain::refusal::Refusal;
+use berth_saga::Ended;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{self, Tools};
+use crate::scheduler::Search;
+
+/// How many adoptions may wait to be looked at.
+const QUEUE_MAX: usize = 1024;
+
+/// The way to the supervisor. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    sender: mpsc::Sender<Operation>,
+    count: watch::Receiver<usize>,
+    operations_max: usize,
+}
+
+impl Handle {
+    /// Has an operation carried out whose lease is this conductor's.
+    pub(crate) async fn adopt(&self, operation: Operation) {
+        // While the supervisor stops, the lease runs out and another conductor takes over.
+        let _ = self.sender.send(operation).await;
+    }
+
+    /// Refuses when there is no room for another operation.
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+        match self.count() {
+            count if count >= self.operations_max => Err(driver::busy(count)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how many operations are carried out.
+    pub(crate) fn count(&self) -> usize {
+        *self.count.borrow()
+    }
+}
+
+/// What the supervisor is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// How often it looks for operations that nobody carries out.
+    pub(crate) takeover_interval: Duration,
+    /// How many operations are carried out at once.
+    pub(crate) operations_max: usize,
+}
+
+/// An operation that is carried out.
+struct Carried {
+    epoch: Epoch,
+    /// Until when the lease is ours for certain.
+    held_until: Instant,
+    stop: CancellationToken,
+    task: Id,
+}
+
+/// What a task tells when it ends.
+enum Report {
+    /// An operation is no longer carried out here; `None` when it was stopped.
+    Ended(OperationId, Option<Ended>),
+    /// Leases were prolonged: what was asked for, when, and what is held.
+    Renewed {
+        asked: Vec<(OperationId, Epoch)>,
+        sent: Instant,
+        held: Result<BTreeSet<OperationId>, Refusal>,
+    },
+    /// Operations were taken, each with a lease of its own from this moment.
+    Taken(Vec<(Operation, Instant)>),
+}
+
+struct Supervisor {
+    tools: Tools,
+    settings: Settings,
+    carried: BTreeMap<OperationId, Carried>,
+    tasks: JoinSet<Report>,
+    count: watch::Sender<usize>,
+    /// Whether a renewal is under way.
+    renewing: Option<Id>,
+    /// Whether a search is under way.
+    searching: Option<Id>,
+    /// Operations that are being taken because somebody asked again for what had begun before.
+    /// Each by the task that takes it.
+    retaking: HashMap<Id, OperationId>,
+    /// Whether what this conductor held in an earlier life was looked for.
+    own_found: bool,
+}
+
+/// Returns the supervisor's handle, and the supervisor itself, to be run until `stopping`.
+pub(crate) fn new(
+    tools: Tools,
+    settings: Settings,
+    stopping: CancellationToken,
+) -> (Handle, impl Future<Output = ()> + Send) {
+    let (sender, adoptions) = mpsc::channel(QUEUE_MAX);
+    let (count_sender, count) = watch::channel(0);
+    let handle = Handle {
+        sender,
+        count,
+        operations_max: settings.operations_max,
+    };
+    let supervisor = Supervisor {
+        tools,
+        settings,
+        carried: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        count: count_sender,
+        renewing: None,
+        searching: None,
+        retaking: HashMap::new(),
+        own_found: false,
+    };
+    (handle, supervisor.run(adoptions, stopping))
+}
+
+impl Supervisor {
+    async fn run(mut self, mut adoptions: mpsc::Receiver<Operation>, stopping: CancellationToken) {
+        let ttl = self.tools.scheduler.lease_ttl();
+        let mut renewal = interval(ttl / 3);
+        let mut expiry = interval(ttl / 20);
+        let mut search = interval(self.settings.takeover_interval);
+        for ticks in [&mut renewal, &mut expiry, &mut search] {
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let mut stopped = pin!(stopping.cancelled());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopped => break,
+                Some(ended) = self.tasks.join_next_with_id() => match ended {
+                    Ok((task, report)) => self.note(task, report),
+                    Err(error) => self.note_failure(&error),
+                },
+                _ = expiry.tick() => self.stop_expired(),
+                _ = renewal.tick() => self.renew(),
+                Some(operation) = adoptions.recv() => self.adopt(operation),
+                _ = search.tick() => self.search(),
+            }
+            self.count.send_replace(self.carried.len());
+        }
+        // Calls that are under way are dropped where they are. Whoever takes over reads the log,
+        // in which everything that may have had effects is marked.
+        self.tasks.shutdown().await;
+    }
+
+    /// Begins to carry an operation out that a user has just asked for.
+    fn adopt(&mut self, operation: Operation) {
+        let name = self.tools.scheduler.name();
+        let lease = operation.lease.as_ref();
+        let is_ours = lease.is_some_and(|l| l.conductor == *name);
+        if operation.is_done() || !is_ours || self.carried.contains_key(&operation.id) {
+            return;
+        }
+        // A repeated request is answered with what it began at first. If that was in an earlier
+        // life of this conductor, calls of that life may still be on their way: a new epoch
+        // shuts them out.
+        if operation.log.len() > entries_at_first(&operation.kind) {
+            if !self.retaking.values().any(|id| *id == operation.id) {
+                let (id, tools) = (operation.id, self.tools.clone());
+                let taking = async move { Report::Taken(take(&tools, vec![operation]).await) };
+                self.retaking.insert(self.tasks.spawn(taking).id(), id);
+            }
+            return;
+        }
+        self.start(operation, Instant::now());
+    }
+
+    /// Drives an operation whose lease was given at `leased` or later.
+    fn start(&mut self, operation: Operation, leased: Instant) {
+        let Some(epoch) = operation.lease.as_ref().map(|l| l.epoch) else {
+            return;
+        };
+        let id = operation.id;
+        if let Some(carried) = self.carried.get(&id) {
+            if carried.epoch >= epoch {
+                return;
+            }
+            carried.stop.cancel();
+        }
+        let stop = CancellationToken::new();
+        let driven = driver::drive(self.tools.clone(), operation);
+        let stopped = stop.clone().cancelled_owned();
+        let task = self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stopped => Report::Ended(id, None),
+                ended = driven => Report::Ended(id, Some(ended)),
+            }
+        });
+        let carried = Carried {
+            epoch,
+            held_until: leased + self.tools.scheduler.lease_ttl(),
+            stop,
+            task: task.id(),
+        };
+        self.carried.insert(id, carried);
+    }
+
+    fn note(&mut self, task: Id, report: Report) {
+        match report {
+            Report::Ended(id, ended) => {
+                // A newer driver of the same operation may have taken its place.
+                if self.carried.get(&id).is_some_and(|c| c.task == task) {
+                    self.carried.remove(&id);
+                }
+                match ended {
+                    Some(Ended::Finished) => tracing::info!(operation = %id, "done"),
+                    Some(Ended::LeaseLost) => {
+                        tracing::info!(operation = %id, "carried on elsewhere");
+                    }
+                    None => tracing::debug!(operation = %id, "stopped"),
+                }
+            }
+            Report::Renewed { asked, sent, held } => {
+                self.renewing = None;
+                self.note_renewal(&asked, sent, held);
+            }
+            Report::Taken(operations) => {
+                if self.searching == Some(task) {
+                    self.searching = None;
+                }
+                self.retaking.remove(&task);
+                for (operation, leased) in operations {
+                    tracing::info!(operation = %operation.id, "taken over");
+                    self.start(operation, leased);
+                }
+            }
+        }
+    }
+
+    fn note_renewal(
+        &mut self,
+        asked: &[(OperationId, Epoch)],
+        sent: Instant,
+        held: Result<BTreeSet<OperationId>, Refusal>,
+    ) {
+        let held = match held {
+            Ok(held) => held,
+            Err(refusal) => {
+                tracing::warn!(%refusal, "leases were not prolonged");
+                return;
+            }
+        };
+        let held_until = sent + self.tools.scheduler.lease_ttl();
+        for (id, epoch) in asked {
+            let Some(carried) = self.carried.get_mut(id).filter(|c| c.epoch == *epoch) else {
+                continue;
+            };
+            if held.contains(id) {
+                carried.held_until = carried.held_until.max(held_until);
+            } else {
+                // Also when the operation is done and its driver has not noticed yet.
+                carried.stop.cancel();
+            }
+        }
+    }
+
+    fn note_failure(&mut self, error: &tokio::task::JoinError) {
+        let task = error.id();
+        tracing::error!(%error, "a task failed");
+        if self.renewing == Some(task) {
+            self.renewing = None;
+        }
+        if self.searching == Some(task) {
+            self.searching = None;
+        }
+        self.retaking.remove(&task);
+        // Its lease is not prolonged any more, so that it is tried again, here or elsewhere.
+        self.carried.retain(|_, carried| carried.task != task);
+    }
+
+    /// Stops what may have been taken by another conductor meanwhile.
+    fn stop_expired(&mut self) {
+        let now = Instant::now();
+        for (id, carried) in &self.carried {
+            if carried.held_until <= now && !carried.stop.is_cancelled() {
+                tracing::warn!(operation = %id, "the lease ran out");
+                carried.stop.cancel();
+            }
+        }
+    }
+
+    fn renew(&mut self) {
+        if self.renewing.is_some() || self.carried.is_empty() {
+            return;
+        }
+        let leases = self.carried.iter().filter(|(_, c)| !c.stop.is_cancelled());
+        let asked: Vec<(OperationId, Epoch)> = leases.map(|(id, c)| (*id, c.epoch)).collect();
+        let scheduler = self.tools.scheduler.clone();
+        let task = self.tasks.spawn(async move {
+            let sent = Instant::now();
+            let held = scheduler.renew_leases(&asked).await;
+            Report::Renewed { asked, sent, held }
+        });
+        self.renewing = Some(task.id());
+    }
+
+    fn search(&mut self) {
+        let room = self
+            .settings
+            .operations_max
+            .saturating_sub(self.carried.len());
+        if self.searching.is_some() || room == 0 {
+            return;
+        }
+        let tools = self.tools.clone();
+        let carried: BTreeSet<OperationId> = self.carried.keys().copied().collect();
+        let own = !self.own_found;
+        self.own_found = true;
+        let task = self.tasks.spawn(async move {
+            let mut found = search(&tools, Search::Expired).await;
+            if own {
+                found.extend(search(&tools, Search::Own).await);
+            }
+            found.retain(|o| !carried.contains(&o.id));
+            found.truncate(room);
+            Report::Taken(take(&tools, found).await)
+        });
+        self.searching = Some(task.id());
+    }
+}
+
+/// Returns how long the log of an operation is that has just begun.
+fn entries_at_first(kind: &Kind) -> usize {
+    match kind {
+        Kind::Boot | Kind::LiveMigrate { .. } => 1,
+        Kind::Delete => 0,
+    }
+}
+
+async fn search(tools: &Tools, search: Search) -> Vec<Operation> {
+    match tools.scheduler.find(search).await {
+        Ok(found) => found,
+        Err(refusal) => {
+            tracing::warn!(%refusal, "cannot look for operations that nobody carries out");
+            Vec::new()
+        }
+    }
+}
+
+/// Takes the leases of operations, as far as no other conductor was faster.
+async fn take(tools: &Tools, operations: Vec<Operation>) -> Vec<(Operation, Instant)> {
+    let mut taken = Vec::new();
+    for operation in operations {
+        let sent = Instant::now();
+        match tools.scheduler.take_lease(operation.id).await {
+            Ok(operation) => taken.push((operation, sent)),
+            Err(refusal) => {
+                tracing::debug!(operation = %operation.id, %refusal, "not taken");
+            }
+        }
+    }
+    taken
+}
