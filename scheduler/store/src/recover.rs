@@ -22,7 +22,7 @@ use crate::checkpoint::{Header, ReadError, Reader};
 use crate::checkpoints::CheckpointStore;
 use crate::disk::{Disk, Parts};
 use crate::hash::StateHash;
-use crate::log::{LogContents, LogStore as _};
+use crate::log::{LogBatch, LogContents, LogStore};
 use crate::membership::Membership;
 use crate::row::Row;
 use crate::table::{TableMeta, TableStore as _};
@@ -177,16 +177,17 @@ pub fn recover<D: Disk, S>(
     }
 
     let checkpoint = newest_sound(parts, &indexes, &log, build, &mut repairs)?;
-    let log_start = (checkpoint.oldest.index, checkpoint.oldest.term);
-    let entries = continuing(
-        log.entries,
-        &checkpoint.base.header,
-        log_start,
-        &mut repairs,
-    );
-    let last_index = entries
-        .last()
-        .map_or(checkpoint.base.header.index, |e| e.index);
+    let newest = &checkpoint.base.header;
+    let hard_state = log.hard_state;
+    let (log_start, entries) = if continues(&log.entries, newest) {
+        let start = &checkpoint.oldest;
+        let behind = log.entries.into_iter().filter(|e| e.index > start.index);
+        ((start.index, start.term), behind.collect())
+    } else {
+        set_aside(&mut parts.log, hard_state.clone(), newest, &mut repairs)?;
+        ((newest.index, newest.term), Vec::new())
+    };
+    let last_index = entries.last().map_or(newest.index, |e: &Entry| e.index);
 
     let newest = checkpoint.base.header.clone();
     let table = read_table(parts, &newest, &entries, last_index, build, &mut repairs)?;
@@ -202,7 +203,7 @@ pub fn recover<D: Disk, S>(
         hash: base.hash,
         rows: base.header.rows,
         membership: base.header.membership.clone(),
-        hard_state: known_at_least(log.hard_state, &base.header, entries.last()),
+        hard_state: known_at_least(hard_state, &base.header, entries.last()),
         log_start,
         recovery: Recovery {
             source,
@@ -362,31 +363,34 @@ fn read_checkpoint<D: Disk, S>(
     }
 }
 
-/// Returns the entries behind `log_start` that belong to the same history as the checkpoint.
-fn continuing(
-    entries: Vec<Entry>,
-    newest: &Header,
-    log_start: (u64, u64),
-    repairs: &mut Vec<String>,
-) -> Vec<Entry> {
-    let at_checkpoint = entries.iter().find(|e| e.index == newest.index);
-    let follows = match at_checkpoint {
+/// Says whether the log belongs to the same history as the checkpoint and reaches it.
+fn continues(entries: &[Entry], newest: &Header) -> bool {
+    match entries.iter().find(|e| e.index == newest.index) {
         Some(entry) => entry.term == newest.term,
         // The log begins right behind the checkpoint.
         None => entries.first().is_none_or(|e| e.index == newest.index + 1),
-    };
-    if !follows {
-        // A snapshot was stored and the process ended before the log was reset.
-        repairs.push(format!(
-            "the log is older than checkpoint {} and was set aside",
-            newest.index
-        ));
-        return Vec::new();
     }
-    entries
-        .into_iter()
-        .filter(|e| e.index > log_start.0)
-        .collect()
+}
+
+/// Does what was left undone when a snapshot got its name and the process ended before the log
+/// was reset. What the log holds is older than the snapshot, or was never committed.
+fn set_aside(
+    log: &mut impl LogStore,
+    hard_state: Option<HardState>,
+    newest: &Header,
+    repairs: &mut Vec<String>,
+) -> Result<(), Error> {
+    repairs.push(format!(
+        "the log is older than checkpoint {} and was set aside",
+        newest.index
+    ));
+    log.append(LogBatch {
+        reset: true,
+        entries: Vec::new(),
+        hard_state: Some(known_at_least(hard_state, newest, None)),
+    })?;
+    log.sync()?;
+    Ok(())
 }
 
 /// Returns the state of the table if it can be trusted.

@@ -86,6 +86,9 @@ impl<M: Machine> Replica<M> {
     pub fn new(config: Config, recovered: Recovered<M>) -> Result<Self, Fatal> {
         let conf = recovered.membership.conf_state();
         let mark = recovered.checkpoint.as_ref().map(mark_of);
+        let newest = mark.as_ref().map_or(0, |mark| mark.index);
+        let behind = recovered.entries.iter().filter(|e| e.index > newest);
+        let log_bytes = behind.map(crate::window::entry_bytes).sum();
         let window = Window::new(
             recovered.hard_state,
             conf,
@@ -122,7 +125,7 @@ impl<M: Machine> Replica<M> {
             change: None,
             outstanding: VecDeque::new(),
             incoming: None,
-            log_bytes: 0,
+            log_bytes,
             checkpoint_bytes: 0,
             checkpoint_under_way: false,
             unchecked_commands: 0,

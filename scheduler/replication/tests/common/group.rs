@@ -1,6 +1,8 @@
 //! A group of members in one process, with real disks and real connections on loopback.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,11 +109,12 @@ impl Group {
         let path = self.folder.join(format!("m{id}"));
         let disk = FileDisk::create(&path, identity).expect("create");
         let address = listener.local_addr().expect("address");
-        std::fs::write(
-            self.folder.join(format!("m{id}.address")),
-            address.to_string(),
-        )
-        .expect("note the address");
+        // Durable: the disk may lose its power.
+        let mut note = File::create(self.folder.join(format!("m{id}.address"))).expect("create");
+        note.write_all(address.to_string().as_bytes())
+            .and_then(|()| note.sync_all())
+            .and_then(|()| File::open(&self.folder)?.sync_all())
+            .expect("note the address");
         self.run(id, disk, listener, start);
     }
 

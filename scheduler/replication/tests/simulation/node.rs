@@ -101,13 +101,20 @@ impl Node {
     }
 
     /// Loses power. Some of what was handed to the disk may have reached it.
-    pub(crate) fn crash(&mut self, log_batches: usize, table_batches: usize) {
+    pub(crate) fn crash(&mut self, log_batches: usize, table_batches: usize, named: bool) {
         let Some(mut running) = self.running.take() else {
             return;
         };
         for persist in running.persists.drain(..) {
-            // What comes after a checkpoint waits for its name, which is given durably.
-            if persist.install.is_some() {
+            // What comes after a checkpoint waits for its name, which is given durably; the log
+            // may not have been reset any more.
+            if let Some(index) = persist.install {
+                let at = running.received.iter().position(|(i, _)| *i == index);
+                let (_, sink) = running.received.remove(at.expect("it was received"));
+                if named {
+                    running.parts.log.sync().expect("sync");
+                    sink.commit(index, 1).expect("commit");
+                }
                 break;
             }
             running.parts.log.append(persist.batch).expect("append");

@@ -549,7 +549,8 @@ impl World {
         let (id, incarnation) = (self.nodes[at].id, self.nodes[at].incarnation);
         let log_batches = self.dice.below(4) as usize;
         let table_batches = self.dice.below(4) as usize;
-        self.nodes[at].crash(log_batches, table_batches);
+        let named = self.dice.one_in(2);
+        self.nodes[at].crash(log_batches, table_batches, named);
         let of_this = |key: &(u64, u64, u64)| (key.0, key.1) == (id, incarnation);
         self.reads.retain(|key, _| !of_this(key));
         let unknown: u64 = self

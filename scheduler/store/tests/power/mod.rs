@@ -6,6 +6,8 @@
 //!
 //! It needs root, loop devices and `mkfs.ext4`; [`Disk::new`] says what is missing.
 
+#![allow(unreachable_pub, reason = "it is shared by tests of two crates")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
