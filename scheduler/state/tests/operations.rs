@@ -4,14 +4,12 @@ mod support;
 
 use berth_domain::claim::{Owner, State as ClaimState};
 use berth_domain::cpu_set::CpuId;
-use berth_domain::host::Liveness;
 use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::{Event, State as MigrationState};
 use berth_domain::numa::Strategy;
 use berth_domain::operation::{Kind, Mark, Outcome, Step};
-use berth_domain::version::ServiceVersion;
 use berth_domain::vm::State as VmState;
-use berth_state::command::{Command, Effect, LeaseRequest};
+use berth_state::command::{Command, Effect};
 use support::*;
 
 fn migration_of(world: &World, operation: OperationId) -> MigrationId {
@@ -66,43 +64,6 @@ fn what_does_not_fit_is_not_begun() {
     assert_eq!(
         world.begin_boot("a", &pinned(1), "h1").unwrap_err().reason,
         "VM_EXISTS"
-    );
-}
-
-#[test]
-fn hosts_that_are_down_or_cordoned_take_nothing_new() {
-    let mut world = World::with_hosts(2);
-    let host = host_name("h1");
-    world
-        .run(Command::SetCordon {
-            host: host.clone(),
-            cordoned: true,
-        })
-        .unwrap();
-    assert_eq!(
-        world.begin_boot("a", &pinned(1), "h1").unwrap_err().reason,
-        "HOST_CORDONED"
-    );
-    world
-        .run(Command::SetCordon {
-            host: host.clone(),
-            cordoned: false,
-        })
-        .unwrap();
-    world
-        .run(Command::SetLiveness {
-            host,
-            liveness: Liveness::Down,
-        })
-        .unwrap();
-    assert_eq!(
-        world.begin_boot("a", &pinned(1), "h1").unwrap_err().reason,
-        "HOST_DOWN"
-    );
-    world.boot("a", &pinned(1), "h2");
-    assert_eq!(
-        world.begin_migration("a", "h1").unwrap_err().reason,
-        "HOST_DOWN"
     );
 }
 
@@ -420,25 +381,6 @@ fn a_swap_takes_the_new_cpus_and_gives_the_old_back_at_once() {
 }
 
 #[test]
-fn old_agents_do_not_move_guests_with_a_topology() {
-    for old in ["h1", "h2"] {
-        let mut world = World::with_hosts(2);
-        let mut report = report(topology(2, 3, 1));
-        report.service_version = ServiceVersion(1);
-        world.register(old, report).unwrap();
-        world.boot("a", &pinned(1), "h1");
-        world.boot("b", &floating(1), "h1");
-        let refused = world.begin_migration("a", "h2").unwrap_err();
-        assert_eq!(refused.reason, "SERVICE_VERSION_TOO_OLD");
-        world.begin_migration("b", "h2").unwrap();
-        assert_eq!(
-            world.begin_migration("b", "h1").unwrap_err().reason,
-            "VM_BUSY"
-        );
-    }
-}
-
-#[test]
 fn a_deletion_keeps_the_claim_until_the_guest_is_gone() {
     let mut world = World::with_hosts(1);
     world.boot("a", &pinned(1), "h1");
@@ -493,108 +435,6 @@ fn a_vm_that_holds_nothing_is_deleted_at_once() {
         .unwrap();
     assert!(world.state.vm(&vm_name("a")).is_none());
     assert_eq!(world.operation(operation).outcome, Some(Outcome::Succeeded));
-}
-
-#[test]
-fn leases_are_fenced_by_growing_epochs() {
-    let mut world = World::with_hosts(1);
-    let operation = world.begin_boot("a", &pinned(1), "h1").unwrap();
-    let take = |name: &str| Command::TakeLease {
-        operation,
-        lease: LeaseRequest {
-            conductor: conductor(name),
-            ttl_ms: 5_000,
-        },
-    };
-    let renew = |name: &str, epoch| Command::RenewLeases {
-        conductor: conductor(name),
-        leases: vec![(operation, epoch)],
-        ttl_ms: 5_000,
-    };
-    assert_eq!(reason(&world.run(take("c2"))), "LEASE_HELD");
-    world.now += 9_999;
-    assert_eq!(
-        world
-            .state
-            .expired_leases(berth_domain::id::TimeMs(world.now))
-            .count(),
-        0
-    );
-    assert_eq!(reason(&world.run(take("c2"))), "LEASE_HELD");
-    world.now += 1;
-    assert_eq!(
-        world
-            .state
-            .expired_leases(berth_domain::id::TimeMs(world.now))
-            .count(),
-        1
-    );
-    world.run(take("c2")).unwrap();
-    assert_eq!(world.epoch(operation), Epoch(2));
-    let advance = |epoch| Command::Advance {
-        operation,
-        epoch,
-        step: Step::Spawn,
-        mark: Mark::Started,
-        effect: Effect::None,
-    };
-    assert_eq!(reason(&world.run(advance(Epoch(1)))), "STALE_EPOCH");
-    assert_eq!(reason(&world.run(advance(Epoch(3)))), "STALE_EPOCH");
-    assert_eq!(reason(&world.run(advance(Epoch(2)))), "ok");
-    let held = |outcome| match outcome {
-        Ok(berth_state::Reply::Leases(held)) => held,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(held(world.run(renew("c1", Epoch(1)))), []);
-    assert_eq!(held(world.run(renew("c2", Epoch(1)))), []);
-    world.now += 6_000;
-    assert_eq!(
-        held(world.run(renew("c2", Epoch(2)))),
-        [operation],
-        "expired, but nobody took it"
-    );
-    assert_eq!(reason(&world.run(take("c1"))), "LEASE_HELD");
-    world.run(take("c2")).unwrap();
-    assert_eq!(
-        world.epoch(operation),
-        Epoch(3),
-        "one's own may be taken again"
-    );
-}
-
-#[test]
-fn time_never_runs_backwards() {
-    let mut world = World::with_hosts(1);
-    let now = world.now;
-    world.now = 5;
-    world.begin_boot("a", &pinned(1), "h1").unwrap();
-    assert_eq!(world.state.time().0, now);
-}
-
-#[test]
-fn a_host_keeps_a_shape_that_its_guests_fit() {
-    let mut world = World::with_hosts(1);
-    for vm in ["a", "b"] {
-        world.boot(vm, &pinned(3), "h1");
-    }
-    let refused = world.register("h1", report(topology(1, 3, 1))).unwrap_err();
-    assert_eq!(refused.reason, "HOST_SHAPE_IN_USE");
-    assert!(refused.message.contains(" b "), "{refused}");
-    assert_eq!(world.view("h1").host.report.topology.cells().len(), 2);
-    world.register("h1", report(topology(3, 3, 1))).unwrap();
-    world.boot("c", &pinned(3), "h1");
-    assert_eq!(world.used("h1", "PCPU"), 9);
-    let mut small = report(topology(3, 3, 1));
-    small.memory_reserved_mib = 3 * 4096 - 1000;
-    assert_eq!(
-        world.register("h1", small).unwrap_err().reason,
-        "HOST_SHAPE_IN_USE"
-    );
-    let host = host_name("h1");
-    assert_eq!(
-        reason(&world.run(Command::RemoveHost { host })),
-        "HOST_IN_USE"
-    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration;
 use berth_domain::name::HostName;
-use berth_domain::operation::{Kind, Mark, Operation, Outcome, Step};
+use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::refusal::Refusal;
 
 use super::lease::{done, fence};
@@ -132,14 +132,6 @@ impl<J: Journal> Transaction<'_, J> {
             | Step::FitDestination
             | Step::PreLiveMigration => Some(self.state.claim(operation.claim?)?.host.clone()),
         }
-    }
-
-    /// Ends an operation: it has no lease and no claim of its own from here on.
-    pub(super) fn end(&self, operation: &mut Operation, outcome: Outcome) {
-        operation.claim = None;
-        operation.lease = None;
-        operation.outcome = Some(outcome);
-        operation.ended_at = Some(self.now());
     }
 }
 

@@ -6,7 +6,7 @@ use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{Event, Vm};
 
-use super::boot::transition;
+use super::operation::transition;
 use crate::command::LeaseRequest;
 use crate::refusals::vm_busy;
 use crate::reply::Reply;

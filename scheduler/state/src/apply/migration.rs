@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::constraint::Demand;
-use berth_domain::id::{ClaimId, Generation, MigrationId, OperationId};
+use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{Event, Migration, State};
 use berth_domain::name::{HostName, VmName};
-use berth_domain::numa::Assignment;
 use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{self, Vm};
 
-use super::boot::{transition, with_claim};
-use super::claim::{Purpose, not_held};
+use super::claim::Purpose;
+use super::operation::{transition, with_claim};
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition, vm_busy};
 use crate::reply::Reply;
@@ -114,32 +113,6 @@ impl<J: Journal> Transaction<'_, J> {
     /// Notes that a migration's claim was given back; the host stays told until there is another.
     pub(super) fn unaim_migration(&mut self, id: MigrationId) {
         self.change_migration(id, |migration| migration.destination_claim = None);
-    }
-
-    pub(super) fn confirm(&self, operation: &Operation, id: ClaimId) -> Result<(), Refusal> {
-        if operation.claim == Some(id) {
-            Ok(())
-        } else {
-            Err(not_held(id))
-        }
-    }
-
-    pub(super) fn swap(
-        &mut self,
-        operation: &Operation,
-        id: ClaimId,
-        assignment: &Assignment,
-    ) -> Result<(), Refusal> {
-        let claim = self.state.claim(id).filter(|_| operation.claim == Some(id));
-        let claim = claim.cloned().ok_or_else(|| not_held(id))?;
-        let demand = self.demand_of(operation, &self.vm_of(operation))?;
-        let swapped = self.examine_swap(&claim, &demand, assignment)?;
-        if let Kind::LiveMigrate { migration } = operation.kind {
-            self.aim_migration(migration, &swapped);
-        }
-        self.touch_provider(&swapped.host);
-        self.put_claim(swapped);
-        Ok(())
     }
 
     pub(super) fn begin_transfer(&mut self, operation: &Operation) -> Result<(), Refusal> {

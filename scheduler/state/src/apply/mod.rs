@@ -10,6 +10,7 @@
 mod advance;
 mod allocation;
 mod boot;
+mod candidate;
 mod claim;
 mod cluster;
 mod delete;
@@ -19,6 +20,7 @@ mod inventory;
 mod lease;
 mod log;
 mod migration;
+mod operation;
 mod order;
 mod provider;
 mod request;

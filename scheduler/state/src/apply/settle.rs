@@ -8,8 +8,8 @@ use berth_domain::operation::{Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{self, Vm};
 
-use super::boot::transition;
 use super::migration::move_on;
+use super::operation::transition;
 use crate::refusals::{invalid, precondition};
 use crate::transaction::{Journal, Transaction};
 

@@ -1,0 +1,118 @@
+//! The candidate of an operation: the claim that it holds on one host after the other, until an
+//! agent takes the guest.
+
+use berth_domain::claim::{Claim, Owner};
+use berth_domain::constraint::Demand;
+use berth_domain::id::ClaimId;
+use berth_domain::numa::Assignment;
+use berth_domain::operation::{Kind, Operation};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::Vm;
+
+use super::claim::{Purpose, not_held};
+use crate::refusals::precondition;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Holds the next candidate's claim for a boot or a migration.
+    pub(super) fn hold_next(
+        &mut self,
+        operation: &mut Operation,
+        claim: &Claim,
+    ) -> Result<(), Refusal> {
+        if operation.excluded.contains(&claim.host) {
+            return Err(precondition(
+                "HOST_EXCLUDED",
+                format!("host {} refused this operation before", claim.host),
+            )
+            .with("host", &claim.host));
+        }
+        let vm = self.vm_of(operation);
+        let owner = match operation.kind {
+            Kind::LiveMigrate { migration } => Owner::Migration(migration),
+            Kind::Boot | Kind::Delete => Owner::Vm,
+        };
+        let purpose = Purpose {
+            vm: &vm.name,
+            owner,
+            demand: &self.demand_of(operation, &vm)?,
+            requested_host: operation.requested_host.as_ref(),
+        };
+        self.examine_claim(claim, &purpose)?;
+        if let Kind::LiveMigrate { migration } = operation.kind {
+            self.aim_migration(migration, claim);
+        } else {
+            self.put_vm(Vm {
+                host: Some(claim.host.clone()),
+                claim: Some(claim.id),
+                generation: vm.generation.next(),
+                ..(*vm).clone()
+            });
+        }
+        self.hold(claim);
+        operation.claim = Some(claim.id);
+        Ok(())
+    }
+
+    pub(super) fn confirm(&self, operation: &Operation, id: ClaimId) -> Result<(), Refusal> {
+        if operation.claim == Some(id) {
+            Ok(())
+        } else {
+            Err(not_held(id))
+        }
+    }
+
+    pub(super) fn swap(
+        &mut self,
+        operation: &Operation,
+        id: ClaimId,
+        assignment: &Assignment,
+    ) -> Result<(), Refusal> {
+        let claim = self.state.claim(id).filter(|_| operation.claim == Some(id));
+        let claim = claim.cloned().ok_or_else(|| not_held(id))?;
+        let demand = self.demand_of(operation, &self.vm_of(operation))?;
+        let swapped = self.examine_swap(&claim, &demand, assignment)?;
+        if let Kind::LiveMigrate { migration } = operation.kind {
+            self.aim_migration(migration, &swapped);
+        }
+        self.touch_provider(&swapped.host);
+        self.put_claim(swapped);
+        Ok(())
+    }
+
+    /// Gives the operation's claim back, for another candidate or for none.
+    pub(super) fn give_up(
+        &mut self,
+        operation: &mut Operation,
+        id: ClaimId,
+        exclude: bool,
+    ) -> Result<(), Refusal> {
+        let claim = self.state.claim(id).filter(|_| operation.claim == Some(id));
+        let claim = claim.cloned().ok_or_else(|| not_held(id))?;
+        if exclude && !operation.excluded.contains(&claim.host) {
+            operation.excluded.push(claim.host.clone());
+        }
+        if let Kind::LiveMigrate { migration } = operation.kind {
+            self.unaim_migration(migration);
+        } else {
+            let vm = self.vm_of(operation);
+            self.put_vm(Vm {
+                host: None,
+                claim: None,
+                generation: vm.generation.next(),
+                ..(*vm).clone()
+            });
+        }
+        self.release(id);
+        operation.claim = None;
+        Ok(())
+    }
+
+    /// Returns what an operation's VM demands of the next host.
+    pub(super) fn demand_of(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
+        match operation.kind {
+            Kind::LiveMigrate { .. } => self.demand_of_move(vm),
+            Kind::Boot | Kind::Delete => Demand::boot(&vm.spec),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How every operation begins and ends, whatever it is about.
+
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::id::OperationId;
+use berth_domain::name::VmName;
+use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::{Event, State, Vm};
+
+use crate::command::LeaseRequest;
+use crate::refusals::{exists, precondition};
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Returns the VM that a running operation works on.
+    pub(super) fn vm_of(&self, operation: &Operation) -> Arc<Vm> {
+        let vm = self.state.vm(&operation.vm);
+        vm.expect("a VM is not forgotten while an operation works on it")
+            .clone()
+    }
+
+    pub(super) fn examine_operation_id(&self, id: OperationId) -> Result<(), Refusal> {
+        match self.state.operation(id) {
+            Some(_) => Err(exists("operation", id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a running operation with a lease and an empty log.
+    pub(super) fn new_operation(
+        &mut self,
+        id: OperationId,
+        kind: Kind,
+        vm: &VmName,
+        lease: &LeaseRequest,
+    ) -> Operation {
+        Operation {
+            id,
+            kind,
+            vm: vm.clone(),
+            requested_host: None,
+            excluded: Vec::new(),
+            claim: None,
+            lease: Some(self.grant(lease)),
+            cancelled: false,
+            log: Vec::new(),
+            outcome: None,
+            created_at: self.now(),
+            ended_at: None,
+        }
+    }
+
+    /// Ends an operation: it has no lease and no claim of its own from here on.
+    pub(super) fn end(&self, operation: &mut Operation, outcome: Outcome) {
+        operation.claim = None;
+        operation.lease = None;
+        operation.outcome = Some(outcome);
+        operation.ended_at = Some(self.now());
+    }
+}
+
+/// Returns a new operation with its first claim, logged.
+pub(super) fn with_claim(operation: Operation, claim: &Claim) -> Operation {
+    let entry = Entry {
+        step: Step::Claim,
+        mark: Mark::Succeeded,
+        host: Some(claim.host.clone()),
+        at: operation.created_at,
+    };
+    Operation {
+        claim: Some(claim.id),
+        log: vec![entry],
+        ..operation
+    }
+}
+
+/// Returns the state of a VM after an event.
+pub(super) fn transition(vm: &Vm, event: Event) -> Result<State, Refusal> {
+    vm.state.transition(event).map_err(|refused| {
+        precondition("VM_STATE", format!("vm {}: {refused}", vm.name))
+            .with("vm", &vm.name)
+            .with("state", format!("{:?}", vm.state))
+    })
+}
