@@ -165,10 +165,25 @@ impl SchedulerChannel {
     /// Makes a call: again after it reached a member that does not lead, or one that did not
     /// answer, until the policy is exhausted. `call` is given a channel for each attempt:
     ///
-    /// ```ignore
-    /// scheduler
-    ///     .call(|channel| async move { SchedulerServiceClient::new(channel).get_vm(request).await })
-    ///     .await
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use berth_proto::client::SchedulerChannel;
+    /// use berth_proto::scheduler::v1::GetVmRequest;
+    /// use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+    ///
+    /// let scheduler = SchedulerChannel::new(["http://127.0.0.1:7100"])?;
+    /// let request = GetVmRequest {
+    ///     name: "vms/a".to_owned(),
+    ///     ..Default::default()
+    /// };
+    /// let answer = scheduler
+    ///     .call(|channel| {
+    ///         let request = request.clone();
+    ///         async move { SchedulerServiceClient::new(channel).get_vm(request).await }
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

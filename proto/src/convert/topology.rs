@@ -1,12 +1,10 @@
 //! The shape of a host.
 
-use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::topology::{CELLS_MAX, CellId, HostCell, HostTopology, PagePool, SocketId};
 
 use super::field::{self, Invalid};
 use crate::types::v1;
 
-/// The most cells of a host; the kernel has no more nodes.
-const CELLS_MAX: usize = 1024;
 /// The most cores of a cell: one for each CPU number there is.
 const CORES_MAX: usize = 8192;
 /// The most page sizes of a cell.

@@ -27,7 +27,7 @@ use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::service::Service;
-use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, BootSource, Disk, DiskFormat, Nic, Vm, VmSpec};
 use berth_proto::convert::operation::Advance;
@@ -93,7 +93,7 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
     let cell = (
         option::of(any::<u32>()),
         vec((any::<bool>(), 1_u32..3), 0..4),
-        any::<u64>(),
+        0..=MEMORY_MIB_MAX,
         vec(pool, 0..3),
     );
     vec((1_u32..5, cell), 1..4).prop_map(|cells| {
