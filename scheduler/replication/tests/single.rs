@@ -3,9 +3,11 @@
 mod common;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use berth_replication::runtime::{
-    Decision, Ended, Handle, NoNetwork, Proposed, Runtime, Settings, Start, StopError,
+    Decision, Ended, Handle, NoNetwork, OpenError, ProposeError, Proposed, Runtime, Settings,
+    Start, StopError,
 };
 use berth_store::recover::Source;
 use berth_store::{FileDisk, Identity, Recovery};
@@ -111,4 +113,110 @@ async fn decisions_see_each_other_before_they_commit() {
     }
     assert_eq!(taken, 10);
     member.stop().await;
+}
+
+/// A disk of its own that can be filled; needs root.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(mib: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().ok()?;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"])
+            .arg(folder.path())
+            .stderr(Stdio::null())
+            .status();
+        mounted.is_ok_and(|s| s.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a failing test may still hold files open.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_stops_the_member_needs_root() {
+    let Some(disk) = SmallDisk::new(120) else {
+        eprintln!("SKIPPED full_disk_stops_the_member: mounting a tmpfs needs root");
+        return;
+    };
+    let path = disk.0.path().join("member");
+    let member = Member::bootstrap(&path);
+    member.handle.propose(add("sum", 1)).await.expect("commit");
+    let ballast = disk.0.path().join("ballast");
+    // As much as there is.
+    let _ = std::fs::write(&ballast, vec![0; 120 << 20]);
+    let mut acknowledged = 1;
+    let ended = loop {
+        let value = "x".repeat(100_000);
+        match member
+            .handle
+            .propose(set(format!("k{acknowledged}"), value))
+            .await
+        {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(ended, ProposeError::Stopped);
+    let stopped = member
+        .task
+        .await
+        .expect("no panic")
+        .expect_err("a full disk");
+    assert!(
+        stopped.to_string().contains("the disk is full"),
+        "{stopped}"
+    );
+    drop(member.handle);
+
+    let refused = FileDisk::open(&path).map(|_| ()).expect_err("still full");
+    assert!(refused.to_string().contains("is full"), "{refused}");
+    std::fs::remove_file(&ballast).expect("make room");
+    let member = Member::open(&path);
+    let rows = member.handle.read(Registers::len).await.expect("read");
+    // The command that met the full disk may or may not have made it.
+    assert!(rows == acknowledged || rows == acknowledged + 1, "{rows}");
+    member.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_table_is_repaired_and_told() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("member");
+    let member = Member::bootstrap(&path);
+    for n in 1..=30 {
+        member
+            .handle
+            .propose(set(format!("k{n}"), n))
+            .await
+            .expect("commit");
+    }
+    member.stop().await;
+    std::fs::remove_dir_all(path.join("table")).expect("remove");
+
+    let member = Member::open(&path);
+    assert_eq!(member.recovery.source, Source::Checkpoint);
+    assert_eq!(member.recovery.repairs.len(), 1);
+    assert_eq!(member.handle.read(Registers::len).await, Ok(30));
+    member.stop().await;
+    let member = Member::open(&path);
+    assert_eq!(member.recovery.source, Source::Table);
+    member.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_with_a_state_begins_no_second_cluster() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("member");
+    Member::bootstrap(&path).stop().await;
+    let disk = FileDisk::open(&path).expect("open");
+    let start = Start::Bootstrap {
+        address: "localhost:2".into(),
+    };
+    let refused = Runtime::<Registers, _>::open(Settings::default(), disk, start).map(|_| ());
+    assert!(matches!(refused, Err(OpenError::AlreadyStarted { .. })));
 }
