@@ -145,4 +145,8 @@ pub trait Driver: Send + Sync {
     ///
     /// [`Error::Absent`], or that the console cannot be written.
     fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
+    /// its own carries on is left to it.
+    fn close(&self) {}
 }

@@ -1,8 +1,40 @@
-//! The compute agent of one host: it drives the hypervisor for the conductor, and never decides
+//! The compute agent of one host: it drives the hypervisor for conductors, and never decides
 //! placement alone. It fits, then confirms, swaps or refuses the claim.
+//!
+//! ```text
+//!   conductors ─▶ service ─▶ shell ─▶ core: event → effects
+//!                              │ requests        ▲ answers
+//!                              └──▶ threads ─▶ driver ─▶ hypervisor
+//!   scheduler  ◀─ registration
+//! ```
 //!
 //! | room | what |
 //! |---|---|
 //! | [`core`] | which calls are taken and what they lead to, without I/O |
+//! | `shell` | owns the core, performs its driver requests on threads |
+//! | `service` | what conductors call |
+//! | `registration` | telling the scheduler what the host has, and that it is alive |
+//! | `hypervisor` | the machine and the driver that are configured |
+//! | [`config`], [`flags`], [`telemetry`] | what it is told, and what it tells |
+//! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
+//!
+//! Invariant: an agent keeps nothing of its own. Claim, epoch and the whole record of a guest are
+//! kept with the guest by the hypervisor.
 
+pub mod config;
 pub mod core;
+pub mod error;
+pub mod flags;
+mod hypervisor;
+mod keys;
+pub mod process;
+mod registration;
+pub mod server;
+mod service;
+mod shell;
+pub mod telemetry;
+
+pub use config::{Config, Faults};
+pub use error::Error;
+pub use process::main;
+pub use server::{ComputeAgent, run};

@@ -10,9 +10,9 @@
 //! [`Error`] like any other.
 //!
 //! Every call blocks its thread, a migration for as long as it takes: an async caller
-//! wraps it in `spawn_blocking`. The types may be shared between threads; the library
-//! does its own locking, so that a migration that runs on one thread can be watched
-//! ([`Domain::job`]) and aborted ([`Domain::abort_job`]) from another.
+//! wraps it in `spawn_blocking`. The types may be shared between threads. Calls on one
+//! connection take turns, but for a migration, which has a connection of its own: it can
+//! be watched ([`Domain::job`]) and aborted ([`Domain::abort_job`]) from another thread.
 //!
 //! Invariant: `unsafe` stays inside `ffi`, `connection` and `domain`.
 

@@ -157,19 +157,11 @@ impl SimDriver {
             address,
         })
     }
-
-    /// Breaks off what is on its way and stops listening; guests in the file are kept.
-    pub fn stop(&self) {
-        self.shared.lock().stopping = true;
-        self.shared.changed.notify_all();
-        // Wakes the listener, which then sees the mark.
-        let _ = TcpStream::connect_timeout(&self.address, SOCKET_TIMEOUT);
-    }
 }
 
 impl Drop for SimDriver {
     fn drop(&mut self) {
-        self.stop();
+        self.close();
         if let Some(listener) = self.listener.take() {
             // A panic of the listener was reported when it happened.
             let _ = listener.join();
@@ -242,6 +234,14 @@ impl Driver for SimDriver {
         let text = String::from_utf8_lossy(bytes).into_owned();
         self.shared
             .change(|host| host.console(vm).map(|c| c.input(now(), &text)))
+    }
+
+    /// Breaks off transfers and stops listening; guests in the file are kept.
+    fn close(&self) {
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_all();
+        // Wakes the listener, which then sees the mark.
+        let _ = TcpStream::connect_timeout(&self.address, SOCKET_TIMEOUT);
     }
 }
 

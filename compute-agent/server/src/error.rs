@@ -1,0 +1,57 @@
+//! Why an agent cannot start, or stopped by itself.
+
+use std::io;
+use std::path::PathBuf;
+
+use berth_driver::libvirt::driver::ConfigError;
+use berth_driver::sim::driver::StartError;
+use berth_host::{description, sysfs};
+
+use crate::config::Faults;
+
+/// Why an agent cannot start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// The machine cannot be read, or does not go with the configuration.
+    #[error("this machine cannot be discovered")]
+    Discover(#[from] sysfs::Error),
+    /// The description of the machine cannot be read.
+    #[error("{} cannot be read", .path.display())]
+    MachineFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The described machine is none, or does not go with the configuration.
+    #[error("the described machine cannot be used")]
+    Machine(#[from] description::Error),
+    /// The simulated hypervisor cannot start.
+    #[error(transparent)]
+    Sim(#[from] StartError),
+    /// The libvirt driver cannot work as it is configured.
+    #[error(transparent)]
+    Libvirt(#[from] ConfigError),
+    /// The hypervisor does not tell what runs, without which nothing may be started.
+    #[error("the hypervisor does not tell what runs on this host")]
+    Hypervisor(#[from] berth_driver::Error),
+    /// The address to listen on is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The server failed.
+    #[error("the server failed")]
+    Serve(#[from] tonic::transport::Error),
+    /// A part of the program ended that never should.
+    #[error("{0} ended unexpectedly")]
+    Task(&'static str),
+}

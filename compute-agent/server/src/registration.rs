@@ -1,0 +1,130 @@
+//! Tells the scheduler what this host has, then that it is alive, and health checks that it can
+//! serve.
+//!
+//! Invariant: it serves, in the eyes of a health check, once the scheduler knows this run of it.
+
+use std::time::Duration;
+
+use berth_domain::host::HostReport;
+use berth_domain::name::HostName;
+use berth_proto::client::SchedulerChannel;
+use berth_proto::convert::ResourceName as _;
+use berth_proto::host::v1 as wire;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use uuid::Uuid;
+
+/// The services that clients ask about, and the empty name for the whole.
+const SERVICES: [&str; 2] = ["", "berth.agent.v1.ComputeAgentService"];
+/// The waits between attempts.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often it reports unless the scheduler says, and within which bounds.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// What is registered.
+pub(crate) struct Registration {
+    pub(crate) scheduler: SchedulerChannel,
+    pub(crate) host: HostName,
+    pub(crate) report: HostReport,
+}
+
+impl Registration {
+    /// Registers and reports until `stopping`.
+    pub(crate) async fn run(self, reporter: HealthReporter, stopping: CancellationToken) {
+        show(&reporter, ServingStatus::NotServing).await;
+        tokio::select! {
+            () = self.keep(&reporter) => {}
+            () = stopping.cancelled() => {}
+        }
+        show(&reporter, ServingStatus::NotServing).await;
+    }
+
+    async fn keep(&self, reporter: &HealthReporter) {
+        loop {
+            let mut interval = self.register().await;
+            show(reporter, ServingStatus::Serving).await;
+            // A scheduler that cannot be reached does not make the agent unable to serve: the
+            // hypervisor is here, and conductors have their own way.
+            loop {
+                tokio::time::sleep(interval).await;
+                match self.say_alive().await {
+                    Ok(Some(next)) => interval = next,
+                    Ok(None) => {
+                        tracing::warn!("the scheduler does not know this run of the agent");
+                        break;
+                    }
+                    Err(status) => {
+                        tracing::warn!(%status, "not heard by the scheduler");
+                        interval = interval.min(WAIT_MAX);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Registers, however long it takes; returns how often to report.
+    async fn register(&self) -> Duration {
+        let mut wait = WAIT_MIN;
+        loop {
+            let request = wire::RegisterHostRequest {
+                name: self.host.resource_name(),
+                report: Some((&self.report).into()),
+                request_id: Uuid::new_v4().to_string(),
+            };
+            let registered = self.scheduler.call(|channel| {
+                let request = request.clone();
+                async move { HostServiceClient::new(channel).register_host(request).await }
+            });
+            match registered.await {
+                Ok(response) => {
+                    tracing::info!(host = %self.host, "registered");
+                    return bounded(response.report_interval);
+                }
+                Err(status) => {
+                    tracing::warn!(
+                        status = status.message(),
+                        "not registered with the scheduler"
+                    );
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(WAIT_MAX);
+        }
+    }
+
+    /// Returns when to report next; nothing when the scheduler does not know this run.
+    async fn say_alive(&self) -> Result<Option<Duration>, Status> {
+        let request = wire::ReportHostRequest {
+            name: self.host.resource_name(),
+            incarnation: self.report.incarnation.to_string(),
+        };
+        let response = self
+            .scheduler
+            .call(|channel| {
+                let request = request.clone();
+                async move { HostServiceClient::new(channel).report_host(request).await }
+            })
+            .await?;
+        Ok(response.known.then(|| bounded(response.report_interval)))
+    }
+}
+
+fn bounded(interval: Option<prost_types::Duration>) -> Duration {
+    interval
+        .and_then(|d| Duration::try_from(d).ok())
+        .filter(|d| !d.is_zero())
+        .unwrap_or(INTERVAL_DEFAULT)
+        .clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
+async fn show(reporter: &HealthReporter, status: ServingStatus) {
+    for service in SERVICES {
+        reporter.set_service_status(service, status).await;
+    }
+}

@@ -1,0 +1,262 @@
+//! The gRPC face of the agent: requests into calls, replies into responses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_domain::agent::Reply;
+use berth_domain::id::VmUid;
+use berth_domain::name::VmName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_driver::{Driver, Error, Known};
+use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
+use berth_proto::agent::v1::{
+    CheckCanLiveMigrateDestinationRequest, CheckCanLiveMigrateDestinationResponse,
+    CheckCanLiveMigrateSourceRequest, CheckCanLiveMigrateSourceResponse, DestroyVmRequest,
+    DestroyVmResponse, Domain, FitLiveMigrationRequest, FitLiveMigrationResponse,
+    GetAgentInfoRequest, GetAgentInfoResponse, GetDomainRequest, GetDomainResponse,
+    ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest, LiveMigrationResponse,
+    PostLiveMigrationAtSourceRequest, PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest,
+    PreLiveMigrationResponse, ReadConsoleRequest, ReadConsoleResponse,
+    RollbackLiveMigrationAtDestinationRequest, RollbackLiveMigrationAtDestinationResponse,
+    SpawnVmRequest, SpawnVmResponse,
+};
+use berth_proto::convert::agent::{FencedCall, Mismatch};
+use berth_proto::convert::page::Page;
+use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::status::to_status;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::core::Facts;
+use crate::shell::Handle;
+
+/// How often a console that is followed is looked at.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
+
+/// How many pieces of a console may be on their way to a reader.
+const AHEAD_MAX: usize = 4;
+
+/// The service.
+pub(crate) struct AgentApi {
+    pub(crate) core: Handle,
+    pub(crate) facts: Facts,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) stopping: CancellationToken,
+}
+
+type Answered<T> = Result<Response<T>, Status>;
+
+impl AgentApi {
+    async fn fenced<Q, A>(&self, request: Request<Q>) -> Answered<A>
+    where
+        FencedCall: TryFrom<Q, Error = Invalid>,
+        A: TryFrom<Reply, Error = Mismatch>,
+    {
+        let call = FencedCall::try_from(request.into_inner())?;
+        let reply = self.core.call(call).await.map_err(|r| to_status(&r))?;
+        Ok(Response::new(A::try_from(reply)?))
+    }
+
+    /// Asks the driver on a thread on which it may block.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Status> {
+        let driver = self.driver.clone();
+        let asked = tokio::task::spawn_blocking(move || question(&*driver)).await;
+        asked
+            .map_err(|_| Status::internal("the driver panicked"))?
+            .map_err(|error| to_status(&refusal(&error)))
+    }
+}
+
+fn refusal(error: &Error) -> Refusal {
+    let (code, reason) = match error {
+        Error::Absent { .. } => (Code::NotFound, "GUEST_NOT_FOUND"),
+        Error::Unreachable { .. } => (Code::Unavailable, "HYPERVISOR_UNREACHABLE"),
+        Error::TimedOut { .. } => (Code::DeadlineExceeded, "HYPERVISOR_TIMED_OUT"),
+        Error::Exists { .. }
+        | Error::WrongState { .. }
+        | Error::Refused { .. }
+        | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
+    };
+    Refusal::new(code, reason, error.to_string())
+}
+
+#[tonic::async_trait]
+impl ComputeAgentService for AgentApi {
+    async fn get_agent_info(
+        &self,
+        _request: Request<GetAgentInfoRequest>,
+    ) -> Answered<GetAgentInfoResponse> {
+        Ok(Response::new(GetAgentInfoResponse {
+            host: self.facts.host.resource_name(),
+            incarnation: self.facts.incarnation.to_string(),
+            service_version: self.facts.version.0,
+            driver: self.facts.driver.clone(),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }))
+    }
+
+    async fn spawn_vm(&self, request: Request<SpawnVmRequest>) -> Answered<SpawnVmResponse> {
+        self.fenced(request).await
+    }
+
+    async fn destroy_vm(&self, request: Request<DestroyVmRequest>) -> Answered<DestroyVmResponse> {
+        self.fenced(request).await
+    }
+
+    async fn get_domain(&self, request: Request<GetDomainRequest>) -> Answered<GetDomainResponse> {
+        self.fenced(request).await
+    }
+
+    async fn list_domains(
+        &self,
+        request: Request<ListDomainsRequest>,
+    ) -> Answered<ListDomainsResponse> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token)?;
+        let (domains, next_page_token) = self.ask(move |driver| list(driver, &page)).await?;
+        Ok(Response::new(ListDomainsResponse {
+            domains,
+            next_page_token,
+        }))
+    }
+
+    async fn check_can_live_migrate_destination(
+        &self,
+        request: Request<CheckCanLiveMigrateDestinationRequest>,
+    ) -> Answered<CheckCanLiveMigrateDestinationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn check_can_live_migrate_source(
+        &self,
+        request: Request<CheckCanLiveMigrateSourceRequest>,
+    ) -> Answered<CheckCanLiveMigrateSourceResponse> {
+        self.fenced(request).await
+    }
+
+    async fn fit_live_migration(
+        &self,
+        request: Request<FitLiveMigrationRequest>,
+    ) -> Answered<FitLiveMigrationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn pre_live_migration(
+        &self,
+        request: Request<PreLiveMigrationRequest>,
+    ) -> Answered<PreLiveMigrationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn live_migration(
+        &self,
+        request: Request<LiveMigrationRequest>,
+    ) -> Answered<LiveMigrationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn rollback_live_migration_at_destination(
+        &self,
+        request: Request<RollbackLiveMigrationAtDestinationRequest>,
+    ) -> Answered<RollbackLiveMigrationAtDestinationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn post_live_migration_at_source(
+        &self,
+        request: Request<PostLiveMigrationAtSourceRequest>,
+    ) -> Answered<PostLiveMigrationAtSourceResponse> {
+        self.fenced(request).await
+    }
+
+    type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;
+
+    async fn read_console(
+        &self,
+        request: Request<ReadConsoleRequest>,
+    ) -> Answered<Self::ReadConsoleStream> {
+        let request = request.into_inner();
+        let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
+        // Asked once before the stream begins, so that an unknown guest is an error of the call.
+        self.ask(move |driver| driver.console_read(vm, request.offset))
+            .await?;
+        let (sender, receiver) = mpsc::channel(AHEAD_MAX);
+        let (driver, stopping) = (self.driver.clone(), self.stopping.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = read_console(driver, vm, request.offset, request.follow, &sender) => {}
+                () = stopping.cancelled() => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Sends a console piece by piece, until its end or, when it is followed, until the guest is gone
+/// or nobody reads.
+async fn read_console(
+    driver: Arc<dyn Driver>,
+    vm: VmUid,
+    mut offset: u64,
+    follow: bool,
+    reader: &mpsc::Sender<Result<ReadConsoleResponse, Status>>,
+) {
+    loop {
+        let asked = driver.clone();
+        let read = tokio::task::spawn_blocking(move || asked.console_read(vm, offset)).await;
+        let chunk = match read {
+            Ok(Ok(chunk)) => chunk,
+            Ok(Err(Error::Absent { .. })) | Err(_) => return,
+            Ok(Err(error)) => {
+                let _ = reader.send(Err(to_status(&refusal(&error)))).await;
+                return;
+            }
+        };
+        let is_end = chunk.bytes.is_empty();
+        // An offset beyond the end stays: the rest is yet to be written.
+        if !is_end {
+            offset = chunk.offset + chunk.bytes.len() as u64;
+            let piece = ReadConsoleResponse {
+                data: chunk.bytes.into(),
+                next_offset: offset,
+            };
+            if reader.send(Ok(piece)).await.is_err() {
+                return;
+            }
+        } else if !follow || reader.is_closed() {
+            return;
+        } else {
+            tokio::time::sleep(FOLLOW_PERIOD).await;
+        }
+    }
+}
+
+/// Returns one page of the guests in order of name.
+fn list(driver: &dyn Driver, page: &Page) -> Result<(Vec<Domain>, String), Error> {
+    let mut known = driver.domains()?;
+    known.sort_by(|a, b| a.domain.vm.cmp(&b.domain.vm));
+    let after = page.after.as_deref();
+    let rest = known
+        .into_iter()
+        .filter(|k| after.is_none_or(|after| k.domain.vm.as_str() > after));
+    let (chosen, token) = page.cut(rest, |k: &Known| k.domain.vm.to_string());
+    let domains = chosen
+        .into_iter()
+        .map(|known| domain(driver, known.domain.vm, known.domain.uid))
+        .collect::<Result<_, _>>()?;
+    Ok((domains, token))
+}
+
+fn domain(driver: &dyn Driver, vm: VmName, uid: VmUid) -> Result<Domain, Error> {
+    let status = driver.domain(uid)?;
+    Ok(Domain {
+        vm: vm.resource_name(),
+        vm_uid: uid.to_string(),
+        status: Some((&status).into()),
+    })
+}

@@ -1,0 +1,200 @@
+//! The task that owns the core: it brings calls in, has driver requests performed on threads, and
+//! carries the answers out.
+//!
+//! Driver calls block, a transfer for as long as it takes, so each runs on a thread of its own
+//! and not on the async runtime, which would wait for it at the end.
+//!
+//! Invariant: bounded. At most [`THREADS_MAX`] requests are performed at a time, transfers and
+//! their aborts not counted; what is beyond waits in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use berth_domain::agent::Reply;
+use berth_domain::id::TimeMs;
+use berth_domain::refusal::{Code, Refusal};
+use berth_driver::{Answer, Driver, Error, Request, Token, perform};
+use berth_proto::convert::agent::FencedCall;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::core::{Agent, CallId, Effect, Event};
+
+/// How many requests are performed at a time.
+const THREADS_MAX: usize = 32;
+
+/// How many calls wait to be taken in.
+const CALLS_MAX: usize = 256;
+
+/// How often the core is told what time it is.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A call and who waits for its answer.
+struct Asked {
+    call: FencedCall,
+    answer: oneshot::Sender<Result<Reply, Refusal>>,
+}
+
+/// What a thread reports.
+struct Performed {
+    token: Token,
+    counted: bool,
+    result: Result<Answer, Error>,
+}
+
+/// Brings calls to the core.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    calls: mpsc::Sender<Asked>,
+}
+
+impl Handle {
+    /// Makes a call.
+    pub(crate) async fn call(&self, call: FencedCall) -> Result<Reply, Refusal> {
+        let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
+        let (answer, answered) = oneshot::channel();
+        let asked = Asked { call, answer };
+        self.calls.send(asked).await.map_err(|_| stopping())?;
+        answered.await.map_err(|_| stopping())?
+    }
+}
+
+/// Owns the core.
+pub(crate) struct Shell {
+    agent: Agent,
+    driver: Arc<dyn Driver>,
+    calls: mpsc::Receiver<Asked>,
+    waiting: BTreeMap<CallId, oneshot::Sender<Result<Reply, Refusal>>>,
+    next_call: u64,
+    running: usize,
+    backlog: VecDeque<(Token, Request)>,
+    performed: mpsc::UnboundedReceiver<Performed>,
+    /// Unbounded as a channel, but each message belongs to a request that was counted.
+    report: mpsc::UnboundedSender<Performed>,
+}
+
+/// Returns the shell of a core and the handle to it.
+pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell) {
+    let (sender, calls) = mpsc::channel(CALLS_MAX);
+    let (report, performed) = mpsc::unbounded_channel();
+    let shell = Shell {
+        agent,
+        driver,
+        calls,
+        waiting: BTreeMap::new(),
+        next_call: 0,
+        running: 0,
+        backlog: VecDeque::new(),
+        performed,
+        report,
+    };
+    (Handle { calls: sender }, shell)
+}
+
+impl Shell {
+    /// Runs until told to stop. What the hypervisor is doing then goes on without the agent.
+    pub(crate) async fn run(mut self, stopping: CancellationToken) {
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = stopping.cancelled() => return,
+                // It cannot end: the shell holds a sender.
+                Some(performed) = self.performed.recv() => {
+                    self.running -= usize::from(performed.counted);
+                    Event::DriverDone { token: performed.token, result: performed.result }
+                }
+                Some(asked) = self.calls.recv() => self.taken_in(asked),
+                _ = ticks.tick() => Event::Tick { now: now() },
+            };
+            for effect in self.agent.step(event) {
+                self.carry_out(effect);
+            }
+            self.perform_backlog();
+        }
+    }
+
+    fn taken_in(&mut self, asked: Asked) -> Event {
+        self.next_call += 1;
+        let id = CallId(self.next_call);
+        self.waiting.insert(id, asked.answer);
+        Event::Call {
+            id,
+            fence: asked.call.fence,
+            call: asked.call.call,
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { id, result } => {
+                if let Err(refusal) = &result {
+                    tracing::info!(%refusal, reason = refusal.reason, "refused a call");
+                }
+                // Whoever asked may have gone: then it asks again.
+                if let Some(answer) = self.waiting.remove(&id) {
+                    let _ = answer.send(result);
+                }
+            }
+            Effect::Driver { token, request } => match request {
+                // An abort must not wait behind anything.
+                Request::Migrate { .. } | Request::Abort(_) => {
+                    self.perform(token, request, false);
+                }
+                Request::Create(_)
+                | Request::Destroy(_)
+                | Request::Domain(_)
+                | Request::Domains
+                | Request::Prepare(_)
+                | Request::Cancel(_)
+                | Request::Release(_)
+                | Request::FreePages => self.backlog.push_back((token, request)),
+            },
+        }
+    }
+
+    fn perform_backlog(&mut self) {
+        while self.running < THREADS_MAX
+            && let Some((token, request)) = self.backlog.pop_front()
+        {
+            self.running += 1;
+            self.perform(token, request, true);
+        }
+    }
+
+    fn perform(&self, token: Token, request: Request, counted: bool) {
+        let driver = self.driver.clone();
+        let report = self.report.clone();
+        let kind = request.kind();
+        let work = move || {
+            let performed = catch_unwind(AssertUnwindSafe(|| perform(&*driver, &request)));
+            let result = performed.unwrap_or_else(|_| {
+                Err(Error::Unreachable {
+                    message: "the driver panicked".to_owned(),
+                })
+            });
+            // Nobody listens once the agent has stopped.
+            let _ = report.send(Performed {
+                token,
+                counted,
+                result,
+            });
+        };
+        let named = std::thread::Builder::new().name(format!("driver-{kind:?}"));
+        if let Err(error) = named.spawn(work) {
+            let message = format!("no thread can be started: {error}");
+            let _ = self.report.send(Performed {
+                token,
+                counted,
+                result: Err(Error::Refused { message }),
+            });
+        }
+    }
+}
+
+pub(crate) fn now() -> TimeMs {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    TimeMs(u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX))
+}
