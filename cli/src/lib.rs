@@ -1,1 +1,104 @@
-//! The operator's and user's command
+//! The operator's and user's command, one noun per file.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`arguments`] | what can be typed |
+//! | [`session`] | where the scheduler and the conductor are |
+//! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster`, `provider` | one noun each |
+//! | [`progress`] | what is shown while an operation runs |
+//! | [`draw`] | pictures of topologies |
+//! | [`output`] | tables, JSON, refusals |
+//! | [`dev`], [`demo`] | the whole system in one process, and its story |
+//!
+//! Invariant: this crate decides nothing; it asks, waits and shows.
+
+pub mod arguments;
+pub mod cluster;
+pub mod demo;
+pub mod dev;
+pub mod draw;
+pub mod flavor;
+pub mod host;
+pub mod migration;
+pub mod operation;
+pub mod output;
+pub mod progress;
+pub mod provider;
+pub mod session;
+pub mod vm;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use berth_domain::refusal::{Code, Refusal};
+use clap::Parser as _;
+
+use crate::arguments::{Arguments, Command};
+use crate::session::Session;
+
+/// The exit status when a request was refused or failed.
+pub const EXIT_REFUSED: u8 = 1;
+/// The exit status when nobody who could answer was reached. Wrong usage is 2, by clap.
+pub const EXIT_UNREACHABLE: u8 = 3;
+
+/// Runs the command with these arguments, the program's name first.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are errors to clap, and go to standard output.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::tell(&format!("error: failed to start the runtime: {error}"));
+            return ExitCode::from(EXIT_REFUSED);
+        }
+    };
+    let result = runtime.block_on(run(arguments));
+    // What still runs in the background must not hold the program up.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let session = Session::new(&arguments.global.scheduler, arguments.global.output)?;
+    match arguments.command {
+        Command::Host(command) => host::run(&session, command).await,
+        Command::Flavor(command) => flavor::run(&session, command).await,
+        Command::Vm(command) => vm::run(&session, command).await,
+        Command::Migration(command) => migration::run(&session, command).await,
+        Command::Operation(command) => operation::run(&session, command).await,
+        Command::Cluster(command) => cluster::run(&session, command).await,
+        Command::Provider(command) => provider::run(&session, command).await,
+        Command::Dev(options) => dev::run_until_interrupted(options).await,
+        Command::Demo(options) => demo::run(options, session.output).await,
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    if let Some(refusal) = error.downcast_ref::<Refusal>() {
+        output::tell(&output::refusal(refusal));
+        let unreachable = refusal.code == Code::Unavailable;
+        return ExitCode::from(if unreachable {
+            EXIT_UNREACHABLE
+        } else {
+            EXIT_REFUSED
+        });
+    }
+    output::tell(&format!("error: {error:#}"));
+    ExitCode::from(EXIT_REFUSED)
+}

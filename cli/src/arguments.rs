@@ -1,0 +1,395 @@
+//! What can be typed. The help texts here teach the command; what they do is in the noun's file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::output::Format;
+
+/// Places and moves virtual machines, down to the CPU and the memory page.
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, propagate_version = true)]
+#[command(after_help = "\
+Try it without any host:    berth demo
+Keep a cluster to play:     berth dev
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered.")]
+pub struct Arguments {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Ask these schedulers; any one that answers leads to the leader
+    #[arg(
+        long,
+        global = true,
+        env = "BERTH_SCHEDULER",
+        value_delimiter = ',',
+        value_name = "ADDRESS"
+    )]
+    #[arg(default_value = "127.0.0.1:7100")]
+    pub scheduler: Vec<String>,
+    /// Print tables for people or JSON for programs
+    #[arg(long, short, global = true, value_enum, default_value = "table")]
+    pub output: Format,
+}
+
+/// The nouns.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Look at hosts and keep guests off them
+    #[command(subcommand)]
+    Host(Host),
+    /// Make and look at flavors: the sizes and wishes of guests
+    #[command(subcommand)]
+    Flavor(Flavor),
+    /// Boot, move, look at and delete virtual machines
+    #[command(subcommand)]
+    Vm(Vm),
+    /// Look at migrations
+    #[command(subcommand)]
+    Migration(Migration),
+    /// Look at long operations, wait for them, cancel them
+    #[command(subcommand)]
+    Operation(Operation),
+    /// Look at the schedulers and change who belongs to them
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Make and look at resource providers
+    #[command(subcommand)]
+    Provider(Provider),
+    /// Run three schedulers, a conductor and simulated hosts in this process, on loopback
+    Dev(Dev),
+    /// Run the same, and tell the story of a boot and a live migration, checking every step
+    Demo(Demo),
+}
+
+/// Verbs of hosts.
+#[derive(Debug, Subcommand)]
+pub enum Host {
+    /// List hosts with what is free
+    List,
+    /// Show one host: its cells, sockets, and which CPU is whose
+    Show {
+        /// The host
+        host: String,
+    },
+    /// Place nothing new on a host; what runs there goes on
+    Cordon {
+        /// The host
+        host: String,
+    },
+    /// Place guests on a host again
+    Uncordon {
+        /// The host
+        host: String,
+    },
+    /// Forget a host that holds nothing
+    Remove {
+        /// The host
+        host: String,
+    },
+}
+
+/// Verbs of flavors.
+#[derive(Debug, Subcommand)]
+pub enum Flavor {
+    /// Make a flavor
+    #[command(after_help = "\
+Example: two vCPUs with a host CPU each, in 2 MiB pages:
+  berth flavor create pinned --vcpus 2 --memory-mib 512 \\
+      --spec hw:cpu_policy=dedicated --spec hw:mem_page_size=2048
+
+Specs: hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy,
+       hw:mem_page_size, hw:emulator_threads_policy, trait:NAME")]
+    Create {
+        /// The flavor's name
+        flavor: String,
+        /// How many virtual CPUs
+        #[arg(long)]
+        vcpus: u32,
+        /// How much memory, in MiB
+        #[arg(long)]
+        memory_mib: u64,
+        /// How much disk space to count, in GiB
+        #[arg(long, default_value_t = 0)]
+        disk_gib: u64,
+        /// Add a wish (can be repeated)
+        #[arg(long = "spec", value_name = "KEY=VALUE", value_parser = key_value)]
+        specs: Vec<(String, String)>,
+    },
+    /// List flavors
+    List,
+    /// Show one flavor
+    Show {
+        /// The flavor
+        flavor: String,
+    },
+    /// Delete a flavor; VMs made from it keep theirs
+    Delete {
+        /// The flavor
+        flavor: String,
+    },
+}
+
+/// Verbs of VMs.
+#[derive(Debug, Subcommand)]
+pub enum Vm {
+    /// Boot a VM
+    #[command(after_help = "\
+From a kernel in the hosts' image directory:
+  berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz
+From a disk image, on a bridge:
+  berth vm create web --flavor small --disk debian.qcow2:4 --nic br0=52:54:00:00:00:01")]
+    Create(VmCreate),
+    /// List VMs
+    List {
+        /// Only those on this host
+        #[arg(long)]
+        host: Option<String>,
+    },
+    /// Show one VM and where its cells sit
+    Show {
+        /// The VM
+        vm: String,
+    },
+    /// Move a VM while it runs
+    Migrate {
+        /// The VM
+        vm: String,
+        /// Move it to this host rather than to the best
+        #[arg(long)]
+        host: Option<String>,
+        /// How to go about it
+        #[command(flatten)]
+        run: Run,
+    },
+    /// Stop a VM and take it away, with its disks
+    Delete {
+        /// The VM
+        vm: String,
+        /// How to go about it
+        #[command(flatten)]
+        run: Run,
+    },
+    /// Print what the guest has written to its serial console
+    Console {
+        /// The VM
+        vm: String,
+        /// Go on printing
+        #[arg(long, short)]
+        follow: bool,
+    },
+}
+
+/// What a new VM is.
+#[derive(Debug, Args)]
+pub struct VmCreate {
+    /// The VM's name
+    pub vm: String,
+    /// The flavor
+    #[arg(long)]
+    pub flavor: String,
+    /// Boot this kernel, a file in the hosts' image directory
+    #[arg(long, requires = "initrd")]
+    pub kernel: Option<String>,
+    /// With this initial RAM disk
+    #[arg(long, requires = "kernel")]
+    pub initrd: Option<String>,
+    /// And this command line
+    #[arg(long, default_value = "console=ttyS0", requires = "kernel")]
+    pub cmdline: String,
+    /// Attach a disk: an image in the hosts' image directory and its size (can be repeated)
+    #[arg(long = "disk", value_name = "IMAGE:GIB", value_parser = disk)]
+    pub disks: Vec<(String, u64)>,
+    /// Plug a network interface into a bridge of the host (can be repeated)
+    #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
+    pub nics: Vec<(String, String)>,
+    /// Put it on this host rather than on the best
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Only say where it would go, and why
+    #[arg(long)]
+    pub validate_only: bool,
+    /// How to go about it
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// How to go about something long.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Return at once with the operation's name
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Recognise this request when it is repeated: the first answer is given again
+    #[arg(long, value_name = "UUID")]
+    pub request_id: Option<uuid::Uuid>,
+}
+
+/// Verbs of migrations.
+#[derive(Debug, Subcommand)]
+pub enum Migration {
+    /// List migrations, the latest last
+    List {
+        /// Only those of this VM
+        #[arg(long)]
+        vm: Option<String>,
+    },
+    /// Show one migration with the pins before and after
+    Show {
+        /// The migration's id
+        migration: String,
+    },
+}
+
+/// Verbs of operations.
+#[derive(Debug, Subcommand)]
+pub enum Operation {
+    /// List operations
+    List {
+        /// Only those that still run
+        #[arg(long)]
+        running: bool,
+    },
+    /// Show one operation with the log of its steps
+    Show {
+        /// The operation's id
+        operation: String,
+    },
+    /// Wait for the end of one and show its steps as they happen
+    Wait {
+        /// The operation's id
+        operation: String,
+    },
+    /// Give one up; heeded until the guest begins to move
+    Cancel {
+        /// The operation's id
+        operation: String,
+    },
+}
+
+/// Verbs of the cluster of schedulers.
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Show members, leader, how far each is, and the services that registered
+    Status,
+    /// Take a member out for good; its data directory cannot come back
+    RemoveMember {
+        /// The member's number
+        member: u64,
+    },
+    /// Make another member the leader
+    TransferLeader {
+        /// The member's number
+        member: u64,
+    },
+}
+
+/// Verbs of resource providers.
+#[derive(Debug, Subcommand)]
+pub enum Provider {
+    /// List resource providers
+    List,
+    /// Show one with its inventories, usages and traits
+    Show {
+        /// Its UUID
+        provider: String,
+    },
+    /// Make one
+    Create {
+        /// What people call it
+        display_name: String,
+        /// The UUID of the one above it
+        #[arg(long)]
+        parent: Option<String>,
+    },
+    /// Replace the inventories of one
+    SetInventories {
+        /// Its UUID
+        provider: String,
+        /// A class and its total (can be repeated)
+        #[arg(long = "inventory", value_name = "CLASS=TOTAL", value_parser = amount)]
+        inventories: Vec<(String, u64)>,
+    },
+    /// Replace the traits of one
+    SetTraits {
+        /// Its UUID
+        provider: String,
+        /// A trait (can be repeated)
+        #[arg(long = "trait", value_name = "TRAIT")]
+        traits: Vec<String>,
+    },
+    /// Delete one that has neither children nor allocations
+    Delete {
+        /// Its UUID
+        provider: String,
+    },
+}
+
+/// What `berth dev` runs.
+#[derive(Debug, Args)]
+pub struct Dev {
+    /// How many schedulers
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub schedulers: u8,
+    /// How many simulated hosts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub hosts: u16,
+    /// The first scheduler's port; the others, the conductor and the agents follow
+    #[arg(long, default_value_t = 7100)]
+    pub port: u16,
+    /// Keep the data here instead of in a temporary directory
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// How `berth demo` tells its story.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Leave the cluster running afterwards, until Ctrl-C
+    #[arg(long)]
+    pub keep: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    if key.is_empty() {
+        return Err("the part before '=' is empty".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn amount(text: &str) -> Result<(String, u64), String> {
+    let (class, total) = key_value(text)?;
+    let total = total
+        .parse()
+        .map_err(|_| format!("{total:?} is not a whole number"))?;
+    Ok((class, total))
+}
+
+fn disk(text: &str) -> Result<(String, u64), String> {
+    let (image, size) = text.rsplit_once(':').ok_or("expected IMAGE:GIB")?;
+    let size = size
+        .parse()
+        .map_err(|_| format!("{size:?} is not a whole number of GiB"))?;
+    Ok((image.to_owned(), size))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,450 @@
+//! `berth demo`: the story of the main job, told as it happens, every step of it checked.
+//!
+//! Invariant: the exit status is 0 only if every check held; what is told is what was observed
+//! through the API, nothing is assumed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use berth_domain::claim::{self, Claim};
+use berth_domain::host::Host;
+use berth_domain::operation::{Operation, Step};
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::{State, Vm};
+use berth_proto::cluster::v1::GetClusterStatusRequest;
+use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::conductor::v1::{CreateVmRequest, MigrateVmRequest};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::operation::v1::GetOperationRequest;
+use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::scheduler::v1::{CreateFlavorRequest, GetVmRequest};
+use berth_proto::status::from_status;
+use berth_proto::types::v1 as wire;
+use serde::Serialize;
+
+use crate::arguments::Demo as Options;
+use crate::dev::{Cluster, Plan};
+use crate::output::{self, Format};
+use crate::session::{Session, request_id, resource};
+use crate::{ask, draw, progress};
+
+/// vCPU -> host CPU.
+type Pins = BTreeMap<u32, u32>;
+
+/// A guest that was booted.
+#[derive(Debug, Serialize)]
+struct Booted {
+    vm: String,
+    host: String,
+    pins: Pins,
+}
+
+/// A guest that was moved.
+#[derive(Debug, Serialize)]
+struct Migrated {
+    vm: String,
+    source: String,
+    destination: String,
+    pins_before: Pins,
+    pins_after: Pins,
+}
+
+/// Something that was refused.
+#[derive(Debug, Serialize)]
+struct Refused {
+    vm: String,
+    operation: &'static str,
+    reason: String,
+}
+
+/// What happened, for programs.
+#[derive(Debug, Default, Serialize)]
+struct Told {
+    booted: Vec<Booted>,
+    migrated: Vec<Migrated>,
+    refused: Vec<Refused>,
+}
+
+/// The story and the session that it is told of.
+struct Story {
+    session: Session,
+    json: bool,
+    told: Told,
+    chapter: u32,
+}
+
+/// Runs the demonstration.
+///
+/// # Errors
+///
+/// The first check that did not hold.
+pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let plan = Plan {
+        schedulers: 3,
+        hosts: 2,
+        port: 0,
+        data_dir: None,
+        transfer_ms: 1_500,
+    };
+    let mut story = Story::new(output);
+    story.chapter("Three schedulers agree by Raft, a conductor and two hosts join them.");
+    let mut cluster = Cluster::start(&plan).await?;
+    story.session = cluster.session(output)?;
+    let result = tell(&mut story, &mut cluster).await;
+    if options.keep && result.is_ok() {
+        let schedulers = cluster.schedulers().join(",");
+        output::tell(&format!(
+            "the cluster goes on at BERTH_SCHEDULER={schedulers}; Ctrl-C ends it"
+        ));
+        tokio::signal::ctrl_c().await?;
+    }
+    cluster.stop().await;
+    result?;
+    if story.json {
+        return output::json(&story.told);
+    }
+    story.say(&format!(
+        "\nEvery check held. It took {}.",
+        progress::seconds(started.elapsed())
+    ));
+    Ok(())
+}
+
+async fn tell(story: &mut Story, cluster: &mut Cluster) -> anyhow::Result<()> {
+    story.flavor("pinned", 2).await?;
+    story.flavor("big", 3).await?;
+
+    story.chapter("A guest with two CPUs of its own boots on each host.");
+    let a = story.boot("a", "pinned", "host-a").await?;
+    let b = story.boot("b", "pinned", "host-b").await?;
+    check(a == b, || {
+        format!("both hosts are empty and alike, yet a got {a:?} and b got {b:?}")
+    })?;
+    story.say(
+        "  The same CPU numbers on both hosts: a naive migration would put two guests on one CPU.",
+    );
+    story.picture("host-b").await?;
+
+    story.chapter(
+        "a moves to host-b while it runs; its CPUs are re-fitted and claimed there first.",
+    );
+    let moved = story.migrate("a", "host-b", None).await?;
+    let taken: BTreeSet<u32> = b.values().copied().collect();
+    check(moved.values().all(|cpu| !taken.contains(cpu)), || {
+        format!("a arrived on {moved:?}, which overlaps with b on {b:?}")
+    })?;
+    check(moved != a, || {
+        "a kept its CPU numbers, which b has".to_owned()
+    })?;
+    story.nothing_left("host-a").await?;
+    story.counts_agree("host-b", 4).await?;
+    story.picture("host-b").await?;
+
+    story.chapter("A guest that does not fit on host-b is refused before anything moves.");
+    let big = story.boot("c", "big", "host-a").await?;
+    story.refused_migration("c", "host-b").await?;
+    let vm = story.vm("c").await?;
+    check(vm.0.state == State::Active && pins(&vm.1) == big, || {
+        format!("c should run on host-a as before: {:?}", vm.0)
+    })?;
+    story.counts_agree("host-b", 4).await?;
+
+    story.chapter(
+        "The leading scheduler is killed in the middle of a migration; it settles all the same.",
+    );
+    story.migrate("a", "host-a", Some(cluster)).await?;
+    story.counts_agree("host-a", 5).await?;
+    story.counts_agree("host-b", 2).await?;
+    story.picture("host-a").await
+}
+
+impl Story {
+    fn new(output: Format) -> Self {
+        let nowhere = ["127.0.0.1:1".to_owned()];
+        let session = Session::new(&nowhere, output).expect("an address");
+        Self {
+            session,
+            json: output == Format::Json,
+            told: Told::default(),
+            chapter: 0,
+        }
+    }
+
+    /// Tells a line, where it does not get between a program and its JSON.
+    fn say(&self, text: &str) {
+        if self.json {
+            output::tell(text);
+        } else {
+            output::print(&format!("{text}\n"));
+        }
+    }
+
+    fn chapter(&mut self, title: &str) {
+        self.chapter += 1;
+        self.say(&format!("\n{}. {title}", self.chapter));
+    }
+
+    async fn flavor(&self, name: &str, vcpus: u32) -> anyhow::Result<()> {
+        let flavor = wire::Flavor {
+            name: resource("flavors", name),
+            vcpus,
+            memory_mib: 512,
+            disk_gib: 0,
+            extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
+        };
+        let request = CreateFlavorRequest {
+            flavor: Some(flavor),
+            request_id: request_id(None),
+        };
+        ask!(self.session, SchedulerServiceClient, create_flavor, request)?;
+        Ok(())
+    }
+
+    /// Boots a guest on a host and returns its pins.
+    async fn boot(&mut self, vm: &str, flavor: &str, host: &str) -> anyhow::Result<Pins> {
+        let kernel = wire::KernelBoot {
+            kernel: "vmlinuz".to_owned(),
+            initrd: "initrd.gz".to_owned(),
+            cmdline: "console=ttyS0".to_owned(),
+        };
+        let request = CreateVmRequest {
+            vm: resource("vms", vm),
+            template: Some(wire::VmTemplate {
+                flavor: resource("flavors", flavor),
+                boot: Some(wire::BootSource {
+                    source: Some(wire::boot_source::Source::Kernel(kernel)),
+                }),
+                ..Default::default()
+            }),
+            requested_host: resource("hosts", host),
+            request_id: request_id(None),
+        };
+        let answer = self.session.conductor().await?.create_vm(request).await;
+        let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+        progress::follow(&self.session, &operation.unwrap_or_default().name).await?;
+        let (record, claim) = self.vm(vm).await?;
+        check(
+            record.state == State::Active && claim.host.as_str() == host,
+            || format!("{vm} should be ACTIVE on {host}: {record:?}"),
+        )?;
+        let pins = pins(&claim);
+        self.say(&format!("  {vm} runs on {host}: {}", sentence(&pins)));
+        self.told.booted.push(Booted {
+            vm: vm.to_owned(),
+            host: host.to_owned(),
+            pins: pins.clone(),
+        });
+        Ok(pins)
+    }
+
+    /// Moves a guest and returns its new pins. With a cluster, the leader is killed on the way.
+    async fn migrate(
+        &mut self,
+        vm: &str,
+        destination: &str,
+        kill: Option<&mut Cluster>,
+    ) -> anyhow::Result<Pins> {
+        let (before, source_claim) = self.vm(vm).await?;
+        let source = before
+            .host
+            .context("a running guest has a host")?
+            .to_string();
+        let operation = self.begin_migration(vm, destination).await?;
+        if let Some(cluster) = kill {
+            self.wait_for(&operation, Step::LiveMigration).await?;
+            let leader = self.leader().await?;
+            cluster.kill_scheduler(&leader)?;
+            self.say(&format!(
+                "  killed the leader at {leader} while the guest was moving"
+            ));
+            self.session = cluster.session(self.session.output)?;
+        }
+        let operation = progress::follow(&self.session, &operation).await?;
+        let (after, claim) = self.vm(vm).await?;
+        check(
+            after.state == State::Active && claim.host.as_str() == destination,
+            || format!("{vm} should be ACTIVE on {destination}: {after:?}"),
+        )?;
+        check(claim.state == claim::State::Active, || {
+            format!("its claim is not ACTIVE: {claim:?}")
+        })?;
+        let steps = operation.log.len();
+        let (pins_before, pins_after) = (pins(&source_claim), pins(&claim));
+        self.say(&format!(
+            "  {vm} moved from {source} to {destination} in {steps} recorded steps:\n    before: {}\n    after:  {}",
+            sentence(&pins_before),
+            sentence(&pins_after)
+        ));
+        self.told.migrated.push(Migrated {
+            vm: vm.to_owned(),
+            source,
+            destination: destination.to_owned(),
+            pins_before,
+            pins_after: pins_after.clone(),
+        });
+        Ok(pins_after)
+    }
+
+    async fn begin_migration(&self, vm: &str, destination: &str) -> Result<String, Refusal> {
+        let request = MigrateVmRequest {
+            vm: resource("vms", vm),
+            requested_host: resource("hosts", destination),
+            request_id: request_id(None),
+        };
+        let answer = self.session.conductor().await?.migrate_vm(request).await;
+        let answer = answer.map_err(|s| from_status(&s))?.into_inner();
+        Ok(answer.operation.unwrap_or_default().name)
+    }
+
+    async fn refused_migration(&mut self, vm: &str, destination: &str) -> anyhow::Result<()> {
+        let refusal = match self.begin_migration(vm, destination).await {
+            Err(refusal) => refusal,
+            Ok(operation) => bail!("{vm} should not fit on {destination}, yet {operation} began"),
+        };
+        check(refusal.message.contains("cell"), || {
+            format!("the refusal should name the cell and the shortfall: {refusal}")
+        })?;
+        self.say(&format!("  refused: {}", progress::sentence(&refusal)));
+        self.told.refused.push(Refused {
+            vm: vm.to_owned(),
+            operation: "migrate",
+            reason: progress::sentence(&refusal),
+        });
+        Ok(())
+    }
+
+    /// Waits until a step of an operation has begun.
+    async fn wait_for(&self, operation: &str, step: Step) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            let request = GetOperationRequest {
+                name: operation.to_owned(),
+                ..Default::default()
+            };
+            let answer = ask!(self.session, OperationServiceClient, get_operation, request)?;
+            let operation: Operation = answer.operation.unwrap_or_default().try_into()?;
+            if operation.log.iter().any(|entry| entry.step == step) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!(
+            "{operation} did not come to its step {} within 30 s",
+            progress::step(step)
+        )
+    }
+
+    async fn leader(&self) -> anyhow::Result<String> {
+        let request = GetClusterStatusRequest {};
+        Ok(ask!(
+            self.session,
+            ClusterServiceClient,
+            get_cluster_status,
+            request
+        )?
+        .leader_address)
+    }
+
+    /// Returns a VM with its only claim.
+    async fn vm(&self, vm: &str) -> anyhow::Result<(Vm, Claim)> {
+        let request = GetVmRequest {
+            name: resource("vms", vm),
+            ..Default::default()
+        };
+        let answer = ask!(self.session, SchedulerServiceClient, get_vm, request)?;
+        let record: Vm = answer.vm.unwrap_or_default().try_into()?;
+        let claims = answer.claims.into_iter().map(TryInto::try_into);
+        let mut claims = claims.collect::<Result<Vec<Claim>, _>>()?;
+        check(claims.len() == 1, || {
+            format!("{vm} should have one claim: {claims:?}")
+        })?;
+        Ok((record, claims.remove(0)))
+    }
+
+    async fn host(&self, host: &str) -> anyhow::Result<(Host, Vec<Claim>, u64)> {
+        let request = GetHostRequest {
+            name: resource("hosts", host),
+            ..Default::default()
+        };
+        let answer = ask!(self.session, HostServiceClient, get_host, request)?;
+        let record: Host = answer.host.unwrap_or_default().try_into()?;
+        let claims = answer.claims.into_iter().map(TryInto::try_into);
+        let used = answer
+            .usage
+            .unwrap_or_default()
+            .resources
+            .get("PCPU")
+            .copied()
+            .unwrap_or(0);
+        Ok((record, claims.collect::<Result<_, _>>()?, used))
+    }
+
+    async fn nothing_left(&self, host: &str) -> anyhow::Result<()> {
+        let (_, claims, used) = self.host(host).await?;
+        check(claims.is_empty() && used == 0, || {
+            format!("{host} should hold nothing: {claims:?}, {used} PCPU")
+        })?;
+        self.say(&format!("  {host} holds no claim any more"));
+        Ok(())
+    }
+
+    /// Checks that counted allocations agree with the exact ones.
+    async fn counts_agree(&self, host: &str, expected: u64) -> anyhow::Result<()> {
+        let (_, claims, counted) = self.host(host).await?;
+        let exact: usize = claims.iter().map(|c| c.assignment.dedicated().len()).sum();
+        let distinct: BTreeSet<_> = claims
+            .iter()
+            .flat_map(|c| c.assignment.dedicated().iter().collect::<Vec<_>>())
+            .collect();
+        check(
+            counted == expected && exact as u64 == expected && distinct.len() == exact,
+            || {
+                format!(
+                    "{host}: {counted} CPUs counted, {exact} pinned, {} distinct, {expected} expected",
+                    distinct.len()
+                )
+            },
+        )?;
+        self.say(&format!(
+            "  {host}: {counted} dedicated CPUs counted, the same {exact} pinned, none twice"
+        ));
+        Ok(())
+    }
+
+    async fn picture(&self, host: &str) -> anyhow::Result<()> {
+        let (record, claims, _) = self.host(host).await?;
+        let drawn = draw::host(&record.name, &record.report.topology, &claims);
+        let lines: Vec<String> = drawn.lines().map(|line| format!("    {line}")).collect();
+        self.say(&lines.join("\n"));
+        Ok(())
+    }
+}
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> anyhow::Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        bail!("a check failed: {}", what())
+    }
+}
+
+fn pins(claim: &Claim) -> Pins {
+    claim
+        .assignment
+        .pins()
+        .iter()
+        .map(|(vcpu, cpu)| (vcpu.0, cpu.0))
+        .collect()
+}
+
+fn sentence(pins: &Pins) -> String {
+    let pins: Vec<String> = pins
+        .iter()
+        .map(|(vcpu, cpu)| format!("vCPU {vcpu} on CPU {cpu}"))
+        .collect();
+    pins.join(", ")
+}

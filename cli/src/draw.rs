@@ -1,0 +1,392 @@
+//! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
+//!
+//! Not for programs: `--output json` gives them the same facts. Invariant: a line is at most
+//! [`WIDTH`] columns wide, however many CPUs a cell has.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use berth_domain::claim::{self, Claim};
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::instance::VcpuId;
+use berth_domain::name::{HostName, VmName};
+use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::topology::{HostCell, HostTopology};
+
+/// How wide a picture may be, in columns.
+const WIDTH: usize = 78;
+
+/// What a dedicated CPU is used for.
+#[derive(Clone, Copy)]
+enum Use {
+    Vcpu(VcpuId),
+    Emulator,
+}
+
+/// Draws a host: its sockets and cells, which CPU is whose, and how full memory and pages are.
+pub fn host(name: &HostName, topology: &HostTopology, claims: &[Claim]) -> String {
+    let letters = letters(claims);
+    let mut out = String::new();
+    let dedicated = topology.dedicated().len();
+    writeln!(
+        out,
+        "host {name}: {}, {}, {} dedicated and {} shared",
+        count(topology.sockets(), "socket"),
+        count(topology.cells().len(), "cell"),
+        count(dedicated, "CPU"),
+        topology.shared().len(),
+    )
+    .expect("a string takes all");
+    let mut socket = None;
+    for cell in topology.cells() {
+        if socket != Some(cell.socket) {
+            socket = Some(cell.socket);
+            let label = cell
+                .socket
+                .map_or("socket unknown".to_owned(), |s| format!("socket {s}"));
+            writeln!(out, "{label}").expect("a string takes all");
+        }
+        draw_cell(&mut out, cell, claims, &letters);
+    }
+    if !claims.is_empty() {
+        writeln!(out, "whose").expect("a string takes all");
+    }
+    for (claim, letter) in claims.iter().zip(letters.values()) {
+        let cells: Vec<String> = claim
+            .assignment
+            .cells
+            .iter()
+            .map(|c| c.host_cell.to_string())
+            .collect();
+        let place = match cells.len() {
+            0 => "floats over the shared CPUs".to_owned(),
+            1 => format!("cell {}", cells[0]),
+            _ => format!("cells {}", cells.join(", ")),
+        };
+        let why = match &claim.owner {
+            claim::Owner::Vm => String::new(),
+            claim::Owner::Migration(id) => format!(", arriving by migration {id}"),
+        };
+        writeln!(
+            out,
+            "  {letter} = {} ({}{why}, {place})",
+            claim.vm,
+            state(claim.state)
+        )
+        .expect("a string takes all");
+    }
+    out
+}
+
+/// Draws where a guest sits on its host.
+pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assignment) -> String {
+    let mut out = String::new();
+    if given.is_empty() {
+        writeln!(
+            out,
+            "{vm} floats over the shared CPUs of {host} ({})",
+            topology.shared()
+        )
+        .expect("a string takes all");
+        return out;
+    }
+    for cell in &given.cells {
+        writeln!(out, "{}", guest_cell(host, topology, cell)).expect("a string takes all");
+        let pins: Vec<String> = cell
+            .pins
+            .iter()
+            .map(|(vcpu, cpu)| format!("vCPU {vcpu} -> CPU {cpu}"))
+            .collect();
+        wrap(&mut out, "  ", &pins, "   ");
+        if cell.shared_vcpus > 0 {
+            let vcpus = count(cell.shared_vcpus as usize, "vCPU");
+            writeln!(out, "  {vcpus} over CPUs {}", cell.floating).expect("a string takes all");
+        }
+    }
+    if !given.emulator.is_empty() {
+        writeln!(out, "emulator on CPU {}", given.emulator).expect("a string takes all");
+    }
+    out
+}
+
+fn guest_cell(host: &HostName, topology: &HostTopology, cell: &CellAssignment) -> String {
+    let socket = topology
+        .cell(cell.host_cell)
+        .and_then(|c| c.socket)
+        .map_or(String::new(), |s| format!(", socket {s}"));
+    let pages = cell.page_size_kib.map_or("small pages".to_owned(), |size| {
+        format!(
+            "{} of {}",
+            count(usize::try_from(cell.pages()).unwrap_or(0), "page"),
+            kib(size)
+        )
+    });
+    format!(
+        "guest cell {} on {host} cell {}{socket}: {} MiB in {pages}",
+        cell.guest_cell, cell.host_cell, cell.memory_mib
+    )
+}
+
+/// Gives each claim a letter: A to Z, then A1, B1 …
+fn letters(claims: &[Claim]) -> BTreeMap<usize, String> {
+    (0..claims.len())
+        .map(|index| {
+            let letter = char::from(b'A' + u8::try_from(index % 26).expect("below 26"));
+            let round = index / 26;
+            (
+                index,
+                if round == 0 {
+                    letter.to_string()
+                } else {
+                    format!("{letter}{round}")
+                },
+            )
+        })
+        .collect()
+}
+
+fn draw_cell(
+    out: &mut String,
+    cell: &HostCell,
+    claims: &[Claim],
+    letters: &BTreeMap<usize, String>,
+) {
+    let here = |claim: &Claim| {
+        claim
+            .assignment
+            .cells
+            .iter()
+            .filter(|c| c.host_cell == cell.id)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let parts: Vec<CellAssignment> = claims.iter().flat_map(&here).collect();
+    let used: u64 = parts.iter().map(|p| p.memory_mib).sum();
+    let bar = bar(used, cell.memory_mib);
+    writeln!(
+        out,
+        "  cell {}  memory {bar} {used} of {} MiB",
+        cell.id, cell.memory_mib
+    )
+    .expect("a string takes all");
+
+    let mut whose: BTreeMap<CpuId, (String, Use)> = BTreeMap::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let letter = &letters[&index];
+        for (vcpu, cpu) in here(claim).iter().flat_map(|c| c.pins.clone()) {
+            whose.insert(cpu, (letter.clone(), Use::Vcpu(vcpu)));
+        }
+        for cpu in claim
+            .assignment
+            .emulator
+            .iter()
+            .filter(|c| cell.dedicated.contains(*c))
+        {
+            whose.insert(cpu, (letter.clone(), Use::Emulator));
+        }
+    }
+    let cores: Vec<String> = cell
+        .cores
+        .iter()
+        .map(|core| core.intersection(&cell.dedicated))
+        .filter(|core| !core.is_empty())
+        .map(|core| draw_core(&core, &whose))
+        .collect();
+    if !cores.is_empty() {
+        wrap(out, "    dedicated  ", &cores, " ");
+    }
+    if !cell.shared.is_empty() {
+        let floating: u32 = parts.iter().map(|p| p.shared_vcpus).sum();
+        let vcpus = count(floating as usize, "vCPU");
+        writeln!(
+            out,
+            "    shared     {}, {vcpus} of guests with cells",
+            cell.shared
+        )
+        .expect("a string takes all");
+    }
+    for pool in cell.pages.iter().skip(1).filter(|p| p.total > 0) {
+        let taken: u64 = parts
+            .iter()
+            .filter(|p| p.page_size_kib == Some(pool.size_kib))
+            .map(CellAssignment::pages)
+            .sum();
+        let size = kib(pool.size_kib);
+        writeln!(
+            out,
+            "    pages      {size}: {taken} of {} taken",
+            pool.total - pool.reserved
+        )
+        .expect("a string takes all");
+    }
+}
+
+fn draw_core(core: &CpuSet, whose: &BTreeMap<CpuId, (String, Use)>) -> String {
+    let threads: Vec<String> = core
+        .iter()
+        .map(|cpu| match whose.get(&cpu) {
+            Some((letter, Use::Vcpu(vcpu))) => format!("{cpu}={letter}.{vcpu}"),
+            Some((letter, Use::Emulator)) => format!("{cpu}={letter}.e"),
+            None => format!("{cpu}=·"),
+        })
+        .collect();
+    format!("[{}]", threads.join(" "))
+}
+
+/// Writes `parts` behind `head`, going on below it when a line is full.
+fn wrap(out: &mut String, head: &str, parts: &[String], gap: &str) {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    let mut first = true;
+    for part in parts {
+        if !first && line.chars().count() + gap.len() + part.chars().count() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line = " ".repeat(indent);
+            first = true;
+        }
+        if !first {
+            line.push_str(gap);
+        }
+        line.push_str(part);
+        first = false;
+    }
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+fn bar(used: u64, total: u64) -> String {
+    let filled = usize::try_from((used * 10).div_ceil(total.max(1)).min(10)).expect("at most 10");
+    format!("{}{}", "█".repeat(filled), "░".repeat(10 - filled))
+}
+
+fn kib(size: u64) -> String {
+    match size {
+        s if s % (1024 * 1024) == 0 => format!("{} GiB", s / (1024 * 1024)),
+        s if s % 1024 == 0 => format!("{} MiB", s / 1024),
+        s => format!("{s} KiB"),
+    }
+}
+
+/// Returns the number with its noun, which takes an s unless there is one.
+pub fn count(number: usize, noun: &str) -> String {
+    if number == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{number} {noun}s")
+    }
+}
+
+/// Returns the word for a claim's state.
+pub fn state(state: claim::State) -> &'static str {
+    match state {
+        claim::State::Held => "HELD",
+        claim::State::Active => "ACTIVE",
+        claim::State::Releasing => "RELEASING",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::id::ClaimId;
+    use berth_domain::topology::{CellId, PagePool, SocketId};
+
+    use super::*;
+
+    fn topology() -> HostTopology {
+        let cell = |id: u32, socket| HostCell {
+            id: CellId(id),
+            socket: Some(SocketId(socket)),
+            shared: format!("{}", id * 6).parse().unwrap(),
+            dedicated: format!("{}-{}", id * 6 + 1, id * 6 + 5).parse().unwrap(),
+            cores: (0..3)
+                .map(|c| {
+                    format!("{}-{}", id * 6 + c * 2, id * 6 + c * 2 + 1)
+                        .parse()
+                        .unwrap()
+                })
+                .collect(),
+            memory_mib: 4096,
+            pages: vec![
+                PagePool {
+                    size_kib: 4,
+                    total: 524_288,
+                    reserved: 0,
+                },
+                PagePool {
+                    size_kib: 2048,
+                    total: 1024,
+                    reserved: 24,
+                },
+            ],
+        };
+        HostTopology::new(
+            vec![cell(0, 0), cell(1, 1)],
+            vec![vec![10, 20], vec![20, 10]],
+        )
+        .unwrap()
+    }
+
+    fn claim() -> Claim {
+        let cell = CellAssignment {
+            guest_cell: 0,
+            host_cell: CellId(1),
+            pins: [(VcpuId(0), CpuId(8)), (VcpuId(1), CpuId(9))].into(),
+            shared_vcpus: 0,
+            floating: CpuSet::new(),
+            memory_mib: 1024,
+            page_size_kib: Some(2048),
+        };
+        Claim {
+            id: ClaimId(Default::default()),
+            vm: VmName::new("db").unwrap(),
+            owner: claim::Owner::Vm,
+            host: HostName::new("h1").unwrap(),
+            state: claim::State::Active,
+            resources: BTreeMap::new(),
+            assignment: Assignment {
+                cells: vec![cell],
+                emulator: "10".parse().unwrap(),
+            },
+        }
+    }
+
+    /// Goal: a person sees whose each CPU is. Method: the whole picture.
+    #[test]
+    fn a_host_is_drawn() {
+        let drawn = host(&HostName::new("h1").unwrap(), &topology(), &[claim()]);
+        let expected = "\
+host h1: 2 sockets, 2 cells, 10 CPUs dedicated and 2 shared
+socket 0
+  cell 0  memory ░░░░░░░░░░ 0 of 4096 MiB
+    dedicated  [1=·] [2=· 3=·] [4=· 5=·]
+    shared     0, 0 vCPUs of guests with cells
+    pages      2 MiB: 0 of 1000 taken
+socket 1
+  cell 1  memory ███░░░░░░░ 1024 of 4096 MiB
+    dedicated  [7=·] [8=A.0 9=A.1] [10=A.e 11=·]
+    shared     6, 0 vCPUs of guests with cells
+    pages      2 MiB: 512 of 1000 taken
+whose
+  A = db (ACTIVE, cell 1)
+";
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn a_guest_is_drawn() {
+        let name = VmName::new("db").unwrap();
+        let drawn = guest(
+            &name,
+            &HostName::new("h1").unwrap(),
+            &topology(),
+            &claim().assignment,
+        );
+        let expected = "\
+guest cell 0 on h1 cell 1, socket 1: 1024 MiB in 512 pages of 2 MiB
+  vCPU 0 -> CPU 8   vCPU 1 -> CPU 9
+emulator on CPU 10
+";
+        assert_eq!(drawn, expected);
+    }
+}

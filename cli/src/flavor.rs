@@ -1,0 +1,128 @@
+//! `berth flavor`: the sizes and wishes of guests.
+
+use berth_domain::flavor::Flavor;
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::scheduler::v1::{
+    CreateFlavorRequest, DeleteFlavorRequest, GetFlavorRequest, ListFlavorsRequest,
+};
+use berth_proto::types::v1 as wire;
+
+use crate::arguments::Flavor as Verb;
+use crate::session::{Session, request_id, resource};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Create {
+            flavor,
+            vcpus,
+            memory_mib,
+            disk_gib,
+            specs,
+        } => {
+            let flavor = wire::Flavor {
+                name: resource("flavors", &flavor),
+                vcpus,
+                memory_mib,
+                disk_gib,
+                extra_specs: specs.into_iter().collect(),
+            };
+            let request = CreateFlavorRequest {
+                flavor: Some(flavor),
+                request_id: request_id(None),
+            };
+            let answer = ask!(session, SchedulerServiceClient, create_flavor, request)?;
+            show(session, &answer.flavor.unwrap_or_default().try_into()?)
+        }
+        Verb::List => {
+            let request = ListFlavorsRequest::default();
+            let flavors = all_pages!(
+                session,
+                SchedulerServiceClient,
+                list_flavors,
+                request,
+                flavors
+            );
+            let flavors = flavors
+                .into_iter()
+                .map(TryInto::try_into)
+                .collect::<Result<Vec<Flavor>, _>>()?;
+            list(session, &flavors)
+        }
+        Verb::Show { flavor } => {
+            let request = GetFlavorRequest {
+                name: resource("flavors", &flavor),
+                ..Default::default()
+            };
+            let answer = ask!(session, SchedulerServiceClient, get_flavor, request)?;
+            show(session, &answer.flavor.unwrap_or_default().try_into()?)
+        }
+        Verb::Delete { flavor } => {
+            let request = DeleteFlavorRequest {
+                name: resource("flavors", &flavor),
+                request_id: request_id(None),
+            };
+            ask!(session, SchedulerServiceClient, delete_flavor, request)?;
+            output::tell(&format!(
+                "flavor {flavor} is deleted; VMs made from it keep theirs"
+            ));
+            Ok(())
+        }
+    }
+}
+
+fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
+    if session.json() {
+        return output::json(&flavors);
+    }
+    let rows = flavors
+        .iter()
+        .map(|f| {
+            [
+                f.name.to_string(),
+                f.vcpus.to_string(),
+                f.memory_mib.to_string(),
+                f.disk_gib.to_string(),
+                specs(f),
+            ]
+        })
+        .collect();
+    output::table(
+        ["flavor", "vcpus", "memory mib", "disk gib", "specs"],
+        rows,
+        "there is no flavor",
+    );
+    Ok(())
+}
+
+fn show(session: &Session, flavor: &Flavor) -> anyhow::Result<()> {
+    if session.json() {
+        return output::json(flavor);
+    }
+    output::fields(&[
+        ("flavor", flavor.name.to_string()),
+        ("vcpus", flavor.vcpus.to_string()),
+        ("memory", format!("{} MiB", flavor.memory_mib)),
+        ("disk", format!("{} GiB", flavor.disk_gib)),
+        ("specs", specs(flavor)),
+    ]);
+    Ok(())
+}
+
+fn specs(flavor: &Flavor) -> String {
+    let specs: Vec<String> = flavor
+        .extra_specs
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
+    if specs.is_empty() {
+        "-".to_owned()
+    } else {
+        specs.join(" ")
+    }
+}

@@ -1,0 +1,127 @@
+//! `berth migration`: looks at migrations.
+
+use std::collections::BTreeMap;
+
+use berth_domain::cpu_set::CpuId;
+use berth_domain::instance::VcpuId;
+use berth_domain::migration::{Migration, State};
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest};
+
+use crate::arguments::Migration as Verb;
+use crate::session::{Session, resource};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::List { vm } => list(session, vm.as_deref()).await,
+        Verb::Show { migration } => show(session, &migration).await,
+    }
+}
+
+async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
+    let request = ListMigrationsRequest {
+        vm: vm.map(|v| resource("vms", v)).unwrap_or_default(),
+        ..Default::default()
+    };
+    let all = all_pages!(
+        session,
+        SchedulerServiceClient,
+        list_migrations,
+        request,
+        migrations
+    );
+    let mut all = all
+        .into_iter()
+        .map(TryInto::try_into)
+        .collect::<Result<Vec<Migration>, _>>()?;
+    all.sort_by_key(|m| (m.created_at, m.id));
+    if session.json() {
+        return output::json(&all);
+    }
+    let rows = all
+        .iter()
+        .map(|m| {
+            [
+                m.id.to_string(),
+                m.vm.to_string(),
+                state(m.state).to_owned(),
+                m.source.to_string(),
+                m.destination
+                    .as_ref()
+                    .map_or("-".to_owned(), ToString::to_string),
+                m.error
+                    .as_ref()
+                    .map_or("-".to_owned(), |e| e.reason.clone()),
+            ]
+        })
+        .collect();
+    let head = ["migration", "vm", "state", "source", "destination", "why"];
+    output::table(head, rows, "nothing has been migrated");
+    Ok(())
+}
+
+async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
+    let request = GetMigrationRequest {
+        name: resource("migrations", migration),
+        ..Default::default()
+    };
+    let answer = ask!(session, SchedulerServiceClient, get_migration, request)?;
+    let migration: Migration = answer.migration.unwrap_or_default().try_into()?;
+    if session.json() {
+        return output::json(&migration);
+    }
+    let after = migration
+        .assignment_after
+        .as_ref()
+        .map(|a| a.pins())
+        .unwrap_or_default();
+    output::fields(&[
+        ("migration", migration.id.to_string()),
+        ("vm", migration.vm.to_string()),
+        ("state", state(migration.state).to_owned()),
+        ("source", migration.source.to_string()),
+        (
+            "destination",
+            migration
+                .destination
+                .as_ref()
+                .map_or("-".to_owned(), ToString::to_string),
+        ),
+        ("pins before", pins(&migration.assignment_before.pins())),
+        ("pins after", pins(&after)),
+    ]);
+    if let Some(error) = &migration.error {
+        output::tell(&output::refusal(error));
+    }
+    Ok(())
+}
+
+fn pins(pins: &BTreeMap<VcpuId, CpuId>) -> String {
+    let pins: Vec<String> = pins
+        .iter()
+        .map(|(vcpu, cpu)| format!("{vcpu}->{cpu}"))
+        .collect();
+    if pins.is_empty() {
+        "-".to_owned()
+    } else {
+        pins.join(" ")
+    }
+}
+
+/// Returns the word for a migration's state.
+#[must_use]
+pub fn state(state: State) -> &'static str {
+    match state {
+        State::Preparing => "PREPARING",
+        State::Running => "RUNNING",
+        State::Unsettled => "UNSETTLED",
+        State::Completed => "COMPLETED",
+        State::Failed => "FAILED",
+    }
+}

@@ -1,0 +1,200 @@
+//! `berth provider`: makes and looks at resource providers.
+
+use berth_domain::inventory::Inventory;
+use berth_domain::provider::ResourceProvider;
+
+use berth_proto::placement::v1::placement_service_client::PlacementServiceClient;
+use berth_proto::placement::v1::{
+    CreateResourceProviderRequest, DeleteResourceProviderRequest, GetResourceProviderRequest,
+    GetUsageRequest, ListResourceProvidersRequest, ReplaceInventoriesRequest, ReplaceTraitsRequest,
+};
+use serde_json::json;
+
+use crate::arguments::Provider as Verb;
+use crate::session::{Session, request_id, resource};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::List => list(session).await,
+        Verb::Show { provider } => show(session, &provider).await,
+        Verb::Create {
+            display_name,
+            parent,
+        } => {
+            let id = uuid::Uuid::new_v4().to_string();
+            let request = CreateResourceProviderRequest {
+                name: resource("resourceProviders", &id),
+                display_name,
+                parent: parent
+                    .map(|p| resource("resourceProviders", &p))
+                    .unwrap_or_default(),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                PlacementServiceClient,
+                create_resource_provider,
+                request
+            )?;
+            show(session, &id).await
+        }
+        Verb::SetInventories {
+            provider,
+            inventories,
+        } => {
+            let inventories = inventories
+                .into_iter()
+                .map(|(class, total)| (class, (&Inventory::exact(total)).into()))
+                .collect();
+            let request = ReplaceInventoriesRequest {
+                resource_provider: resource("resourceProviders", &provider),
+                generation: get(session, &provider).await?.generation.0,
+                inventories,
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                PlacementServiceClient,
+                replace_inventories,
+                request
+            )?;
+            show(session, &provider).await
+        }
+        Verb::SetTraits { provider, traits } => {
+            let request = ReplaceTraitsRequest {
+                resource_provider: resource("resourceProviders", &provider),
+                generation: get(session, &provider).await?.generation.0,
+                traits,
+                request_id: request_id(None),
+            };
+            ask!(session, PlacementServiceClient, replace_traits, request)?;
+            show(session, &provider).await
+        }
+        Verb::Delete { provider } => {
+            let request = DeleteResourceProviderRequest {
+                name: resource("resourceProviders", &provider),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                PlacementServiceClient,
+                delete_resource_provider,
+                request
+            )?;
+            output::tell(&format!("provider {provider} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn get(session: &Session, provider: &str) -> anyhow::Result<ResourceProvider> {
+    let request = GetResourceProviderRequest {
+        name: resource("resourceProviders", provider),
+        ..Default::default()
+    };
+    let answer = ask!(
+        session,
+        PlacementServiceClient,
+        get_resource_provider,
+        request
+    )?;
+    Ok(answer.resource_provider.unwrap_or_default().try_into()?)
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let request = ListResourceProvidersRequest::default();
+    let all = all_pages!(
+        session,
+        PlacementServiceClient,
+        list_resource_providers,
+        request,
+        resource_providers
+    );
+    let all = all
+        .into_iter()
+        .map(TryInto::try_into)
+        .collect::<Result<Vec<ResourceProvider>, _>>()?;
+    if session.json() {
+        return output::json(&all);
+    }
+    let rows = all
+        .iter()
+        .map(|p| {
+            [
+                p.id.to_string(),
+                p.name.clone(),
+                p.parent.map_or("-".to_owned(), |id| id.to_string()),
+                p.host.as_ref().map_or("client", |_| "host").to_owned(),
+                p.generation.to_string(),
+            ]
+        })
+        .collect();
+    let head = ["provider", "name", "parent", "owner", "generation"];
+    output::table(head, rows, "there is no resource provider");
+    Ok(())
+}
+
+async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
+    let record = get(session, provider).await?;
+    let request = GetUsageRequest {
+        resource_provider: resource("resourceProviders", provider),
+        ..Default::default()
+    };
+    let usage = ask!(session, PlacementServiceClient, get_usage, request)?;
+    if session.json() {
+        return output::json(
+            &json!({"provider": record, "used": usage.used, "capacity": usage.capacity}),
+        );
+    }
+    let traits: Vec<&str> = record.traits.iter().map(|t| t.as_str()).collect();
+    output::fields(&[
+        ("provider", record.id.to_string()),
+        ("name", record.name.clone()),
+        ("generation", record.generation.to_string()),
+        (
+            "host",
+            record
+                .host
+                .as_ref()
+                .map_or("-".to_owned(), ToString::to_string),
+        ),
+        (
+            "traits",
+            if traits.is_empty() {
+                "-".to_owned()
+            } else {
+                traits.join(" ")
+            },
+        ),
+    ]);
+    let rows = record
+        .inventories
+        .iter()
+        .map(|(class, inventory)| {
+            [
+                class.to_string(),
+                inventory.total.to_string(),
+                inventory.reserved.to_string(),
+                inventory.capacity().to_string(),
+                usage
+                    .used
+                    .get(class.as_str())
+                    .copied()
+                    .unwrap_or(0)
+                    .to_string(),
+            ]
+        })
+        .collect();
+    output::table(
+        ["class", "total", "reserved", "capacity", "used"],
+        rows,
+        "it has no inventory",
+    );
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Where the scheduler and the conductor are, and how they are called.
+//!
+//! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
+
+use std::future::Future;
+use std::time::Duration;
+
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::client::SchedulerChannel;
+use berth_proto::cluster::v1::ListServicesRequest;
+use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
+use berth_proto::status::from_status;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use crate::output::Format;
+
+/// How long to look for a conductor's socket.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a command talks through.
+pub struct Session {
+    scheduler: SchedulerChannel,
+    /// For whom the output is.
+    pub output: Format,
+}
+
+impl Session {
+    /// Returns a session with these schedulers; nothing is dialled yet.
+    ///
+    /// # Errors
+    ///
+    /// When an address is none.
+    pub fn new(scheduler: &[String], output: Format) -> anyhow::Result<Self> {
+        let endpoints: Vec<String> = scheduler.iter().map(|a| url(a)).collect();
+        Ok(Self {
+            scheduler: SchedulerChannel::new(endpoints)?,
+            output,
+        })
+    }
+
+    /// Returns whether programs read the output.
+    #[must_use]
+    pub fn json(&self) -> bool {
+        self.output == Format::Json
+    }
+
+    /// Calls the scheduler that leads, following it when it changes.
+    ///
+    /// # Errors
+    ///
+    /// What the scheduler refused, or that none was reached.
+    pub async fn scheduler<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.scheduler
+            .call(call)
+            .await
+            .map_err(|status| from_status(&status))
+    }
+
+    /// Returns a client of a conductor: of those that registered, the first that can be reached.
+    ///
+    /// # Errors
+    ///
+    /// When none has registered, or none can be reached.
+    pub async fn conductor(&self) -> Result<ConductorServiceClient<Channel>, Refusal> {
+        let list = ListServicesRequest::default();
+        let services = self
+            .scheduler(|channel| {
+                let list = list.clone();
+                async move { ClusterServiceClient::new(channel).list_services(list).await }
+            })
+            .await?
+            .services;
+        let mut tried = Vec::new();
+        for service in services {
+            let endpoint = Endpoint::from_shared(service.address.clone());
+            let endpoint = endpoint.map(|e| e.connect_timeout(CONNECT_TIMEOUT));
+            match endpoint {
+                Ok(endpoint) => match endpoint.connect().await {
+                    Ok(channel) => return Ok(ConductorServiceClient::new(channel)),
+                    Err(_) => tried.push(service.address),
+                },
+                Err(_) => tried.push(service.address),
+            }
+        }
+        Err(no_conductor(&tried))
+    }
+}
+
+fn no_conductor(tried: &[String]) -> Refusal {
+    let message = if tried.is_empty() {
+        "no conductor has registered with the schedulers".to_owned()
+    } else {
+        format!("no conductor can be reached at {}", tried.join(", "))
+    };
+    Refusal::new(Code::Unavailable, "CONDUCTOR_UNREACHABLE", message)
+        .with_hint("start one: berth-conductor --scheduler ADDRESS")
+}
+
+/// Returns the address with a scheme.
+fn url(address: &str) -> String {
+    let address = address.trim();
+    if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    }
+}
+
+/// Returns a resource name, as `hosts/h1` for `h1` and for `hosts/h1`.
+#[must_use]
+pub fn resource(collection: &str, name: &str) -> String {
+    let prefix = format!("{collection}/");
+    if name.starts_with(&prefix) {
+        name.to_owned()
+    } else {
+        prefix + name
+    }
+}
+
+/// Returns the last part of a resource name, as `h1` for `hosts/h1`.
+#[must_use]
+pub fn short(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// Returns a new request id, or the one that was given.
+#[must_use]
+pub fn request_id(given: Option<uuid::Uuid>) -> String {
+    given.unwrap_or_else(uuid::Uuid::now_v7).to_string()
+}
+
+/// Collects all pages of a list.
+#[macro_export]
+macro_rules! all_pages {
+    ($session:expr, $client:ident, $method:ident, $request:expr, $field:ident) => {{
+        let mut all = Vec::new();
+        let mut request = $request;
+        loop {
+            let page = $session
+                .scheduler(|channel| {
+                    let request = request.clone();
+                    async move { $client::new(channel).$method(request).await }
+                })
+                .await?;
+            all.extend(page.$field);
+            if page.next_page_token.is_empty() {
+                break all;
+            }
+            request.page_token = page.next_page_token;
+        }
+    }};
+}
+
+/// Calls one method of the scheduler that leads.
+#[macro_export]
+macro_rules! ask {
+    ($session:expr, $client:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        $session
+            .scheduler(|channel| {
+                let request = request.clone();
+                async move { $client::new(channel).$method(request).await }
+            })
+            .await
+    }};
+}

@@ -1,0 +1,319 @@
+//! `berth vm`: boots, moves, shows and deletes virtual machines.
+
+use std::io::Write as _;
+
+use anyhow::bail;
+use berth_domain::claim::Claim;
+use berth_domain::host::Host;
+use berth_domain::vm::{State, Vm};
+use berth_proto::conductor::v1::{
+    CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
+};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::operation::v1::Operation;
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::scheduler::v1::{Explanation, GetVmRequest, ListVmsRequest, ScheduleVmRequest};
+use berth_proto::status::from_status;
+use berth_proto::types::v1 as wire;
+use serde_json::json;
+
+use crate::arguments::{Run, Vm as Verb, VmCreate};
+use crate::session::{Session, request_id, resource, short};
+use crate::{all_pages, ask, draw, output, progress};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler, the conductor or a host refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Create(options) => create(session, options).await,
+        Verb::List { host } => list(session, host.as_deref()).await,
+        Verb::Show { vm } => show(session, &vm).await,
+        Verb::Migrate { vm, host, run } => migrate(session, &vm, host.as_deref(), &run).await,
+        Verb::Delete { vm, run } => delete(session, &vm, &run).await,
+        Verb::Console { vm, follow } => console(session, &vm, follow).await,
+    }
+}
+
+async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
+    let template = template(&options)?;
+    let vm = resource("vms", &options.vm);
+    let requested_host = options
+        .host
+        .as_deref()
+        .map(|h| resource("hosts", h))
+        .unwrap_or_default();
+    if options.validate_only {
+        let request = ScheduleVmRequest {
+            vm,
+            template: Some(template),
+            requested_host,
+            validate_only: true,
+            ..Default::default()
+        };
+        let answer = ask!(session, SchedulerServiceClient, schedule_vm, request)?;
+        return explain(session, &answer.explanation.unwrap_or_default());
+    }
+    let request = CreateVmRequest {
+        vm,
+        template: Some(template),
+        requested_host,
+        request_id: request_id(options.run.request_id),
+    };
+    let answer = session.conductor().await?.create_vm(request).await;
+    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    finish(session, operation, &options.run).await?;
+    if options.run.no_wait {
+        Ok(())
+    } else {
+        show(session, &options.vm).await
+    }
+}
+
+fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
+    let source = match (&options.kernel, &options.initrd) {
+        (Some(kernel), Some(initrd)) => wire::boot_source::Source::Kernel(wire::KernelBoot {
+            kernel: kernel.clone(),
+            initrd: initrd.clone(),
+            cmdline: options.cmdline.clone(),
+        }),
+        _ if options.disks.is_empty() => {
+            bail!(
+                "the VM has nothing to boot from: give --kernel and --initrd, or --disk IMAGE:GIB"
+            )
+        }
+        _ => wire::boot_source::Source::Disk(wire::DiskBoot {}),
+    };
+    let disks = options.disks.iter().map(|(image, size_gib)| wire::Disk {
+        image: Some(image.clone()),
+        format: format(image).into(),
+        size_gib: *size_gib,
+    });
+    let nics = options.nics.iter();
+    Ok(wire::VmTemplate {
+        flavor: resource("flavors", &options.flavor),
+        boot: Some(wire::BootSource {
+            source: Some(source),
+        }),
+        disks: disks.collect(),
+        nics: nics
+            .map(|(bridge, mac)| wire::Nic {
+                bridge: bridge.clone(),
+                mac: mac.clone(),
+            })
+            .collect(),
+    })
+}
+
+/// Returns the format that an image's name tells.
+fn format(image: &str) -> wire::disk::Format {
+    if image.ends_with(".qcow2") {
+        wire::disk::Format::Qcow2
+    } else {
+        wire::disk::Format::Raw
+    }
+}
+
+fn explain(session: &Session, explanation: &Explanation) -> anyhow::Result<()> {
+    let assignment: berth_domain::numa::Assignment = explanation
+        .assignment
+        .clone()
+        .unwrap_or_default()
+        .try_into()?;
+    if session.json() {
+        return output::json(&json!({
+            "host": short(&explanation.host),
+            "resources": explanation.resources,
+            "assignment": assignment,
+            "hosts_considered": explanation.hosts_considered,
+            "hosts_fitting": explanation.hosts_fitting,
+            "causes": explanation.causes,
+        }));
+    }
+    let pins: Vec<String> = assignment
+        .pins()
+        .iter()
+        .map(|(vcpu, cpu)| format!("{vcpu}->{cpu}"))
+        .collect();
+    output::fields(&[
+        ("host", short(&explanation.host).to_owned()),
+        (
+            "pins",
+            if pins.is_empty() {
+                "-".to_owned()
+            } else {
+                pins.join(" ")
+            },
+        ),
+        (
+            "considered",
+            draw::count(explanation.hosts_considered as usize, "host"),
+        ),
+    ]);
+    output::tell("nothing was claimed");
+    Ok(())
+}
+
+async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
+    let request = ListVmsRequest {
+        host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
+        ..Default::default()
+    };
+    let vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
+    let vms = vms
+        .into_iter()
+        .map(TryInto::try_into)
+        .collect::<Result<Vec<Vm>, _>>()?;
+    if session.json() {
+        return output::json(&vms);
+    }
+    let rows = vms
+        .iter()
+        .map(|vm| {
+            let flavor = &vm.spec.flavor;
+            [
+                vm.name.to_string(),
+                state(vm.state).to_owned(),
+                vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
+                flavor.name.to_string(),
+                flavor.vcpus.to_string(),
+                flavor.memory_mib.to_string(),
+            ]
+        })
+        .collect();
+    let head = ["vm", "state", "host", "flavor", "vcpus", "memory mib"];
+    output::table(head, rows, "there is no VM");
+    Ok(())
+}
+
+async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
+    let request = GetVmRequest {
+        name: resource("vms", name),
+        ..Default::default()
+    };
+    let answer = ask!(session, SchedulerServiceClient, get_vm, request)?;
+    let vm: Vm = answer.vm.unwrap_or_default().try_into()?;
+    let claims = answer
+        .claims
+        .into_iter()
+        .map(TryInto::try_into)
+        .collect::<Result<Vec<Claim>, _>>()?;
+    if session.json() {
+        return output::json(&json!({"vm": vm, "claims": claims}));
+    }
+    output::fields(&[
+        ("vm", vm.name.to_string()),
+        ("state", state(vm.state).to_owned()),
+        (
+            "host",
+            vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
+        ),
+        ("flavor", vm.spec.flavor.name.to_string()),
+        ("uid", vm.uid.to_string()),
+        (
+            "operation",
+            vm.operation.map_or("-".to_owned(), |o| o.to_string()),
+        ),
+    ]);
+    for claim in &claims {
+        let request = GetHostRequest {
+            name: resource("hosts", claim.host.as_str()),
+            ..Default::default()
+        };
+        let host = ask!(session, HostServiceClient, get_host, request)?;
+        let host: Host = host.host.unwrap_or_default().try_into()?;
+        output::print(&format!(
+            "claim {} is {}\n",
+            claim.id,
+            draw::state(claim.state)
+        ));
+        let topology = &host.report.topology;
+        output::print(&draw::guest(
+            &vm.name,
+            &claim.host,
+            topology,
+            &claim.assignment,
+        ));
+    }
+    if let Some(error) = &vm.error {
+        output::tell(&output::refusal(error));
+    }
+    Ok(())
+}
+
+async fn migrate(session: &Session, vm: &str, host: Option<&str>, run: &Run) -> anyhow::Result<()> {
+    let request = MigrateVmRequest {
+        vm: resource("vms", vm),
+        requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
+        request_id: request_id(run.request_id),
+    };
+    let answer = session.conductor().await?.migrate_vm(request).await;
+    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    finish(session, operation, run).await?;
+    if run.no_wait {
+        Ok(())
+    } else {
+        show(session, vm).await
+    }
+}
+
+async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
+    let request = DeleteVmRequest {
+        vm: resource("vms", vm),
+        request_id: request_id(run.request_id),
+    };
+    let answer = session.conductor().await?.delete_vm(request).await;
+    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    finish(session, operation, run).await
+}
+
+/// Waits for the end of an operation, unless its name is all that is wanted.
+async fn finish(session: &Session, operation: Option<Operation>, run: &Run) -> anyhow::Result<()> {
+    let name = operation.unwrap_or_default().name;
+    if run.no_wait {
+        if session.json() {
+            return output::json(&json!({"operation": short(&name)}));
+        }
+        output::print(&format!("{}\n", short(&name)));
+        return Ok(());
+    }
+    progress::follow(session, &name).await?;
+    Ok(())
+}
+
+async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()> {
+    let request = ReadConsoleRequest {
+        vm: resource("vms", vm),
+        offset: 0,
+        follow,
+    };
+    let answer = session.conductor().await?.read_console(request).await;
+    let mut stream = answer.map_err(|s| from_status(&s))?.into_inner();
+    while let Some(part) = stream.message().await.map_err(|s| from_status(&s))? {
+        let mut out = std::io::stdout().lock();
+        if out
+            .write_all(&part.data)
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            // The reader has gone away.
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the word for a VM's state.
+#[must_use]
+pub fn state(state: State) -> &'static str {
+    match state {
+        State::Building => "BUILDING",
+        State::Active => "ACTIVE",
+        State::Migrating => "MIGRATING",
+        State::Deleting => "DELETING",
+        State::Error => "ERROR",
+    }
+}
