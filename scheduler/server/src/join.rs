@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, JoinClusterRequest};
+use berth_proto::cluster::v1::{
+    GetClusterStatusRequest, GetClusterStatusResponse, JoinClusterRequest,
+};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -70,10 +72,7 @@ async fn ask(peer: &str, address: &str, disk_id: &str) -> Result<Place, tonic::S
 
 /// Returns the address of the leader as this peer knows it, as `host:port`.
 async fn leader_of(peer: &str) -> Option<String> {
-    let answer = client(peer).await.ok()?;
-    let mut client = answer;
-    let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
-    let address = status.ok()?.into_inner().leader_address;
+    let address = status_of(peer).await?.leader_address;
     let address = address.strip_prefix("http://").unwrap_or(&address);
     (!address.is_empty()).then(|| address.to_owned())
 }
@@ -81,17 +80,20 @@ async fn leader_of(peer: &str) -> Option<String> {
 /// Returns the cluster of the first peer that answers, with that peer.
 pub(crate) async fn cluster_of(peers: &[String]) -> Option<(String, String)> {
     for peer in peers {
-        let Ok(mut client) = client(peer).await else {
-            continue;
-        };
-        if let Ok(answer) = client.get_cluster_status(GetClusterStatusRequest {}).await {
-            let cluster = answer.into_inner().cluster_id;
-            if !cluster.is_empty() {
-                return Some((peer.clone(), cluster));
-            }
+        let status = status_of(peer).await;
+        let cluster = status.map(|status| status.cluster_id).unwrap_or_default();
+        if !cluster.is_empty() {
+            return Some((peer.clone(), cluster));
         }
     }
     None
+}
+
+/// Returns what a member knows of its cluster, if it answers.
+pub(crate) async fn status_of(peer: &str) -> Option<GetClusterStatusResponse> {
+    let mut client = client(peer).await.ok()?;
+    let answer = client.get_cluster_status(GetClusterStatusRequest {}).await;
+    Some(answer.ok()?.into_inner())
 }
 
 async fn client(peer: &str) -> Result<ClusterServiceClient<Channel>, tonic::Status> {

@@ -15,7 +15,7 @@
 //! | [`feed`] | what has changed lately, for watches |
 //! | [`liveness`], `duties` | which hosts are heard of, and the leader's other duties |
 //! | [`config`], [`flags`], [`telemetry`] | what a member is told, and what it tells |
-//! | `member`, `join` | from a directory to a member |
+//! | `member`, `join`, `expelled` | from a directory to a member, and out again |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: nothing is answered that is not on a quorum's disks, and nothing outside
@@ -25,6 +25,7 @@ pub mod config;
 pub mod core;
 mod duties;
 pub mod error;
+mod expelled;
 pub mod feed;
 pub mod flags;
 mod health;

@@ -35,7 +35,7 @@ use crate::machine::Machine;
 use crate::service::{
     ClusterApi, Context, HostApi, OperationApi, PlacementApi, SchedulerApi, Setup,
 };
-use crate::{duties, health, member};
+use crate::{duties, expelled, health, member};
 
 /// How long connections may take to end after everything else has.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -146,10 +146,17 @@ impl Scheduler {
             request_timeout: Duration::from_millis(self.config.request_timeout_ms),
             stopping: stopping.clone(),
         });
-        let feed = tokio::spawn(feed.follow(handle.watch()));
-        let duties = tokio::spawn(duties::run(context.clone(), stopping.clone()));
+        let feed = spawn(feed.follow(handle.watch()));
+        let duties = spawn(duties::run(context.clone(), stopping.clone()));
+        let expelled = expelled::wait(
+            handle.clone(),
+            self.runtime.identity().cluster_id.clone(),
+            // Twice the longest time until an election.
+            Duration::from_millis(self.config.raft_tick_ms)
+                * u32::try_from(self.config.raft_election_ticks * 4).unwrap_or(u32::MAX),
+        );
         let (health, health_service) = tonic_health::server::health_reporter();
-        let health = tokio::spawn(health::report(health, handle.clone(), stopping.clone()));
+        let health = spawn(health::report(health, handle.clone(), stopping.clone()));
 
         let (network, raft_service) = transport::grpc(
             self.runtime.inbox(),
@@ -160,7 +167,7 @@ impl Scheduler {
         let replica = self
             .runtime
             .run(network, replica_stop.clone().cancelled_owned());
-        let mut replica = tokio::spawn(replica);
+        let mut replica = spawn(replica);
 
         let limit = self.config.request_bytes_max;
         let server = Server::builder()
@@ -192,28 +199,28 @@ impl Scheduler {
             .add_service(reflection::v1alpha());
         let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let closing = CancellationToken::new();
-        let mut server = tokio::spawn(
-            server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()),
-        );
+        let mut server =
+            spawn(server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()));
         tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
 
         let ended = tokio::select! {
             () = shutdown => None,
-            ended = &mut replica => Some(of_replica(ended)),
-            ended = &mut server => Some(of_server(ended)),
+            () = expelled => Some(Err(Error::Removed)),
+            ended = &mut replica.0 => Some(of_replica(ended)),
+            ended = &mut server.0 => Some(of_server(ended)),
         };
         stopping.cancel();
         // The replica ends first: a leader hands leadership over, for which it needs the server.
         replica_stop.cancel();
         let ended = match ended {
-            Some(Err(error)) => Err(error),
-            Some(Ok(())) => Ok(()),
-            None => of_replica(replica.await),
+            Some(ended) if replica.0.is_finished() => ended,
+            Some(ended) => ended.and(of_replica((&mut replica.0).await)),
+            None => of_replica((&mut replica.0).await),
         };
         closing.cancel();
-        if !server.is_finished() && tokio::time::timeout(GOODBYE, &mut server).await.is_err() {
+        if !server.0.is_finished() && tokio::time::timeout(GOODBYE, &mut server.0).await.is_err() {
             // Somebody keeps a connection busy who had time enough to notice.
-            server.abort();
+            server.0.abort();
         }
         for task in [feed, duties, health] {
             end(task).await;
@@ -254,10 +261,23 @@ fn of_server(ended: Joined<Result<(), tonic::transport::Error>>) -> Result<(), E
     }
 }
 
+/// A task that ends with whoever started it.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    Task(tokio::spawn(work))
+}
+
 /// Ends a task that has nothing to lose.
-async fn end(task: JoinHandle<()>) {
-    task.abort();
-    if let Err(error) = task.await
+async fn end(mut task: Task<()>) {
+    task.0.abort();
+    if let Err(error) = (&mut task.0).await
         && error.is_panic()
     {
         tracing::error!(%error, "a task beside the replica failed");
