@@ -373,9 +373,10 @@ impl Domain {
     /// Moves the running domain to the daemon at `peer_uri`, such as
     /// `qemu+tcp://host-b/system`, which this host's daemon dials.
     ///
-    /// Returns when the domain runs there and is gone here, or with an error when it
-    /// still runs here. If the connection to *this* host's daemon breaks meanwhile
-    /// ([`Kind::Unavailable`](super::Kind::Unavailable)), neither is known.
+    /// Returns when the domain runs there and is gone here. An error does not prove that
+    /// it still runs here: the two daemons may have lost each other at the switch, or this
+    /// host's daemon may be gone ([`Kind::Unavailable`](super::Kind::Unavailable)). Only
+    /// what both hosts say afterwards settles it.
     ///
     /// The call has a connection of its own, so that the domain can be watched and the
     /// job aborted meanwhile.
