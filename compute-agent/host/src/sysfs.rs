@@ -1,6 +1,6 @@
 //! Reads a machine from the kernel's files below `sys` and `proc` of a given root.
 //!
-//! Invariant: bounded; no file is read further than [`FILE_MAX`].
+//! Invariant: bounded; no file is read further than `FILE_MAX`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -90,4 +90,26 @@ mod tests {
             (0, b"new".as_slice())
         );
     }
+
+    /// Goal: what is typed arrives whole although the guest writes all the while.
+    #[test]
+    fn typing_arrives_while_the_guest_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("console");
+        let absent = write(&socket, b"x").unwrap_err();
+        assert!(absent.to_string().contains("cannot be typed on"));
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::thread::scope(|scope| {
+            let guest = scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut heard = [0; 5];
+                stream.write_all(&[b'.'; 100_000]).unwrap();
+                stream.read_exact(&mut heard).unwrap();
+                heard
+            });
+            write(&socket, b"ping\n").unwrap();
+            assert_eq!(&guest.join().unwrap(), b"ping\n");
+        });
+        assert!(write(&socket, &[0; INPUT_MAX + 1]).is_err());
+    }
 }

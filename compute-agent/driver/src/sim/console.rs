@@ -3,7 +3,7 @@
 //! The count goes on across a migration, so that a reader can tell a guest that moved from one
 //! that was started again.
 //!
-//! Invariant: bounded ([`KEPT_MAX`]); offsets count all bytes ever written, kept or not.
+//! Invariant: bounded (`KEPT_MAX`); offsets count all bytes ever written, kept or not.
 
 use berth_domain::id::TimeMs;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`write`] | a [`DomainSpec`](crate::DomainSpec) as XML: what the hypervisor is given |
+//! | [`mod@write`] | a [`DomainSpec`](crate::DomainSpec) as XML: what the hypervisor is given |
 //! | [`metadata`] | the element with the claim, the epoch and the whole record |
 //! | [`read`] | what of a running domain's XML is read back |
 //!

@@ -1,0 +1,186 @@
+//! Goal: the libvirt driver holds what every driver is held to, with real guests on two real
+//! hypervisors.
+//!
+//! Method: the one conformance suite, from outside the machines; plus what only real guests show:
+//! the threads' CPUs, a disk over an image, a console that answers after the move.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_domain::agent::DomainState;
+use berth_domain::cpu_set::CpuId;
+use berth_domain::instance::{PageSize, VcpuId};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_driver::conformance::{self, Pair, sample};
+use berth_driver::libvirt::LibvirtDriver;
+use berth_driver::libvirt::driver::Config;
+use berth_driver::xml::{Settings, VirtType};
+use berth_driver::{DomainSpec, Driver};
+use berth_host::sysfs;
+use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
+
+/// Booting takes 5 s on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Returns where the sockets lie: the same path everywhere, but of each machine alone, as all
+/// of `/run` is.
+fn runtime_dir(shared: &Path) -> PathBuf {
+    let lab = shared.parent().and_then(Path::file_name);
+    Path::new("/run").join(lab.expect("a lab has a directory"))
+}
+
+/// Returns the driver of a machine, whose guests' files all lie in one shared directory.
+fn driver(machine: &Machine, shared: &Path, images: &Images) -> LibvirtDriver {
+    let image_dir = shared.join("images");
+    std::fs::create_dir_all(&image_dir).unwrap();
+    for (name, file) in [
+        ("kernel", &images.kernel),
+        ("initrd", &images.initrd),
+        ("disk.qcow2", &images.disk),
+    ] {
+        let copy = image_dir.join(name);
+        if !copy.exists() {
+            std::fs::copy(file, copy).unwrap();
+        }
+    }
+    let sockets = runtime_dir(shared);
+    let sockets = sockets.to_str().expect("a plain path");
+    machine.run(&["mkdir", "-p", sockets]).unwrap();
+    let config = Config {
+        uri: machine.libvirt_uri(),
+        migration_uri: machine.peer_uri(),
+        settings: Settings {
+            virt_type: VirtType::Qemu,
+            machine: "q35".to_owned(),
+            emulator: None,
+            image_dir,
+            instance_dir: shared.join("instances"),
+            runtime_dir: runtime_dir(shared),
+            disk_cache: "writeback".to_owned(),
+        },
+        qemu_img: PathBuf::from("qemu-img"),
+        network_devices: PathBuf::from(format!("/proc/{}/root/sys/class/net", machine.init_pid())),
+        bandwidth_mib_per_s_max: None,
+    };
+    let free = || {
+        sysfs::free_pages(Path::new("/"))
+            .map_err(|error| berth_driver::Error::refused(error.to_string()))
+    };
+    LibvirtDriver::new(config, Box::new(free)).unwrap()
+}
+
+fn guest(number: u32, images: &Images) -> DomainSpec {
+    let mut spec = sample::pinned_spec(2, PageSize::Unspecified);
+    spec.boot = BootSource::Kernel {
+        kernel: "kernel".to_owned(),
+        initrd: "initrd".to_owned(),
+        cmdline: images.command_line.clone(),
+    };
+    let name = format!("guest-{number}");
+    let assignment = sample::pins(0, &[0, 1], None);
+    sample::domain(&name, 4000 + u128::from(number), spec, assignment)
+}
+
+fn moved(guest: &DomainSpec) -> DomainSpec {
+    DomainSpec {
+        assignment: sample::pins(0, &[1, 0], None),
+        ..guest.clone()
+    }
+}
+
+fn impossible(guest: &DomainSpec) -> DomainSpec {
+    let mut guest = guest.clone();
+    guest.assignment.cells[0].pins.insert(VcpuId(0), CpuId(63));
+    guest
+}
+
+#[test]
+fn the_libvirt_driver_conforms() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machines = lab.machines();
+    let source = driver(&machines[0], &shared, &images);
+    let destination = driver(&machines[1], &shared, &images);
+    conformance::run(&Pair {
+        source: &source,
+        destination: &destination,
+        guest: &|number| guest(number, &images),
+        moved: &moved,
+        impossible: &impossible,
+        unreachable_uri: "qemu+tcp://10.0.0.99/system",
+        patience: PATIENCE,
+    });
+    std::fs::remove_dir(runtime_dir(&shared)).unwrap();
+}
+
+#[test]
+fn a_guest_with_disk_and_nic_moves_and_answers() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machines = lab.machines();
+    let source = driver(&machines[0], &shared, &images);
+    let destination = driver(&machines[1], &shared, &images);
+
+    let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
+    spec.boot = BootSource::Disk;
+    spec.disks = vec![Disk {
+        image: Some("disk.qcow2".to_owned()),
+        format: DiskFormat::Qcow2,
+        size_gib: 1,
+    }];
+    spec.nics = vec![Nic {
+        bridge: "br0".to_owned(),
+        mac: "52:54:00:00:07:07".to_owned(),
+    }];
+    let guest = sample::domain("disk-guest", 5000, spec, sample::pins(0, &[0], None));
+    let moved = DomainSpec {
+        assignment: sample::pins(0, &[1], None),
+        ..guest.clone()
+    };
+    source.create(&guest).unwrap();
+    let log = shared
+        .join("instances")
+        .join(guest.uid.to_string())
+        .join("console.log");
+    let console = Console::new(log);
+    console.wait_for("nic up", PATIENCE).unwrap();
+    let socket = runtime_dir(&shared).join(format!("{}.console", guest.uid));
+    let ask = |machine: &Machine, question: &str| {
+        let socket = machine.outside(&socket);
+        console.ask(&socket, question, PATIENCE).unwrap()
+    };
+    assert_eq!(ask(&machines[0], "store berth"), "stored");
+    assert_eq!(vcpu(&machines[0], "disk-guest"), [0]);
+
+    destination.prepare_incoming(&moved).unwrap();
+    source
+        .migrate(guest.uid, &machines[1].peer_uri(), &moved)
+        .unwrap();
+    assert_eq!(source.domain(guest.uid).unwrap().state, DomainState::Absent);
+    assert_eq!(vcpu(&machines[1], "disk-guest"), [1]);
+    let count = console.count().unwrap();
+    console.wait_for_count_above(count + 3, PATIENCE).unwrap();
+    assert_eq!(ask(&machines[1], "recall"), "berth");
+    destination.destroy(guest.uid).unwrap();
+    std::fs::remove_dir(runtime_dir(&shared)).unwrap();
+    assert!(
+        !shared
+            .join("instances")
+            .join(guest.uid.to_string())
+            .exists()
+    );
+}
+
+/// Returns the CPUs of vCPU 0's thread, as the kernel says.
+fn vcpu(machine: &Machine, domain: &str) -> Vec<u32> {
+    let affinity = machine.vcpu_affinity(domain).unwrap();
+    affinity[&0].iter().copied().collect()
+}
