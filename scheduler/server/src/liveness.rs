@@ -85,3 +85,106 @@ impl Liveness {
         self.heard.retain(|name, _| state.host(name).is_some());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+
+    use berth_domain::host::{HostReport, Liveness as Seen};
+    use berth_domain::id::{Incarnation, ProviderId, TimeMs};
+    use berth_domain::topology::{HostCell, HostTopology};
+    use berth_domain::version::ServiceVersion;
+    use berth_state::command::{Command, Envelope};
+    use uuid::Uuid;
+
+    fn name() -> HostName {
+        HostName::new("h1").unwrap()
+    }
+
+    fn state(liveness: Seen) -> State {
+        let cell = HostCell {
+            id: berth_domain::topology::CellId(0),
+            socket: None,
+            shared: "0".parse().unwrap(),
+            dedicated: "".parse().unwrap(),
+            cores: vec!["0".parse().unwrap()],
+            memory_mib: 1,
+            pages: Vec::new(),
+        };
+        let report = HostReport {
+            agent_address: String::new(),
+            incarnation: Incarnation(Uuid::nil()),
+            service_version: ServiceVersion::CURRENT,
+            driver: "sim".into(),
+            migration_uri: String::new(),
+            topology: Arc::new(HostTopology::new(vec![cell], vec![vec![10]]).unwrap()),
+            memory_reserved_mib: 0,
+            disk_gib: 0,
+            storage_id: String::new(),
+        };
+        let register = Command::RegisterHost {
+            host: name(),
+            provider: ProviderId(Uuid::nil()),
+            report,
+        };
+        let note = Command::SetLiveness {
+            host: name(),
+            liveness,
+        };
+        let mut state = State::new();
+        for (index, command) in (1..).zip([register, note]) {
+            let envelope = Envelope {
+                at: TimeMs(0),
+                principal: String::new(),
+                request: None,
+                command,
+            };
+            state.speculate(index, &envelope).unwrap();
+        }
+        state
+    }
+
+    #[test]
+    fn a_follower_judges_nobody() {
+        let liveness = Liveness::new(100);
+        assert!(liveness.judge(&state(Seen::Up), 1_000_000).is_empty());
+    }
+
+    #[test]
+    fn a_new_leader_waits_a_full_limit() {
+        let mut liveness = Liveness::new(100);
+        liveness.lead(true, 5000);
+        assert!(liveness.judge(&state(Seen::Up), 5100).is_empty());
+        let verdict = liveness.judge(&state(Seen::Up), 5101);
+        assert_eq!(verdict, [(name(), Seen::Down)]);
+    }
+
+    #[test]
+    fn reports_keep_a_host_up_and_bring_it_back() {
+        let mut liveness = Liveness::new(100);
+        liveness.lead(true, 0);
+        assert!(liveness.judge(&state(Seen::Down), 50).is_empty());
+        liveness.heard(&name(), 60);
+        assert!(liveness.judge(&state(Seen::Up), 160).is_empty());
+        assert_eq!(
+            liveness.judge(&state(Seen::Down), 160),
+            [(name(), Seen::Up)]
+        );
+        assert_eq!(
+            liveness.judge(&state(Seen::Up), 161),
+            [(name(), Seen::Down)]
+        );
+    }
+
+    #[test]
+    fn what_was_heard_in_an_earlier_leadership_is_forgotten() {
+        let mut liveness = Liveness::new(100);
+        liveness.lead(true, 0);
+        liveness.heard(&name(), 10);
+        liveness.lead(false, 20);
+        liveness.lead(true, 30);
+        assert!(liveness.judge(&state(Seen::Down), 40).is_empty());
+    }
+}

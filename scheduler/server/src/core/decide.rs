@@ -6,6 +6,7 @@
 //! Invariant: a retry gets the first answer even if the request would be refused by now, so the
 //! memory of requests is asked before anything else.
 
+use berth_domain::fault;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_state::command::{Command, Envelope};
@@ -94,9 +95,17 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
             epoch,
             claim,
         } => schedule::next(state, chooser, *operation, *epoch, *claim),
-        Request::Plain(command) => Ok(Scheduled {
-            command: command.clone(),
-            choice: None,
-        }),
+        Request::Plain(command) => {
+            // A flavor that can be made can be scheduled; what it wishes for is judged once.
+            if let Command::CreateFlavor(flavor) = command {
+                flavor
+                    .validate()
+                    .map_err(|faults| fault::refusal("flavor", &faults))?;
+            }
+            Ok(Scheduled {
+                command: command.clone(),
+                choice: None,
+            })
+        }
     }
 }

@@ -17,6 +17,8 @@ pub mod decide;
 pub mod decision;
 pub mod request;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 pub use chooser::{Chooser, EveryHost};
 pub use decide::{decide, decide_with};

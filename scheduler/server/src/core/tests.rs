@@ -1,0 +1,345 @@
+//! Goal: what is decided, without a replica. Method: a state made by commands, and requests on it.
+
+use std::sync::Arc;
+
+use berth_domain::flavor::Flavor;
+use berth_domain::host::HostReport;
+use berth_domain::id::{
+    ClaimId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
+};
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
+use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_replication::Machine as _;
+use berth_state::command::{Command, RequestKey};
+use berth_state::{Reply, State};
+use uuid::Uuid;
+
+use super::{Ask, Decision, Request, ScheduleMigration, ScheduleVm, decide};
+use crate::machine::Machine;
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+fn vm(name: &str) -> VmName {
+    VmName::new(name).unwrap()
+}
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn lease() -> LeaseRequest {
+    LeaseRequest {
+        conductor: ServiceName::new("c1").unwrap(),
+        ttl_ms: 10_000,
+    }
+}
+
+fn report(version: u32) -> HostReport {
+    let cell = |id: u32| HostCell {
+        id: CellId(id),
+        socket: None,
+        shared: "100-101".parse().unwrap(),
+        dedicated: format!("{}-{}", id * 4, id * 4 + 3).parse().unwrap(),
+        cores: (id * 4..id * 4 + 4)
+            .chain(100..102)
+            .map(|cpu| cpu.to_string().parse().unwrap())
+            .collect(),
+        memory_mib: 4096,
+        pages: vec![PagePool {
+            size_kib: 4,
+            total: 4096 * 256,
+            reserved: 0,
+        }],
+    };
+    HostReport {
+        agent_address: "http://127.0.0.1:1".into(),
+        incarnation: Incarnation(id(1)),
+        service_version: ServiceVersion(version),
+        driver: "sim".into(),
+        migration_uri: String::new(),
+        topology: Arc::new(HostTopology::new(vec![cell(0)], vec![vec![10]]).unwrap()),
+        memory_reserved_mib: 0,
+        disk_gib: 100,
+        storage_id: "s".into(),
+    }
+}
+
+/// A state, and the index of its last command.
+struct World {
+    machine: Machine,
+    index: u64,
+}
+
+impl World {
+    fn new(hosts: &[(&str, u32)]) -> Self {
+        let mut world = Self {
+            machine: Machine::new(State::new()),
+            index: 1,
+        };
+        for (number, (name, version)) in (100..).zip(hosts) {
+            world.plain(Command::RegisterHost {
+                host: host(name),
+                provider: ProviderId(id(number)),
+                report: report(*version),
+            });
+        }
+        world.plain(Command::CreateFlavor(Flavor {
+            name: FlavorName::new("pair").unwrap(),
+            vcpus: 2,
+            memory_mib: 64,
+            disk_gib: 1,
+            extra_specs: [("hw:cpu_policy".into(), "dedicated".into())].into(),
+        }));
+        world
+    }
+
+    fn decide(&self, ask: &Ask) -> Decision {
+        let now = TimeMs(1000);
+        let slow = decide(self.machine.state(), now, ask);
+        assert_eq!(
+            self.machine.decide(now, ask),
+            slow,
+            "the table of hosts decides"
+        );
+        slow
+    }
+
+    /// Decides, and carries out what was decided.
+    fn ask(&mut self, ask: &Ask) -> Result<Reply, String> {
+        match self.decide(ask) {
+            Decision::Command(proposal) => {
+                self.index += 1;
+                let outcome = self.machine.speculate(self.index, &proposal.envelope);
+                self.machine.check().unwrap();
+                outcome.map_err(|refusal| refusal.reason)
+            }
+            Decision::Answer(answer) => Ok(answer.reply),
+            Decision::Refuse(refusal) => Err(refusal.reason),
+        }
+    }
+
+    fn plain(&mut self, command: Command) -> Reply {
+        self.ask(&Ask::new("test", Request::Plain(command)))
+            .unwrap()
+    }
+
+    /// Boots a VM to the end and returns its claim's host.
+    fn boot(&mut self, name: &str, number: u128) -> HostName {
+        let Reply::Operation(operation) = self.ask(&boot(name, number)).unwrap() else {
+            panic!("a boot is an operation");
+        };
+        self.advance(&operation, Step::Spawn, Mark::Started, Effect::None);
+        self.advance(
+            &operation,
+            Step::Spawn,
+            Mark::Succeeded,
+            Effect::CompleteBoot,
+        );
+        self.machine
+            .state()
+            .vm(&vm(name))
+            .unwrap()
+            .host
+            .clone()
+            .unwrap()
+    }
+
+    fn advance(&mut self, operation: &Operation, step: Step, mark: Mark, effect: Effect) {
+        self.plain(Command::Advance {
+            operation: operation.id,
+            epoch: operation.lease.as_ref().unwrap().epoch,
+            step,
+            mark,
+            effect,
+        });
+    }
+}
+
+fn boot(name: &str, number: u128) -> Ask {
+    Ask::new(
+        "test",
+        Request::ScheduleVm(ScheduleVm {
+            operation: OperationId(id(number)),
+            vm: vm(name),
+            uid: VmUid(id(number)),
+            claim: ClaimId(id(number)),
+            flavor: FlavorName::new("pair").unwrap(),
+            boot: BootSource::Disk,
+            disks: vec![Disk {
+                image: Some("i".into()),
+                format: DiskFormat::Raw,
+                size_gib: 1,
+            }],
+            nics: vec![Nic {
+                bridge: "br0".into(),
+                mac: String::new(),
+            }],
+            host: None,
+            lease: lease(),
+        }),
+    )
+}
+
+fn migrate(name: &str, number: u128, to: Option<&str>) -> Ask {
+    Ask::new(
+        "test",
+        Request::ScheduleMigration(ScheduleMigration {
+            operation: OperationId(id(number)),
+            migration: MigrationId(id(number)),
+            vm: vm(name),
+            claim: ClaimId(id(number)),
+            host: to.map(host),
+            lease: lease(),
+        }),
+    )
+}
+
+fn keyed(ask: Ask, key: u128) -> Ask {
+    Ask {
+        key: Some(RequestKey {
+            method: "ScheduleVm".into(),
+            id: RequestId(id(key)),
+            payload_hash: 7,
+        }),
+        ..ask
+    }
+}
+
+#[test]
+fn a_retry_gets_the_first_answer_where_it_would_be_refused_now() {
+    let mut world = World::new(&[("h1", 2)]);
+    let ask = keyed(boot("a", 1), 50);
+    let first = world.ask(&ask).unwrap();
+    world.boot("b", 2);
+    assert_eq!(world.ask(&boot("c", 3)), Err("NO_VALID_HOST".into()));
+    assert_eq!(world.ask(&ask), Ok(first));
+    let Decision::Refuse(refusal) = world.decide(&Ask {
+        key: ask.key.clone().map(|key| RequestKey {
+            payload_hash: 8,
+            ..key
+        }),
+        ..ask
+    }) else {
+        panic!("another request under the same id");
+    };
+    assert_eq!(refusal.reason, "REQUEST_ID_REUSED");
+}
+
+#[test]
+fn an_explanation_is_no_decision() {
+    let world = World::new(&[("h1", 2)]);
+    let ask = Ask {
+        validate_only: true,
+        ..keyed(boot("a", 1), 50)
+    };
+    let Decision::Answer(answer) = world.decide(&ask) else {
+        panic!("there is room");
+    };
+    assert_eq!(answer.choice.unwrap().host, host("h1"));
+    assert!(world.machine.state().vm(&vm("a")).is_none());
+}
+
+#[test]
+fn interfaces_get_addresses_of_their_own() {
+    let mut world = World::new(&[("h1", 2)]);
+    world.boot("a", 0x00ab_cdff);
+    let spec = &world.machine.state().vm(&vm("a")).unwrap().spec;
+    assert_eq!(spec.nics[0].mac, "52:54:00:ab:cd:ff");
+}
+
+#[test]
+fn a_migration_goes_elsewhere_and_only_within_the_cluster() {
+    let mut world = World::new(&[("h1", 2), ("h2", 2)]);
+    let source = world.boot("a", 1);
+    let reason = |outcome: Result<Reply, String>| outcome.unwrap_err();
+    assert_eq!(
+        reason(world.ask(&migrate("a", 2, Some("h9")))),
+        "HOST_NOT_FOUND"
+    );
+    assert_eq!(reason(world.ask(&migrate("b", 2, None))), "VM_NOT_FOUND");
+    assert_eq!(
+        reason(world.ask(&migrate("a", 2, Some(source.as_str())))),
+        "SAME_HOST"
+    );
+    world.ask(&migrate("a", 2, None)).unwrap();
+    let claim = world.machine.state().claim(ClaimId(id(2))).unwrap();
+    assert_ne!(claim.host, source);
+    assert_eq!(reason(world.ask(&migrate("a", 3, None))), "VM_BUSY");
+}
+
+#[test]
+fn a_guest_with_a_topology_does_not_move_to_an_old_agent() {
+    let mut world = World::new(&[("h1", 2), ("h2", 1)]);
+    if world.boot("a", 1) == host("h2") {
+        world.boot("b", 2);
+    }
+    let on_new = |world: &World, name: &str| {
+        let found = world.machine.state().vm(&vm(name)).cloned();
+        found.is_some_and(|vm| vm.host == Some(host("h1")))
+    };
+    let name = if on_new(&world, "a") { "a" } else { "b" };
+    let Err(reason) = world.ask(&migrate(name, 3, Some("h2"))) else {
+        panic!("the agent is too old");
+    };
+    assert_eq!(reason, "SERVICE_VERSION_TOO_OLD");
+}
+
+#[test]
+fn the_next_host_needs_the_lease_and_is_not_the_one_that_refused() {
+    let mut world = World::new(&[("h1", 2), ("h2", 2)]);
+    let Reply::Operation(operation) = world.ask(&boot("a", 1)).unwrap() else {
+        panic!("a boot is an operation");
+    };
+    let first = world
+        .machine
+        .state()
+        .vm(&vm("a"))
+        .unwrap()
+        .host
+        .clone()
+        .unwrap();
+    let release = Effect::ReleaseClaim {
+        claim: ClaimId(id(1)),
+        exclude: true,
+    };
+    world.advance(&operation, Step::Claim, Mark::Undone, release);
+    let next = |epoch: Epoch| {
+        let request = Request::ScheduleNext {
+            operation: operation.id,
+            epoch,
+            claim: ClaimId(id(2)),
+        };
+        Ask::new("test", request)
+    };
+    assert_eq!(world.ask(&next(Epoch(99))), Err("STALE_EPOCH".into()));
+    let epoch = operation.lease.as_ref().unwrap().epoch;
+    world.ask(&next(epoch)).unwrap();
+    let second = world
+        .machine
+        .state()
+        .vm(&vm("a"))
+        .unwrap()
+        .host
+        .clone()
+        .unwrap();
+    assert_ne!(first, second);
+}
+
+#[test]
+fn what_is_refused_does_not_reach_the_log() {
+    let world = World::new(&[("h1", 2)]);
+    for command in [
+        Command::RemoveHost { host: host("h9") },
+        Command::DeleteFlavor {
+            flavor: FlavorName::new("none").unwrap(),
+        },
+    ] {
+        let ask = Ask::new("test", Request::Plain(command));
+        assert!(matches!(world.decide(&ask), Decision::Refuse(_)));
+    }
+}
