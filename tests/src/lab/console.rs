@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -15,6 +15,9 @@ use super::process::{tail, wait_until};
 
 /// What the guest's init puts before everything it says; the kernel does not.
 const MARK: &str = "berth-guest: ";
+
+/// How long an answer may take before the question is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The console of one guest on one host.
 #[derive(Debug, Clone)]
@@ -68,16 +71,23 @@ impl Console {
         .with_context(|| self.silence(&format!("count {}", number + 1)))
     }
 
-    /// Sends a line to the guest through the socket, and returns its answer, which is
-    /// what the guest says after `answer: `.
+    /// Sends a line to the guest through the socket, and returns its answer.
+    ///
+    /// A question that is not answered is asked again: a serial line promises nothing,
+    /// least of all across a migration. The guest repeats the question in its answer, so
+    /// that a late one is not taken for that to another.
     pub fn ask(&self, socket: &Path, question: &str, patience: Duration) -> Result<String> {
         let mut stream = UnixStream::connect(socket)
             .with_context(|| format!("nobody listens at {}", socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_millis(200)))?;
-        writeln!(stream, "{question}")?;
+        let expected = format!("{MARK}answer to {question}: ");
         let mut heard = Vec::new();
-        let expected = format!("{MARK}answer: ");
+        let mut asked: Option<Instant> = None;
         wait_until(patience, || {
+            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
+                writeln!(stream, "{question}")?;
+                asked = Some(Instant::now());
+            }
             let mut buffer = [0; 4096];
             // A timeout is a chance to look at the clock.
             if let Ok(length) = stream.read(&mut buffer) {
@@ -89,7 +99,10 @@ impl Console {
                 .and_then(|(_, rest)| rest.split_once('\n'))
                 .map(|(answer, _)| answer.trim().to_owned()))
         })
-        .with_context(|| format!("the guest does not answer {question:?}"))
+        .with_context(|| {
+            let heard = String::from_utf8_lossy(&heard).into_owned();
+            format!("the guest does not answer {question:?}; it says: {heard}")
+        })
     }
 
     fn silence(&self, expected: &str) -> String {

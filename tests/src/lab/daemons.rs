@@ -186,9 +186,6 @@ impl Machine {
             .collect())
     }
 
-    /// The daemons give each other up after a minute of silence and not, as they would by
-    /// themselves, after half of that: a machine that runs several guests without hardware
-    /// support beside a compiler can be that slow.
     fn write_configuration(&self) -> Result<()> {
         let etc = self.outside("/etc/libvirt");
         let host_uuid = uuid::Uuid::new_v4();
@@ -205,8 +202,6 @@ impl Machine {
                  auth_unix_ro = \"none\"\n\
                  auth_unix_rw = \"none\"\n\
                  unix_sock_group = \"root\"\n\
-                 keepalive_interval = 5\n\
-                 keepalive_count = 12\n\
                  log_level = 3\n\
                  log_outputs = \"3:file:/var/log/libvirt/libvirtd.log\"\n"
             ),
@@ -220,8 +215,6 @@ impl Machine {
                  dynamic_ownership = 0\n\
                  remember_owner = 0\n\
                  namespaces = [ ]\n\
-                 keepalive_interval = 5\n\
-                 keepalive_count = 12\n\
                  hugetlbfs_mount = \"/run/hugepages\"\n\
                  migration_address = \"0.0.0.0\"\n\
                  migration_host = \"{name}\"\n"

@@ -6,7 +6,7 @@
 #   disk <name> <size in 512-byte sectors>          one for each disk
 #   nic up <MAC address> <address>                  one for each network interface
 #   count <n>                                       five times a second, for ever
-#   answer: <words>                                 to each line that it reads:
+#   answer to <line>: <words>                       to each line that it reads:
 #     ping             pong
 #     cpus             the number of CPUs
 #     reach <address>  reached | unreachable
@@ -68,12 +68,14 @@ recall() { dd if=/dev/vda bs=512 skip=$slot count=1 iflag=direct 2>/dev/null | s
 
 while :; do
     read -r question argument || continue
+    line=$question${argument:+ $argument}
     case $question in
-    ping) say "answer: pong" ;;
-    cpus) say "answer: $(nproc)" ;;
-    reach) ping -c 1 -W 5 "$argument" >/dev/null 2>&1 && say "answer: reached" || say "answer: unreachable" ;;
-    store) store "$argument" && say "answer: stored" || say "answer: failed" ;;
-    recall) say "answer: $(recall)" ;;
-    *) say "answer: what is $question?" ;;
+    ping) words=pong ;;
+    cpus) words=$(nproc) ;;
+    reach) ping -c 1 -W 5 "$argument" >/dev/null 2>&1 && words=reached || words=unreachable ;;
+    store) store "$argument" && words=stored || words=failed ;;
+    recall) words=$(recall) ;;
+    *) words="what is $question?" ;;
     esac
+    say "answer to $line: $words"
 done

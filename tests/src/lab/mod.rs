@@ -41,6 +41,8 @@
 //!   private and have them.
 //! * The daemon at the other end of a migration is dialled by name, and refuses a host
 //!   with its own UUID: each machine has its own name, machine id and host UUID.
+//! * Bridges have hardware addresses of their own. Left to themselves they may take that
+//!   of a guest's tap, which is the same on both hosts while the guest moves.
 //!
 //! Invariant: dropping a [`Lab`] ends every process that was started in it, by their pids.
 
