@@ -37,11 +37,11 @@ pub(crate) async fn join(peers: &[String], address: &str, disk_id: &str) -> Resu
             Err(status) => status,
         };
         let what = format!("{peer} says: {}", status.message());
-        let may_pass = match status.code() {
-            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
-            Code::FailedPrecondition => is_change_pending(&status),
-            _ => false,
-        };
+        let passes_by_itself = matches!(
+            status.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled
+        );
+        let may_pass = passes_by_itself || is_change_pending(&status);
         if !may_pass || tokio::time::Instant::now() >= deadline {
             return Err(what);
         }

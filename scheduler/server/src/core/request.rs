@@ -36,6 +36,10 @@ impl Ask {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once and moved twice, never stored"
+)]
 pub enum Request {
     /// Makes a VM: chooses its host, claims there and begins the boot.
     ScheduleVm(ScheduleVm),

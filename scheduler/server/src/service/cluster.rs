@@ -222,12 +222,12 @@ impl ClusterService for ClusterApi {
             validate_only: false,
             request: Asked::Plain(Command::RegisterService(service)),
         };
-        match self.0.ask(ask).await?.reply {
-            Reply::Service(service) => Ok(Response::new(v1::RegisterServiceResponse {
-                service: Some((&*service).into()),
-            })),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Service(service) = self.0.ask(ask).await?.reply else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::RegisterServiceResponse {
+            service: Some((&*service).into()),
+        }))
     }
 
     async fn list_services(

@@ -36,10 +36,10 @@ impl HostApi {
     async fn cordon(&self, caller: Caller, host: &str, cordoned: bool) -> Result<v1::Host, Status> {
         let host = field::name(host, "name").map_err(refusal::of_invalid)?;
         let command = Command::SetCordon { host, cordoned };
-        match self.command(caller, command).await? {
-            Reply::Host(host) => Ok((&*host).into()),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Host(host) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        Ok((&*host).into())
     }
 }
 

@@ -50,10 +50,10 @@ impl OperationApi {
         caller: Caller,
         command: Command,
     ) -> Result<Option<v1::Operation>, Status> {
-        match self.command(caller, command).await? {
-            Reply::Operation(operation) => Ok(Some((&*operation).into())),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Operation(operation) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Some((&*operation).into()))
     }
 
     async fn find(

@@ -45,10 +45,10 @@ impl PlacementApi {
         caller: Caller,
         command: Command,
     ) -> Result<Option<v1::ResourceProvider>, Status> {
-        match self.command(caller, command).await? {
-            Reply::Provider(provider) => Ok(Some((&*provider).into())),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Provider(provider) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Some((&*provider).into()))
     }
 }
 
@@ -150,12 +150,12 @@ impl PlacementService for PlacementApi {
         let command = Command::SetAllocations {
             consumers: consumers.map_err(refusal::of_invalid)?,
         };
-        match self.command(caller, command).await? {
-            Reply::Consumers(consumers) => Ok(Response::new(v1::ReplaceAllocationsResponse {
-                consumers: consumers.iter().map(|c| (&**c).into()).collect(),
-            })),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Consumers(consumers) = self.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::ReplaceAllocationsResponse {
+            consumers: consumers.iter().map(|c| (&**c).into()).collect(),
+        }))
     }
 
     async fn get_allocations(

@@ -72,12 +72,12 @@ impl SchedulerService for SchedulerApi {
         let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
         let flavor = field::required(wire.flavor, "flavor").map_err(refusal::of_invalid)?;
         let request = Asked::Plain(Command::CreateFlavor(flavor));
-        match self.ask(caller, false, request).await?.reply {
-            Reply::Flavor(flavor) => Ok(Response::new(v1::CreateFlavorResponse {
-                flavor: Some((&*flavor).into()),
-            })),
-            _ => Err(refusal::mismatch()),
-        }
+        let Reply::Flavor(flavor) = self.ask(caller, false, request).await?.reply else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::CreateFlavorResponse {
+            flavor: Some((&*flavor).into()),
+        }))
     }
 
     async fn delete_flavor(
@@ -276,10 +276,10 @@ impl SchedulerService for SchedulerApi {
 }
 
 fn operation_of(reply: Reply) -> Result<Arc<Operation>, Status> {
-    match reply {
-        Reply::Operation(operation) => Ok(operation),
-        _ => Err(refusal::mismatch()),
-    }
+    let Reply::Operation(operation) = reply else {
+        return Err(refusal::mismatch());
+    };
+    Ok(operation)
 }
 
 fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
