@@ -15,7 +15,7 @@
 //! Invariant: one effect is under way at a time, and what is done next follows from the log, so
 //! that [`Saga::resume`] may be called with any log that a saga has written.
 
-use berth_domain::agent::{Call, Failure, Fence, Reply};
+use berth_domain::agent::{Call, Fence};
 use berth_domain::id::{Epoch, Incarnation};
 use berth_domain::name::HostName;
 use berth_domain::operation::{self, Mark, Operation, Step};
@@ -27,11 +27,9 @@ use crate::event::Event;
 use crate::facts::Facts;
 use crate::journal::Journal;
 use crate::plan::{Ask, Context, Memory, Script, Undo, script};
-use crate::reconcile::{Miss, Poll, Transfer};
-use crate::refusals::{self, Reading};
+use crate::reconcile::{Poll, Transfer};
+use crate::refusals;
 
-/// How often a call is made that is not answered, before the step counts as failed.
-const CALLS_MAX: u32 = 4;
 /// After how many failures in a row an undo or a deletion says in the log that it waits.
 const SAY_AFTER: u32 = 3;
 /// How many hosts are tried for one operation.
@@ -58,15 +56,15 @@ pub(crate) enum Goal {
 
 /// What has to happen after a record is committed or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Commit {
-    record: StepRecord,
-    then: Goal,
-    on_refusal: OnRefusal,
+pub(crate) struct Commit {
+    pub(crate) record: StepRecord,
+    pub(crate) then: Goal,
+    pub(crate) on_refusal: OnRefusal,
 }
 
 /// What a refused commit means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OnRefusal {
+pub(crate) enum OnRefusal {
     /// The step failed.
     Fail(Step),
     /// The log was only to say something; go on.
@@ -77,7 +75,7 @@ enum OnRefusal {
 
 /// The answer that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Outstanding {
+pub(crate) enum Outstanding {
     Begin,
     Commit(Commit),
     Schedule,
@@ -103,11 +101,11 @@ enum Outstanding {
 pub struct Saga {
     pub(crate) context: Context,
     pub(crate) transfer: Transfer,
-    script: &'static dyn Script,
-    epoch: Epoch,
+    pub(crate) script: &'static dyn Script,
+    pub(crate) epoch: Epoch,
     /// Failures in a row of what is being attempted.
-    failures: u32,
-    outstanding: Outstanding,
+    pub(crate) failures: u32,
+    pub(crate) outstanding: Outstanding,
 }
 
 impl std::fmt::Debug for Saga {
@@ -188,8 +186,6 @@ impl Saga {
     pub(crate) fn journal(&self) -> Journal<'_> {
         Journal::of(&self.context.operation.log)
     }
-
-    // ---- what to do next -------------------------------------------------------------------
 
     pub(crate) fn go(&mut self, goal: Goal) -> Effect {
         if self.context.operation.is_done() {
@@ -315,7 +311,7 @@ impl Saga {
 
     /// Ends the operation with the refusal that made it fail; `next` says why no other host was
     /// taken.
-    fn give_up(&mut self, next: Option<&Refusal>) -> Effect {
+    pub(crate) fn give_up(&mut self, next: Option<&Refusal>) -> Effect {
         let refusal = match (self.cause(), next) {
             (Some((_, cause)), Some(next)) => cause.with("alternatives", &next.message),
             (Some((_, cause)), None) => cause,
@@ -332,175 +328,8 @@ impl Saga {
         self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
     }
 
-    // ---- answers ---------------------------------------------------------------------------
-
-    fn committed(&mut self, commit: Commit, result: Result<Box<Operation>, Refusal>) -> Effect {
-        let refusal = match result {
-            Ok(operation) => {
-                self.failures = 0;
-                self.context.operation = *operation;
-                return self.go(commit.then);
-            }
-            Err(refusal) => refusal,
-        };
-        if refusals::is_lease_lost(&refusal) {
-            return Effect::Done(Ended::LeaseLost);
-        }
-        self.failures += 1;
-        if refusals::is_outcome_unknown(&refusal) {
-            let ms = Backoff::SCHEDULER.after(self.failures);
-            self.outstanding = Outstanding::WaitToCommit(commit);
-            return Effect::Wait { ms };
-        }
-        match commit.on_refusal {
-            OnRefusal::Fail(step) => self.fail(step, refusal),
-            OnRefusal::GoOn => self.go(commit.then),
-            OnRefusal::PlanAnew => self.wait(Goal::Plan, Backoff::SCHEDULER),
-        }
-    }
-
-    fn scheduled(&mut self, result: Result<(), Refusal>) -> Effect {
-        match result {
-            Ok(()) => {
-                self.failures = 0;
-                self.context.memory = Memory::default();
-                self.refresh(Goal::Plan, None)
-            }
-            Err(refusal) if refusals::is_lease_lost(&refusal) => Effect::Done(Ended::LeaseLost),
-            // It may have been claimed all the same, and then the log says so.
-            Err(refusal) if refusals::is_outcome_unknown(&refusal) => {
-                self.failures += 1;
-                self.wait(Goal::Plan, Backoff::SCHEDULER)
-            }
-            Err(refusal) => self.give_up(Some(&refusal)),
-        }
-    }
-
-    fn refreshed(
-        &mut self,
-        goal: Goal,
-        restarted: Option<(HostName, Incarnation)>,
-        result: Result<Box<(Operation, Facts)>, Refusal>,
-    ) -> Effect {
-        let (operation, facts) = match result {
-            Ok(read) => *read,
-            Err(refusal) if refusal.code == berth_domain::refusal::Code::NotFound => {
-                return Effect::Done(Ended::LeaseLost);
-            }
-            Err(_) => {
-                self.failures += 1;
-                return self.wait(goal, Backoff::SCHEDULER);
-            }
-        };
-        let epoch = operation.lease.as_ref().map(|l| l.epoch);
-        if !operation.is_done() && epoch != Some(self.epoch) {
-            return Effect::Done(Ended::LeaseLost);
-        }
-        self.context.operation = operation;
-        self.context.facts = facts;
-        if let Some((host, meant)) = restarted {
-            let known = self.context.facts.hosts.get(&host).map(|h| h.incarnation);
-            if known.is_none_or(|known| known == meant) {
-                // It has not told the scheduler yet.
-                let message = format!("host {host} was started anew and is not registered yet");
-                return self.unanswered(goal, &host, message);
-            }
-        }
-        self.go(goal)
-    }
-
-    fn answered(
-        &mut self,
-        goal: Goal,
-        host: &HostName,
-        incarnation: Incarnation,
-        result: Result<Box<Reply>, Failure>,
-    ) -> Effect {
-        let failure = match result {
-            Ok(reply) => {
-                self.failures = 0;
-                return match goal {
-                    Goal::Call(step) => self.step_answered(step, *reply),
-                    Goal::Undo(step) => {
-                        let record = self.record(step, Mark::Undone, operation::Effect::None);
-                        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
-                    }
-                    Goal::Settle(poll) => self.settle_answered(poll, Ok(*reply)),
-                    Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => self.go(Goal::Plan),
-                };
-            }
-            Err(failure) => failure,
-        };
-        match refusals::read(failure) {
-            Reading::LeaseLost => Effect::Done(Ended::LeaseLost),
-            Reading::AgentRestarted(_) => self.refresh(goal, Some((host.clone(), incarnation))),
-            Reading::OutcomeUnknown(message) => self.unanswered(goal, host, message),
-            Reading::Refused(refusal) => self.refused(goal, host, refusal),
-        }
-    }
-
-    fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
-        if step != Step::LiveMigration && self.is_cancelled() {
-            let refusal = refusals::cancelled(&self.context.operation);
-            return self.fail(step, refusal);
-        }
-        match self.script.answered(step, reply, &mut self.context) {
-            Ok(effect) => self.succeed(step, effect),
-            Err(refusal) => self.fail(step, refusal),
-        }
-    }
-
-    /// No answer came: whatever was asked may have been done, or may yet be.
-    fn unanswered(&mut self, goal: Goal, host: &HostName, message: String) -> Effect {
-        self.failures += 1;
-        match goal {
-            Goal::Call(Step::LiveMigration) if self.failures >= CALLS_MAX => {
-                self.transfer.note_error(&message);
-                self.go(Goal::Settle(Poll::Source))
-            }
-            Goal::Call(step) if self.script.can_give_up() && self.failures >= CALLS_MAX => {
-                self.fail(step, refusals::unreachable(host, &message))
-            }
-            Goal::Call(step) | Goal::Undo(step) => {
-                let why = refusals::unreachable(host, &message);
-                self.say_and_wait(goal, step, host, &why)
-            }
-            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(message))),
-            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
-                self.wait(Goal::Plan, Backoff::CALL)
-            }
-        }
-    }
-
-    /// The agent said no.
-    fn refused(&mut self, goal: Goal, host: &HostName, refusal: Refusal) -> Effect {
-        let refusal = match refusal.metadata.contains_key("host") {
-            true => refusal,
-            false => refusal.with("host", host),
-        };
-        match goal {
-            Goal::Call(Step::LiveMigration) => {
-                self.transfer.refused = Some(refusal.clone());
-                let mark = Mark::Failed(refusal);
-                let record = self.record(Step::LiveMigration, mark, operation::Effect::None);
-                self.commit(record, Goal::Settle(Poll::Source), OnRefusal::GoOn)
-            }
-            Goal::Call(step) if self.script.can_give_up() => self.fail(step, refusal),
-            Goal::Call(step) | Goal::Undo(step) => {
-                self.failures += 1;
-                self.say_and_wait(goal, step, host, &refusal)
-            }
-            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Refused(refusal.message))),
-            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
-                self.wait(Goal::Plan, Backoff::CALL)
-            }
-        }
-    }
-
-    // ---- helpers ---------------------------------------------------------------------------
-
     /// The step was done; its meaning is committed with its entry.
-    fn succeed(&mut self, step: Step, effect: operation::Effect) -> Effect {
+    pub(crate) fn succeed(&mut self, step: Step, effect: operation::Effect) -> Effect {
         let then = self.after(step);
         let means_nothing_new = matches!(
             effect,
@@ -539,7 +368,7 @@ impl Saga {
     ///
     /// A conductor that took over asks again what had succeeded. If it is refused then, the
     /// failure is logged at the step that the log has come to, as the log only grows forward.
-    fn fail(&mut self, step: Step, refusal: Refusal) -> Effect {
+    pub(crate) fn fail(&mut self, step: Step, refusal: Refusal) -> Effect {
         if !self.script.can_give_up() {
             return self.wait(Goal::Plan, Backoff::SCHEDULER);
         }
@@ -557,7 +386,13 @@ impl Saga {
     }
 
     /// Says once in the log that something is waited for, then waits and tries again.
-    fn say_and_wait(&mut self, goal: Goal, step: Step, host: &HostName, why: &Refusal) -> Effect {
+    pub(crate) fn say_and_wait(
+        &mut self,
+        goal: Goal,
+        step: Step,
+        host: &HostName,
+        why: &Refusal,
+    ) -> Effect {
         let what = match goal {
             Goal::Undo(_) => format!("the undo of {step:?}"),
             Goal::Plan
@@ -580,7 +415,7 @@ impl Saga {
         self.wait(goal, Backoff::CALL)
     }
 
-    fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.context.operation.cancelled && self.script.can_give_up()
     }
 
@@ -604,7 +439,12 @@ impl Saga {
         self.commit(record, then, OnRefusal::GoOn)
     }
 
-    fn commit(&mut self, record: StepRecord, then: Goal, on_refusal: OnRefusal) -> Effect {
+    pub(crate) fn commit(
+        &mut self,
+        record: StepRecord,
+        then: Goal,
+        on_refusal: OnRefusal,
+    ) -> Effect {
         self.send(Commit {
             record,
             then,
@@ -652,7 +492,11 @@ impl Saga {
         Effect::Wait { ms }
     }
 
-    fn refresh(&mut self, goal: Goal, restarted: Option<(HostName, Incarnation)>) -> Effect {
+    pub(crate) fn refresh(
+        &mut self,
+        goal: Goal,
+        restarted: Option<(HostName, Incarnation)>,
+    ) -> Effect {
         self.outstanding = Outstanding::Refresh { goal, restarted };
         Effect::Refresh
     }

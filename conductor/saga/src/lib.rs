@@ -24,7 +24,7 @@
 //! | [`plan`] | the steps of each kind of operation, each with its undo |
 //! | `boot`, `delete`, `live_migration` | one operation per file: its list of steps and its calls |
 //! | `journal` | the replicated log, read |
-//! | `engine` | log and event give the next effect |
+//! | `engine`, `answers` | log and event give the next effect |
 //! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
 
 pub mod effect;
@@ -33,6 +33,7 @@ pub mod facts;
 pub mod plan;
 pub mod settle;
 
+mod answers;
 mod backoff;
 mod boot;
 mod delete;

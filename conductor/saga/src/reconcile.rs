@@ -291,20 +291,31 @@ impl Saga {
             return refusal.clone();
         }
         let error = self.transfer.error.as_deref();
-        let (reason, what) = match event {
-            migration::Event::Lost => ("GUEST_LOST", "neither host has it any more"),
-            migration::Event::Refuse
-            | migration::Event::Begin
-            | migration::Event::Arrived
-            | migration::Event::Stayed
-            | migration::Event::Unknown => ("MIGRATION_FAILED", "it stayed on its source"),
+        let (reason, message) = match (event, self.sides()) {
+            (migration::Event::Lost, Ok((source, destination))) => (
+                "GUEST_LOST",
+                format!(
+                    "vm {vm} was lost while it was migrated: neither {source} nor {destination} \
+                     has it any more ({})",
+                    error.unwrap_or("neither says why")
+                ),
+            ),
+            (
+                migration::Event::Lost
+                | migration::Event::Refuse
+                | migration::Event::Begin
+                | migration::Event::Arrived
+                | migration::Event::Stayed
+                | migration::Event::Unknown,
+                Ok(_) | Err(_),
+            ) => (
+                "MIGRATION_FAILED",
+                format!(
+                    "vm {vm} was not migrated and stays where it was: {}",
+                    error.unwrap_or("its transfer was never begun")
+                ),
+            ),
         };
-        let error = error.unwrap_or("the transfer did not come about");
-        Refusal::new(
-            Code::Internal,
-            reason,
-            format!("vm {vm} was not migrated, {what}: {error}"),
-        )
-        .with("vm", vm)
+        Refusal::new(Code::Internal, reason, message).with("vm", vm)
     }
 }

@@ -76,7 +76,7 @@ impl Default for Config {
             service_version: ServiceVersion::CURRENT.0,
             lease_ttl_ms: 10_000,
             takeover_interval_ms: 2_000,
-            calls_max: 64,
+            calls_max: 256,
             operations_max: 10_000,
             call_timeout_ms: 10_000,
             slow_call_timeout_ms: 120_000,

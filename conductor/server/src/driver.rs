@@ -3,9 +3,11 @@
 //! Invariant: it decides nothing. Whatever it is told to do is one call, and whatever comes of
 //! that is the next event.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_saga::{Effect, Ended, Event, Facts, Saga};
@@ -16,6 +18,9 @@ use crate::scheduler::Scheduler;
 
 /// The wait between attempts to read what a saga has to begin with.
 const READ_AGAIN: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether a user has cancelled while a call takes its time.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What a driver works with. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,7 +63,17 @@ pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
             }
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
                 let permit = tools.calls.acquire().await;
-                let event = perform(&tools, &mut known, saga.operation(), effect).await;
+                let event = {
+                    let mut done = pin!(perform(&tools, &mut known, id, effect));
+                    loop {
+                        tokio::select! {
+                            event = &mut done => break event,
+                            () = cancelled(&tools.scheduler, saga.operation()) => {
+                                saga.step(Event::CancelRequested);
+                            }
+                        }
+                    }
+                };
                 drop(permit);
                 event
             }
@@ -66,9 +81,24 @@ pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
     }
 }
 
+/// Waits until somebody has asked to cancel the operation. Whoever drives it would notice with
+/// the next record, but a call may take minutes.
+async fn cancelled(scheduler: &Scheduler, operation: &Operation) {
+    if operation.cancelled {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let read = scheduler.operation(operation.id).await;
+        if read.is_ok_and(|operation| operation.cancelled) {
+            tracing::info!(operation = %operation.id, "asked to cancel");
+            return;
+        }
+    }
+}
+
 /// Makes the one call that an effect is.
-async fn perform(tools: &Tools, known: &mut Facts, operation: &Operation, effect: Effect) -> Event {
-    let id = operation.id;
+async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effect) -> Event {
     match effect {
         Effect::Commit(record) => {
             tracing::debug!(operation = %id, step = ?record.step, mark = ?record.mark, "log");

@@ -1,0 +1,193 @@
+//! What an answer means for what was being attempted.
+//!
+//! Not here: what is attempted next (`engine`), and what two hypervisors' answers mean together
+//! (`reconcile`).
+//!
+//! Invariant: an answer that did not come is never taken for a "no". What was asked for may have
+//! been done, so it is asked for again, or undone.
+
+use berth_domain::agent::{Failure, Reply};
+use berth_domain::id::Incarnation;
+use berth_domain::name::HostName;
+use berth_domain::operation::{self, Mark, Operation, Step};
+use berth_domain::refusal::{Code, Refusal};
+
+use crate::backoff::Backoff;
+use crate::effect::{Effect, Ended};
+use crate::engine::{Commit, Goal, OnRefusal, Outstanding, Saga};
+use crate::facts::Facts;
+use crate::plan::Memory;
+use crate::reconcile::{Miss, Poll};
+use crate::refusals::{self, Reading};
+
+/// How often a call is made that is not answered, before the step counts as failed.
+const CALLS_MAX: u32 = 4;
+
+impl Saga {
+    pub(crate) fn committed(
+        &mut self,
+        commit: Commit,
+        result: Result<Box<Operation>, Refusal>,
+    ) -> Effect {
+        let refusal = match result {
+            Ok(operation) => {
+                self.failures = 0;
+                self.context.operation = *operation;
+                return self.go(commit.then);
+            }
+            Err(refusal) => refusal,
+        };
+        if refusals::is_lease_lost(&refusal) {
+            return Effect::Done(Ended::LeaseLost);
+        }
+        self.failures += 1;
+        if refusals::is_outcome_unknown(&refusal) {
+            let ms = Backoff::SCHEDULER.after(self.failures);
+            self.outstanding = Outstanding::WaitToCommit(commit);
+            return Effect::Wait { ms };
+        }
+        match commit.on_refusal {
+            OnRefusal::Fail(step) => self.fail(step, refusal),
+            OnRefusal::GoOn => self.go(commit.then),
+            OnRefusal::PlanAnew => self.wait(Goal::Plan, Backoff::SCHEDULER),
+        }
+    }
+
+    pub(crate) fn scheduled(&mut self, result: Result<(), Refusal>) -> Effect {
+        match result {
+            Ok(()) => {
+                self.failures = 0;
+                self.context.memory = Memory::default();
+                self.refresh(Goal::Plan, None)
+            }
+            Err(refusal) if refusals::is_lease_lost(&refusal) => Effect::Done(Ended::LeaseLost),
+            // It may have been claimed all the same, and then the log says so.
+            Err(refusal) if refusals::is_outcome_unknown(&refusal) => {
+                self.failures += 1;
+                self.wait(Goal::Plan, Backoff::SCHEDULER)
+            }
+            Err(refusal) => self.give_up(Some(&refusal)),
+        }
+    }
+
+    pub(crate) fn refreshed(
+        &mut self,
+        goal: Goal,
+        restarted: Option<(HostName, Incarnation)>,
+        result: Result<Box<(Operation, Facts)>, Refusal>,
+    ) -> Effect {
+        let (operation, facts) = match result {
+            Ok(read) => *read,
+            Err(refusal) if refusal.code == Code::NotFound => {
+                return Effect::Done(Ended::LeaseLost);
+            }
+            Err(_) => {
+                self.failures += 1;
+                return self.wait(goal, Backoff::SCHEDULER);
+            }
+        };
+        let epoch = operation.lease.as_ref().map(|l| l.epoch);
+        if !operation.is_done() && epoch != Some(self.epoch) {
+            return Effect::Done(Ended::LeaseLost);
+        }
+        self.context.operation = operation;
+        self.context.facts = facts;
+        if let Some((host, meant)) = restarted {
+            let known = self.context.facts.hosts.get(&host).map(|h| h.incarnation);
+            if known.is_none_or(|known| known == meant) {
+                // It has not told the scheduler yet.
+                let message = format!("host {host} was started anew and is not registered yet");
+                return self.unanswered(goal, &host, message);
+            }
+        }
+        self.go(goal)
+    }
+
+    pub(crate) fn answered(
+        &mut self,
+        goal: Goal,
+        host: &HostName,
+        incarnation: Incarnation,
+        result: Result<Box<Reply>, Failure>,
+    ) -> Effect {
+        let failure = match result {
+            Ok(reply) => {
+                self.failures = 0;
+                return match goal {
+                    Goal::Call(step) => self.step_answered(step, *reply),
+                    Goal::Undo(step) => {
+                        let record = self.record(step, Mark::Undone, operation::Effect::None);
+                        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+                    }
+                    Goal::Settle(poll) => self.settle_answered(poll, Ok(*reply)),
+                    Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => self.go(Goal::Plan),
+                };
+            }
+            Err(failure) => failure,
+        };
+        match refusals::read(failure) {
+            Reading::LeaseLost => Effect::Done(Ended::LeaseLost),
+            Reading::AgentRestarted(_) => self.refresh(goal, Some((host.clone(), incarnation))),
+            Reading::OutcomeUnknown(message) => self.unanswered(goal, host, message),
+            Reading::Refused(refusal) => self.refused(goal, host, refusal),
+        }
+    }
+
+    fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
+        if step != Step::LiveMigration && self.is_cancelled() {
+            let refusal = refusals::cancelled(&self.context.operation);
+            return self.fail(step, refusal);
+        }
+        match self.script.answered(step, reply, &mut self.context) {
+            Ok(effect) => self.succeed(step, effect),
+            Err(refusal) => self.fail(step, refusal),
+        }
+    }
+
+    /// No answer came: whatever was asked may have been done, or may yet be.
+    pub(crate) fn unanswered(&mut self, goal: Goal, host: &HostName, message: String) -> Effect {
+        self.failures += 1;
+        match goal {
+            Goal::Call(Step::LiveMigration) if self.failures >= CALLS_MAX => {
+                self.transfer.note_error(&message);
+                self.go(Goal::Settle(Poll::Source))
+            }
+            Goal::Call(step) if self.script.can_give_up() && self.failures >= CALLS_MAX => {
+                self.fail(step, refusals::unreachable(host, &message))
+            }
+            Goal::Call(step) | Goal::Undo(step) => {
+                let why = refusals::unreachable(host, &message);
+                self.say_and_wait(goal, step, host, &why)
+            }
+            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(message))),
+            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
+                self.wait(Goal::Plan, Backoff::CALL)
+            }
+        }
+    }
+
+    /// The agent said no.
+    fn refused(&mut self, goal: Goal, host: &HostName, refusal: Refusal) -> Effect {
+        let refusal = match refusal.metadata.contains_key("host") {
+            true => refusal,
+            false => refusal.with("host", host),
+        };
+        match goal {
+            Goal::Call(Step::LiveMigration) => {
+                self.transfer.refused = Some(refusal.clone());
+                let mark = Mark::Failed(refusal);
+                let record = self.record(Step::LiveMigration, mark, operation::Effect::None);
+                self.commit(record, Goal::Settle(Poll::Source), OnRefusal::GoOn)
+            }
+            Goal::Call(step) if self.script.can_give_up() => self.fail(step, refusal),
+            Goal::Call(step) | Goal::Undo(step) => {
+                self.failures += 1;
+                self.say_and_wait(goal, step, host, &refusal)
+            }
+            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Refused(refusal.message))),
+            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
+                self.wait(Goal::Plan, Backoff::CALL)
+            }
+        }
+    }
+}
