@@ -252,3 +252,66 @@ impl Drop for OperationWatch {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> VmName {
+        VmName::new(text).unwrap()
+    }
+
+    fn ring(changes: &[(u64, &str)]) -> Ring {
+        let mut ring = Ring {
+            first: 10,
+            last: 10,
+            changes: VecDeque::new(),
+            changes_max: 3,
+        };
+        for (revision, vm) in changes {
+            ring.push(VmChange {
+                revision: *revision,
+                vm: name(vm),
+                row: None,
+            });
+            ring.last = *revision;
+        }
+        ring
+    }
+
+    fn told(ring: &Ring, after: u64) -> Result<Vec<String>, String> {
+        let changes = ring.since(after).map_err(|refusal| refusal.reason)?;
+        Ok(changes.vms.into_keys().map(String::from).collect())
+    }
+
+    #[test]
+    fn what_changed_after_a_revision_is_told_once() {
+        let ring = ring(&[(11, "a"), (12, "b"), (14, "a")]);
+        assert_eq!(told(&ring, 10), Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(told(&ring, 12), Ok(vec!["a".into()]));
+        assert_eq!(told(&ring, 14), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_no_longer_kept_is_refused() {
+        let ring = ring(&[(11, "a"), (12, "b"), (13, "c"), (14, "d")]);
+        assert_eq!(told(&ring, 10), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(told(&ring, 11).map(|names| names.len()), Ok(3));
+        assert_eq!(told(&self::ring(&[]), 9), Err("REVISION_NOT_KEPT".into()));
+    }
+
+    /// Goal: who waits for one operation is woken by it, and waiting leaves nothing behind.
+    #[tokio::test]
+    async fn watches_of_operations_come_and_go() {
+        let feed = Feed::new(1, 16);
+        let id = OperationId(uuid::Uuid::from_u128(1));
+        let (first, second) = (feed.watch_operation(id), feed.watch_operation(id));
+        let changed = first.changed();
+        feed.wake(vec![id], 2);
+        changed.await;
+        drop(first);
+        assert_eq!(lock(&feed.shared.waiting).len(), 1);
+        drop(second);
+        assert!(lock(&feed.shared.waiting).is_empty());
+    }
+}

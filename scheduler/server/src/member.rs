@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use berth_replication::runtime::{OpenError, Runtime, Settings, Start as RuntimeStart};
-use berth_store::{FileDisk, Identity, identity};
+use berth_store::{FileDisk, Identity, disk, identity, space};
 use uuid::Uuid;
 
 use crate::config::{Config, Start};
@@ -64,6 +64,9 @@ pub(crate) async fn open(
             )
         }
         (None, Start::Join(peers)) => {
+            // A member that was taken in and then cannot begin would stay in the membership.
+            let path = config.data_dir.clone();
+            blocking(move || prepare(&path)).await?;
             let identity = ask_to_join(config, peers, advertise).await?;
             (create(config, identity).await?, RuntimeStart::Existing)
         }
@@ -88,6 +91,23 @@ fn look(path: &Path) -> Result<Option<Identity>, Error> {
         Err(identity::Error::Missing { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses a directory in which no member can begin.
+fn prepare(path: &Path) -> Result<(), Error> {
+    let io_error = |source| identity::Error::Io {
+        path: path.to_owned(),
+        doing: "created",
+        source,
+    };
+    std::fs::create_dir_all(path).map_err(io_error)?;
+    let mut entries = std::fs::read_dir(path).map_err(io_error)?;
+    if entries.any(|entry| entry.is_ok_and(|e| e.file_name() != "lost+found")) {
+        let path = path.to_owned();
+        return Err(identity::Error::Occupied { path }.into());
+    }
+    space::check(path, space::FREE_MIB_MIN).map_err(disk::Error::from)?;
+    Ok(())
 }
 
 /// Refuses an existing directory that is not the one that was meant.
