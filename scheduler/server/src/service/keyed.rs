@@ -1,7 +1,8 @@
 //! Request ids: from a message to the key under which its answer is remembered.
 //!
 //! The key holds a hash of the message without its id, so that one id used for two different
-//! requests is noticed.
+//! requests is noticed. Who carries the request out is not part of it: a user whose conductor died
+//! asks another one, with the same id, and gets the first answer.
 
 use std::net::IpAddr;
 
@@ -19,16 +20,32 @@ pub(crate) trait Keyed: Message {
 
     /// Takes the request id out.
     fn take_request_id(&mut self) -> String;
+
+    /// Exchanges who carries the request out, where it says so.
+    fn swap_carrier(&mut self, _carrier: &mut Carrier) {}
+}
+
+/// The conductor that carries a request out, and for how long it asks to.
+#[derive(Default)]
+pub(crate) struct Carrier {
+    conductor: String,
+    lease_ttl: Option<prost_types::Duration>,
 }
 
 macro_rules! keyed {
-    ($($method:literal: $message:ty;)*) => {$(
+    ($($method:literal: $message:ty $(, $carrier:ident)?;)*) => {$(
         impl Keyed for $message {
             const METHOD: &'static str = $method;
 
             fn take_request_id(&mut self) -> String {
                 std::mem::take(&mut self.request_id)
             }
+            $(
+                fn swap_carrier(&mut self, $carrier: &mut Carrier) {
+                    std::mem::swap(&mut self.conductor, &mut $carrier.conductor);
+                    std::mem::swap(&mut self.lease_ttl, &mut $carrier.lease_ttl);
+                }
+            )?
         }
     )*};
 }
@@ -45,10 +62,10 @@ keyed! {
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
-    "ScheduleVm": scheduler::v1::ScheduleVmRequest;
-    "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest;
+    "ScheduleVm": scheduler::v1::ScheduleVmRequest, carrier;
+    "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carrier;
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;
-    "BeginDelete": scheduler::v1::BeginDeleteRequest;
+    "BeginDelete": scheduler::v1::BeginDeleteRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;
     "Advance": operation::v1::AdvanceRequest;
     "TakeLease": operation::v1::TakeLeaseRequest;
@@ -69,11 +86,14 @@ pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Invalid
     let mut message = request.into_inner();
     let id = message.take_request_id();
     let id = field::optional_uuid(&id, "request_id")?;
+    let mut carrier = Carrier::default();
+    message.swap_carrier(&mut carrier);
     let key = id.map(|id| RequestKey {
         method: T::METHOD.to_owned(),
         id,
         payload_hash: xxh3_128(&message.encode_to_vec()),
     });
+    message.swap_carrier(&mut carrier);
     Ok((message, Caller { principal, key }))
 }
 
@@ -82,5 +102,33 @@ fn principal(peer: Option<IpAddr>) -> String {
     match peer {
         Some(peer) => format!("unverified:{peer}"),
         None => "unverified:".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::v1::ScheduleVmRequest;
+
+    fn open_for(conductor: &str, vm: &str) -> (ScheduleVmRequest, u128) {
+        let asked = ScheduleVmRequest {
+            vm: vm.to_owned(),
+            conductor: conductor.to_owned(),
+            lease_ttl: Some(field::duration(conductor.len() as u64 * 1000)),
+            request_id: "01234567-89ab-7def-8123-456789abcdef".to_owned(),
+            ..ScheduleVmRequest::default()
+        };
+        let (message, caller) = open(Request::new(asked)).unwrap();
+        (message, caller.key.unwrap().payload_hash)
+    }
+
+    /// Goal: a request that is repeated through another conductor is the same request.
+    #[test]
+    fn who_carries_it_out_does_not_tell_requests_apart() {
+        let (message, first) = open_for("services/c1", "vms/a");
+        assert_eq!(message.conductor, "services/c1");
+        assert!(message.lease_ttl.is_some() && message.request_id.is_empty());
+        assert_eq!(open_for("services/other", "vms/a").1, first);
+        assert_ne!(open_for("services/c1", "vms/b").1, first);
     }
 }
