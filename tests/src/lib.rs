@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `tests/layering.rs` | who may import whom |
 //! | [`lab`] | machines in namespaces, hypervisors, guests that boot |
+//! | [`processes`] | every part as a process on loopback, killed and started again |
 //! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
 
 pub mod lab;
+pub mod processes;

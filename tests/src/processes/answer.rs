@@ -1,0 +1,80 @@
+//! What a command printed, and how it ended.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a command printed, and how it ended.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The command, to be named when it was not what was expected.
+    pub command: String,
+    /// The exit status; none after a signal.
+    pub status: Option<i32>,
+    /// The standard output.
+    pub stdout: String,
+    /// The standard error output.
+    pub stderr: String,
+}
+
+impl Answer {
+    /// Runs a command to its end.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    #[must_use]
+    pub fn of(mut command: Command) -> Self {
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        Self {
+            command: words.join(" "),
+            status: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Returns it if the exit status is this one.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[track_caller]
+    #[must_use]
+    pub fn with_status(self, status: i32) -> Self {
+        assert_eq!(self.status, Some(status), "{self:#?}");
+        self
+    }
+
+    /// Returns it if each of these words is on the standard error output.
+    ///
+    /// # Panics
+    ///
+    /// When one is not.
+    #[track_caller]
+    pub fn saying(self, words: &[&str]) -> Self {
+        for word in words {
+            let said = self.stderr.contains(word);
+            assert!(said, "{word:?} is not said: {self:#?}");
+        }
+        self
+    }
+
+    /// Returns the standard output as JSON.
+    ///
+    /// # Errors
+    ///
+    /// The whole answer, if it failed or is not JSON.
+    pub fn json(&self) -> Result<Value, String> {
+        if self.status != Some(0) {
+            return Err(format!("{self:#?}"));
+        }
+        serde_json::from_str(&self.stdout).map_err(|error| format!("{error}: {self:#?}"))
+    }
+}

@@ -1,0 +1,66 @@
+//! Berth as it is deployed: each part a process of its own, on loopback.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`Programs`] | the programs by their names, as somebody who installed them has them |
+//! | [`Process`] | one program that runs: its log, its end, `kill -9` |
+//! | [`Part`] | one scheduler, conductor or agent that is started, killed and started again |
+//! | [`Cluster`] | all of them, and the command that asks them |
+//! | [`Addresses`] | where they listen, apart from everybody else |
+//! | [`Answer`] | what a command printed, and how it ended |
+//! | [`Load`] | many users at once, and what was promised to them |
+//! | [`verdict`] | what must hold of every cluster at any time, asked through the API |
+//! | [`grpcurl`] | a stand-in for the command of that name |
+//!
+//! What it is not: the lab. All processes share one network, so nothing here can cut a cable.
+//!
+//! Invariant: no test waits for time to pass; [`eventually`] waits for a condition and says what
+//! it saw last. Whatever was started is killed when its owner is dropped, and the logs are shown
+//! if the test failed.
+
+mod addresses;
+mod answer;
+mod cluster;
+pub mod grpcurl;
+mod load;
+mod part;
+mod process;
+mod programs;
+pub mod verdict;
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+pub use addresses::Addresses;
+pub use answer::Answer;
+pub use cluster::{Builder, Cluster, Host};
+pub use load::{Load, Promise};
+pub use part::Part;
+pub use process::Process;
+pub use programs::Programs;
+
+/// How long anything may take before a test gives up. Far more than it takes: machines that test
+/// are busy.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often a condition is looked at.
+const GLANCE: Duration = Duration::from_millis(25);
+
+/// Looks until there is what is looked for, and returns it.
+///
+/// # Panics
+///
+/// When it is not there within [`PATIENCE`]; says what was seen last.
+#[track_caller]
+pub fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(seen) if Instant::now() >= deadline => {
+                panic!("{what}: not within {} s: {seen}", PATIENCE.as_secs())
+            }
+            Err(_) => std::thread::sleep(GLANCE),
+        }
+    }
+}

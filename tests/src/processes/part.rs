@@ -1,0 +1,117 @@
+//! One scheduler, conductor or agent, which outlives its processes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::process::{read, tail};
+use super::{Process, Programs};
+
+/// A part of a cluster: how it is started, and the process that it is just now.
+#[derive(Debug)]
+pub struct Part {
+    /// What it is called: the file of its log, and of a host or conductor also its name.
+    pub name: String,
+    /// The address that it serves.
+    pub address: String,
+    /// Its program.
+    program: &'static str,
+    /// What it is started with each time.
+    pub arguments: Vec<String>,
+    log: PathBuf,
+    /// Where the log of the latest process begins.
+    log_from: usize,
+    process: Option<Process>,
+}
+
+impl Part {
+    pub(super) fn new(
+        program: &'static str,
+        name: String,
+        address: String,
+        arguments: Vec<String>,
+        log: PathBuf,
+    ) -> Self {
+        Self {
+            name,
+            address,
+            program,
+            arguments,
+            log,
+            log_from: 0,
+            process: None,
+        }
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn start(&mut self, programs: &Programs) {
+        self.start_with(programs, &[]);
+    }
+
+    /// Starts it with more arguments, this time only.
+    ///
+    /// # Panics
+    ///
+    /// When it runs already.
+    #[track_caller]
+    pub fn start_with(&mut self, programs: &Programs, more: &[&str]) {
+        assert!(self.process.is_none(), "{} runs already", self.name);
+        self.log_from = read(&self.log).len();
+        let mut command: Command = programs.command(self.program);
+        command.args(&self.arguments).args(more);
+        self.process = Some(Process::start(command, &self.log));
+    }
+
+    /// Ends its process with `SIGKILL`, if it has one.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Returns its process.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    #[track_caller]
+    pub fn process(&mut self) -> &mut Process {
+        let process = self.process.as_mut();
+        process.unwrap_or_else(|| panic!("{} was killed", self.name))
+    }
+
+    /// Returns whether its process runs.
+    pub fn is_running(&mut self) -> bool {
+        let process = self.process.as_mut();
+        process.is_some_and(|process| process.ended().is_none())
+    }
+
+    /// Returns everything that its processes have printed.
+    #[must_use]
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Returns what its latest process has printed.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.log().split_off(self.log_from)
+    }
+
+    /// Starts it where it cannot run, and returns what it says of that.
+    ///
+    /// # Panics
+    ///
+    /// When it goes on, or ends with another status than this.
+    #[track_caller]
+    pub fn fails(&mut self, programs: &Programs, status: i32) -> String {
+        self.start(programs);
+        let ended = self.process().wait();
+        self.kill();
+        assert_eq!(ended, status, "{}", self.said());
+        self.said()
+    }
+
+    /// Returns the end of its log, under a head line.
+    pub(super) fn shown(&self) -> String {
+        format!("---- {} ----\n{}", self.name, tail(&self.log))
+    }
+}
