@@ -9,11 +9,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::checkpoints::sync_folder;
 
 const MARKER: &str = "MEMBER";
 const FIRST_LINE: &str = "berth member 1";
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whose directory it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,11 +157,18 @@ pub fn expect_cluster(path: &Path, identity: &Identity, expected: &str) -> Resul
     })
 }
 
+/// A lock that was just given back may linger for a moment: a child that another thread is
+/// starting shares it between fork and exec. So it is asked for a few times.
 fn lock(path: &Path, file: &File) -> Result<(), Error> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.into() }),
-        Err(TryLockError::Error(source)) => Err(io_error(path, "locked", source)),
+    let mut left = LOCK_ATTEMPTS;
+    loop {
+        left -= 1;
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if left > 0 => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse { path: path.into() }),
+            Err(TryLockError::Error(source)) => return Err(io_error(path, "locked", source)),
+        }
     }
 }
 

@@ -8,6 +8,10 @@
 //! not a loss of power. So each flush here is followed by `fdatasync` through a second handle on
 //! sled's file.
 //!
+//! sled 0.34 may also wait for ever, in a flush or when it is dropped, once a write of its own has
+//! failed. So nothing is written unless there is ample room, and after any fault the database is
+//! left as it is, unflushed and undropped, until the process ends.
+//!
 //! Key prefixes within the tree: `m` for the description, `r` for rows.
 
 use std::fs::{self, File};
@@ -21,9 +25,12 @@ use prost::Message as _;
 use crate::hash::StateHash;
 use crate::membership::Membership;
 use crate::row::Row;
+use crate::space;
 
 const META_KEY: &[u8] = b"m";
 const ROW_PREFIX: u8 = b'r';
+/// What must be free before anything is written.
+const FREE_MIB_MIN: u64 = 16;
 
 /// What the table says about its content.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -104,7 +111,7 @@ pub trait TableStore: Send + 'static {
 /// The table in sled.
 pub struct SledTable {
     folder: PathBuf,
-    /// `None` only after a failed `clear`.
+    /// `None` after a fault.
     open: Option<Open>,
     /// What was wrong with the table that was found, if it had to be deleted to open one.
     deleted_for: Option<String>,
@@ -142,10 +149,24 @@ impl SledTable {
         self.deleted_for.as_deref()
     }
 
+    /// Does something with the database that writes to the disk.
+    fn writing(&mut self, write: impl FnOnce(&Open) -> Result<(), Error>) -> Result<(), Error> {
+        let done = match space::free_mib(&self.folder) {
+            Ok(free) if free < FREE_MIB_MIN => Err(Error::Full),
+            Ok(_) => write(self.db()?),
+            Err(space::Error::Io { source, .. }) => Err(io_error("looking for free space", source)),
+            Err(space::Error::Full { .. }) => Err(Error::Full),
+        };
+        if done.is_err() {
+            std::mem::forget(self.open.take());
+        }
+        done
+    }
+
     fn db(&self) -> Result<&Open, Error> {
         self.open
             .as_ref()
-            .ok_or(Error::Damaged("state: it could not be cleared"))
+            .ok_or(Error::Damaged("state: an earlier fault closed it"))
     }
 }
 
@@ -194,18 +215,20 @@ impl TableStore for SledTable {
         if let Some(meta) = meta {
             sled_batch.insert(META_KEY, meta.encode_to_vec());
         }
-        self.db()?
-            .db
-            .apply_batch(sled_batch)
-            .map_err(|e| sled_error("writing rows", e))
+        self.writing(|open| {
+            open.db
+                .apply_batch(sled_batch)
+                .map_err(|e| sled_error("writing rows", e))
+        })
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let open = self.db()?;
-        open.db.flush().map_err(|e| sled_error("flushing", e))?;
-        open.file
-            .sync_data()
-            .map_err(|e| io_error("synchronising", e))
+        self.writing(|open| {
+            open.db.flush().map_err(|e| sled_error("flushing", e))?;
+            open.file
+                .sync_data()
+                .map_err(|e| io_error("synchronising", e))
+        })
     }
 
     fn clear(&mut self) -> Result<(), Error> {

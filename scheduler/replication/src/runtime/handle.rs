@@ -120,6 +120,9 @@ pub enum LogError {
     /// A received checkpoint could not be given its name.
     #[error(transparent)]
     Install(#[from] berth_store::checkpoints::Error),
+    /// The engine gave up, most likely because a synchronisation failed.
+    #[error("the thread that writes the Raft log panicked; what it last wrote may not be durable")]
+    Panicked,
 }
 
 fn hint(leader: &Option<Member>) -> String {

@@ -1,5 +1,6 @@
 //! The thread that writes the log: everything that is ready goes out with one synchronisation.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -22,6 +23,9 @@ pub(super) enum LogJob {
 
 /// Starts the thread. `done` is called with the number of the last durable batch, or with what
 /// ended the thread.
+///
+/// raft-engine panics when a synchronisation fails, since what is durable is unknown then. That is
+/// an end like any other here, and must be told: nobody would wait for a thread that is gone.
 pub(super) fn start<L: LogStore>(
     log: L,
     done: impl Fn(Result<u64, LogError>) + Send + 'static,
@@ -29,7 +33,11 @@ pub(super) fn start<L: LogStore>(
     let (jobs_in, jobs) = channel();
     let thread = thread::Builder::new()
         .name("berth-log".into())
-        .spawn(move || run(log, &jobs, &done))?;
+        .spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| run(log, &jobs, &done))).is_err() {
+                done(Err(LogError::Panicked));
+            }
+        })?;
     Ok((jobs_in, thread))
 }
 

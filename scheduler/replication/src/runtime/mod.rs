@@ -58,7 +58,7 @@ pub struct Settings {
     pub batches_max: usize,
     /// The table is written this often at most.
     pub table_every: Duration,
-    /// The table is written when this many rows have changed.
+    /// The table is left behind, and rebuilt later, when so many rows wait to be written.
     pub table_changes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Default for Settings {
             pending_max: 16_384,
             batches_max: 1,
             table_every: Duration::from_millis(500),
-            table_changes: 50_000,
+            table_changes: 200_000,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the replica asks for: messages, writes, answers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use berth_store::Member;
@@ -162,9 +163,15 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let internal = self.internal_in.clone();
         tokio::task::spawn_blocking(move || {
             let header = request.header.clone();
-            let done =
-                checkpoints::save(checkpoints.as_ref(), request.header, request.machine.rows());
-            let _ = internal.send(Internal::Checkpoint(done.map(|bytes| (header, bytes))));
+            let save =
+                || checkpoints::save(checkpoints.as_ref(), request.header, request.machine.rows());
+            // It panics when rows and hash have come apart, which must end the member.
+            let report = match catch_unwind(AssertUnwindSafe(save)) {
+                Ok(done) => Internal::Checkpoint(done.map(|bytes| (header, bytes))),
+                Err(_) => Internal::Panicked("checkpoint"),
+            };
+            // The owner may have ended first; then nobody waits.
+            let _ = internal.send(report);
         });
     }
 

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use berth_store::disk::Disk;
 use berth_store::{
@@ -26,10 +27,12 @@ use crate::runtime::handle::{
     Event, Job, Leader, LogError, MembershipError, ProposeError, ReadError, ReadJob, Request,
 };
 use crate::runtime::log_thread::{self, LogJob};
-use crate::runtime::table_thread::{self, Pace, TableJob};
+use crate::runtime::table_thread::{self, Pace, TableJob, TableNote};
 use crate::runtime::{Ended, Network, OpenError, Settings, StopError};
 
 const INPUTS_AT_ONCE: usize = 1024;
+/// How long the disk's threads may take to write what is left.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the owner's own helpers report.
 pub(in crate::runtime) enum Internal<M: Machine> {
@@ -37,6 +40,10 @@ pub(in crate::runtime) enum Internal<M: Machine> {
     Persisted(Result<u64, LogError>),
     /// The table cannot be written.
     TableFailed(berth_store::table::Error),
+    /// The table was left behind under load, and there is time to rebuild it.
+    TableBehind,
+    /// A helper panicked while writing this.
+    Panicked(&'static str),
     /// A checkpoint is durable, or cannot be written.
     Checkpoint(Result<(Header, u64), checkpoints::Error>),
     /// A snapshot was sent, or not.
@@ -131,8 +138,13 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             setup.table,
             setup.identity.cluster_id.clone(),
             pace,
-            move |error| {
-                let _ = internal.send(Internal::TableFailed(error));
+            move |note| {
+                // The owner may have ended first; then nobody waits.
+                let _ = internal.send(match note {
+                    TableNote::Failed(error) => Internal::TableFailed(error),
+                    TableNote::Panicked => Internal::Panicked("table"),
+                    TableNote::Behind => Internal::TableBehind,
+                });
             },
         )
         .map_err(OpenError::Thread)?;
@@ -284,12 +296,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
         // Closing their channels ends the threads once they have done what was queued.
         drop((self.log, self.table));
-        let threads = std::mem::take(&mut self.threads);
-        let joined = tokio::task::spawn_blocking(move || {
-            // A thread that panicked has said so; its loss shows as a missing report.
-            threads.into_iter().all(|thread| thread.join().is_ok())
-        });
-        let sound = joined.await.unwrap_or(false);
+        let sound = join(std::mem::take(&mut self.threads)).await;
         drop(self.guard);
         // What the threads reported last counts too.
         self.internal.close();
@@ -297,10 +304,12 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             match internal {
                 Internal::Persisted(Err(error)) => return ended.and(Err(error.into())),
                 Internal::TableFailed(error) => return ended.and(Err(error.into())),
+                Internal::Panicked(what) => return ended.and(Err(StopError::Thread(what))),
                 Internal::Checkpoint(_)
                 | Internal::Persisted(Ok(_))
                 | Internal::SnapshotSent { .. }
                 | Internal::Unreachable(_)
+                | Internal::TableBehind
                 | Internal::Snapshot(_) => {}
             }
         }
@@ -320,6 +329,8 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 self.replica.persisted(number)?;
             }
             Internal::TableFailed(error) => return Err(error.into()),
+            Internal::TableBehind => self.rebuild_table(),
+            Internal::Panicked(what) => return Err(StopError::Thread(what)),
             Internal::Checkpoint(done) => {
                 let (header, bytes) = done?;
                 tracing::info!(index = header.index, bytes, "checkpoint taken");
@@ -371,6 +382,28 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             .max_by_key(|m| m.matched)
             .map(|m| m.id)
     }
+}
+
+/// Waits for threads to end, and says whether they did so without a panic.
+///
+/// Not for ever: a library below may be stuck after a fault of the disk, and the process, which is
+/// about to end, must not be. They are polled, since a blocking task that waits would keep the
+/// async runtime from ending too.
+async fn join(threads: Vec<JoinHandle<()>>) -> bool {
+    let deadline = Instant::now() + JOIN_TIMEOUT;
+    let mut sound = true;
+    for thread in threads {
+        while !thread.is_finished() {
+            if Instant::now() > deadline {
+                tracing::error!("a thread of the disk is stuck and is left behind");
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // A thread that panicked has said so.
+        sound &= thread.join().is_ok();
+    }
+    sound
 }
 
 /// Returns who leads, as this replica sees it.
