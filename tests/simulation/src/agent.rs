@@ -1,0 +1,290 @@
+//! A compute agent: the real core, on a hypervisor of the simulated world.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Facts};
+use berth_domain::host::HostReport;
+use berth_domain::id::{Epoch, Incarnation, ProviderId, TimeMs, VmUid};
+use berth_domain::name::HostName;
+use berth_domain::topology::HostTopology;
+use berth_domain::version::ServiceVersion;
+use berth_driver::sim::World;
+use berth_driver::{Answer, Error, Token};
+use berth_scheduler::core::{Ask, Request};
+use berth_state::command::Command;
+
+use crate::asker::{Asker, Numbers, Out, Timer};
+use crate::bug::Bug;
+use crate::chance::Chance;
+use crate::packet::{CallNumber, Node, Packet, Question, Told};
+
+/// A call that came in.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    from: Node,
+    number: CallNumber,
+    vm: VmUid,
+    epoch: Epoch,
+    /// The greatest epoch that this run had taken a call under when it came.
+    newest: Epoch,
+}
+
+impl Taken {
+    /// Says what is wrong if a call that was answered came under a lease that was over.
+    fn violation(&self) -> Option<String> {
+        let Self {
+            vm, epoch, newest, ..
+        } = self;
+        (epoch < newest).then(|| {
+            format!("a call for {vm} under epoch {epoch} was taken after one under epoch {newest}")
+        })
+    }
+}
+
+/// An agent, up or down. Its host's hypervisor goes on either way.
+pub struct Agent {
+    /// Its host.
+    pub host: HostName,
+    topology: Arc<HostTopology>,
+    version: ServiceVersion,
+    provider: ProviderId,
+    members: u64,
+    /// Counts its starts; what belongs to an earlier life is dropped.
+    pub life: u64,
+    core: Option<Core>,
+    report: Option<HostReport>,
+    /// Whether the last heartbeat was answered.
+    heard: bool,
+    asker: Asker<()>,
+    calls: BTreeMap<CallId, Taken>,
+    /// The greatest epoch of each guest under which a call was taken by this run.
+    epochs: BTreeMap<VmUid, Epoch>,
+    /// A call that should have been refused and was not.
+    pub violation: Option<String>,
+    last_call: u64,
+}
+
+impl Agent {
+    /// Returns an agent that is down.
+    pub fn new(
+        host: HostName,
+        topology: Arc<HostTopology>,
+        version: ServiceVersion,
+        members: u64,
+        chance: &mut Chance,
+    ) -> Self {
+        Self {
+            host,
+            topology,
+            version,
+            provider: ProviderId(chance.uuid()),
+            members,
+            life: 0,
+            core: None,
+            report: None,
+            heard: true,
+            asker: Asker::new(members),
+            calls: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            violation: None,
+            last_call: 0,
+        }
+    }
+
+    /// Returns whether it is up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.core.is_some()
+    }
+
+    /// Starts it: it learns what runs from the hypervisor, and registers.
+    pub fn start(
+        &mut self,
+        world: &mut World,
+        chance: &mut Chance,
+        numbers: &mut Numbers,
+    ) -> Vec<Out> {
+        self.life += 1;
+        let incarnation = Incarnation(chance.uuid());
+        world.forget_asker(&self.host);
+        let facts = Facts {
+            host: self.host.clone(),
+            incarnation,
+            version: self.version,
+            driver: "sim".to_owned(),
+            migration_uri: World::migration_uri(&self.host),
+            storage_id: "shared".to_owned(),
+            topology: self.topology.clone(),
+            transfer_ms_max: 60_000,
+        };
+        let report = HostReport {
+            agent_address: self.host.to_string(),
+            incarnation,
+            service_version: self.version,
+            driver: facts.driver.clone(),
+            migration_uri: facts.migration_uri.clone(),
+            topology: self.topology.clone(),
+            memory_reserved_mib: 0,
+            disk_gib: 100,
+            storage_id: facts.storage_id.clone(),
+        };
+        self.core = Some(Core::new(facts, world.known(&self.host)));
+        self.report = Some(report);
+        self.heard = true;
+        self.register(numbers)
+    }
+
+    /// Registers with the latest report.
+    fn register(&mut self, numbers: &mut Numbers) -> Vec<Out> {
+        let Some(report) = self.report.clone() else {
+            return Vec::new();
+        };
+        let command = Command::RegisterHost {
+            host: self.host.clone(),
+            provider: self.provider,
+            report,
+        };
+        let ask = Ask::new(self.host.as_str(), Request::Plain(command));
+        self.asker.ask(Question::Decide(ask), (), numbers)
+    }
+
+    /// Ends it without a word.
+    pub fn crash(&mut self) {
+        self.core = None;
+        self.asker = Asker::new(self.members);
+        self.calls.clear();
+        self.epochs.clear();
+    }
+
+    /// Wakes it.
+    pub fn timer(&mut self, timer: Timer, numbers: &mut Numbers) -> Vec<Out> {
+        match timer {
+            Timer::Unanswered(call) => self.asker.unanswered(call, numbers),
+            Timer::Again(call) => self.asker.again(call, numbers),
+            Timer::AgentSilent(_)
+            | Timer::Elapsed(..)
+            | Timer::Renew
+            | Timer::Look
+            | Timer::Wish(_) => Vec::new(),
+        }
+    }
+
+    /// Takes what another node sent.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a part of the world that it may use"
+    )]
+    pub fn take(
+        &mut self,
+        now: TimeMs,
+        from: Node,
+        packet: Packet,
+        world: &mut World,
+        chance: &mut Chance,
+        numbers: &mut Numbers,
+        bug: Option<Bug>,
+    ) -> Vec<Out> {
+        match packet {
+            Packet::Told(call, told) => self.told(call, *told, chance, numbers),
+            Packet::Call(number, mut fence, call) => {
+                let newest = self.epochs.get(&fence.vm).copied().unwrap_or_default();
+                let taken = Taken {
+                    from,
+                    number,
+                    vm: fence.vm,
+                    epoch: fence.epoch,
+                    newest,
+                };
+                if bug == Some(Bug::StaleEpoch) {
+                    fence.epoch = Epoch(u64::MAX);
+                }
+                self.last_call += 1;
+                let id = CallId(self.last_call);
+                self.calls.insert(id, taken);
+                self.step(
+                    now,
+                    Event::Call {
+                        id,
+                        fence,
+                        call: *call,
+                    },
+                    world,
+                )
+            }
+            Packet::Raft(_)
+            | Packet::Snapshot(..)
+            | Packet::Question(..)
+            | Packet::Answer(..)
+            | Packet::Wish(..)
+            | Packet::Granted(..) => Vec::new(),
+        }
+    }
+
+    fn told(
+        &mut self,
+        call: CallNumber,
+        told: Told,
+        chance: &mut Chance,
+        numbers: &mut Numbers,
+    ) -> Vec<Out> {
+        match self.asker.told(call, told, chance) {
+            Ok(((), Told::Registered(known))) => {
+                self.heard = true;
+                // The late request of an earlier run may have come after this one's.
+                if known == self.report.as_ref().map(|r| r.incarnation) {
+                    Vec::new()
+                } else {
+                    self.register(numbers)
+                }
+            }
+            Ok(_) => Vec::new(),
+            Err(outs) => outs,
+        }
+    }
+
+    /// Takes what its hypervisor did.
+    pub fn driver_done(
+        &mut self,
+        now: TimeMs,
+        token: Token,
+        result: Result<Answer, Error>,
+        world: &mut World,
+    ) -> Vec<Out> {
+        self.step(now, Event::DriverDone { token, result }, world)
+    }
+
+    /// Lets it see the time, and send its heartbeat.
+    pub fn tick(&mut self, now: TimeMs, world: &mut World, numbers: &mut Numbers) -> Vec<Out> {
+        let mut outs = self.step(now, Event::Tick { now }, world);
+        if std::mem::take(&mut self.heard) {
+            let question = Question::Registered(self.host.clone());
+            outs.extend(self.asker.ask(question, (), numbers));
+        }
+        outs
+    }
+
+    fn step(&mut self, now: TimeMs, event: Event, world: &mut World) -> Vec<Out> {
+        let Some(core) = &mut self.core else {
+            return Vec::new();
+        };
+        let mut outs = Vec::new();
+        for effect in core.step(event) {
+            match effect {
+                Effect::Reply { id, result } => {
+                    if let Some(taken) = self.calls.remove(&id) {
+                        if result.is_ok() {
+                            self.violation = taken.violation().or(self.violation.take());
+                            let newest = self.epochs.entry(taken.vm).or_default();
+                            *newest = taken.epoch.max(*newest);
+                        }
+                        let packet = Packet::Answer(taken.number, Box::new(result));
+                        outs.push(Out::Send(taken.from, packet));
+                    }
+                }
+                Effect::Driver { token, request } => world.begin(now, &self.host, token, request),
+            }
+        }
+        outs
+    }
+}

@@ -1,0 +1,35 @@
+//! Bugs that can be planted, to see that the simulation finds them. Each is in the driver, never
+//! in the product: the driver lies to a core in just the way in which a wrong server would.
+
+/// A bug to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bug {
+    /// Members are told that their log is durable before it is.
+    AnswerBeforeSync,
+    /// While a migration is settled, the destination is not asked: it is taken for granted that it
+    /// has no guest, so that its claim is released while the guest may be arriving.
+    ReleaseEarly,
+    /// Neither the scheduler nor the agents look at epochs, so that a conductor that lost its
+    /// lease goes on with its steps.
+    StaleEpoch,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::AnswerBeforeSync, Self::ReleaseEarly, Self::StaleEpoch];
+}
+
+impl std::str::FromStr for Bug {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "answer-before-sync" => Ok(Self::AnswerBeforeSync),
+            "release-early" => Ok(Self::ReleaseEarly),
+            "stale-epoch" => Ok(Self::StaleEpoch),
+            other => Err(format!(
+                "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch"
+            )),
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! A conductor: drives the real sagas, keeps its leases, takes over what others left.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::{Call, DomainStatus, Failure, Reply as AgentReply};
+use berth_domain::id::{ClaimId, MigrationId, OperationId, RequestId, TimeMs, VmUid};
+use berth_domain::name::{HostName, ServiceName};
+use berth_domain::operation::Operation;
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::BootSource;
+use berth_saga::{Effect, Ended, Event, Facts, Saga};
+use berth_scheduler::core::{Ask, Request, ScheduleMigration, ScheduleVm};
+use berth_state::Reply;
+use berth_state::command::{Command, LeaseRequest, RequestKey};
+
+use crate::asker::{Asker, Numbers, Out, Timer};
+use crate::bug::Bug;
+use crate::chance::Chance;
+use crate::packet::{CallNumber, Node, Packet, Question, Told, Wish};
+
+/// How long a lease holds.
+const LEASE_MS: u64 = 10_000;
+/// How often leases are prolonged.
+const RENEW_MS: u64 = 3_000;
+/// How often orphaned operations are looked for.
+const LOOK_MS: u64 = 4_000;
+/// How long to wait for an agent.
+const AGENT_PATIENCE_MS: u64 = 5_000;
+
+/// What an answer of a member is for.
+#[derive(Debug)]
+enum Purpose {
+    /// Tell the user, and begin.
+    Granted(Node, CallNumber),
+    /// Begin what was taken or granted.
+    Begin,
+    /// A saga's record.
+    Commit(OperationId, u64),
+    /// A saga's next host.
+    Next(OperationId, u64),
+    /// A saga's facts.
+    Refresh(OperationId, u64),
+    /// Take these over.
+    Look,
+    /// Begin what was taken over.
+    Take,
+    /// Drop what is no longer held.
+    Renew,
+}
+
+/// A saga under way.
+struct Driven {
+    saga: Saga,
+    /// Changes with every effect; what answers an earlier one is dropped.
+    turn: u64,
+    /// Where the guest was when a migration began.
+    source: Option<HostName>,
+}
+
+/// A conductor, up or down.
+pub struct Conductor {
+    name: ServiceName,
+    hosts: Vec<HostName>,
+    members: u64,
+    /// Counts its starts; what belongs to an earlier life is dropped.
+    pub life: u64,
+    /// Whether it is up.
+    pub up: bool,
+    asker: Asker<Purpose>,
+    sagas: BTreeMap<OperationId, Driven>,
+    calls: BTreeMap<CallNumber, (OperationId, u64)>,
+}
+
+/// What a conductor may use of the world.
+pub struct Context<'a> {
+    /// What time it is.
+    pub now: TimeMs,
+    /// For fresh ids.
+    pub chance: &'a mut Chance,
+    /// For calls.
+    pub numbers: &'a mut Numbers,
+    /// What is planted.
+    pub bug: Option<Bug>,
+}
+
+impl Conductor {
+    /// Returns a conductor that is down.
+    #[must_use]
+    pub fn new(index: usize, hosts: Vec<HostName>, members: u64) -> Self {
+        Self {
+            name: ServiceName::new(&format!("conductor-{index}")).expect("a good name"),
+            hosts,
+            members,
+            life: 0,
+            up: false,
+            asker: Asker::new(members),
+            sagas: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Starts it.
+    pub fn start(&mut self) -> Vec<Out> {
+        self.life += 1;
+        self.up = true;
+        vec![
+            Out::Timer(LOOK_MS, Timer::Look),
+            Out::Timer(RENEW_MS, Timer::Renew),
+        ]
+    }
+
+    /// Ends it without a word.
+    pub fn crash(&mut self) {
+        self.up = false;
+        self.asker = Asker::new(self.members);
+        self.sagas.clear();
+        self.calls.clear();
+    }
+
+    /// Wakes it.
+    pub fn timer(&mut self, timer: Timer, context: &mut Context<'_>) -> Vec<Out> {
+        match timer {
+            Timer::Unanswered(call) => self.asker.unanswered(call, context.numbers),
+            Timer::Again(call) => self.asker.again(call, context.numbers),
+            Timer::AgentSilent(call) => match self.calls.remove(&call) {
+                Some((operation, turn)) => {
+                    let failure = Failure::Unreachable {
+                        message: "no answer".to_owned(),
+                    };
+                    self.answered(operation, turn, Err(failure), context)
+                }
+                None => Vec::new(),
+            },
+            Timer::Elapsed(operation, turn) => self.step(operation, turn, Event::Elapsed, context),
+            Timer::Renew => {
+                let mut outs = vec![Out::Timer(RENEW_MS, Timer::Renew)];
+                outs.extend(self.renew(context));
+                outs
+            }
+            Timer::Look => {
+                let mut outs = vec![Out::Timer(LOOK_MS, Timer::Look)];
+                outs.extend(
+                    self.asker
+                        .ask(Question::Expired, Purpose::Look, context.numbers),
+                );
+                outs
+            }
+            Timer::Wish(_) => Vec::new(),
+        }
+    }
+
+    /// Takes what another node sent.
+    pub fn take(&mut self, from: Node, packet: Packet, context: &mut Context<'_>) -> Vec<Out> {
+        match packet {
+            Packet::Told(call, told) => match self.asker.told(call, *told, context.chance) {
+                Ok((purpose, told)) => self.told(purpose, told, context),
+                Err(outs) => outs,
+            },
+            Packet::Answer(call, result) => match self.calls.remove(&call) {
+                Some((operation, turn)) => {
+                    let result = result.map_err(Failure::Refused);
+                    self.answered(operation, turn, result, context)
+                }
+                None => Vec::new(),
+            },
+            Packet::Wish(call, request, wish) => self.wish(from, call, request, &wish, context),
+            Packet::Raft(_)
+            | Packet::Snapshot(..)
+            | Packet::Question(..)
+            | Packet::Call(..)
+            | Packet::Granted(..) => Vec::new(),
+        }
+    }
+
+    fn told(&mut self, purpose: Purpose, told: Told, context: &mut Context<'_>) -> Vec<Out> {
+        match (purpose, told) {
+            (Purpose::Granted(user, call), Told::Decided(decided)) => {
+                self.granted(user, call, decided, context)
+            }
+            (Purpose::Commit(operation, turn), Told::Decided(decided)) => {
+                let committed = decided.and_then(operation_of).map(Box::new);
+                self.step(operation, turn, Event::Committed(committed), context)
+            }
+            (Purpose::Next(operation, turn), Told::Decided(decided)) => {
+                let scheduled = decided.map(|_| ());
+                self.step(operation, turn, Event::Scheduled(scheduled), context)
+            }
+            (Purpose::Refresh(operation, turn), Told::Facts(facts)) => {
+                let gone = || Refusal::not_found("operation", operation);
+                let refreshed = facts.map(Box::new).ok_or_else(gone);
+                self.step(operation, turn, Event::Refreshed(refreshed), context)
+            }
+            (Purpose::Begin, Told::Facts(Some((operation, facts)))) => {
+                self.begin(operation, facts, context)
+            }
+            (Purpose::Look, Told::Expired(operations)) => {
+                let mut outs = Vec::new();
+                for operation in operations {
+                    let command = Command::TakeLease {
+                        operation,
+                        lease: self.lease(),
+                    };
+                    outs.extend(self.ask(Request::Plain(command), None, Purpose::Take, context));
+                }
+                outs
+            }
+            (Purpose::Take, Told::Decided(Ok(Reply::Operation(operation)))) => {
+                // A retry of a lease that was taken may find it running here already.
+                self.sagas.remove(&operation.id);
+                let question = Question::Facts(operation.id);
+                self.asker.ask(question, Purpose::Begin, context.numbers)
+            }
+            (Purpose::Renew, Told::Decided(Ok(Reply::Leases(held)))) => {
+                if context.bug != Some(Bug::StaleEpoch) {
+                    self.sagas.retain(|id, _| held.contains(id));
+                }
+                Vec::new()
+            }
+            // Refused or forgotten: another conductor has it.
+            _ => Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, operation: Operation, facts: Facts, context: &mut Context<'_>) -> Vec<Out> {
+        let mine = operation
+            .lease
+            .as_ref()
+            .is_some_and(|l| l.conductor == self.name);
+        if operation.is_done() || !mine || self.sagas.contains_key(&operation.id) {
+            return Vec::new();
+        }
+        let id = operation.id;
+        let source = facts.migration.as_ref().map(|m| m.source.clone());
+        let saga = Saga::resume(operation, facts);
+        let turn = context.numbers.next().0;
+        self.sagas.insert(id, Driven { saga, turn, source });
+        self.step(id, turn, Event::Begin, context)
+    }
+
+    fn answered(
+        &mut self,
+        operation: OperationId,
+        turn: u64,
+        result: Result<AgentReply, Failure>,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        self.step(
+            operation,
+            turn,
+            Event::Answered(result.map(Box::new)),
+            context,
+        )
+    }
+
+    /// Feeds a saga and carries out what it wants.
+    fn step(
+        &mut self,
+        id: OperationId,
+        turn: u64,
+        event: Event,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let Some(driven) = self.sagas.get_mut(&id).filter(|d| d.turn == turn) else {
+            return Vec::new();
+        };
+        // Never a turn of an earlier saga of the same operation.
+        driven.turn = context.numbers.next().0;
+        let turn = driven.turn;
+        let Some(effect) = driven.saga.step(event) else {
+            return Vec::new();
+        };
+        match effect {
+            Effect::Commit(record) => {
+                let command = Command::Advance {
+                    operation: record.operation,
+                    epoch: record.epoch,
+                    step: record.step,
+                    mark: record.mark,
+                    effect: record.effect,
+                };
+                self.ask(
+                    Request::Plain(command),
+                    None,
+                    Purpose::Commit(id, turn),
+                    context,
+                )
+            }
+            Effect::ScheduleNext { operation, epoch } => {
+                let claim = ClaimId(context.chance.uuid());
+                let request = Request::ScheduleNext {
+                    operation,
+                    epoch,
+                    claim,
+                };
+                let key = key("ScheduleNext", RequestId(context.chance.uuid()), 0);
+                self.ask(request, Some(key), Purpose::Next(id, turn), context)
+            }
+            Effect::Refresh => self.asker.ask(
+                Question::Facts(id),
+                Purpose::Refresh(id, turn),
+                context.numbers,
+            ),
+            Effect::Call(call) => self.call(id, turn, *call, context),
+            Effect::Wait { ms } => vec![Out::Timer(ms, Timer::Elapsed(id, turn))],
+            Effect::Done(Ended::Finished | Ended::LeaseLost) => {
+                self.sagas.remove(&id);
+                Vec::new()
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        id: OperationId,
+        turn: u64,
+        call: berth_saga::AgentCall,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let source = self.sagas.get(&id).and_then(|d| d.source.as_ref());
+        let at_destination = source.is_some_and(|source| *source != call.host);
+        if context.bug == Some(Bug::ReleaseEarly)
+            && at_destination
+            && let Some(lie) = nothing_there(&call.call)
+        {
+            return self.answered(id, turn, Ok(lie), context);
+        }
+        let number = context.numbers.next();
+        self.calls.insert(number, (id, turn));
+        let at = self
+            .hosts
+            .iter()
+            .position(|h| *h == call.host)
+            .expect("a host of the cluster");
+        let packet = Packet::Call(number, call.fence, Box::new(call.call));
+        vec![
+            Out::Send(Node::Agent(at), packet),
+            Out::Timer(AGENT_PATIENCE_MS, Timer::AgentSilent(number)),
+        ]
+    }
+
+    fn renew(&mut self, context: &mut Context<'_>) -> Vec<Out> {
+        let lease = |d: &Driven| d.saga.operation().lease.as_ref().map(|l| l.epoch);
+        let leases: Vec<_> = self
+            .sagas
+            .iter()
+            .filter_map(|(id, d)| Some((*id, lease(d)?)))
+            .collect();
+        if leases.is_empty() {
+            return Vec::new();
+        }
+        let command = Command::RenewLeases {
+            conductor: self.name.clone(),
+            leases,
+            ttl_ms: LEASE_MS,
+        };
+        self.ask(Request::Plain(command), None, Purpose::Renew, context)
+    }
+
+    fn lease(&self) -> LeaseRequest {
+        LeaseRequest {
+            conductor: self.name.clone(),
+            ttl_ms: LEASE_MS,
+        }
+    }
+
+    fn ask(
+        &mut self,
+        request: Request,
+        key: Option<RequestKey>,
+        purpose: Purpose,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let mut ask = Ask::new(self.name.as_str(), request);
+        if let Some(key) = key {
+            // A retry comes through any conductor.
+            ask.principal = "user".to_owned();
+            ask.key = Some(key);
+        }
+        self.asker
+            .ask(Question::Decide(ask), purpose, context.numbers)
+    }
+
+    fn wish(
+        &mut self,
+        from: Node,
+        call: CallNumber,
+        request: RequestId,
+        wish: &Wish,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let operation = OperationId(context.chance.uuid());
+        let claim = ClaimId(context.chance.uuid());
+        let lease = self.lease();
+        let (method, request_now) = match wish {
+            Wish::Boot(vm, flavor, host) => {
+                let scheduled = ScheduleVm {
+                    operation,
+                    vm: vm.clone(),
+                    uid: VmUid(context.chance.uuid()),
+                    claim,
+                    flavor: flavor.clone(),
+                    boot: BootSource::Kernel {
+                        kernel: "vmlinuz".to_owned(),
+                        initrd: "initrd".to_owned(),
+                        cmdline: String::new(),
+                    },
+                    disks: Vec::new(),
+                    nics: Vec::new(),
+                    host: host.clone(),
+                    lease,
+                };
+                ("ScheduleVm", Request::ScheduleVm(scheduled))
+            }
+            Wish::Migrate(vm, host) => {
+                let scheduled = ScheduleMigration {
+                    operation,
+                    migration: MigrationId(context.chance.uuid()),
+                    vm: vm.clone(),
+                    claim,
+                    host: host.clone(),
+                    lease,
+                };
+                ("ScheduleMigration", Request::ScheduleMigration(scheduled))
+            }
+            Wish::Delete(vm) => {
+                let command = Command::BeginDelete {
+                    operation,
+                    vm: vm.clone(),
+                    lease,
+                };
+                ("BeginDelete", Request::Plain(command))
+            }
+            Wish::Cancel(operation) => {
+                let command = Command::CancelOperation {
+                    operation: *operation,
+                };
+                ("CancelOperation", Request::Plain(command))
+            }
+        };
+        let key = key(method, request, 7);
+        self.ask(
+            request_now,
+            Some(key),
+            Purpose::Granted(from, call),
+            context,
+        )
+    }
+
+    fn granted(
+        &mut self,
+        user: Node,
+        call: CallNumber,
+        decided: Result<Reply, Refusal>,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let granted = decided.and_then(operation_of);
+        let mut outs = vec![Out::Send(
+            user,
+            Packet::Granted(call, Box::new(granted.clone())),
+        )];
+        if let Ok(operation) = granted {
+            let question = Question::Facts(operation.id);
+            let purpose = Purpose::Begin;
+            outs.extend(self.asker.ask(question, purpose, context.numbers));
+            if operation.cancelled
+                && let Some(driven) = self.sagas.get(&operation.id)
+            {
+                let turn = driven.turn;
+                outs.extend(self.cancel(operation.id, turn));
+            }
+        }
+        outs
+    }
+
+    /// Tells a saga that it was cancelled; it answers nothing and goes on by itself.
+    fn cancel(&mut self, id: OperationId, turn: u64) -> Vec<Out> {
+        if let Some(driven) = self.sagas.get_mut(&id).filter(|d| d.turn == turn) {
+            let effect = driven.saga.step(Event::CancelRequested);
+            assert!(
+                effect.is_none(),
+                "a request to cancel is heeded at the next step"
+            );
+        }
+        Vec::new()
+    }
+}
+
+fn key(method: &str, id: RequestId, payload_hash: u128) -> RequestKey {
+    RequestKey {
+        method: method.to_owned(),
+        id,
+        payload_hash,
+    }
+}
+
+fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
+    match reply {
+        Reply::Operation(operation) => Ok((*operation).clone()),
+        Reply::None
+        | Reply::Host(_)
+        | Reply::Service(_)
+        | Reply::Flavor(_)
+        | Reply::Provider(_)
+        | Reply::Consumers(_)
+        | Reply::Leases(_) => unreachable!("an operation was asked for"),
+    }
+}
+
+/// Returns what a host without the guest would answer, for [`Bug::ReleaseEarly`].
+fn nothing_there(call: &Call) -> Option<AgentReply> {
+    match call {
+        Call::GetDomain => Some(AgentReply::Domain(DomainStatus::absent())),
+        Call::RollbackLiveMigrationAtDestination { .. } => Some(AgentReply::Done),
+        Call::SpawnVm { .. }
+        | Call::DestroyVm
+        | Call::CheckCanLiveMigrateDestination { .. }
+        | Call::CheckCanLiveMigrateSource { .. }
+        | Call::FitLiveMigration { .. }
+        | Call::PreLiveMigration { .. }
+        | Call::LiveMigration { .. }
+        | Call::PostLiveMigrationAtSource { .. } => None,
+    }
+}

@@ -1,0 +1,37 @@
+//! The whole of Berth in one thread under a virtual clock: scheduler members, conductors and
+//! agents as the cores that production runs, on a network and on disks that fail on purpose.
+//!
+//! ```text
+//!   user ──wish──▶ conductor (berth_saga) ──ask──▶ member (core::decide + Replica + MemoryDisk)
+//!                      │                             ▲ raft ▼
+//!                      └──call──▶ agent (core::Agent) ──▶ World (hypervisors)
+//! ```
+//!
+//! | room | what |
+//! |---|---|
+//! | [`run`] | one seed from beginning to end |
+//! | [`packet`], [`network`] | what is sent, and what becomes of it |
+//! | [`member`], [`conductor`], [`agent`], [`user`] | one kind of node each |
+//! | [`asker`] | how members are asked |
+//! | [`faults`] | crashes, stalls and cuts |
+//! | [`verdict`] | what must hold after every step, and at the end |
+//! | [`bug`] | bugs that can be planted, to see that they are found |
+//!
+//! Invariant: a run is a function of its seed. Nothing here reads a clock, the environment or a
+//! source of randomness but [`chance`], and nothing iterates over a hash map.
+
+pub mod agent;
+pub mod asker;
+pub mod bug;
+pub mod chance;
+pub mod conductor;
+pub mod faults;
+pub mod member;
+pub mod network;
+pub mod packet;
+pub mod run;
+pub mod user;
+pub mod verdict;
+
+pub use bug::Bug;
+pub use run::{Failure, Options, Summary, run};

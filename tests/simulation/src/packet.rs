@@ -1,0 +1,92 @@
+//! Who sends what to whom.
+
+use berth_domain::agent::{Call, Fence, Reply as AgentReply};
+use berth_domain::id::{Incarnation, OperationId, RequestId};
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::operation::Operation;
+use berth_domain::refusal::Refusal;
+use berth_saga::Facts;
+use berth_scheduler::core::Ask;
+use berth_state::Reply;
+use raft::eraftpb::Message;
+
+/// A node of the simulated cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// A member of the scheduler, by its Raft id.
+    Member(u64),
+    /// A conductor.
+    Conductor(usize),
+    /// The agent of a host.
+    Agent(usize),
+    /// The user.
+    User,
+}
+
+/// Joins an answer with its question; unique in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallNumber(pub u64);
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub enum Packet {
+    /// Between members.
+    Raft(Box<Message>),
+    /// A checkpoint for a member that fell behind, with what Raft says about it.
+    Snapshot(Box<Message>, Vec<u8>),
+    /// To a member.
+    Question(CallNumber, Box<Question>),
+    /// From a member.
+    Told(CallNumber, Box<Told>),
+    /// To an agent.
+    Call(CallNumber, Fence, Box<Call>),
+    /// From an agent.
+    Answer(CallNumber, Box<Result<AgentReply, Refusal>>),
+    /// From the user to a conductor.
+    Wish(CallNumber, RequestId, Box<Wish>),
+    /// From a conductor to the user.
+    Granted(CallNumber, Box<Result<Operation, Refusal>>),
+}
+
+/// What a member is asked.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// To decide and replicate.
+    Decide(Ask),
+    /// For an operation and what is known beside it.
+    Facts(OperationId),
+    /// For operations whose lease ran out.
+    Expired,
+    /// For the run of an agent that is registered; stands for the agents' heartbeat.
+    Registered(HostName),
+}
+
+/// What a member answers.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// To a decision.
+    Decided(Result<Reply, Refusal>),
+    /// To a question for facts; nothing if there is no such operation.
+    Facts(Option<(Operation, Facts)>),
+    /// To a question for operations.
+    Expired(Vec<OperationId>),
+    /// To a question for a registration.
+    Registered(Option<Incarnation>),
+    /// Somebody else leads, perhaps this one; nothing happened.
+    NotLeader(Option<u64>),
+    /// It may have happened.
+    Lost,
+}
+
+/// What the user wants.
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// A VM of this flavor.
+    Boot(VmName, FlavorName, Option<HostName>),
+    /// A VM elsewhere.
+    Migrate(VmName, Option<HostName>),
+    /// A VM gone.
+    Delete(VmName),
+    /// An operation given up.
+    Cancel(OperationId),
+}

@@ -1,0 +1,828 @@
+//! One seed from beginning to end: a time of faults, a time of healing, and the verdict.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::flavor::Flavor;
+use berth_domain::id::{ClusterId, TimeMs};
+use berth_domain::name::{FlavorName, HostName};
+use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::version::ServiceVersion;
+use berth_driver::sim::{Settings, World};
+use berth_replication::Machine as _;
+use berth_scheduler::core::{Ask, Request};
+use berth_scheduler::machine::Machine;
+use berth_state::command::Command;
+use berth_store::{Header, Member as MemberEntry, Membership, StateHash};
+
+use crate::agent::Agent;
+use crate::asker::{Asker, Numbers, Out, Timer};
+use crate::bug::Bug;
+use crate::chance::Chance;
+use crate::conductor::{Conductor, Context};
+use crate::faults::{self, Fault};
+use crate::member::{Member, Want};
+use crate::network::Network;
+use crate::packet::{Node, Packet, Question};
+use crate::user::User;
+use crate::verdict::{self, Verdict};
+
+const MEMBERS: u64 = 3;
+const CONDUCTORS: usize = 2;
+const RAFT_TICK_MS: u64 = 100;
+const AGENT_TICK_MS: u64 = 2_000;
+/// When the virtual clock starts: some time in 2026.
+const EPOCH_MS: u64 = 1_790_000_000_000;
+/// How long a healed cluster may take to come to rest.
+const REST_MS_MAX: u64 = 900_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// How long faults happen.
+    pub faults_ms: u64,
+    /// What is planted.
+    pub bug: Option<Bug>,
+    /// Whether every event is printed.
+    pub trace: bool,
+}
+
+impl Options {
+    /// Returns the usual options for a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            faults_ms: 60_000,
+            bug: None,
+            trace: false,
+        }
+    }
+}
+
+/// What a run that held came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Events that happened.
+    pub events: u64,
+    /// Commands that were acknowledged.
+    pub acknowledged: usize,
+    /// Wishes that were granted.
+    pub granted: usize,
+    /// Migrations that brought their guest to another host.
+    pub migrated: usize,
+    /// Migrations that were refused or undone.
+    pub stayed: usize,
+    /// The hash of the final state.
+    pub hash: String,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// When, in milliseconds from the beginning.
+    pub at_ms: u64,
+    /// What did not hold.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {} failed at {} ms: {}",
+            self.seed, self.at_ms, self.what
+        )
+    }
+}
+
+/// What happens.
+#[derive(Debug)]
+enum Event {
+    Deliver(Node, Node, Packet),
+    /// To a node in this life of it.
+    Timer(Node, u64, Timer),
+    RaftTick(u64, u64),
+    Synced(u64, u64, u64),
+    SnapshotSent(u64, u64, u64, bool),
+    /// A checkpoint on its way: from, life of the sender, to.
+    Snapshot(u64, u64, u64, Box<raft::eraftpb::Message>, Vec<u8>),
+    AgentTick(usize, u64),
+    World,
+    Fault(Fault),
+    Restart(Node),
+    Rejoin(Node),
+    Mend(Node, Node),
+    MendHosts(usize, usize),
+    Heal,
+}
+
+struct Run {
+    options: Options,
+    now: u64,
+    sequence: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    chance: Chance,
+    numbers: Numbers,
+    network: Network,
+    members: Vec<Member>,
+    conductors: Vec<Conductor>,
+    agents: Vec<Agent>,
+    hosts: Vec<HostName>,
+    user: User,
+    /// Makes flavors, as an operator would before anybody boots.
+    operator: Asker<()>,
+    world: World,
+    verdict: Verdict,
+    stalled: BTreeMap<Node, u64>,
+    /// Cuts under way, so that one mending does not mend another's.
+    isolations: BTreeMap<Node, u32>,
+    healed: bool,
+    events: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+///
+/// The first thing that did not hold.
+pub fn run(options: Options) -> Result<Summary, Failure> {
+    let mut run = Run::new(options);
+    let result = run.all();
+    result.map_err(|what| Failure {
+        seed: options.seed,
+        at_ms: run.now - EPOCH_MS,
+        what,
+    })
+}
+
+impl Run {
+    fn new(options: Options) -> Self {
+        let mut chance = Chance::new(options.seed);
+        let network = Network::new(&mut chance);
+        let agents_number = chance.index(3) + 2;
+        let hosts: Vec<HostName> = (0..agents_number)
+            .map(|i| HostName::new(&format!("host{i}")).expect("a good name"))
+            .collect();
+        let settings = Settings {
+            transfer_ms: chance.between(200, 4_000),
+            ..Settings::default()
+        };
+        let mut world = World::new(settings);
+        let mut agents = Vec::new();
+        for host in &hosts {
+            let topology = Arc::new(topology(&mut chance));
+            world.add_host(host.clone(), topology.clone());
+            let version = if chance.percent(10) {
+                ServiceVersion::OLDEST
+            } else {
+                ServiceVersion::CURRENT
+            };
+            agents.push(Agent::new(
+                host.clone(),
+                topology,
+                version,
+                MEMBERS,
+                &mut chance,
+            ));
+        }
+        let cluster = chance.uuid().to_string();
+        let members = (1..=MEMBERS)
+            .map(|id| Member::new(id, &cluster, chance.uuid().to_string()))
+            .collect();
+        let names: Vec<FlavorName> = flavors().iter().map(|f| f.name.clone()).collect();
+        let wishes = chance.index(20) + 8;
+        let (user, outs) = User::new(
+            wishes,
+            options.faults_ms,
+            CONDUCTORS,
+            &hosts,
+            &names,
+            &mut chance,
+        );
+        let mut run = Self {
+            options,
+            now: EPOCH_MS,
+            sequence: 0,
+            queue: BTreeMap::new(),
+            chance,
+            numbers: Numbers::default(),
+            network,
+            members,
+            conductors: (0..CONDUCTORS)
+                .map(|i| Conductor::new(i, hosts.clone(), MEMBERS))
+                .collect(),
+            agents,
+            hosts,
+            user,
+            operator: Asker::new(MEMBERS),
+            world,
+            verdict: Verdict::default(),
+            stalled: BTreeMap::new(),
+            isolations: BTreeMap::new(),
+            healed: false,
+            events: 0,
+        };
+        run.prepare_disks(&cluster);
+        run.out(Node::User, outs);
+        run
+    }
+
+    /// Gives all members the checkpoint that a new cluster begins with.
+    fn prepare_disks(&mut self, cluster: &str) {
+        use berth_store::{CheckpointStore as _, Disk as _};
+
+        let entries = (1..=MEMBERS).map(|id| MemberEntry {
+            id,
+            address: format!("member{id}"),
+            disk: String::new(),
+            promote: false,
+        });
+        let membership = Membership {
+            voters: (1..=MEMBERS).collect(),
+            members: entries.collect(),
+            next_id: MEMBERS + 1,
+            ..Membership::default()
+        };
+        for member in &self.members {
+            let parts = member.disk().split();
+            assert!(
+                parts.checkpoints.list().is_ok_and(|l| l.is_empty()),
+                "a new disk is empty"
+            );
+            let machine = Machine::from_rows(std::iter::empty(), 1).expect("an empty state");
+            let rows: Vec<_> = machine.rows().collect();
+            let header = Header {
+                cluster_id: cluster.to_owned(),
+                index: 1,
+                term: 1,
+                membership: membership.clone(),
+                state_hash: StateHash::of_rows(rows.iter().cloned()).to_bytes().into(),
+                rows: rows.len() as u64,
+            };
+            berth_store::checkpoints::save(&parts.checkpoints, header, rows.into_iter())
+                .expect("memory takes all");
+        }
+    }
+
+    fn all(&mut self) -> Result<Summary, String> {
+        for id in 1..=MEMBERS {
+            self.restart(Node::Member(id))?;
+        }
+        self.operate();
+        for index in 0..CONDUCTORS {
+            self.restart(Node::Conductor(index))?;
+        }
+        for index in 0..self.agents.len() {
+            self.restart(Node::Agent(index))?;
+        }
+        let (faults_ms, agents) = (self.options.faults_ms, self.agents.len());
+        for (at, fault) in faults::plan(faults_ms, MEMBERS, CONDUCTORS, agents, &mut self.chance) {
+            self.schedule(at, Event::Fault(fault));
+        }
+        self.schedule(faults_ms, Event::Heal);
+        self.work()?;
+        self.finish()
+    }
+
+    /// Makes the flavors.
+    fn operate(&mut self) {
+        let cluster = ClusterId(self.chance.uuid());
+        let mut commands = vec![Command::Bootstrap { cluster }];
+        commands.extend(flavors().into_iter().map(Command::CreateFlavor));
+        for command in commands {
+            let ask = Ask::new("operator", Request::Plain(command));
+            let outs = self
+                .operator
+                .ask(Question::Decide(ask), (), &mut self.numbers);
+            self.out(Node::User, outs);
+        }
+    }
+
+    fn schedule(&mut self, after_ms: u64, event: Event) {
+        self.sequence += 1;
+        self.queue
+            .insert((self.now + after_ms, self.sequence), event);
+    }
+
+    /// Lets things happen until the cluster is at rest.
+    fn work(&mut self) -> Result<(), String> {
+        let end = self.now + self.options.faults_ms + REST_MS_MAX;
+        while let Some(((at, _), event)) = self.queue.pop_first() {
+            if at > end {
+                return Err(format!(
+                    "the cluster does not come to rest: {}",
+                    self.unrest()
+                ));
+            }
+            self.now = self.now.max(at);
+            self.events += 1;
+            if self.options.trace {
+                println!("{:>9} {event:?}", self.now - EPOCH_MS);
+            }
+            self.happen(event)?;
+            self.verdict.guests(&self.world, &self.hosts)?;
+            if let Some(what) = self.agents.iter_mut().find_map(|a| a.violation.take()) {
+                return Err(what);
+            }
+            if self.healed && self.events.is_multiple_of(256) && self.is_at_rest() {
+                return Ok(());
+            }
+        }
+        Err("nothing happens any more".to_owned())
+    }
+
+    fn now_ms(&self) -> TimeMs {
+        TimeMs(self.now)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        if let Some(until) = self
+            .node_of(&event)
+            .and_then(|n| self.stalled.get(&n))
+            .copied()
+            && until > self.now
+        {
+            self.schedule(until - self.now, event);
+            return Ok(());
+        }
+        match event {
+            Event::Deliver(from, to, packet) => self.deliver(from, to, packet),
+            Event::Timer(node, life, timer) => self.timer(node, life, timer),
+            Event::RaftTick(id, life) => self.raft_tick(id, life),
+            Event::Synced(id, life, number) => {
+                let (now, bug) = (self.now_ms(), self.options.bug);
+                let member = &mut self.members[index(id)];
+                if member.life != life {
+                    return Ok(());
+                }
+                let wants = member.synced(now, number, &mut self.chance, bug)?;
+                self.want(id, wants)
+            }
+            Event::Snapshot(from, life, to, message, bytes) => {
+                self.deliver(
+                    Node::Member(from),
+                    Node::Member(to),
+                    Packet::Snapshot(message, bytes),
+                )?;
+                self.schedule(1, Event::SnapshotSent(from, life, to, true));
+                Ok(())
+            }
+            Event::SnapshotSent(id, life, to, arrived) => {
+                let (now, bug) = (self.now_ms(), self.options.bug);
+                let member = &mut self.members[index(id)];
+                if member.life != life {
+                    return Ok(());
+                }
+                let wants = member.snapshot_sent(now, to, arrived, &mut self.chance, bug)?;
+                self.want(id, wants)
+            }
+            Event::AgentTick(index, life) => {
+                if self.agents[index].life == life && self.agents[index].is_up() {
+                    let now = self.now_ms();
+                    let outs = self.agents[index].tick(now, &mut self.world, &mut self.numbers);
+                    self.out(Node::Agent(index), outs);
+                    self.schedule(AGENT_TICK_MS, Event::AgentTick(index, life));
+                }
+                self.follow_world();
+                Ok(())
+            }
+            Event::World => {
+                self.advance_world();
+                Ok(())
+            }
+            Event::Fault(fault) => self.fault(fault),
+            Event::Restart(node) => self.restart(node),
+            Event::Rejoin(node) => {
+                let left = self.isolations.entry(node).or_insert(1);
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.network.rejoin(node);
+                }
+                Ok(())
+            }
+            Event::Mend(a, b) => {
+                self.network.mend(a, b);
+                Ok(())
+            }
+            Event::MendHosts(a, b) => {
+                self.world.heal(&self.hosts[a], &self.hosts[b]);
+                self.follow_world();
+                Ok(())
+            }
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// Returns the node that an event happens to, where it can be stalled.
+    fn node_of(&self, event: &Event) -> Option<Node> {
+        match event {
+            Event::Deliver(_, node, _) | Event::Timer(node, ..) => Some(*node),
+            Event::RaftTick(..)
+            | Event::Synced(..)
+            | Event::SnapshotSent(..)
+            | Event::Snapshot(..)
+            | Event::AgentTick(..)
+            | Event::World
+            | Event::Fault(_)
+            | Event::Restart(_)
+            | Event::Rejoin(_)
+            | Event::Mend(..)
+            | Event::MendHosts(..)
+            | Event::Heal => None,
+        }
+    }
+
+    fn deliver(&mut self, from: Node, to: Node, packet: Packet) -> Result<(), String> {
+        let (now, bug) = (self.now_ms(), self.options.bug);
+        match to {
+            Node::Member(id) => {
+                let wants =
+                    self.members[index(id)].take(now, from, packet, &mut self.chance, bug)?;
+                self.want(id, wants)?;
+            }
+            Node::Conductor(at) if self.conductors[at].up => {
+                let mut context = context(now, &mut self.chance, &mut self.numbers, bug);
+                let outs = self.conductors[at].take(from, packet, &mut context);
+                self.out(to, outs);
+            }
+            Node::Agent(at) if self.agents[at].is_up() => {
+                let agent = &mut self.agents[at];
+                let chance = &mut self.chance;
+                let numbers = &mut self.numbers;
+                let outs = agent.take(now, from, packet, &mut self.world, chance, numbers, bug);
+                self.out(to, outs);
+                self.follow_world();
+            }
+            Node::User => {
+                let outs = match packet {
+                    Packet::Told(call, told) => self
+                        .operator
+                        .told(call, *told, &mut self.chance)
+                        .err()
+                        .unwrap_or_default(),
+                    granted => self.user.take(granted, &mut self.chance),
+                };
+                self.out(to, outs);
+            }
+            // It is down: nobody hears.
+            Node::Conductor(_) | Node::Agent(_) => {}
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, node: Node, life: u64, timer: Timer) -> Result<(), String> {
+        let (now, bug) = (self.now_ms(), self.options.bug);
+        let outs = match node {
+            Node::Conductor(at) if self.conductors[at].up && self.conductors[at].life == life => {
+                let mut context = context(now, &mut self.chance, &mut self.numbers, bug);
+                self.conductors[at].timer(timer, &mut context)
+            }
+            Node::Agent(at) if self.agents[at].is_up() && self.agents[at].life == life => {
+                self.agents[at].timer(timer, &mut self.numbers)
+            }
+            Node::User => match timer {
+                Timer::Unanswered(call) => self.operator.unanswered(call, &mut self.numbers),
+                Timer::Again(call) => self.operator.again(call, &mut self.numbers),
+                Timer::AgentSilent(_)
+                | Timer::Elapsed(..)
+                | Timer::Renew
+                | Timer::Look
+                | Timer::Wish(_) => self.user.timer(timer, &mut self.chance, &mut self.numbers),
+            },
+            Node::Conductor(_) | Node::Agent(_) | Node::Member(_) => Vec::new(),
+        };
+        self.out(node, outs);
+        Ok(())
+    }
+
+    fn raft_tick(&mut self, id: u64, life: u64) -> Result<(), String> {
+        let (now, bug) = (self.now_ms(), self.options.bug);
+        let member = &mut self.members[index(id)];
+        if member.life != life || !member.is_up() {
+            return Ok(());
+        }
+        let wants = member.tick(now, &mut self.chance, bug)?;
+        self.want(id, wants)?;
+        self.schedule(RAFT_TICK_MS, Event::RaftTick(id, life));
+        Ok(())
+    }
+
+    /// Carries out what a node that asks and answers wants.
+    fn out(&mut self, from: Node, outs: Vec<Out>) {
+        let life = self.life_of(from);
+        for out in outs {
+            match out {
+                Out::Send(to, packet) => self.send(from, to, packet),
+                Out::Timer(ms, timer) => self.schedule(ms, Event::Timer(from, life, timer)),
+            }
+        }
+    }
+
+    fn life_of(&self, node: Node) -> u64 {
+        match node {
+            Node::Member(id) => self.members[index(id)].life,
+            Node::Conductor(at) => self.conductors[at].life,
+            Node::Agent(at) => self.agents[at].life,
+            Node::User => 0,
+        }
+    }
+
+    fn send(&mut self, from: Node, to: Node, packet: Packet) {
+        for delay in self.network.delays(from, to, &mut self.chance) {
+            self.schedule(delay, Event::Deliver(from, to, packet.clone()));
+        }
+    }
+
+    /// Carries out what a member wants.
+    fn want(&mut self, id: u64, wants: Vec<Want>) -> Result<(), String> {
+        let from = Node::Member(id);
+        let life = self.life_of(from);
+        for want in wants {
+            match want {
+                Want::Send(to, packet) => self.send(from, to, packet),
+                Want::SendSnapshot(to, message, bytes) => {
+                    let delays = self
+                        .network
+                        .delays(from, Node::Member(to), &mut self.chance);
+                    match delays.first() {
+                        Some(delay) => {
+                            self.schedule(*delay, Event::Snapshot(id, life, to, message, bytes));
+                        }
+                        None => self.schedule(1_000, Event::SnapshotSent(id, life, to, false)),
+                    }
+                }
+                Want::Sync(number) => {
+                    let delay = self.chance.between(0, 30);
+                    self.schedule(delay, Event::Synced(id, life, number));
+                }
+                Want::Applied(commands, position) => {
+                    let state = self.members[index(id)].state();
+                    self.verdict.applied(commands, position, state)?;
+                }
+                Want::Acknowledged(at, outcome) => self.verdict.acknowledged(at, outcome),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the hypervisors' next event happens.
+    fn follow_world(&mut self) {
+        if let Some(at) = self.world.next_at() {
+            self.schedule(at.0.saturating_sub(self.now), Event::World);
+        }
+    }
+
+    fn advance_world(&mut self) {
+        let now = self.now_ms();
+        let due = self.world.next_at().is_some_and(|at| at <= now);
+        if !due {
+            return;
+        }
+        for completion in self.world.advance(now) {
+            let at = self
+                .hosts
+                .iter()
+                .position(|h| *h == completion.host)
+                .expect("a known host");
+            let agent = &mut self.agents[at];
+            let outs = agent.driver_done(now, completion.token, completion.result, &mut self.world);
+            self.out(Node::Agent(at), outs);
+        }
+        self.follow_world();
+    }
+
+    fn fault(&mut self, fault: Fault) -> Result<(), String> {
+        match fault {
+            Fault::Crash(node, ms) => {
+                self.crash(node);
+                self.schedule(ms, Event::Restart(node));
+            }
+            Fault::CrashMembers(ms) => {
+                for id in 1..=MEMBERS {
+                    self.crash(Node::Member(id));
+                    let later = self.chance.between(0, 2_000);
+                    self.schedule(ms + later, Event::Restart(Node::Member(id)));
+                }
+            }
+            Fault::Stall(node, ms) => {
+                self.stalled.insert(node, self.now + ms);
+            }
+            Fault::Isolate(node, ms) => {
+                *self.isolations.entry(node).or_insert(0) += 1;
+                self.network.isolate(node);
+                self.schedule(ms, Event::Rejoin(node));
+            }
+            Fault::Cut(a, b, ms) => {
+                self.network.cut(a, b);
+                self.schedule(ms, Event::Mend(a, b));
+            }
+            Fault::CutHosts(a, b, ms) => {
+                if a != b {
+                    self.world.cut(&self.hosts[a], &self.hosts[b]);
+                    self.schedule(ms, Event::MendHosts(a, b));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, node: Node) {
+        match node {
+            Node::Member(id) => {
+                let member = &mut self.members[index(id)];
+                if member.is_up() {
+                    member.crash(&mut self.chance);
+                }
+            }
+            Node::Conductor(at) => self.conductors[at].crash(),
+            Node::Agent(at) => self.agents[at].crash(),
+            Node::User => {}
+        }
+    }
+
+    fn restart(&mut self, node: Node) -> Result<(), String> {
+        match node {
+            Node::Member(id) => {
+                let member = &mut self.members[index(id)];
+                if !member.is_up() {
+                    let wants = member.start(&mut self.chance)?;
+                    let life = member.life;
+                    self.want(id, wants)?;
+                    let first = self.chance.between(1, RAFT_TICK_MS);
+                    self.schedule(first, Event::RaftTick(id, life));
+                }
+            }
+            Node::Conductor(at) => {
+                if !self.conductors[at].up {
+                    let outs = self.conductors[at].start();
+                    self.out(node, outs);
+                }
+            }
+            Node::Agent(at) => {
+                if !self.agents[at].is_up() {
+                    let outs =
+                        self.agents[at].start(&mut self.world, &mut self.chance, &mut self.numbers);
+                    self.out(node, outs);
+                    let life = self.agents[at].life;
+                    self.schedule(AGENT_TICK_MS, Event::AgentTick(at, life));
+                }
+            }
+            Node::User => {}
+        }
+        Ok(())
+    }
+
+    /// Ends all faults.
+    fn heal(&mut self) -> Result<(), String> {
+        self.healed = true;
+        self.network.heal();
+        self.stalled.clear();
+        for a in 0..self.hosts.len() {
+            for b in a + 1..self.hosts.len() {
+                self.world.heal(&self.hosts[a], &self.hosts[b]);
+            }
+        }
+        self.follow_world();
+        let mut nodes: Vec<Node> = (1..=MEMBERS).map(Node::Member).collect();
+        nodes.extend((0..CONDUCTORS).map(Node::Conductor));
+        nodes.extend((0..self.agents.len()).map(Node::Agent));
+        nodes.into_iter().try_for_each(|node| self.restart(node))
+    }
+
+    /// Returns whether nothing is under way any more.
+    fn is_at_rest(&self) -> bool {
+        let Some(leader) = self.members.iter().find(|m| m.decides()) else {
+            return false;
+        };
+        let Some(state) = leader.state() else {
+            return false;
+        };
+        let even = self
+            .members
+            .iter()
+            .all(|m| m.position() == leader.position());
+        let asked = self.user.wishes.iter().all(|w| w.is_over());
+        even && asked && state.running_operations().next().is_none()
+    }
+
+    /// Says what is still under way.
+    fn unrest(&self) -> String {
+        let positions: Vec<_> = self.members.iter().map(Member::position).collect();
+        let state = self
+            .members
+            .iter()
+            .find(|m| m.decides())
+            .and_then(Member::state);
+        let running: Vec<String> = state
+            .map(|s| s.running_operations().map(|o| format!("{o:?}")).collect())
+            .unwrap_or_default();
+        let open = self.user.wishes.iter().filter(|w| !w.is_over()).count();
+        format!("positions {positions:?}, {open} open wishes, running {running:?}")
+    }
+
+    fn finish(&mut self) -> Result<Summary, String> {
+        let leader = self
+            .members
+            .iter()
+            .find(|m| m.decides())
+            .ok_or("nobody leads")?;
+        let state = leader.state().ok_or("the leader has no state")?;
+        let position = leader.position().ok_or("the leader has no state")?;
+        verdict::at_rest(state, &self.world, &self.hosts)?;
+        self.verdict.nothing_lost(position.index)?;
+        let migrations = state.migrations().values();
+        let migrated = migrations
+            .filter(|m| m.state == berth_domain::migration::State::Completed)
+            .count();
+        Ok(Summary {
+            events: self.events,
+            acknowledged: self.verdict.acknowledgements(),
+            granted: self
+                .user
+                .wishes
+                .iter()
+                .filter(|w| matches!(w.answer, Some(Ok(_))))
+                .count(),
+            migrated,
+            stayed: state.migrations().len() - migrated,
+            hash: format!("{:?}", position.hash),
+        })
+    }
+}
+
+fn context<'a>(
+    now: TimeMs,
+    chance: &'a mut Chance,
+    numbers: &'a mut Numbers,
+    bug: Option<Bug>,
+) -> Context<'a> {
+    Context {
+        now,
+        chance,
+        numbers,
+        bug,
+    }
+}
+
+/// Returns where a member stands among the members.
+fn index(id: u64) -> usize {
+    usize::try_from(id - 1).expect("a small number")
+}
+
+/// Returns small flavors that hosts run out of.
+fn flavors() -> Vec<Flavor> {
+    let flavor = |name: &str, vcpus, specs: &[(&str, &str)]| Flavor {
+        name: FlavorName::new(name).expect("a good name"),
+        vcpus,
+        memory_mib: 256 * u64::from(vcpus),
+        disk_gib: 0,
+        extra_specs: specs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+    };
+    let dedicated = ("hw:cpu_policy", "dedicated");
+    vec![
+        flavor("one", 1, &[dedicated]),
+        flavor("two", 2, &[dedicated]),
+        flavor("wide", 2, &[dedicated, ("hw:numa_nodes", "2")]),
+        flavor("plain", 1, &[]),
+    ]
+}
+
+/// Returns a small host of one or two cells.
+fn topology(chance: &mut Chance) -> HostTopology {
+    let cells = u32::try_from(chance.between(1, 2)).expect("a small number");
+    let width = u32::try_from(chance.between(3, 5)).expect("a small number");
+    let cell = |id: u32| {
+        let cpus: Vec<CpuId> = (id * width..(id + 1) * width).map(CpuId).collect();
+        HostCell {
+            id: CellId(id),
+            socket: Some(SocketId(id)),
+            shared: cpus[..1].iter().copied().collect(),
+            dedicated: cpus[1..].iter().copied().collect(),
+            cores: cpus
+                .iter()
+                .map(|c| [*c].into_iter().collect::<CpuSet>())
+                .collect(),
+            memory_mib: 4096,
+            pages: vec![PagePool {
+                size_kib: 4,
+                total: 1_048_576,
+                reserved: 0,
+            }],
+        }
+    };
+    let distance = |a: u32, b: u32| if a == b { 10 } else { 20 };
+    let distances = (0..cells)
+        .map(|a| (0..cells).map(|b| distance(a, b)).collect())
+        .collect();
+    HostTopology::new((0..cells).map(cell).collect(), distances).expect("the cells are in order")
+}

@@ -1,0 +1,148 @@
+//! The user: wishes for VMs, moves and deletions, and repeats a wish that was not answered.
+
+use berth_domain::id::{OperationId, RequestId};
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::operation::Operation;
+use berth_domain::refusal::Refusal;
+
+use crate::asker::{Numbers, Out, Timer};
+use crate::chance::Chance;
+use crate::packet::{CallNumber, Node, Packet, Wish};
+
+/// How long to wait before a wish is repeated.
+const PATIENCE_MS: u64 = 6_000;
+/// How often a wish is uttered before the user gives up; its outcome is unknown then.
+const TRIES_MAX: u32 = 8;
+
+/// One wish and what became of it.
+#[derive(Debug)]
+pub struct Uttered {
+    wish: Wish,
+    request: RequestId,
+    tries: u32,
+    call: Option<CallNumber>,
+    /// The answer, once there was one.
+    pub answer: Option<Result<Operation, Refusal>>,
+}
+
+impl Uttered {
+    /// Returns whether it was answered or given up.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.answer.is_some() || self.tries == TRIES_MAX
+    }
+}
+
+/// The user.
+#[derive(Debug)]
+pub struct User {
+    conductors: usize,
+    /// In the order of their beginning.
+    pub wishes: Vec<Uttered>,
+}
+
+impl User {
+    /// Returns a user who utters `number` wishes in the next `time_ms` milliseconds.
+    pub fn new(
+        number: usize,
+        time_ms: u64,
+        conductors: usize,
+        hosts: &[HostName],
+        flavors: &[FlavorName],
+        chance: &mut Chance,
+    ) -> (Self, Vec<Out>) {
+        let mut wishes = Vec::new();
+        let mut outs = Vec::new();
+        let mut times: Vec<u64> = (0..number)
+            .map(|_| chance.between(3_000, time_ms))
+            .collect();
+        times.sort_unstable();
+        let vms: Vec<VmName> = (0..number.div_ceil(4))
+            .map(|i| VmName::new(&format!("vm{i}")).expect("a good name"))
+            .collect();
+        for (index, time) in times.into_iter().enumerate() {
+            // Every VM is booted before it is moved, as a rule.
+            let vm = match vms.get(index) {
+                Some(vm) => vm.clone(),
+                None => chance.pick(&vms).expect("there are VMs").clone(),
+            };
+            let host = chance
+                .percent(30)
+                .then(|| chance.pick(hosts).expect("there are hosts").clone());
+            let wish = match (index < vms.len(), chance.between(1, 10)) {
+                (true, _) | (false, 1) => {
+                    let flavor = chance.pick(flavors).expect("there are flavors").clone();
+                    Wish::Boot(vm, flavor, host)
+                }
+                (false, 2) => Wish::Delete(vm),
+                (false, _) => Wish::Migrate(vm, host),
+            };
+            let request = RequestId(chance.uuid());
+            wishes.push(Uttered {
+                wish,
+                request,
+                tries: 0,
+                call: None,
+                answer: None,
+            });
+            outs.push(Out::Timer(time, Timer::Wish(index)));
+        }
+        (Self { conductors, wishes }, outs)
+    }
+
+    /// Utters a wish, or utters it again.
+    pub fn timer(&mut self, timer: Timer, chance: &mut Chance, numbers: &mut Numbers) -> Vec<Out> {
+        let Timer::Wish(index) = timer else {
+            return Vec::new();
+        };
+        let uttered = &mut self.wishes[index];
+        if uttered.answer.is_some() || uttered.tries == TRIES_MAX {
+            return Vec::new();
+        }
+        uttered.tries += 1;
+        let call = numbers.next();
+        uttered.call = Some(call);
+        let to = Node::Conductor(chance.index(self.conductors));
+        let packet = Packet::Wish(call, uttered.request, Box::new(uttered.wish.clone()));
+        vec![
+            Out::Send(to, packet),
+            Out::Timer(PATIENCE_MS, Timer::Wish(index)),
+        ]
+    }
+
+    /// Takes an answer. Now and then a migration that was granted is cancelled.
+    pub fn take(&mut self, packet: Packet, chance: &mut Chance) -> Vec<Out> {
+        let Packet::Granted(call, granted) = packet else {
+            return Vec::new();
+        };
+        let waiting = self
+            .wishes
+            .iter_mut()
+            .find(|w| w.call == Some(call) && w.answer.is_none());
+        let Some(uttered) = waiting else {
+            return Vec::new();
+        };
+        let cancel =
+            matches!(uttered.wish, Wish::Migrate(..) | Wish::Boot(..)) && chance.percent(10);
+        let operation = granted.as_ref().as_ref().ok().map(|o| o.id);
+        uttered.answer = Some(*granted);
+        match operation {
+            Some(operation) if cancel => self.cancel(operation, chance),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    fn cancel(&mut self, operation: OperationId, chance: &mut Chance) -> Vec<Out> {
+        self.wishes.push(Uttered {
+            wish: Wish::Cancel(operation),
+            request: RequestId(chance.uuid()),
+            tries: 0,
+            call: None,
+            answer: None,
+        });
+        vec![Out::Timer(
+            chance.between(1, 2_000),
+            Timer::Wish(self.wishes.len() - 1),
+        )]
+    }
+}

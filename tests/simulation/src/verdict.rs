@@ -1,0 +1,204 @@
+//! What must hold after every step, and at the end.
+
+use std::collections::BTreeMap;
+
+use berth_domain::claim;
+use berth_domain::migration;
+use berth_domain::name::HostName;
+use berth_domain::vm;
+use berth_driver::sim::World;
+use berth_replication::Position;
+use berth_state::State;
+
+/// Collects what members applied and acknowledged.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// By index: what the command there did.
+    applied: BTreeMap<u64, String>,
+    /// By index: where a state was after it.
+    positions: BTreeMap<u64, Position>,
+    /// What was acknowledged: index and what it did.
+    acknowledged: Vec<(u64, String)>,
+    /// The furthest state that any member has applied.
+    latest: Option<(u64, State)>,
+}
+
+impl Verdict {
+    /// Notes what a member applied.
+    ///
+    /// # Errors
+    ///
+    /// When another member applied something else there, or came to another state.
+    pub fn applied(
+        &mut self,
+        commands: Vec<(u64, String)>,
+        position: Position,
+        state: Option<&State>,
+    ) -> Result<(), String> {
+        for (index, outcome) in commands {
+            match self.applied.get(&index) {
+                Some(known) if *known != outcome => {
+                    return Err(format!(
+                        "members disagree at index {index}: {known} here, {outcome} there"
+                    ));
+                }
+                Some(_) => {}
+                None => {
+                    self.applied.insert(index, outcome);
+                }
+            }
+        }
+        match self.positions.get(&position.index) {
+            Some(known) if *known != position => {
+                return Err(format!("states differ: {known:?} and {position:?}"));
+            }
+            Some(_) => {}
+            None => {
+                self.positions.insert(position.index, position);
+            }
+        }
+        let newer = self
+            .latest
+            .as_ref()
+            .is_none_or(|(index, _)| *index < position.index);
+        if newer && let Some(state) = state {
+            self.latest = Some((position.index, state.clone()));
+        }
+        Ok(())
+    }
+
+    /// Notes what a member acknowledged.
+    pub fn acknowledged(&mut self, index: u64, outcome: String) {
+        self.acknowledged.push((index, outcome));
+    }
+
+    /// Returns how many commands were acknowledged.
+    #[must_use]
+    pub fn acknowledgements(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    /// Checks the guests against the claims: no guest runs twice, none without a claim.
+    ///
+    /// # Errors
+    ///
+    /// What does not hold.
+    pub fn guests(&self, world: &World, hosts: &[HostName]) -> Result<(), String> {
+        world.check()?;
+        let Some((_, state)) = &self.latest else {
+            return Ok(());
+        };
+        for name in hosts {
+            let Some(host) = world.host(name) else {
+                continue;
+            };
+            for (uid, domain) in host.domains() {
+                let held = domain.holds_memory();
+                // Not by claim id: an old source sends a guest without topology under its own.
+                let claimed = state.claims_of_host(name).any(|c| c.vm == domain.spec.vm);
+                if held && !claimed {
+                    return Err(format!(
+                        "guest {} ({uid}) is on {name} in phase {:?} without a claim there, its metadata says {:?}",
+                        domain.spec.vm, domain.phase, domain.spec.claim
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what was acknowledged against what was applied in the end.
+    ///
+    /// # Errors
+    ///
+    /// The first acknowledged command that is lost.
+    pub fn nothing_lost(&self, end: u64) -> Result<(), String> {
+        for (index, outcome) in &self.acknowledged {
+            match self.applied.get(index) {
+                Some(applied) if applied == outcome => {}
+                Some(applied) => {
+                    return Err(format!(
+                        "{outcome} was acknowledged at index {index}, where {applied} is now"
+                    ));
+                }
+                None => {
+                    return Err(format!(
+                        "{outcome} was acknowledged at index {index} and is lost"
+                    ));
+                }
+            }
+            if *index > end {
+                return Err(format!(
+                    "index {index} was acknowledged, the log ends at {end}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a cluster at rest: nothing left over, every guest where it should be.
+///
+/// # Errors
+///
+/// What does not hold.
+pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), String> {
+    state.check().map_err(|v| v.to_string())?;
+    if let Some(operation) = state.running_operations().next() {
+        return Err(format!("an operation still runs: {operation:?}"));
+    }
+    for claim in state.claims().values() {
+        if claim.state != claim::State::Active {
+            return Err(format!("a claim is left over: {claim:?}"));
+        }
+    }
+    for migration in state.migrations().values() {
+        let lost = migration
+            .error
+            .as_ref()
+            .is_some_and(|e| e.reason.contains("LOST"));
+        if !migration.state.is_ended() || lost {
+            return Err(format!("a migration ended badly: {migration:?}"));
+        }
+        if migration.state == migration::State::Completed && migration.assignment_after.is_none() {
+            return Err(format!(
+                "a completed migration has no assignment: {migration:?}"
+            ));
+        }
+    }
+    for vm in state.vms().values() {
+        let runs = world.executing(vm.uid);
+        let expected: Vec<&HostName> = match vm.state {
+            vm::State::Active => vm.host.iter().collect(),
+            vm::State::Error => Vec::new(),
+            vm::State::Building | vm::State::Migrating | vm::State::Deleting => {
+                return Err(format!("a VM is not at rest: {vm:?}"));
+            }
+        };
+        if runs != expected {
+            return Err(format!(
+                "VM {} runs on {runs:?}, the state says {expected:?}",
+                vm.name
+            ));
+        }
+    }
+    for name in hosts {
+        let Some(host) = world.host(name) else {
+            continue;
+        };
+        for (uid, domain) in host.domains() {
+            // Not by claim id: an old source sends a guest without topology under its own claim.
+            let known = state
+                .vms()
+                .values()
+                .any(|vm| vm.uid == *uid && vm.host.as_ref() == Some(name));
+            if !known {
+                return Err(format!(
+                    "guest {} is left over on {name}: {:?}",
+                    domain.spec.vm, domain.phase
+                ));
+            }
+        }
+    }
+    Ok(())
+}
