@@ -42,7 +42,7 @@ pub struct Numbers(u64);
 
 impl Numbers {
     /// Returns the next number.
-    pub fn next(&mut self) -> CallNumber {
+    pub fn fresh(&mut self) -> CallNumber {
         self.0 += 1;
         CallNumber(self.0)
     }
@@ -69,7 +69,7 @@ impl<P> Asker<P> {
 
     /// Asks the member that is thought to lead.
     pub fn ask(&mut self, question: Question, purpose: P, numbers: &mut Numbers) -> Vec<Out> {
-        let call = numbers.next();
+        let call = numbers.fresh();
         let packet = Packet::Question(call, Box::new(question.clone()));
         self.pending.insert(call, (question, purpose));
         vec![

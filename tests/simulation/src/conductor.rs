@@ -232,7 +232,7 @@ impl Conductor {
         let id = operation.id;
         let source = facts.migration.as_ref().map(|m| m.source.clone());
         let saga = Saga::resume(operation, facts);
-        let turn = context.numbers.next().0;
+        let turn = context.numbers.fresh().0;
         self.sagas.insert(id, Driven { saga, turn, source });
         self.step(id, turn, Event::Begin, context)
     }
@@ -264,7 +264,7 @@ impl Conductor {
             return Vec::new();
         };
         // Never a turn of an earlier saga of the same operation.
-        driven.turn = context.numbers.next().0;
+        driven.turn = context.numbers.fresh().0;
         let turn = driven.turn;
         let Some(effect) = driven.saga.step(event) else {
             return Vec::new();
@@ -324,7 +324,7 @@ impl Conductor {
         {
             return self.answered(id, turn, Ok(lie), context);
         }
-        let number = context.numbers.next();
+        let number = context.numbers.fresh();
         self.calls.insert(number, (id, turn));
         let at = self
             .hosts

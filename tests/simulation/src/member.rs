@@ -46,6 +46,7 @@ pub enum Want {
 }
 
 /// Who waits for a ticket.
+#[allow(clippy::large_enum_variant, reason = "there are a few of them")]
 enum Waiter {
     /// With the lease under which a step was asked for, or the answer that needs no command.
     Decision(

@@ -50,6 +50,7 @@ pub enum Packet {
 
 /// What a member is asked.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "always boxed in a packet")]
 pub enum Question {
     /// To decide and replicate.
     Decide(Ask),
@@ -63,6 +64,7 @@ pub enum Question {
 
 /// What a member answers.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "always boxed in a packet")]
 pub enum Told {
     /// To a decision.
     Decided(Result<Reply, Refusal>),

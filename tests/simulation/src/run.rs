@@ -461,13 +461,11 @@ impl Run {
                 self.follow_world();
             }
             Node::User => {
-                let outs = match packet {
-                    Packet::Told(call, told) => self
-                        .operator
-                        .told(call, *told, &mut self.chance)
-                        .err()
-                        .unwrap_or_default(),
-                    granted => self.user.take(granted, &mut self.chance),
+                let outs = if let Packet::Told(call, told) = packet {
+                    let answer = self.operator.told(call, *told, &mut self.chance);
+                    answer.err().unwrap_or_default()
+                } else {
+                    self.user.take(packet, &mut self.chance)
                 };
                 self.out(to, outs);
             }

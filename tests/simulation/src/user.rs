@@ -100,7 +100,7 @@ impl User {
             return Vec::new();
         }
         uttered.tries += 1;
-        let call = numbers.next();
+        let call = numbers.fresh();
         uttered.call = Some(call);
         let to = Node::Conductor(chance.index(self.conductors));
         let packet = Packet::Wish(call, uttered.request, Box::new(uttered.wish.clone()));
