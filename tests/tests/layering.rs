@@ -21,8 +21,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-proto", &["berth-domain"]),
     ("berth-host", &["berth-domain"]),
     ("berth-driver", &["berth-domain"]),
-    ("berth-store", &["berth-domain", "berth-state", "berth-migrations", "berth-proto"]),
-    ("berth-replication", &["berth-state", "berth-store", "berth-proto"]),
+    (
+        "berth-store",
+        &[
+            "berth-domain",
+            "berth-state",
+            "berth-migrations",
+            "berth-proto",
+        ],
+    ),
+    (
+        "berth-replication",
+        &["berth-state", "berth-store", "berth-proto"],
+    ),
     (
         "berth-scheduler",
         &[
@@ -34,15 +45,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-proto",
         ],
     ),
-    ("berth-compute-agent", &["berth-domain", "berth-host", "berth-driver", "berth-proto"]),
-    ("berth-conductor", &["berth-domain", "berth-saga", "berth-proto"]),
+    (
+        "berth-compute-agent",
+        &["berth-domain", "berth-host", "berth-driver", "berth-proto"],
+    ),
+    (
+        "berth-conductor",
+        &["berth-domain", "berth-saga", "berth-proto"],
+    ),
 ];
 
 /// Crates that may import anything: the command embeds the whole system, the tests look at it.
 const ABOVE_ALL: &[&str] = &["berth-cli", "berth-simulation", "berth-tests"];
 
 /// Crates that decide, and so must be functions of their arguments.
-const PURE: &[&str] = &["berth-domain", "berth-selection", "berth-state", "berth-saga"];
+const PURE: &[&str] = &[
+    "berth-domain",
+    "berth-selection",
+    "berth-state",
+    "berth-saga",
+];
 
 /// The only foreign crates that a pure crate may depend on.
 const PURE_DEPENDENCIES: &[&str] = &["imbl", "serde", "thiserror", "uuid", "xxhash-rust"];
@@ -69,7 +91,11 @@ const IMPURE: &[&str] = &[
 
 fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-    MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata runs")
+    MetadataCommand::new()
+        .manifest_path(manifest)
+        .no_deps()
+        .exec()
+        .expect("cargo metadata runs")
 }
 
 /// Returns the names of what a package depends on outside of tests.
@@ -93,13 +119,24 @@ fn every_crate_is_in_the_table_and_imports_only_what_it_may() {
         if ABOVE_ALL.contains(&name) {
             continue;
         }
-        let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
-        for dependency in dependencies(package).into_iter().filter(|d| d.starts_with("berth-")) {
-            assert!(may.contains(&dependency), "{name} must not import {dependency}");
+        let may = allowed
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not in the table"));
+        for dependency in dependencies(package)
+            .into_iter()
+            .filter(|d| d.starts_with("berth-"))
+        {
+            assert!(
+                may.contains(&dependency),
+                "{name} must not import {dependency}"
+            );
         }
     }
     for (name, _) in ALLOWED {
-        assert!(seen.contains(name), "{name} is in the table but not in the workspace");
+        assert!(
+            seen.contains(name),
+            "{name} is in the table but not in the workspace"
+        );
     }
 }
 
@@ -107,7 +144,10 @@ fn every_crate_is_in_the_table_and_imports_only_what_it_may() {
 fn pure_crates_depend_on_pure_crates_only() {
     let metadata = metadata();
     let ours: BTreeSet<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
-    let pure = metadata.packages.iter().filter(|p| PURE.contains(&p.name.as_str()));
+    let pure = metadata
+        .packages
+        .iter()
+        .filter(|p| PURE.contains(&p.name.as_str()));
     for package in pure {
         for dependency in dependencies(package) {
             assert!(
@@ -129,8 +169,16 @@ fn pure_crates_depend_on_pure_crates_only() {
 fn pure_sources_do_no_io_and_know_no_clock_or_chance() {
     let metadata = metadata();
     let mut read = 0;
-    for package in metadata.packages.iter().filter(|p| PURE.contains(&p.name.as_str())) {
-        let folder = package.manifest_path.parent().expect("a manifest has a folder").join("src");
+    for package in metadata
+        .packages
+        .iter()
+        .filter(|p| PURE.contains(&p.name.as_str()))
+    {
+        let folder = package
+            .manifest_path
+            .parent()
+            .expect("a manifest has a folder")
+            .join("src");
         for file in rust_files(folder.as_std_path()) {
             let text = fs::read_to_string(&file).expect("a source is readable");
             read += 1;

@@ -17,14 +17,14 @@ use crate::ports::free_ports;
 const MEMBER: &str = "berth-scheduler";
 
 /// Runs as a member, and returns its exit status, where the first argument says so.
-pub fn become_member() -> Option<ExitCode> {
+pub(crate) fn become_member() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let is_member = arguments.first().is_some_and(|a| a == MEMBER);
     is_member.then(|| berth_scheduler::main(arguments))
 }
 
 /// Running members.
-pub struct Cluster {
+pub(crate) struct Cluster {
     members: Vec<Child>,
     addresses: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// Starts `members` members with their data below `folder` and waits until all of them vote.
-    pub async fn start(folder: &Path, members: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn start(folder: &Path, members: usize) -> anyhow::Result<Self> {
         let ports = free_ports(members)?;
         let mut cluster = Self {
             members: Vec::new(),
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Connects to the member that leads: the first, as the others joined it.
-    pub async fn leader(&self) -> anyhow::Result<Channel> {
+    pub(crate) async fn leader(&self) -> anyhow::Result<Channel> {
         Ok(
             Endpoint::from_shared(format!("http://{}", self.addresses[0]))?
                 .connect()

@@ -10,7 +10,11 @@ use anyhow::Context as _;
 use crate::report::Figures;
 
 /// Appends records of `bytes` bytes, each followed by fdatasync, for `time`.
-pub fn append_and_sync(folder: &Path, bytes: usize, time: Duration) -> anyhow::Result<Figures> {
+pub(crate) fn append_and_sync(
+    folder: &Path,
+    bytes: usize,
+    time: Duration,
+) -> anyhow::Result<Figures> {
     let path = folder.join("append");
     let mut file = OpenOptions::new()
         .create_new(true)

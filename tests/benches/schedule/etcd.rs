@@ -14,7 +14,12 @@ use tonic::transport::{Channel, Endpoint};
 use crate::ports::free_ports;
 use crate::report::Figures;
 
-#[allow(missing_docs, clippy::all, clippy::wildcard_enum_match_arm)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::wildcard_enum_match_arm
+)]
 mod wire {
     tonic::include_proto!("etcdserverpb");
 }
@@ -23,7 +28,7 @@ use wire::PutRequest;
 use wire::kv_client::KvClient;
 
 /// The members of an etcd cluster, ended when dropped.
-pub struct Etcd {
+pub(crate) struct Etcd {
     members: Vec<Child>,
     clients: Vec<String>,
 }
@@ -39,7 +44,7 @@ impl Drop for Etcd {
 }
 
 /// Returns whether etcd is installed.
-pub fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     Command::new("etcd")
         .arg("--version")
         .stdout(Stdio::null())
@@ -50,7 +55,7 @@ pub fn is_installed() -> bool {
 
 impl Etcd {
     /// Starts `members` members with their data below `folder` and waits until they take a put.
-    pub async fn start(folder: &Path, members: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn start(folder: &Path, members: usize) -> anyhow::Result<Self> {
         let ports = free_ports(members * 2)?;
         let peer = |i: usize| format!("http://127.0.0.1:{}", ports[members + i]);
         let initial: Vec<String> = (0..members).map(|i| format!("m{i}={}", peer(i))).collect();
@@ -121,7 +126,7 @@ impl Etcd {
     }
 
     /// Has `clients` clients put values of `bytes` bytes one after another for `time`.
-    pub async fn put(
+    pub(crate) async fn put(
         &self,
         clients: usize,
         bytes: usize,

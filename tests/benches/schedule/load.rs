@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
-use berth_proto::convert::ToWire as _;
+
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{HostReport, RegisterHostRequest};
 use berth_proto::operation::v1::mark::Kind as MarkKind;
@@ -35,12 +35,12 @@ const LOAD_VCPUS: u32 = 11;
 const BACKGROUND: usize = 64;
 
 /// A cluster with loaded hosts.
-pub struct Load {
+pub(crate) struct Load {
     channels: Vec<Channel>,
 }
 
 /// A guest that was scheduled in a measured phase.
-pub struct Scheduled {
+pub(crate) struct Scheduled {
     vm: String,
     operation: String,
     epoch: u64,
@@ -48,7 +48,7 @@ pub struct Scheduled {
 
 impl Load {
     /// Registers `hosts` hosts and fills 70 % of their dedicated CPUs with running guests.
-    pub async fn prepare(cluster: &Cluster, hosts: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(cluster: &Cluster, hosts: usize) -> anyhow::Result<Self> {
         let mut channels = Vec::new();
         for _ in 0..8 {
             channels.push(cluster.leader().await?);
@@ -89,7 +89,7 @@ impl Load {
     }
 
     /// Has `clients` clients schedule guests one after another for `time`.
-    pub async fn schedule(
+    pub(crate) async fn schedule(
         &self,
         clients: usize,
         time: Duration,
@@ -137,7 +137,7 @@ impl Load {
     }
 
     /// Gives back what a measured phase claimed, so that each phase meets the same load.
-    pub async fn release(&self, guests: Vec<Scheduled>) -> anyhow::Result<()> {
+    pub(crate) async fn release(&self, guests: Vec<Scheduled>) -> anyhow::Result<()> {
         self.each(guests, |channel, guest| async move {
             let given_up = wire::Refusal {
                 code: wire::refusal::Code::Cancelled.into(),
@@ -308,7 +308,7 @@ fn host(number: usize) -> RegisterHostRequest {
             service_version: berth_domain::version::ServiceVersion::CURRENT.0,
             driver: "sim".to_owned(),
             migration_uri: format!("sim+tcp://h{number}"),
-            topology: Some(topology().to_wire()),
+            topology: Some((&topology()).into()),
             memory_reserved_mib: 0,
             disk_gib: 1000,
             storage_id: String::new(),

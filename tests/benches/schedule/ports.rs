@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 /// Returns distinct ports that were free a moment ago.
-pub fn free_ports(number: usize) -> anyhow::Result<Vec<u16>> {
+pub(crate) fn free_ports(number: usize) -> anyhow::Result<Vec<u16>> {
     let listeners = (0..number)
         .map(|_| TcpListener::bind(("127.0.0.1", 0)))
         .collect::<Result<Vec<_>, _>>()?;

@@ -5,16 +5,16 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 /// What one phase did.
-pub struct Figures {
+pub(crate) struct Figures {
     histogram: Histogram<u64>,
     time: Duration,
     /// How many calls failed.
-    pub failures: u64,
+    pub(crate) failures: u64,
 }
 
 impl Figures {
     /// Returns the figures of a phase that has done nothing yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let histogram =
             Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are in order");
         Self {
@@ -25,13 +25,13 @@ impl Figures {
     }
 
     /// Counts one call that took `latency`.
-    pub fn note(&mut self, latency: Duration) {
+    pub(crate) fn note(&mut self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(micros.max(1));
     }
 
     /// Adds what another client did in the same time.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.histogram
             .add(&other.histogram)
             .expect("all have the same bounds");
@@ -39,23 +39,23 @@ impl Figures {
     }
 
     /// Says how long the phase took.
-    pub fn end(&mut self, time: Duration) {
+    pub(crate) fn end(&mut self, time: Duration) {
         self.time = time;
     }
 
     /// Returns how many calls succeeded per second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.histogram.len() as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
     /// Returns the latency below which this share of the calls stayed, in milliseconds.
-    pub fn quantile_ms(&self, share: f64) -> f64 {
+    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         self.histogram.value_at_quantile(share) as f64 / 1000.0
     }
 }
 
 /// Prints the head of the table.
-pub fn head() {
+pub(crate) fn head() {
     println!(
         "{:<28} {:>7} {:>7} {:>10} {:>9} {:>9} {:>8} {:>9}",
         "what", "members", "clients", "per second", "p50 ms", "p99 ms", "failed", "to etcd"
@@ -63,7 +63,13 @@ pub fn head() {
 }
 
 /// Prints one row; `etcd` is etcd's rate with as many members and clients.
-pub fn row(what: &str, members: usize, clients: usize, figures: &Figures, etcd: Option<f64>) {
+pub(crate) fn row(
+    what: &str,
+    members: usize,
+    clients: usize,
+    figures: &Figures,
+    etcd: Option<f64>,
+) {
     let ratio = etcd.map_or("-".to_owned(), |e| format!("{:.2}", figures.rate() / e));
     println!(
         "{what:<28} {members:>7} {clients:>7} {:>10.0} {:>9.2} {:>9.2} {:>8} {ratio:>9}",
