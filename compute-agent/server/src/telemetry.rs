@@ -1,5 +1,7 @@
 //! Log lines, on standard error: standard output is for data.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
@@ -18,6 +20,8 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), String> {
         .map_err(|error| format!("{filter:?} is no filter of log lines: {error}"))?;
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        // Colours are for people: a file or a collector of logs gets none.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter);
     // An error means that lines are written already, as by the program that embeds this one.
     let _ = match format {

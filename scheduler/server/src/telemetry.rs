@@ -2,6 +2,8 @@
 //!
 //! Not metrics. Lines go to standard error, so that standard output stays for data.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
@@ -20,7 +22,9 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), String> {
         .map_err(|error| format!("log filter {filter:?} cannot be understood: {error}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // Colours are for people: a file or a collector of logs gets none.
+        .with_ansi(std::io::stderr().is_terminal());
     // Fails only when something else in this process writes log lines already.
     let _ = match format {
         LogFormat::Text => builder.try_init(),
