@@ -27,7 +27,16 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The described machine is none, or does not go with the configuration.
+    /// The machine that a file describes is none, or does not go with the configuration.
+    #[error("the machine that {} describes cannot be used", .path.display())]
+    MachineInFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: description::Error,
+    },
+    /// As above, of a machine that the embedding program describes.
     #[error("the described machine cannot be used")]
     Machine(#[from] description::Error),
     /// The simulated hypervisor cannot start.

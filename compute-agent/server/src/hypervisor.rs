@@ -30,7 +30,11 @@ pub(crate) fn discover(config: &Config) -> Result<Arc<HostTopology>, Error> {
                 path: path.clone(),
                 source,
             })?;
-            Description::parse(&text)?.discover(&options)?
+            let described = Description::parse(&text).and_then(|d| d.discover(&options));
+            described.map_err(|source| Error::MachineInFile {
+                path: path.clone(),
+                source,
+            })?
         }
         (None, None) => sysfs::discover(&config.root, &options)?,
     };

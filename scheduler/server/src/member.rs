@@ -49,6 +49,8 @@ pub(crate) async fn open(
             });
         }
         (None, Start::Bootstrap) => {
+            let path = config.data_dir.clone();
+            blocking(move || prepare(&path)).await?;
             let identity = Identity {
                 cluster_id: match &config.cluster_id {
                     Some(cluster) => cluster.clone(),
@@ -95,17 +97,7 @@ fn look(path: &Path) -> Result<Option<Identity>, Error> {
 
 /// Refuses a directory in which no member can begin.
 fn prepare(path: &Path) -> Result<(), Error> {
-    let io_error = |source| identity::Error::Io {
-        path: path.to_owned(),
-        doing: "created",
-        source,
-    };
-    std::fs::create_dir_all(path).map_err(io_error)?;
-    let mut entries = std::fs::read_dir(path).map_err(io_error)?;
-    if entries.any(|entry| entry.is_ok_and(|e| e.file_name() != "lost+found")) {
-        let path = path.to_owned();
-        return Err(identity::Error::Occupied { path }.into());
-    }
+    identity::expect_free(path)?;
     space::check(path, space::FREE_MIB_MIN).map_err(disk::Error::from)?;
     Ok(())
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::checkpoints::sync_folder;
 
 const MARKER: &str = "MEMBER";
+const MARKER_PART: &str = "MEMBER.part";
 const FIRST_LINE: &str = "berth member 1";
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -111,21 +112,30 @@ pub fn open(path: &Path) -> Result<Claimed, Error> {
     })
 }
 
-/// Makes this directory that of a new member.
-pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
+/// Makes the directory if there is none, and refuses one with anything in it: a new member is to
+/// begin there.
+pub fn expect_free(path: &Path) -> Result<(), Error> {
+    // `lost+found` is made by mkfs on a disk of its own; a part of a marker is left by a start
+    // that was interrupted, or found the disk full, before there was a member.
+    const IGNORED: [&str; 2] = ["lost+found", MARKER_PART];
     fs::create_dir_all(path).map_err(|source| io_error(path, "created", source))?;
     let occupied = fs::read_dir(path)
         .map_err(|source| io_error(path, "looked for", source))?
-        // Made by mkfs on a disk of its own.
-        .any(|entry| entry.is_ok_and(|e| e.file_name() != "lost+found"));
+        .any(|entry| entry.is_ok_and(|e| IGNORED.iter().all(|name| e.file_name() != *name)));
     if occupied {
         return Err(Error::Occupied { path: path.into() });
     }
+    Ok(())
+}
+
+/// Makes this directory that of a new member.
+pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
+    expect_free(path)?;
     let text = format!(
         "{FIRST_LINE}\ncluster {}\nmember {}\ndisk {}\n",
         identity.cluster_id, identity.member_id, identity.disk_id
     );
-    let part = path.join("MEMBER.part");
+    let part = path.join(MARKER_PART);
     let write = || -> io::Result<File> {
         let mut file = File::create(&part)?;
         file.write_all(text.as_bytes())?;
