@@ -212,6 +212,16 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// A leader does not take itself out, but the leader before it may have asked for that.
+    /// raft-rs would let it lead on and then miss it among its own members.
+    fn step_down_without_a_vote(&mut self) {
+        if self.leads() && !self.membership.is_voter(self.config.id) {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, 0);
+            self.observe();
+        }
+    }
+
     pub(super) fn apply_change(&mut self, index: u64, change: &ConfChangeV2, note: &ChangeNote) {
         match self.node.apply_conf_change(change) {
             Ok(conf) => {
@@ -220,6 +230,7 @@ impl<M: Machine> Replica<M> {
                 self.out.removed |= membership.get(self.config.id).is_none();
                 self.membership = std::sync::Arc::new(membership);
                 self.out.membership = Some(self.membership.clone());
+                self.step_down_without_a_vote();
             }
             // Every member finds the same, so all pass over it alike.
             Err(error) => tracing::warn!(index, %error, "a change of the membership has no effect"),

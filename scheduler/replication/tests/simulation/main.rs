@@ -65,14 +65,28 @@ fn a_lone_member_that_crashes() {
 
 #[test]
 fn members_come_and_go() {
-    run_all(
-        80,
-        Faults {
-            members: true,
-            ..Faults::ALL
-        },
-        3,
-    );
+    run_all(80, COMING_AND_GOING, 3);
+}
+
+const COMING_AND_GOING: Faults = Faults {
+    members: true,
+    ..Faults::ALL
+};
+
+#[test]
+fn seeds_that_failed_once() {
+    let failed = [
+        // A batched append whose entries did not follow what it claimed they followed.
+        (17, Faults::NETWORK, 3),
+        (49, Faults::NETWORK, 3),
+        // A snapshot that came too late and was not answered.
+        (75, Faults::ALL, 3),
+        // A leader that applied its own removal, asked for by the leader before it.
+        (226, COMING_AND_GOING, 3),
+    ];
+    for (seed, faults, members) in failed {
+        World::new(seed, faults, members).run();
+    }
 }
 
 #[test]
