@@ -178,6 +178,8 @@ fn stopping() -> Status {
 }
 
 fn refused(error: &InboxError) -> Status {
+    // The sender hears of it too, but it is this member's operator who can do something.
+    tracing::warn!(%error, "a snapshot was not taken");
     match error {
         InboxError::Store(_) => Status::resource_exhausted(error.to_string()),
         InboxError::Content(_) => Status::data_loss(error.to_string()),
