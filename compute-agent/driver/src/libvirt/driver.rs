@@ -123,13 +123,29 @@ impl LibvirtDriver {
             return Ok(None);
         };
         let is_ours = self.record(&domain)?.is_some();
-        if is_ours || self.state(&domain)? == State::Absent {
+        if is_ours || self.has_ended(&domain)? {
             return Ok(Some(domain));
         }
         Err(Error::refused(format!(
             "domain {} was not started by Berth and is left alone",
             domain.name()
         )))
+    }
+
+    /// Returns whether nothing is left of a domain but its name, if that: a transient one that
+    /// has stopped is about to be forgotten, and its metadata is gone already.
+    fn has_ended(&self, domain: &Domain) -> Result<bool, Error> {
+        match self.state(domain)? {
+            State::Absent => Ok(true),
+            // A domain that is gone by now was one of those.
+            State::Stopped => Ok(!domain.is_persistent().unwrap_or(false)),
+            State::Starting
+            | State::Running
+            | State::Paused
+            | State::Prepared
+            | State::MigratingIn
+            | State::MigratingOut => Ok(false),
+        }
     }
 
     /// Returns where a domain is; absent if it went away meanwhile.
@@ -177,11 +193,17 @@ impl LibvirtDriver {
         }
     }
 
-    /// Returns Berth's record of a domain; nothing for one that is not Berth's.
+    /// Returns Berth's record of a domain; nothing for one that is not Berth's, or that has ended.
     fn record(&self, domain: &Domain) -> Result<Option<DomainSpec>, Error> {
         let element = match domain.metadata(NAMESPACE) {
             Ok(element) => element,
-            Err(error) if matches!(error.kind(), Kind::NoMetadata | Kind::NoDomain) => {
+            // The last kind is what libvirt says of a transient domain that has just stopped.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::NoMetadata | Kind::NoDomain | Kind::OperationInvalid
+                ) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error_of(&error)),
