@@ -28,7 +28,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         }
         Verb::Wait { operation } => {
             let operation = progress::follow(session, &operation).await?;
-            show(session, &operation)
+            // Its steps have been told as they happened.
+            summary(session, &operation)
         }
         Verb::Cancel { operation } => {
             let request = CancelOperationRequest {
@@ -83,6 +84,21 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
 }
 
 fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
+    summary(session, operation)?;
+    if session.json() {
+        return Ok(());
+    }
+    for entry in &operation.log {
+        output::print(&format!("{}\n", progress::line(entry)));
+    }
+    if let Some(Outcome::Failed(refusal)) = &operation.outcome {
+        output::tell(&output::refusal(refusal));
+    }
+    Ok(())
+}
+
+/// Shows an operation without its steps, which JSON always has.
+fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     if session.json() {
         return output::json(operation);
     }
@@ -98,12 +114,6 @@ fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
             }),
         ),
     ]);
-    for entry in &operation.log {
-        output::print(&format!("{}\n", progress::line(entry)));
-    }
-    if let Some(Outcome::Failed(refusal)) = &operation.outcome {
-        output::tell(&output::refusal(refusal));
-    }
     Ok(())
 }
 

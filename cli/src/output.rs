@@ -80,11 +80,15 @@ pub fn fields(fields: &[(&str, String)]) {
 /// Returns what a refusal says, for people: the sentence, the hosts that came nearest, the hint.
 pub fn refusal(refusal: &Refusal) -> String {
     let mut lines = vec![format!("error: {} ({})", refusal.message, refusal.reason)];
-    for (cause, hosts) in &refusal.causes {
-        lines.push(format!("  {hosts} x {cause}"));
-    }
-    for host in &refusal.hosts {
-        lines.push(format!("  {}: {}", host.host, host.message));
+    // A sentence about the only host that was asked has said it all.
+    let all_said = matches!(&refusal.hosts[..], [host] if refusal.message.contains(&host.message));
+    if !all_said {
+        for (cause, hosts) in &refusal.causes {
+            lines.push(format!("  {hosts} x {cause}"));
+        }
+        for host in &refusal.hosts {
+            lines.push(format!("  {}: {}", host.host, host.message));
+        }
     }
     if let Some(hint) = &refusal.hint {
         lines.push(format!("hint: {hint}"));

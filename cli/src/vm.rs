@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::bail;
 use berth_domain::claim::Claim;
 use berth_domain::host::Host;
-use berth_domain::vm::{State, Vm};
+use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
@@ -204,7 +204,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     if session.json() {
         return output::json(&json!({"vm": vm, "claims": claims}));
     }
-    output::fields(&[
+    let mut fields = vec![
         ("vm", vm.name.to_string()),
         ("state", state(vm.state).to_owned()),
         (
@@ -217,7 +217,11 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             "operation",
             vm.operation.map_or("-".to_owned(), |o| o.to_string()),
         ),
-    ]);
+    ];
+    fields.extend(vm.spec.disks.iter().map(|disk| ("disk", disk_line(disk))));
+    let nic = |nic: &Nic| ("nic", format!("{} on bridge {}", nic.mac, nic.bridge));
+    fields.extend(vm.spec.nics.iter().map(nic));
+    output::fields(&fields);
     for claim in &claims {
         let request = GetHostRequest {
             name: resource("hosts", claim.host.as_str()),
@@ -242,6 +246,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         output::tell(&output::refusal(error));
     }
     Ok(())
+}
+
+/// Returns a disk as one line.
+fn disk_line(disk: &Disk) -> String {
+    match &disk.image {
+        Some(image) => format!("{} GiB over {image}", disk.size_gib),
+        None => format!("{} GiB, empty at first", disk.size_gib),
+    }
 }
 
 async fn migrate(session: &Session, vm: &str, host: Option<&str>, run: &Run) -> anyhow::Result<()> {
