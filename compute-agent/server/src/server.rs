@@ -210,10 +210,14 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
 
 /// What clients without our files ask the server about itself.
 mod reflection {
+    use berth_proto::agent::v1::compute_agent_service_server::SERVICE_NAME;
     use tonic_reflection::server::{Builder, v1, v1alpha};
 
     fn described() -> Builder<'static> {
-        Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+        // The descriptors are those of all programs; only what is served here is listed.
+        Builder::configure()
+            .register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+            .with_service_name(SERVICE_NAME)
     }
 
     pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {

@@ -205,10 +205,14 @@ fn name_of(advertise: &str) -> String {
 
 /// What clients without our files ask the server about itself.
 mod reflection {
+    use berth_proto::conductor::v1::conductor_service_server::SERVICE_NAME;
     use tonic_reflection::server::{Builder, v1, v1alpha};
 
     fn described() -> Builder<'static> {
-        Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+        // The descriptors are those of all programs; only what is served here is listed.
+        Builder::configure()
+            .register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+            .with_service_name(SERVICE_NAME)
     }
 
     pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {

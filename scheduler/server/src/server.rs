@@ -286,10 +286,30 @@ async fn end(mut task: Task<()>) {
 
 /// What clients without our files ask the server about itself.
 mod reflection {
+    use berth_proto::cluster::v1::cluster_service_server as cluster;
+    use berth_proto::host::v1::host_service_server as host;
+    use berth_proto::operation::v1::operation_service_server as operation;
+    use berth_proto::placement::v1::placement_service_server as placement;
+    use berth_proto::raft::v1::raft_service_server as raft;
+    use berth_proto::scheduler::v1::scheduler_service_server as scheduler;
     use tonic_reflection::server::{Builder, v1, v1alpha};
 
+    /// The descriptors are those of all programs; only what is served here is listed.
+    const SERVED: [&str; 6] = [
+        cluster::SERVICE_NAME,
+        host::SERVICE_NAME,
+        operation::SERVICE_NAME,
+        placement::SERVICE_NAME,
+        raft::SERVICE_NAME,
+        scheduler::SERVICE_NAME,
+    ];
+
     fn builder() -> Builder<'static> {
-        Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
+        let described =
+            Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET);
+        SERVED
+            .into_iter()
+            .fold(described, Builder::with_service_name)
     }
 
     pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {
