@@ -67,13 +67,12 @@ async fn run(words: &[String]) -> Result<String> {
 
 /// Returns the names of the services that a server has.
 async fn services(channel: &Channel) -> Result<Vec<String>> {
-    match reflect(channel, MessageRequest::ListServices(String::new())).await? {
-        MessageResponse::ListServicesResponse(list) => {
-            let name = |service: ServiceResponse| service.name;
-            Ok(list.service.into_iter().map(name).collect())
-        }
-        other => bail!("not a list of services: {other:?}"),
-    }
+    let answer = reflect(channel, MessageRequest::ListServices(String::new())).await?;
+    let MessageResponse::ListServicesResponse(list) = answer else {
+        bail!("not a list of services: {answer:?}");
+    };
+    let name = |service: ServiceResponse| service.name;
+    Ok(list.service.into_iter().map(name).collect())
 }
 
 /// Makes a call with JSON and returns what was answered, as JSON; one value for each message.

@@ -20,6 +20,7 @@
 
 mod addresses;
 mod answer;
+mod asking;
 mod cluster;
 pub mod grpcurl;
 mod load;

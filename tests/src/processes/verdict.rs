@@ -13,7 +13,7 @@ use berth_domain::vm::{State, Vm};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::cluster::{list, text};
+use super::asking::{list, text};
 use super::{Cluster, eventually};
 
 /// Checks all that must hold at any time: no CPU is given twice, counted allocations agree with
@@ -115,7 +115,7 @@ pub fn runs_what_is_claimed(cluster: &Cluster) {
         let runs = |guest: &&Value| guest["phase"] == "Running" || guest["phase"] == "Sending";
         for guest in list(&guests).iter().filter(runs) {
             let vm = text(&guest["spec"]["vm"]);
-            let here = (agent.name.clone(), super::cluster::pins(&guest["spec"]));
+            let here = (agent.name.clone(), super::asking::pins(&guest["spec"]));
             let before = executed.insert(vm.clone(), here);
             assert_eq!(before, None, "{vm} is executed twice: {guest:#}");
         }
