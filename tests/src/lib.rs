@@ -6,6 +6,7 @@
 //! | [`lab`] | machines in namespaces, hypervisors, guests that boot |
 //! | [`processes`] | every part as a process on loopback, killed and started again |
 //! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
+//! | `tests/real_system/` | the whole of Berth on real guests |
 
 pub mod lab;
 pub mod processes;
