@@ -1,7 +1,7 @@
 //! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
 //!
 //! Not for programs: `--output json` gives them the same facts. Invariant: a line is at most
-//! [`WIDTH`] columns wide, however many CPUs a cell has.
+//! 78 columns wide, however many CPUs a cell has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

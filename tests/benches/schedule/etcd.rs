@@ -63,8 +63,8 @@ impl Etcd {
             members: Vec::new(),
             clients: Vec::new(),
         };
-        for i in 0..members {
-            let client = format!("http://127.0.0.1:{}", ports[i]);
+        for (i, port) in ports.iter().take(members).enumerate() {
+            let client = format!("http://127.0.0.1:{port}");
             let mut command = Command::new("etcd");
             command
                 .args([

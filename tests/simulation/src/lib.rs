@@ -9,7 +9,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`run`] | one seed from beginning to end |
+//! | [`mod@run`] | one seed from beginning to end |
 //! | [`packet`], [`network`] | what is sent, and what becomes of it |
 //! | [`member`], [`conductor`], [`agent`], [`user`] | one kind of node each |
 //! | [`asker`] | how members are asked |
