@@ -122,8 +122,8 @@ fn oldest_version(context: &Context) -> Result<ServiceVersion, Refusal> {
 }
 
 /// Refuses a guest with a topology before the first call, if either agent is too old to carry
-/// that topology. It is asked again for every attempt: an agent may have been started anew, at
-/// another version, since the scheduler looked.
+/// that topology. It is asked again before every call: an agent may have been started anew, at
+/// another version, since the scheduler looked or since it was called last.
 fn gate(context: &Context) -> Result<(), Refusal> {
     live_migration_gate(
         context.facts.vm.spec.topology.is_some(),
@@ -238,9 +238,9 @@ impl Script for LiveMigration {
         let record = migration(context)?;
         let (source, destination) = (record.source.clone(), destination(context)?);
         let (id, vm) = (record.id, &context.facts.vm);
+        gate(context)?;
         let (host, call) = match step {
             Step::CheckDestination => {
-                gate(context)?;
                 let call = Call::CheckCanLiveMigrateDestination {
                     migration: id,
                     vm: vm.name.clone(),

@@ -78,21 +78,22 @@ impl Feed {
 
     /// Takes note of everything that is applied, until the replica is gone.
     pub async fn follow(self, mut events: broadcast::Receiver<Event<Machine>>) {
+        // Set from the moment batches were missed until one is seen again: what lies between is
+        // not known, so the history begins anew behind it.
+        let mut missed = false;
         loop {
             match events.recv().await {
+                Ok(Event::Applied(batch)) if missed => self.start_over(batch.position.index),
                 Ok(Event::Applied(batch)) => self.applied(&batch),
                 Ok(Event::Replaced(replaced)) => self.start_over(replaced.position.index),
                 Err(broadcast::error::RecvError::Lagged(batches)) => {
                     tracing::warn!(batches, "watches fell behind and have to list again");
-                    // Nothing is known before the next batch, and that one is skipped too.
-                    match events.recv().await {
-                        Ok(Event::Applied(batch)) => self.start_over(batch.position.index),
-                        Ok(Event::Replaced(replaced)) => self.start_over(replaced.position.index),
-                        Err(_) => {}
-                    }
+                    missed = true;
+                    continue;
                 }
                 Err(broadcast::error::RecvError::Closed) => return,
             }
+            missed = false;
         }
     }
 

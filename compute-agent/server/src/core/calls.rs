@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::{Call, DestinationCheck, DomainState, Fence, FitVerdict, Reply};
 use berth_domain::claim::Claim;
+use berth_domain::flavor;
 use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::name::VmName;
@@ -60,6 +61,7 @@ impl Agent {
             return Err(late("the guest was to be destroyed here after this call"));
         }
         self.is_here(claim)?;
+        is_sound(&spec)?;
         if let Some(guest) = self.guests.get(&fence.vm)
             && guest.phase != Phase::Starting
         {
@@ -200,6 +202,7 @@ impl Agent {
     ) -> Started {
         let data = self.as_understood(data);
         is_about(fence.vm, &data)?;
+        is_sound(&data.spec)?;
         if self.fences.of(fence.vm).rolled_back == Some(migration) {
             return Err(late("this preparation was rolled back already"));
         }
@@ -406,6 +409,22 @@ impl Agent {
             .map(|(uid, guest)| (*uid, &guest.domain.assignment))
             .collect()
     }
+}
+
+/// Says whether a guest is of a size, and has bridges, that this agent can work with. The rules
+/// for guests are the scheduler's, and newer ones may allow more than this agent knows; but
+/// whoever reaches it could ask for something whose size alone would end it.
+fn is_sound(spec: &VmSpec) -> Result<(), Refusal> {
+    let vcpus = spec.flavor.vcpus;
+    if vcpus == 0 || vcpus > flavor::VCPUS_MAX {
+        let message = format!("{vcpus} vCPUs are not from 1 to {}", flavor::VCPUS_MAX);
+        return Err(Refusal::new(Code::InvalidArgument, "INVALID_VM", message));
+    }
+    if let Some(nic) = spec.nics.iter().find(|nic| nic.bridge.contains('/')) {
+        let message = format!("{:?} is not the name of a bridge", nic.bridge);
+        return Err(Refusal::new(Code::InvalidArgument, "INVALID_VM", message));
+    }
+    Ok(())
 }
 
 /// Checks that `migrate_data` is about the VM of the fence.

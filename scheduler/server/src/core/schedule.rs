@@ -173,7 +173,8 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         flavor: (**flavor).clone(),
         boot: wanted.boot.clone(),
         disks: wanted.disks.clone(),
-        nics: (0..)
+        // Ends quietly at 256, which the rules of VMs refuse by themselves below.
+        nics: (0..=u8::MAX)
             .zip(&wanted.nics)
             .map(|(position, nic)| Nic {
                 bridge: nic.bridge.clone(),

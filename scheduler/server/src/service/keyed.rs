@@ -4,8 +4,6 @@
 //! requests is noticed. Who carries the request out is not part of it: a user whose conductor died
 //! asks another one, with the same id, and gets the first answer.
 
-use std::net::IpAddr;
-
 use berth_proto::convert::{Invalid, field};
 use berth_proto::{cluster, host, operation, placement, scheduler};
 use berth_state::command::RequestKey;
@@ -82,7 +80,7 @@ pub(crate) struct Caller {
 
 /// Takes a request apart into its message and who asked.
 pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Invalid> {
-    let principal = principal(request.remote_addr().map(|address| address.ip()));
+    let principal = PRINCIPAL.to_owned();
     let mut message = request.into_inner();
     let id = message.take_request_id();
     let id = field::optional_uuid(&id, "request_id")?;
@@ -97,13 +95,10 @@ pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Invalid
     Ok((message, Caller { principal, key }))
 }
 
-/// Returns on whose behalf a request is made. Nobody proves who they are yet.
-fn principal(peer: Option<IpAddr>) -> String {
-    match peer {
-        Some(peer) => format!("unverified:{peer}"),
-        None => "unverified:".into(),
-    }
-}
+/// On whose behalf requests are made. Nobody proves who they are yet, and the address that a
+/// request came from says nothing: a retry may come through another conductor, or from the same
+/// client by another way, and must still be known as a retry.
+const PRINCIPAL: &str = "unverified";
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use berth_domain::constraint::{self, Demand};
 use berth_domain::host::{Host, HostReport, Liveness, inventories_of, traits_of};
 use berth_domain::host_view::HostView;
 use berth_domain::id::{Generation, ProviderId};
+use berth_domain::instance::EmulatorThreads;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
@@ -28,6 +29,12 @@ impl<J: Journal> Transaction<'_, J> {
         provider: ProviderId,
         report: &HostReport,
     ) -> Result<Reply, Refusal> {
+        if report.memory_reserved_mib > report.topology.memory_mib() {
+            return Err(invalid(
+                "INVALID_HOST_REPORT",
+                format!("host {name} keeps more memory for itself than it has"),
+            ));
+        }
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
@@ -46,12 +53,6 @@ impl<J: Journal> Transaction<'_, J> {
         if self.state.provider_named(name.as_str()).is_some() {
             return Err(exists("provider", name).with_hint(
                 "a client's provider has the host's name: rename the host or delete it",
-            ));
-        }
-        if report.memory_reserved_mib > report.topology.memory_mib() {
-            return Err(invalid(
-                "INVALID_HOST_REPORT",
-                format!("host {name} keeps more memory for itself than it has"),
             ));
         }
         self.put_provider(ResourceProvider {
@@ -87,6 +88,7 @@ impl<J: Journal> Transaction<'_, J> {
             generation: old.generation.next(),
             ..(**old).clone()
         };
+        self.examine_floating(old, &host)?;
         self.examine_new_shape(&host)?;
         let (inventories, traits) = (inventories_of(report), traits_of(report));
         let provider = self.state.provider(host.provider).cloned();
@@ -101,6 +103,50 @@ impl<J: Journal> Transaction<'_, J> {
             });
         }
         Ok(Reply::Host(self.put_host(host)))
+    }
+
+    /// Says whether guests float over CPUs that are to be dedicated from now on. Such guests were
+    /// let loose over the CPUs that were shared when they began, and nothing calls them back, so
+    /// a vCPU with one of these CPUs to itself would not have it to itself.
+    fn examine_floating(&self, old: &Host, new: &Host) -> Result<(), Refusal> {
+        let taken = old
+            .report
+            .topology
+            .shared()
+            .intersection(&new.report.topology.dedicated());
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let floats = |vm: &VmName| {
+            let topology = self.state.vm(vm).and_then(|vm| vm.spec.topology.as_ref());
+            topology.is_none_or(|t| t.emulator_threads == EmulatorThreads::Share)
+        };
+        let vms: BTreeSet<&str> = self
+            .state
+            .claims_of_host(&new.name)
+            .filter(|claim| floats(&claim.vm))
+            .map(|claim| claim.vm.as_str())
+            .collect();
+        if vms.is_empty() {
+            return Ok(());
+        }
+        let names = vms
+            .iter()
+            .copied()
+            .take(NAMED_MAX)
+            .collect::<Vec<_>>()
+            .join(", ");
+        let floating = vms.len();
+        Err(precondition(
+            "HOST_SHAPE_IN_USE",
+            format!(
+                "host {} dedicates CPUs {taken}, over which {floating} of its vms float: {names}",
+                new.name
+            ),
+        )
+        .with_hint("restore the host's CPU sets, or move these vms away first")
+        .with("host", &new.name)
+        .with("vms", names))
     }
 
     /// Says whether everything that lives on the host fits it as it reports itself now.
