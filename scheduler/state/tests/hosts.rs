@@ -88,3 +88,16 @@ fn old_agents_do_not_move_guests_with_a_topology() {
         );
     }
 }
+
+/// A guest without a topology was let loose over the CPUs that were shared when it began.
+#[test]
+fn cpus_over_which_guests_float_are_not_dedicated() {
+    let mut world = World::with_hosts(0);
+    world.register("h1", report(topology(1, 2, 2))).unwrap();
+    world.boot("a", &floating(1), "h1");
+    let refused = world.register("h1", report(topology(1, 3, 1))).unwrap_err();
+    assert_eq!(refused.reason, "HOST_SHAPE_IN_USE");
+    assert!(refused.message.contains("CPUs 2"), "{refused}");
+    // More shared CPUs harm nobody.
+    world.register("h1", report(topology(1, 1, 3))).unwrap();
+}
