@@ -34,11 +34,12 @@ fn checkpoints(cluster: &Cluster) -> PathBuf {
     cluster.data_dir(0).join("checkpoints")
 }
 
-/// Returns the files of a directory by name.
+/// Returns the files of a directory by name, without those that were still being written.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a directory");
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_none_or(|e| e != "part"))
         .collect();
     files.sort();
     files
