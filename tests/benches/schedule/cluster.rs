@@ -55,6 +55,8 @@ impl Cluster {
                 .arg("--data-dir")
                 .arg(folder.join(format!("berth-{members}-{index}")))
                 .args(["--listen", &address, "--log-filter", "error"])
+                // The simulated hosts have no agents to report for them.
+                .args(["--liveness-limit-ms", "3600000"])
                 .stdout(Stdio::null());
             match cluster.addresses.first() {
                 None => command.arg("--bootstrap"),
