@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::Format;
@@ -12,7 +13,9 @@ use crate::output::Format;
 #[command(after_help = "\
 Try it without any host:    berth demo
 Keep a cluster to play:     berth dev
-Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered.")]
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered.
+With --output json, what is refused or fails is one JSON object on standard error:
+  {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
     /// What holds for every command.
     #[command(flatten)]
@@ -64,6 +67,12 @@ pub enum Command {
     /// Make and look at resource providers
     #[command(subcommand)]
     Provider(Provider),
+    /// Make and look at the resource classes that providers may have
+    #[command(subcommand)]
+    Class(Class),
+    /// Make and look at the traits that providers may have
+    #[command(subcommand)]
+    Trait(Trait),
     /// Run three schedulers, a conductor and simulated hosts in this process, on loopback
     Dev(Dev),
     /// Run the same, and tell the story of a boot and a live migration, checking every step
@@ -310,6 +319,20 @@ pub enum Provider {
         #[arg(long)]
         parent: Option<String>,
     },
+    /// Rename one, or move it with all that is below it
+    Update {
+        /// Its UUID
+        provider: String,
+        /// What people call it from now on
+        #[arg(long)]
+        display_name: Option<String>,
+        /// The UUID of the one above it from now on
+        #[arg(long, conflicts_with = "root")]
+        parent: Option<String>,
+        /// Take it out of its tree: it becomes a root
+        #[arg(long)]
+        root: bool,
+    },
     /// Replace the inventories of one
     SetInventories {
         /// Its UUID
@@ -326,10 +349,66 @@ pub enum Provider {
         #[arg(long = "trait", value_name = "TRAIT")]
         traits: Vec<String>,
     },
+    /// Replace the aggregates of one
+    SetAggregates {
+        /// Its UUID
+        provider: String,
+        /// The UUID of an aggregate (can be repeated)
+        #[arg(long = "aggregate", value_name = "UUID")]
+        aggregates: Vec<String>,
+    },
     /// Delete one that has neither children nor allocations
     Delete {
         /// Its UUID
         provider: String,
+    },
+}
+
+/// Verbs of resource classes.
+#[derive(Debug, Subcommand)]
+pub enum Class {
+    /// List the standard ones and those that were created
+    List,
+    /// Make one, unless it is there
+    Create {
+        /// Its name, as CUSTOM_GOLD
+        class: String,
+    },
+    /// Rename one wherever it is counted
+    Rename {
+        /// Its name so far
+        class: String,
+        /// Its name from now on
+        new_name: String,
+    },
+    /// Delete one of which no provider has any
+    Delete {
+        /// Its name
+        class: String,
+    },
+}
+
+/// Verbs of traits.
+#[derive(Debug, Subcommand)]
+pub enum Trait {
+    /// List the standard ones and those that were created
+    List {
+        /// What the names begin with
+        #[arg(long)]
+        prefix: Option<String>,
+        /// Only those that a provider has
+        #[arg(long)]
+        associated: bool,
+    },
+    /// Make one, unless it is there
+    Create {
+        /// Its name, as CUSTOM_FAST
+        name: String,
+    },
+    /// Delete one that no provider has
+    Delete {
+        /// Its name
+        name: String,
     },
 }
 
@@ -340,14 +419,33 @@ pub struct Dev {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub schedulers: u8,
     /// How many simulated hosts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub hosts: u16,
     /// The first scheduler's port; the others, the conductor and the agents follow
-    #[arg(long, default_value_t = 7100)]
-    pub port: u16,
+    /// [default: 7100, or any free ones with --ephemeral]
+    #[arg(long)]
+    pub port: Option<u16>,
     /// Keep the data here instead of in a temporary directory
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
+    /// Run one scheduler whose data is in memory, and no conductor unless there are hosts: begins
+    /// in a moment and leaves nothing behind
+    #[arg(long, conflicts_with_all = ["data_dir", "schedulers"])]
+    pub ephemeral: bool,
+    /// Serve OpenStack Placement's REST API on this address, from the first scheduler
+    #[arg(long, value_name = "HOST:PORT")]
+    pub placement_listen: Option<String>,
+    /// Let callers of the REST API do what this profile says
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        value_enum,
+        requires = "placement_listen"
+    )]
+    pub placement_profile: Option<Profile>,
+    /// Know callers of the REST API by the tokens in this file; without it they are believed
+    #[arg(long, value_name = "FILE", requires = "placement_listen")]
+    pub placement_tokens: Option<PathBuf>,
 }
 
 /// How `berth demo` tells its story.

@@ -2,9 +2,10 @@
 
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
-    GetClusterStatusRequest, ListServicesRequest, RemoveMemberRequest, TransferLeadershipRequest,
-    member,
+    GetClusterStatusRequest, GetClusterStatusResponse, ListServicesRequest, Member,
+    RemoveMemberRequest, Service, TransferLeadershipRequest, member,
 };
+use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
@@ -40,7 +41,11 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
     let status = ask!(session, ClusterServiceClient, get_cluster_status, request)?;
-    let request = ListServicesRequest::default();
+    // A status is asked for when something is wrong: it must not need a majority.
+    let request = ListServicesRequest {
+        consistency: ReadConsistency::Stale.into(),
+        ..Default::default()
+    };
     let services = all_pages!(
         session,
         ClusterServiceClient,
@@ -48,53 +53,35 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         request,
         services
     );
+    let leader = ask_leader(session, &status).await;
+    let members = known_members(&status, leader.as_ref());
     if session.json() {
-        let members: Vec<_> = status
-            .members
-            .iter()
-            .map(|m| {
-                json!({"id": m.id, "address": m.address, "role": role(m.role()), "leader": m.leader,
-                       "matched_index": m.matched_index, "recently_active": m.recently_active})
-            })
-            .collect();
-        let services: Vec<_> = services
-            .iter()
-            .map(|s| json!({"name": short(&s.name), "address": s.address, "service_version": s.service_version}))
-            .collect();
-        return output::json(&json!({
-            "cluster_id": status.cluster_id, "term": status.term, "leader_id": status.leader_id,
-            "commit_index": status.commit_index, "applied_index": status.applied_index,
-            "state_hash": status.state_hash, "members": members, "conductors": services,
-        }));
+        return output::json(&as_json(&status, &members, &services));
     }
     output::fields(&[
         ("cluster", status.cluster_id.clone()),
-        (
-            "leader",
-            format!("member {} in term {}", status.leader_id, status.term),
-        ),
+        ("leader", leader_line(&status)),
+        ("answered by", format!("member {}", status.member_id)),
         (
             "applied",
             format!("{} of {}", status.applied_index, status.commit_index),
         ),
         ("state hash", status.state_hash.clone()),
     ]);
-    let rows = status
-        .members
+    let rows = members
         .iter()
-        .map(|m| {
+        .map(|(m, known)| {
+            let unknown = || "-".to_owned();
+            let active = |known: &Known| if known.active { "yes" } else { "no" }.to_owned();
             [
                 m.id.to_string(),
                 m.address.clone(),
                 role(m.role()).to_owned(),
                 if m.leader { "leader" } else { "" }.to_owned(),
-                m.matched_index.to_string(),
-                if m.recently_active || m.leader {
-                    "yes"
-                } else {
-                    "no"
-                }
-                .to_owned(),
+                known
+                    .as_ref()
+                    .map_or_else(unknown, |k| k.matched.to_string()),
+                known.as_ref().map_or_else(unknown, active),
             ]
         })
         .collect();
@@ -103,6 +90,12 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         rows,
         "no members",
     );
+    if leader.is_none() {
+        output::tell(&format!(
+            "member {} does not lead, and no leader answers: how far the others are is not known",
+            status.member_id
+        ));
+    }
     let rows = services
         .iter()
         .map(|s| {
@@ -121,10 +114,129 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn as_json(
+    status: &GetClusterStatusResponse,
+    members: &[(&Member, Option<Known>)],
+    services: &[Service],
+) -> serde_json::Value {
+    let members: Vec<_> = members
+        .iter()
+        .map(|(m, known)| {
+            json!({"id": m.id, "address": m.address, "role": role(m.role()), "leader": m.leader,
+                   "matched_index": known.as_ref().map(|k| k.matched),
+                   "recently_active": known.as_ref().map(|k| k.active)})
+        })
+        .collect();
+    let services: Vec<_> = services
+        .iter()
+        .map(|s| json!({"name": short(&s.name), "address": s.address, "service_version": s.service_version}))
+        .collect();
+    json!({
+        "cluster_id": status.cluster_id, "member_id": status.member_id, "term": status.term,
+        "leader_id": status.leader_id, "commit_index": status.commit_index,
+        "applied_index": status.applied_index, "state_hash": status.state_hash,
+        "members": members, "conductors": services,
+    })
+}
+
+/// What only the leader knows of a member, and a member of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    matched: u64,
+    active: bool,
+}
+
+/// Returns the members with what is known of them: by the leader if it answered, else by the
+/// member that did.
+fn known_members<'a>(
+    status: &'a GetClusterStatusResponse,
+    leader: Option<&'a GetClusterStatusResponse>,
+) -> Vec<(&'a Member, Option<Known>)> {
+    let known = |member: &Member| match leader {
+        Some(_) => Some(Known {
+            matched: member.matched_index,
+            active: member.recently_active || member.leader,
+        }),
+        None if member.id == status.member_id => Some(Known {
+            matched: status.applied_index,
+            active: true,
+        }),
+        None => None,
+    };
+    let members = &leader.unwrap_or(status).members;
+    members.iter().map(|m| (m, known(m))).collect()
+}
+
+/// Returns what the leader says, be it the one that was asked first; nothing if there is none.
+async fn ask_leader(
+    session: &Session,
+    status: &GetClusterStatusResponse,
+) -> Option<GetClusterStatusResponse> {
+    if status.leader_id == status.member_id {
+        return Some(status.clone());
+    }
+    let ask = |channel| async move {
+        let request = GetClusterStatusRequest {};
+        ClusterServiceClient::new(channel)
+            .get_cluster_status(request)
+            .await
+    };
+    let answer = session.only(&status.leader_address, ask).await?;
+    // It may have lost leadership meanwhile, and then knows as little.
+    (answer.leader_id == answer.member_id).then_some(answer)
+}
+
+fn leader_line(status: &GetClusterStatusResponse) -> String {
+    match status.leader_id {
+        0 => format!("none is known in term {}", status.term),
+        leader => format!("member {leader} in term {}", status.term),
+    }
+}
+
 fn role(role: member::Role) -> &'static str {
     match role {
         member::Role::Voter => "voter",
         member::Role::Learner => "learner",
         member::Role::Unspecified => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(member_id: u64, matched: [u64; 2]) -> GetClusterStatusResponse {
+        let member = |(index, matched_index)| Member {
+            id: index as u64 + 1,
+            leader: index == 0,
+            matched_index,
+            recently_active: index as u64 + 1 == member_id,
+            ..Member::default()
+        };
+        GetClusterStatusResponse {
+            member_id,
+            leader_id: 1,
+            applied_index: 7,
+            members: matched.into_iter().enumerate().map(member).collect(),
+            ..GetClusterStatusResponse::default()
+        }
+    }
+
+    /// Goal: a follower's ignorance is not shown as a member that is far behind and silent.
+    #[test]
+    fn a_follower_does_not_speak_for_the_others() {
+        let follower = status(2, [0, 0]);
+        let alone = known_members(&follower, None);
+        assert_eq!(alone[0].1, None);
+        let own = Known {
+            matched: 7,
+            active: true,
+        };
+        assert_eq!(alone[1].1, Some(own));
+
+        let leader = status(1, [9, 8]);
+        let led = known_members(&follower, Some(&leader));
+        let matched: Vec<_> = led.iter().flat_map(|(_, k)| k).map(|k| k.matched).collect();
+        assert_eq!(matched, [9, 8]);
     }
 }

@@ -89,6 +89,8 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
         port: 0,
         data_dir: None,
         transfer_ms: 1_500,
+        ephemeral: false,
+        placement: None,
     };
     let mut story = Story::new(output);
     story.chapter("Three schedulers agree by Raft, a conductor and two hosts join them.");
@@ -417,7 +419,7 @@ impl Story {
 
     async fn picture(&self, host: &str) -> anyhow::Result<()> {
         let (record, claims, _) = self.host(host).await?;
-        let drawn = draw::host(&record.name, &record.report.topology, &claims);
+        let drawn = draw::host(&record.name, &record.report, &claims);
         let lines: Vec<String> = drawn.lines().map(|line| format!("    {line}")).collect();
         self.say(&lines.join("\n"));
         Ok(())

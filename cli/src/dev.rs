@@ -13,11 +13,13 @@ use berth_compute_agent::config::DriverKind;
 use berth_conductor::Conductor;
 use berth_domain::host::{Host, Liveness};
 use berth_host::description::{Cell, Description};
+use berth_process::Listening;
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::host::v1::ListHostsRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_scheduler::{Scheduler, Start};
+use berth_scheduler::{Profile, Scheduler, Start};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +58,25 @@ pub struct Plan {
     pub data_dir: Option<PathBuf>,
     /// How long a simulated guest takes to move.
     pub transfer_ms: u64,
+    /// Whether data is kept in memory, where the machine has a directory for that.
+    pub ephemeral: bool,
+    /// Where and how the first scheduler serves OpenStack Placement's REST API.
+    pub placement: Option<Placement>,
 }
+
+/// How OpenStack Placement's REST API is served.
+#[derive(Clone)]
+pub struct Placement {
+    /// The address.
+    pub listen: String,
+    /// What callers may do.
+    pub profile: Profile,
+    /// Who they are; absent, they are believed.
+    pub tokens: Option<PathBuf>,
+}
+
+/// Where Linux keeps files in memory.
+const MEMORY: &str = "/dev/shm";
 
 impl Cluster {
     /// Starts everything and waits until it can be used.
@@ -68,7 +88,12 @@ impl Cluster {
         let (folder, temporary) = match &plan.data_dir {
             Some(folder) => (folder.clone(), None),
             None => {
-                let made = tempfile::Builder::new().prefix("berth-dev").tempdir()?;
+                let mut name = tempfile::Builder::new();
+                let name = name.prefix("berth-dev");
+                let made = match plan.ephemeral && Path::new(MEMORY).is_dir() {
+                    true => name.tempdir_in(MEMORY)?,
+                    false => name.tempdir()?,
+                };
                 (made.path().to_owned(), Some(made))
             }
         };
@@ -78,9 +103,10 @@ impl Cluster {
             _temporary: temporary,
         };
         for number in 0..plan.schedulers {
-            cluster
-                .start_scheduler(&folder, plan.port_of(number), number)
-                .await?;
+            cluster.start_scheduler(&folder, plan, number).await?;
+        }
+        if plan.is_alone() {
+            return Ok(cluster);
         }
         cluster
             .start_conductor(plan.port_of(plan.schedulers))
@@ -147,14 +173,19 @@ impl Cluster {
     async fn start_scheduler(
         &mut self,
         folder: &Path,
-        port: u16,
+        plan: &Plan,
         number: u16,
     ) -> anyhow::Result<()> {
         let name = format!("scheduler {}", number + 1);
         let data_dir = folder.join(format!("scheduler-{}", number + 1));
         let is_member = data_dir.join("MEMBER").exists();
         let mut config = berth_scheduler::Config::new(data_dir);
-        config.listen = loopback(port);
+        config.listening = Listening::new(&loopback(plan.port_of(number)));
+        if let Some(placement) = plan.placement.as_ref().filter(|_| number == 0) {
+            config.placement_listen = Some(placement.listen.clone());
+            config.placement_profile = Some(placement.profile);
+            config.placement_tokens.clone_from(&placement.tokens);
+        }
         config.start = match self.schedulers.first() {
             _ if is_member => Start::Restart,
             None => Start::Bootstrap,
@@ -170,7 +201,7 @@ impl Cluster {
 
     async fn start_conductor(&mut self, port: u16) -> anyhow::Result<()> {
         let config = berth_conductor::Config {
-            listen: loopback(port),
+            listening: Listening::new(&loopback(port)),
             schedulers: self.schedulers(),
             ..Default::default()
         };
@@ -193,7 +224,7 @@ impl Cluster {
         let name = host_name(number);
         let mut config = berth_compute_agent::Config {
             name: Some(name.clone()),
-            listen: loopback(port),
+            listening: Listening::new(&loopback(port)),
             schedulers: self.schedulers(),
             driver: DriverKind::Sim,
             machine: Some(machine()),
@@ -251,6 +282,11 @@ impl Cluster {
 }
 
 impl Plan {
+    /// Without hosts there is nothing for a conductor to do.
+    fn is_alone(&self) -> bool {
+        self.ephemeral && self.hosts == 0
+    }
+
     fn port_of(&self, number: u16) -> u16 {
         if self.port == 0 {
             0
@@ -266,34 +302,64 @@ impl Plan {
 ///
 /// Why it did not start.
 pub async fn run_until_interrupted(options: Options) -> anyhow::Result<()> {
+    let (port, schedulers) = match options.ephemeral {
+        true => (0, 1),
+        false => (7100, options.schedulers),
+    };
+    let placement = options.placement_listen.map(|listen| Placement {
+        listen,
+        profile: options.placement_profile.unwrap_or(Profile::Default),
+        tokens: options.placement_tokens,
+    });
     let plan = Plan {
-        schedulers: options.schedulers.into(),
+        schedulers: schedulers.into(),
         hosts: options.hosts,
-        port: options.port,
+        port: options.port.unwrap_or(port),
         data_dir: options.data_dir,
         transfer_ms: 1_000,
+        ephemeral: options.ephemeral,
+        placement,
     };
+    let mut terminate = signal(SignalKind::terminate())?;
     output::tell("starting …");
     let cluster = Cluster::start(&plan).await?;
-    let schedulers = cluster.schedulers();
+    tell_what_runs(&plan, &cluster.schedulers());
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    output::tell("ending …");
+    cluster.stop().await;
+    Ok(())
+}
+
+fn tell_what_runs(plan: &Plan, schedulers: &[String]) {
+    let count = draw::count(schedulers.len(), "scheduler");
+    let schedulers = schedulers.join(",");
+    if let Some(placement) = &plan.placement {
+        output::print(&format!(
+            "OpenStack Placement's REST API is served on http://{}.",
+            placement.listen
+        ));
+    }
+    if plan.is_alone() {
+        output::print(&format!(
+            "{count} ({schedulers}) runs here. Ctrl-C ends it."
+        ));
+        return;
+    }
+    let hosts = draw::count(usize::from(plan.hosts), "simulated host");
     output::print(&format!(
-        "{} ({}), a conductor and {} run here. Ctrl-C ends them.\n\n\
+        "{count} ({}), a conductor and {hosts} run here. Ctrl-C ends them.\n\n\
          In another terminal:\n  \
-         export BERTH_SCHEDULER={}\n  \
+         export BERTH_SCHEDULER={schedulers}\n  \
          berth flavor create pinned --vcpus 2 --memory-mib 512 --spec hw:cpu_policy=dedicated\n  \
          berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz\n  \
          berth vm migrate db\n  \
          berth host show {}\n",
-        draw::count(schedulers.len(), "scheduler"),
-        schedulers.join(", "),
-        draw::count(usize::from(plan.hosts), "simulated host"),
-        schedulers.join(","),
+        schedulers.replace(',', ", "),
         host_name(0),
     ));
-    tokio::signal::ctrl_c().await?;
-    output::tell("ending …");
-    cluster.stop().await;
-    Ok(())
 }
 
 /// Runs a part in a task of its own.

@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 
 use berth_domain::claim::{self, Claim};
 use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::host::HostReport;
 use berth_domain::instance::VcpuId;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::resource::ResourceClass;
 use berth_domain::topology::{HostCell, HostTopology};
 
 /// How wide a picture may be, in columns.
@@ -24,7 +26,8 @@ enum Use {
 }
 
 /// Draws a host: its sockets and cells, which CPU is whose, and how full memory and pages are.
-pub fn host(name: &HostName, topology: &HostTopology, claims: &[Claim]) -> String {
+pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
+    let topology = &report.topology;
     let letters = letters(claims);
     let mut out = String::new();
     let dedicated = topology.dedicated().len();
@@ -37,6 +40,7 @@ pub fn host(name: &HostName, topology: &HostTopology, claims: &[Claim]) -> Strin
         topology.shared().len(),
     )
     .expect("a string takes all");
+    draw_memory(&mut out, report, claims);
     let mut socket = None;
     for cell in topology.cells() {
         if socket != Some(cell.socket) {
@@ -145,6 +149,30 @@ fn letters(claims: &[Claim]) -> BTreeMap<usize, String> {
         .collect()
 }
 
+/// Draws what is left of the host's memory: guests without cells count here only, and so does what
+/// the host keeps for itself.
+fn draw_memory(out: &mut String, report: &HostReport, claims: &[Claim]) {
+    let total = report.topology.memory_mib();
+    let reserved = report.memory_reserved_mib.min(total);
+    let taken = claims
+        .iter()
+        .filter_map(|c| c.resources.get(&ResourceClass::memory_mb()));
+    let taken: u64 = taken.sum();
+    let free = total.saturating_sub(taken + reserved);
+    writeln!(
+        out,
+        "memory {} {taken} MiB taken, {reserved} reserved for the host, {free} free of {total}",
+        bar(taken, reserved, total)
+    )
+    .expect("a string takes all");
+}
+
+/// Returns how much of a cell's memory lies in pages that no guest may take.
+fn reserved_mib(cell: &HostCell) -> u64 {
+    let kib = cell.pages.iter().map(|pool| pool.reserved * pool.size_kib);
+    kib.sum::<u64>() / 1024
+}
+
 fn draw_cell(
     out: &mut String,
     cell: &HostCell,
@@ -162,10 +190,15 @@ fn draw_cell(
     };
     let parts: Vec<CellAssignment> = claims.iter().flat_map(&here).collect();
     let used: u64 = parts.iter().map(|p| p.memory_mib).sum();
-    let bar = bar(used, cell.memory_mib);
+    let reserved = reserved_mib(cell);
+    let bar = bar(used, reserved, cell.memory_mib);
+    let kept = match reserved {
+        0 => String::new(),
+        mib => format!(", {mib} in reserved pages"),
+    };
     writeln!(
         out,
-        "  cell {}  memory {bar} {used} of {} MiB",
+        "  cell {}  memory {bar} {used} of {} MiB{kept}",
         cell.id, cell.memory_mib
     )
     .expect("a string takes all");
@@ -255,9 +288,21 @@ fn wrap(out: &mut String, head: &str, parts: &[String], gap: &str) {
     out.push('\n');
 }
 
-fn bar(used: u64, total: u64) -> String {
-    let filled = usize::try_from((used * 10).div_ceil(total.max(1)).min(10)).expect("at most 10");
-    format!("{}{}", "█".repeat(filled), "░".repeat(10 - filled))
+/// Draws ten parts: used, reserved, free. What is there at all has a part, as far as there is room.
+fn bar(used: u64, reserved: u64, total: u64) -> String {
+    let parts = |amount: u64, most: usize| {
+        let parts = (amount * 10).div_ceil(total.max(1));
+        usize::try_from(parts).unwrap_or(most).min(most)
+    };
+    let used = parts(used, 10);
+    let reserved = parts(reserved, 10 - used);
+    let free = 10 - used - reserved;
+    format!(
+        "{}{}{}",
+        "█".repeat(used),
+        "▒".repeat(reserved),
+        "░".repeat(free)
+    )
 }
 
 fn kib(size: u64) -> String {
@@ -288,8 +333,11 @@ pub fn state(state: claim::State) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::id::ClaimId;
+    use std::sync::Arc;
+
+    use berth_domain::id::{ClaimId, Incarnation};
     use berth_domain::topology::{CellId, PagePool, SocketId};
+    use berth_domain::version::ServiceVersion;
 
     use super::*;
 
@@ -327,6 +375,20 @@ mod tests {
         .unwrap()
     }
 
+    fn report() -> HostReport {
+        HostReport {
+            agent_address: String::new(),
+            incarnation: Incarnation(Default::default()),
+            service_version: ServiceVersion::CURRENT,
+            driver: "sim".to_owned(),
+            migration_uri: String::new(),
+            topology: Arc::new(topology()),
+            memory_reserved_mib: 512,
+            disk_gib: 0,
+            storage_id: String::new(),
+        }
+    }
+
     fn claim() -> Claim {
         let cell = CellAssignment {
             guest_cell: 0,
@@ -343,7 +405,7 @@ mod tests {
             owner: claim::Owner::Vm,
             host: HostName::new("h1").unwrap(),
             state: claim::State::Active,
-            resources: BTreeMap::new(),
+            resources: [(ResourceClass::memory_mb(), 1024)].into(),
             assignment: Assignment {
                 cells: vec![cell],
                 emulator: "10".parse().unwrap(),
@@ -354,16 +416,17 @@ mod tests {
     /// Goal: a person sees whose each CPU is. Method: the whole picture.
     #[test]
     fn a_host_is_drawn() {
-        let drawn = host(&HostName::new("h1").unwrap(), &topology(), &[claim()]);
+        let drawn = host(&HostName::new("h1").unwrap(), &report(), &[claim()]);
         let expected = "\
 host h1: 2 sockets, 2 cells, 10 CPUs dedicated and 2 shared
+memory ██▒░░░░░░░ 1024 MiB taken, 512 reserved for the host, 6656 free of 8192
 socket 0
-  cell 0  memory ░░░░░░░░░░ 0 of 4096 MiB
+  cell 0  memory ▒░░░░░░░░░ 0 of 4096 MiB, 48 in reserved pages
     dedicated  [1=·] [2=· 3=·] [4=· 5=·]
     shared     0, 0 vCPUs of guests with cells
     pages      2 MiB: 0 of 1000 taken
 socket 1
-  cell 1  memory ███░░░░░░░ 1024 of 4096 MiB
+  cell 1  memory ███▒░░░░░░ 1024 of 4096 MiB, 48 in reserved pages
     dedicated  [7=·] [8=A.0 9=A.1] [10=A.e 11=·]
     shared     6, 0 vCPUs of guests with cells
     pages      2 MiB: 512 of 1000 taken
@@ -371,6 +434,20 @@ whose
   A = db (ACTIVE, cell 1)
 ";
         assert_eq!(drawn, expected);
+    }
+
+    /// Goal: a bar has ten parts whatever it is given, and shows what is there at all.
+    #[test]
+    fn bars_are_ten_wide() {
+        for (used, reserved, total, expected) in [
+            (0, 0, 0, "░░░░░░░░░░"),
+            (1, 1, 1000, "█▒░░░░░░░░"),
+            (95, 5, 100, "██████████"),
+            (50, 50, 100, "█████▒▒▒▒▒"),
+            (u64::MAX / 10, 0, 1, "██████████"),
+        ] {
+            assert_eq!(bar(used, reserved, total), expected);
+        }
     }
 
     #[test]

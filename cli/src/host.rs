@@ -10,7 +10,7 @@ use berth_proto::host::v1::{
 use serde_json::json;
 
 use crate::arguments::Host as Verb;
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, read_all, request_id, resource};
 use crate::{all_pages, ask, draw, output};
 
 /// Does what was typed.
@@ -113,10 +113,11 @@ fn free(summary: &HostSummary, class: &str) -> String {
 
 /// Returns the word for what a host is good for.
 fn state(host: &Host) -> &'static str {
-    match (host.liveness, host.cordoned) {
-        (Liveness::Down, _) => "DOWN",
-        (Liveness::Up, true) => "CORDONED",
-        (Liveness::Up, false) => "UP",
+    match (host.liveness, host.cordoned, &host.shape_refused) {
+        (Liveness::Down, _, _) => "DOWN",
+        (Liveness::Up, true, _) => "CORDONED",
+        (Liveness::Up, false, Some(_)) => "SHAPE_REFUSED",
+        (Liveness::Up, false, None) => "UP",
     }
 }
 
@@ -127,17 +128,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     };
     let answer = ask!(session, HostServiceClient, get_host, request)?;
     let host: Host = answer.host.unwrap_or_default().try_into()?;
-    let claims = answer
-        .claims
-        .into_iter()
-        .map(TryInto::try_into)
-        .collect::<Result<Vec<Claim>, _>>()?;
+    let claims: Vec<Claim> = read_all(answer.claims)?;
     if session.json() {
         return output::json(&json!({"host": host, "claims": claims}));
     }
-    output::print(&draw::host(&host.name, &host.report.topology, &claims));
-    output::fields(&[
-        ("state", state(&host).to_owned()),
+    output::print(&draw::host(&host.name, &host.report, &claims));
+    let mut fields = vec![("state", state(&host).to_owned())];
+    fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
+    fields.extend([
         ("driver", host.report.driver.clone()),
         (
             "agent",
@@ -148,5 +146,6 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ),
         ("provider", host.provider.to_string()),
     ]);
+    output::fields(&fields);
     Ok(())
 }

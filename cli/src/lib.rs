@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster`, `provider` | one noun each |
+//! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster` | one noun each |
+//! | `provider`, `class`, `quality` (traits) | the nouns of counted placement |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
@@ -13,6 +14,7 @@
 //! Invariant: this crate decides nothing; it asks, waits and shows.
 
 pub mod arguments;
+pub mod class;
 pub mod cluster;
 pub mod demo;
 pub mod dev;
@@ -24,6 +26,7 @@ pub mod operation;
 pub mod output;
 pub mod progress;
 pub mod provider;
+pub mod quality;
 pub mod session;
 pub mod vm;
 
@@ -34,6 +37,7 @@ use berth_domain::refusal::{Code, Refusal};
 use clap::Parser as _;
 
 use crate::arguments::{Arguments, Command};
+use crate::output::Format;
 use crate::session::Session;
 
 /// The exit status when a request was refused or failed.
@@ -65,12 +69,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(EXIT_REFUSED);
         }
     };
+    let format = arguments.global.output;
     let result = runtime.block_on(run(arguments));
     // What still runs in the background must not hold the program up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+        Err(error) => fail(&error, format),
     }
 }
 
@@ -84,21 +89,31 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Operation(command) => operation::run(&session, command).await,
         Command::Cluster(command) => cluster::run(&session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,
+        Command::Class(command) => class::run(&session, command).await,
+        Command::Trait(command) => quality::run(&session, command).await,
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
-    if let Some(refusal) = error.downcast_ref::<Refusal>() {
-        output::tell(&output::refusal(refusal));
-        let unreachable = refusal.code == Code::Unavailable;
-        return ExitCode::from(if unreachable {
-            EXIT_UNREACHABLE
-        } else {
-            EXIT_REFUSED
-        });
-    }
-    output::tell(&format!("error: {error:#}"));
-    ExitCode::from(EXIT_REFUSED)
+fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+    let refusal = error.downcast_ref::<Refusal>();
+    let text = match (format, refusal) {
+        (Format::Table, Some(refusal)) => output::refusal(refusal),
+        (Format::Table, None) => format!("error: {error:#}"),
+        (Format::Json, Some(refusal)) => output::refusal_json(refusal),
+        // Nobody was asked: the command itself could not go on.
+        (Format::Json, None) => output::refusal_json(&Refusal::new(
+            Code::InvalidArgument,
+            "COMMAND_FAILED",
+            format!("{error:#}"),
+        )),
+    };
+    output::tell(&text);
+    let unreachable = refusal.is_some_and(|refusal| refusal.code == Code::Unavailable);
+    ExitCode::from(if unreachable {
+        EXIT_UNREACHABLE
+    } else {
+        EXIT_REFUSED
+    })
 }

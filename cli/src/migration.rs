@@ -1,16 +1,19 @@
 //! `berth migration`: looks at migrations.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use berth_domain::cpu_set::CpuId;
+use berth_domain::id::TimeMs;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::{Migration, State};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest};
+use prost_types::Timestamp;
 
 use crate::arguments::Migration as Verb;
-use crate::session::{Session, resource};
-use crate::{all_pages, ask, output};
+use crate::session::{Session, read_all, resource};
+use crate::{all_pages, ask, output, progress};
 
 /// Does what was typed.
 ///
@@ -36,14 +39,13 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
         request,
         migrations
     );
-    let mut all = all
-        .into_iter()
-        .map(TryInto::try_into)
-        .collect::<Result<Vec<Migration>, _>>()?;
+    let mut all: Vec<Migration> = read_all(all)?;
     all.sort_by_key(|m| (m.created_at, m.id));
     if session.json() {
         return output::json(&all);
     }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
     let rows = all
         .iter()
         .map(|m| {
@@ -51,17 +53,24 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
                 m.id.to_string(),
                 m.vm.to_string(),
                 state(m.state).to_owned(),
-                m.source.to_string(),
-                m.destination
-                    .as_ref()
-                    .map_or("-".to_owned(), ToString::to_string),
+                way(m),
+                time(m.created_at),
+                took(m, now),
                 m.error
                     .as_ref()
                     .map_or("-".to_owned(), |e| e.reason.clone()),
             ]
         })
         .collect();
-    let head = ["migration", "vm", "state", "source", "destination", "why"];
+    let head = [
+        "migration",
+        "vm",
+        "state",
+        "source -> destination",
+        "started",
+        "took",
+        "why",
+    ];
     output::table(head, rows, "nothing has been migrated");
     Ok(())
 }
@@ -85,6 +94,8 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
         ("migration", migration.id.to_string()),
         ("vm", migration.vm.to_string()),
         ("state", state(migration.state).to_owned()),
+        ("started", time(migration.created_at)),
+        ("ended", migration.ended_at.map_or("-".to_owned(), time)),
         ("source", migration.source.to_string()),
         (
             "destination",
@@ -100,6 +111,33 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
         output::tell(&output::refusal(error));
     }
     Ok(())
+}
+
+/// Returns from where to where, as far as a destination is chosen.
+fn way(migration: &Migration) -> String {
+    let destination = migration.destination.as_ref();
+    let destination = destination.map_or("-".to_owned(), ToString::to_string);
+    format!("{} -> {destination}", migration.source)
+}
+
+/// Returns a moment as people and programs write it, in UTC.
+fn time(at: TimeMs) -> String {
+    let seconds = i64::try_from(at.0 / 1000).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanos: 0 }.to_string()
+}
+
+/// Returns how long a migration took, or how old it is if it has not ended.
+fn took(migration: &Migration, now: Duration) -> String {
+    let until = migration
+        .ended_at
+        .map_or(now, |at| Duration::from_millis(at.0));
+    let took = until.saturating_sub(Duration::from_millis(migration.created_at.0));
+    let text = progress::seconds(took);
+    if migration.ended_at.is_some() {
+        text
+    } else {
+        format!("{text} so far")
+    }
 }
 
 fn pins(pins: &BTreeMap<VcpuId, CpuId>) -> String {

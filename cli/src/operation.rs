@@ -7,7 +7,7 @@ use berth_proto::operation::v1::{
 };
 
 use crate::arguments::Operation as Verb;
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, read_all, request_id, resource};
 use crate::{all_pages, ask, output, progress};
 
 /// Does what was typed.
@@ -54,10 +54,7 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
         request,
         operations
     );
-    let mut all = all
-        .into_iter()
-        .map(TryInto::try_into)
-        .collect::<Result<Vec<Operation>, _>>()?;
+    let mut all: Vec<Operation> = read_all(all)?;
     all.sort_by_key(|o| (o.created_at, o.id));
     if session.json() {
         return output::json(&all);

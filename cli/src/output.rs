@@ -7,8 +7,10 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use berth_domain::refusal::Refusal;
+use berth_proto::status::name_of;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_json::json;
 
 /// For whom the output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -27,6 +29,23 @@ pub fn print(text: &str) {
     if written.is_err() {
         std::process::exit(0);
     }
+}
+
+/// Says that a thing was created, or that it was there already.
+#[must_use]
+pub fn created(kind: &str, name: &str, existed: bool) -> String {
+    let how = if existed {
+        "was there already"
+    } else {
+        "is created"
+    };
+    format!("{kind} {name} {how}")
+}
+
+/// Returns where a resource class or trait comes from.
+#[must_use]
+pub fn origin(standard: bool) -> &'static str {
+    if standard { "standard" } else { "custom" }
 }
 
 /// Prints to standard error, where progress and hints belong.
@@ -77,6 +96,25 @@ pub fn fields(fields: &[(&str, String)]) {
     print(&format!("{}\n", lines.join("\n")));
 }
 
+/// Returns what a refusal says, for programs: one line of JSON.
+pub fn refusal_json(refusal: &Refusal) -> String {
+    let mut error = json!({
+        "code": name_of(refusal.code),
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "metadata": refusal.metadata,
+        "hint": refusal.hint,
+    });
+    // Only a placement has them.
+    if !refusal.causes.is_empty() {
+        error["causes"] = json!(refusal.causes);
+    }
+    if !refusal.hosts.is_empty() {
+        error["hosts"] = json!(refusal.hosts);
+    }
+    json!({ "error": error }).to_string()
+}
+
 /// Returns what a refusal says, for people: the sentence, the hosts that came nearest, the hint.
 pub fn refusal(refusal: &Refusal) -> String {
     let mut lines = vec![format!("error: {} ({})", refusal.message, refusal.reason)];
@@ -94,4 +132,27 @@ pub fn refusal(refusal: &Refusal) -> String {
         lines.push(format!("hint: {hint}"));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::refusal::Code;
+
+    use super::*;
+
+    /// Goal: a program reads why it was refused without parsing sentences.
+    #[test]
+    fn refusals_are_json_for_programs() {
+        let no =
+            Refusal::new(Code::NotFound, "VM_NOT_FOUND", "vm a\n does not exist").with("vm", "a");
+        assert_eq!(
+            refusal_json(&no),
+            r#"{"error":{"code":"NOT_FOUND","hint":null,"message":"vm a\n does not exist","metadata":{"vm":"a"},"reason":"VM_NOT_FOUND"}}"#
+        );
+        let mut no = no.with_hint("make it");
+        no.causes.insert("DOWN".to_owned(), 2);
+        let read: serde_json::Value = serde_json::from_str(&refusal_json(&no)).unwrap();
+        assert_eq!(read["error"]["hint"], "make it");
+        assert_eq!(read["error"]["causes"]["DOWN"], 2);
+    }
 }

@@ -6,7 +6,8 @@ use berth_domain::provider::ResourceProvider;
 use berth_proto::placement::v1::placement_service_client::PlacementServiceClient;
 use berth_proto::placement::v1::{
     CreateResourceProviderRequest, DeleteResourceProviderRequest, GetResourceProviderRequest,
-    GetUsageRequest, ListResourceProvidersRequest, ReplaceInventoriesRequest, ReplaceTraitsRequest,
+    GetUsageRequest, ListResourceProvidersRequest, ReplaceAggregatesRequest,
+    ReplaceInventoriesRequest, ReplaceTraitsRequest, UpdateResourceProviderRequest,
 };
 use serde_json::json;
 
@@ -44,6 +45,27 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             )?;
             show(session, &id).await
         }
+        Verb::Update {
+            provider,
+            display_name,
+            parent,
+            root,
+        } => {
+            let below = parent.map(|p| resource("resourceProviders", &p));
+            let request = UpdateResourceProviderRequest {
+                name: resource("resourceProviders", &provider),
+                display_name,
+                parent: below.or_else(|| root.then(String::new)),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                PlacementServiceClient,
+                update_resource_provider,
+                request
+            )?;
+            show(session, &provider).await
+        }
         Verb::SetInventories {
             provider,
             inventories,
@@ -74,6 +96,19 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             ask!(session, PlacementServiceClient, replace_traits, request)?;
+            show(session, &provider).await
+        }
+        Verb::SetAggregates {
+            provider,
+            aggregates,
+        } => {
+            let request = ReplaceAggregatesRequest {
+                resource_provider: resource("resourceProviders", &provider),
+                generation: Some(get(session, &provider).await?.generation.0),
+                aggregates,
+                request_id: request_id(None),
+            };
+            ask!(session, PlacementServiceClient, replace_aggregates, request)?;
             show(session, &provider).await
         }
         Verb::Delete { provider } => {
@@ -152,7 +187,15 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
             &json!({"provider": record, "used": usage.used, "capacity": usage.capacity}),
         );
     }
-    let traits: Vec<&str> = record.traits.iter().map(|t| t.as_str()).collect();
+    let traits: Vec<String> = record.traits.iter().map(ToString::to_string).collect();
+    let aggregates: Vec<String> = record.aggregates.iter().map(ToString::to_string).collect();
+    let joined = |all: Vec<String>| {
+        if all.is_empty() {
+            return "-".to_owned();
+        }
+        all.join(" ")
+    };
+    let above = record.parent.map_or("-".to_owned(), |id| id.to_string());
     output::fields(&[
         ("provider", record.id.to_string()),
         ("name", record.name.clone()),
@@ -164,14 +207,10 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
                 .as_ref()
                 .map_or("-".to_owned(), ToString::to_string),
         ),
-        (
-            "traits",
-            if traits.is_empty() {
-                "-".to_owned()
-            } else {
-                traits.join(" ")
-            },
-        ),
+        ("parent", above),
+        ("root", record.root.to_string()),
+        ("traits", joined(traits)),
+        ("aggregates", joined(aggregates)),
     ]);
     let rows = record
         .inventories

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{self, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
@@ -18,6 +18,10 @@ use crate::output::Format;
 
 /// How long to look for a conductor's socket.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to look for a scheduler before saying that none is there. Long enough for one that is
+/// being started, and a person waits.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// What a command talks through.
 pub struct Session {
@@ -35,7 +39,10 @@ impl Session {
     pub fn new(scheduler: &[String], output: Format) -> anyhow::Result<Self> {
         let endpoints: Vec<String> = scheduler.iter().map(|a| url(a)).collect();
         Ok(Self {
-            scheduler: SchedulerChannel::new(endpoints)?,
+            scheduler: SchedulerChannel::new(endpoints)?.with_policy(Policy {
+                silence_max: SILENCE_MAX,
+                ..Policy::default()
+            }),
             output,
         })
     }
@@ -58,7 +65,17 @@ impl Session {
         self.scheduler
             .call(call)
             .await
-            .map_err(|status| from_status(&status))
+            .map_err(|status| with_hint(from_status(&status)))
+    }
+
+    /// Calls one scheduler and no other, as it answers for itself; `None` if it does not.
+    pub async fn only<T, F>(&self, address: &str, call: impl FnOnce(Channel) -> F) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let channel = client::channel(address).ok()?;
+        let answer = tokio::time::timeout(SILENCE_MAX, call(channel)).await;
+        answer.ok()?.ok().map(Response::into_inner)
     }
 
     /// Returns a client of a conductor: of those that registered, the first that can be reached.
@@ -89,6 +106,16 @@ impl Session {
         }
         Err(no_conductor(&tried))
     }
+}
+
+fn with_hint(refusal: Refusal) -> Refusal {
+    if refusal.reason == client::UNREACHABLE && refusal.hint.is_none() {
+        return refusal.with_hint(
+            "start one (berth dev, or berth-scheduler), or say where one is: \
+             --scheduler HOST:PORT, or the environment variable BERTH_SCHEDULER",
+        );
+    }
+    refusal
 }
 
 fn no_conductor(tried: &[String]) -> Refusal {
@@ -132,6 +159,15 @@ pub fn short(name: &str) -> &str {
 #[must_use]
 pub fn request_id(given: Option<uuid::Uuid>) -> String {
     given.unwrap_or_else(uuid::Uuid::now_v7).to_string()
+}
+
+/// Returns what the messages of a list say.
+///
+/// # Errors
+///
+/// When one of them makes no sense.
+pub fn read_all<W, T: TryFrom<W>>(messages: Vec<W>) -> Result<Vec<T>, T::Error> {
+    messages.into_iter().map(TryInto::try_into).collect()
 }
 
 /// Collects all pages of a list.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::bail;
-use berth_domain::claim::Claim;
+use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
@@ -19,7 +19,7 @@ use berth_proto::types::v1 as wire;
 use serde_json::json;
 
 use crate::arguments::{Run, Vm as Verb, VmCreate};
-use crate::session::{Session, request_id, resource, short};
+use crate::session::{Session, read_all, request_id, resource, short};
 use crate::{all_pages, ask, draw, output, progress};
 
 /// Does what was typed.
@@ -163,10 +163,7 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
         ..Default::default()
     };
     let vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
-    let vms = vms
-        .into_iter()
-        .map(TryInto::try_into)
-        .collect::<Result<Vec<Vm>, _>>()?;
+    let vms: Vec<Vm> = read_all(vms)?;
     if session.json() {
         return output::json(&vms);
     }
@@ -196,11 +193,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     };
     let answer = ask!(session, SchedulerServiceClient, get_vm, request)?;
     let vm: Vm = answer.vm.unwrap_or_default().try_into()?;
-    let claims = answer
-        .claims
-        .into_iter()
-        .map(TryInto::try_into)
-        .collect::<Result<Vec<Claim>, _>>()?;
+    let mut claims: Vec<Claim> = read_all(answer.claims)?;
+    // Where the guest comes from stands before where it goes.
+    claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
     if session.json() {
         return output::json(&json!({"vm": vm, "claims": claims}));
     }
@@ -230,9 +225,10 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         let host = ask!(session, HostServiceClient, get_host, request)?;
         let host: Host = host.host.unwrap_or_default().try_into()?;
         output::print(&format!(
-            "claim {} is {}\n",
+            "claim {} is {}{}\n",
             claim.id,
-            draw::state(claim.state)
+            draw::state(claim.state),
+            side(claim, &claims)
         ));
         let topology = &host.report.topology;
         output::print(&draw::guest(
@@ -246,6 +242,17 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         output::tell(&output::refusal(error));
     }
     Ok(())
+}
+
+/// Returns which end of a migration a claim is, if the VM is on its way.
+fn side(claim: &Claim, all: &[Claim]) -> String {
+    match claim.owner {
+        Owner::Migration(id) => format!(", on the destination of migration {id}"),
+        Owner::Vm if all.iter().any(|c| c.owner != Owner::Vm) => {
+            ", on the source of the migration".to_owned()
+        }
+        Owner::Vm => String::new(),
+    }
 }
 
 /// Returns a disk as one line.

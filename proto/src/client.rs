@@ -8,7 +8,7 @@
 
 pub mod agent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a probe may stay unanswered.
 pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The reason of a refusal that was made here because no scheduler answered at all.
+pub const UNREACHABLE: &str = "SCHEDULER_UNREACHABLE";
 
 /// A text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +75,10 @@ pub fn is_unanswered(status: &Status) -> bool {
 pub struct Policy {
     /// The time for all attempts together, the calls themselves included.
     pub deadline: Duration,
+    /// How long to go on while no endpoint has answered at all: each of them is tried at least
+    /// once. Servers wait as long as for an answer, since they are started in any order; a person
+    /// wants to hear of it.
+    pub silence_max: Duration,
     /// The greatest number of attempts.
     pub attempts_max: u32,
     /// The wait after the first failed round; it doubles with every further one.
@@ -84,6 +91,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(15),
+            silence_max: Duration::from_secs(15),
             attempts_max: 60,
             wait_min: Duration::from_millis(50),
             wait_max: Duration::from_millis(500),
@@ -194,7 +202,9 @@ impl SchedulerChannel {
         F: FnMut(Channel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        let deadline = Instant::now() + self.policy.deadline;
+        let started = Instant::now();
+        let deadline = started + self.policy.deadline;
+        let mut silent = Silent::new(&self.endpoints);
         let mut route = Route::new(self.endpoints.len(), self.policy);
         let mut address = self.current();
         let mut last = None;
@@ -216,7 +226,11 @@ impl SchedulerChannel {
                 }
                 Follow::Elsewhere(hint) => hint,
             };
+            silent.note(&address, &status);
             last = Some(status);
+            if silent.is_everybody() && started.elapsed() >= self.policy.silence_max {
+                break;
+            }
             let (next, wait) = route.next(hint, &address, &self.endpoints);
             address = next;
             if Instant::now() + wait >= deadline {
@@ -225,11 +239,17 @@ impl SchedulerChannel {
             tokio::time::sleep(wait).await;
         }
         self.lock().current = address;
-        Err(self.exhausted(last))
+        Err(self.exhausted(last, &silent))
     }
 
-    fn exhausted(&self, last: Option<Status>) -> Status {
+    fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Status {
         let endpoints = self.endpoints.join(", ");
+        if let Some(status) = last.as_ref().filter(|_| silent.is_everybody()) {
+            let cause = first_cause(status);
+            let message = format!("no scheduler answers at {endpoints}: {cause}");
+            let refusal = Refusal::new(Code::Unavailable, UNREACHABLE, message);
+            return status::to_status(&refusal.with("endpoints", endpoints));
+        }
         let seen = last
             .as_ref()
             .map_or("no answer in time", |status| status.message());
@@ -255,6 +275,45 @@ impl SchedulerChannel {
     /// What is behind the lock is whole at any time, also where a holder panicked.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what the operating system said in the first place, as `Connection refused`.
+fn first_cause(status: &Status) -> String {
+    let mut cause: &dyn std::error::Error = status;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if std::ptr::addr_eq(cause, status) {
+        status.message().to_owned()
+    } else {
+        cause.to_string()
+    }
+}
+
+/// Whose silence a call has met with so far.
+struct Silent {
+    /// Who was not tried yet.
+    untried: BTreeSet<String>,
+    /// Whether anybody has said anything, be it that another one leads.
+    answered: bool,
+}
+
+impl Silent {
+    fn new(endpoints: &[String]) -> Self {
+        Self {
+            untried: endpoints.iter().cloned().collect(),
+            answered: false,
+        }
+    }
+
+    fn note(&mut self, address: &str, status: &Status) {
+        self.untried.remove(address);
+        self.answered |= !is_unanswered(status);
+    }
+
+    fn is_everybody(&self) -> bool {
+        !self.answered && self.untried.is_empty()
     }
 }
 
@@ -450,5 +509,46 @@ mod tests {
             .await
             .unwrap_err();
         assert!(is_unanswered(&status), "{status:?}");
+    }
+
+    /// Goal: a person hears soon that nobody is there, with every address and what was met there;
+    /// as long as somebody answers, the call goes on. Method: closed ports, then one follower.
+    #[tokio::test]
+    async fn nobody_there_is_told_soon() {
+        use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
+        let closed: Vec<String> = (0..2)
+            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+            .map(|listener| format!("http://{}", listener.local_addr().unwrap()))
+            .collect();
+        let policy = Policy {
+            silence_max: Duration::from_millis(20),
+            deadline: Duration::from_secs(3600),
+            attempts_max: u32::MAX,
+            ..Policy::default()
+        };
+        let scheduler = SchedulerChannel::new(closed.clone()).unwrap();
+        let scheduler = scheduler.with_policy(policy);
+        let ask = |channel| async move {
+            let request = crate::cluster::v1::GetClusterStatusRequest {};
+            let mut client = ClusterServiceClient::new(channel);
+            client.get_cluster_status(request).await
+        };
+        let refusal = status::from_status(&scheduler.call(ask).await.unwrap_err());
+        assert_eq!(refusal.reason, UNREACHABLE);
+        for part in [&*closed[0], &*closed[1], "onnection refused"] {
+            assert!(refusal.message.contains(part), "{part}: {refusal}");
+        }
+
+        let follower = status::to_status(&status::not_leader(None));
+        let mut attempts = 0;
+        let answer = scheduler.call(|_| {
+            attempts += 1;
+            let answer = match attempts {
+                1..10 => Err(follower.clone()),
+                _ => Ok(Response::new(())),
+            };
+            async move { answer }
+        });
+        assert!(answer.await.is_ok(), "an election is waited for");
     }
 }

@@ -185,6 +185,12 @@ fn tonic_code(code: Code) -> tonic::Code {
     }
 }
 
+/// Returns the canonical name of a code, as `NOT_FOUND`.
+#[must_use]
+pub fn name_of(code: Code) -> &'static str {
+    code_name(tonic_code(code))
+}
+
 /// Ours are fewer: what we never send reads as the nearest.
 fn domain_code(code: tonic::Code) -> Code {
     match code {

@@ -209,7 +209,7 @@ async fn nobody_leads() {
         .unwrap()
         .with_policy(policy);
     let refusal = from_status(&ask(&scheduler).await.unwrap_err());
-    assert_eq!(&*refusal.reason, "NO_LEADER");
+    assert_eq!(&*refusal.reason, "SCHEDULER_UNREACHABLE");
     assert!(refusal.message.contains(&server.address), "{refusal}");
 }
 

@@ -32,7 +32,8 @@ const CASES: [Case; 3] = [
     Case {
         source_is_old: true,
         destination_is_old: true,
-        told: "h2: its agent is at service version 1,",
+        told: "h2: its agent is at service version 1 and the agent of source h1 is at service \
+               version 1,",
     },
 ];
 
@@ -67,8 +68,8 @@ fn numa_guests_move_between_new_agents_only() {
         let before = cluster.json(&["vm", "show", "numa"]);
 
         let refused = cluster.berth(&["vm", "migrate", "numa", "--host", "h2"]);
-        let words = ["SERVICE_VERSION_TOO_OLD", case.told, "hint: upgrade"];
-        let _ = refused.with_status(1).saying(&words);
+        let words = ["SERVICE_VERSION_TOO_OLD", case.told, "\"hint\":\"upgrade"];
+        let _ = refused.refused(1).saying(&words);
         assert_eq!(
             cluster.json(&["vm", "show", "numa"]),
             before,

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-saga", &["berth-domain"]),
     ("berth-migrations", &[]),
     ("berth-proto", &["berth-domain"]),
+    ("berth-process", &[]),
     ("berth-host", &["berth-domain"]),
     ("berth-driver", &["berth-domain"]),
     (
@@ -43,15 +44,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-store",
             "berth-replication",
             "berth-proto",
+            "berth-process",
         ],
     ),
     (
         "berth-compute-agent",
-        &["berth-domain", "berth-host", "berth-driver", "berth-proto"],
+        &[
+            "berth-domain",
+            "berth-host",
+            "berth-driver",
+            "berth-proto",
+            "berth-process",
+        ],
     ),
     (
         "berth-conductor",
-        &["berth-domain", "berth-saga", "berth-proto"],
+        &["berth-domain", "berth-saga", "berth-proto", "berth-process"],
     ),
 ];
 
@@ -88,6 +96,9 @@ const IMPURE: &[&str] = &[
     "f32",
     "f64",
 ];
+
+/// The one place where ratios are multiplied, as OpenStack Placement multiplies them.
+const CALCULATES_WITH_FLOATS: &str = "domain/src/overcommit.rs";
 
 fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
@@ -178,6 +189,9 @@ fn pure_sources_do_no_io_and_know_no_clock_or_chance() {
             read += 1;
             for (index, line) in production_lines(&text) {
                 for word in IMPURE {
+                    if *word == "f64" && file.ends_with(CALCULATES_WITH_FLOATS) {
+                        continue;
+                    }
                     assert!(
                         !has_word(line, word),
                         "{}:{}: {word} in a pure crate: {line}",

@@ -89,7 +89,8 @@ pub trait Driver: Send + Sync {
     /// received.
     fn prepare_incoming(&self, domain: &DomainSpec) -> Result<(), Error>;
 
-    /// Undoes [`Self::prepare_incoming`]. Unknown: no effect.
+    /// Undoes [`Self::prepare_incoming`]. A guest that has stopped here is removed, its disks, which
+    /// are shared, stay. Unknown: no effect.
     ///
     /// # Errors
     ///

@@ -63,6 +63,7 @@ fn it_conforms() {
         guest: &guest,
         moved: &moved,
         impossible: &impossible,
+        crash_at_destination: Some(&|vm| destination.crash(vm)),
         unreachable_uri: "sim+tcp://127.0.0.1:1",
         patience: Duration::from_secs(20),
     });

@@ -3,8 +3,7 @@
 //! Invariant: unknown keys are refused, and all faults are told at once. The sample under
 //! `deploy/` holds every key with its default.
 
-use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use berth_domain::cpu_set::CpuSet;
@@ -12,25 +11,14 @@ use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_host::ReservedPages;
 use berth_host::description::Description;
+use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
+use berth_process::listening::{Listening, check_host_port, check_listen};
+use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
+use berth_process::{Keys, Log};
 use serde::Deserialize;
-
-use crate::keys::Keys;
 
 /// Where an agent listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7300";
-/// The scheduler that is called unless told otherwise.
-pub const SCHEDULER_DEFAULT: &str = "127.0.0.1:7100";
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
 
 /// Which hypervisor is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -128,12 +116,8 @@ impl Default for Sim {
 pub struct Config {
     /// The host's name in the cluster; the machine's own if absent.
     pub name: Option<String>,
-    /// The address to listen on, for conductors.
-    pub listen: String,
-    /// What others dial to reach it, as `host:port`; the listening address if absent.
-    pub advertise: Option<String>,
-    /// Whether it may listen beyond loopback although nothing is encrypted or authenticated yet.
-    pub insecure_listen: bool,
+    /// Where it listens, for conductors, and what they dial.
+    pub listening: Listening,
     /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
     pub schedulers: Vec<String>,
     /// The service version that it behaves like.
@@ -166,19 +150,15 @@ pub struct Config {
     pub libvirt: Libvirt,
     /// What the simulated driver is told.
     pub sim: Sim,
-    /// How log lines are written.
-    pub log_format: LogFormat,
-    /// Which log lines are written, as `info,berth_compute_agent=debug`.
-    pub log_filter: String,
+    /// Which log lines are written, and how.
+    pub log: Log,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             name: None,
-            listen: LISTEN_DEFAULT.into(),
-            advertise: None,
-            insecure_listen: false,
+            listening: Listening::new(LISTEN_DEFAULT),
             schedulers: vec![SCHEDULER_DEFAULT.into()],
             service_version: ServiceVersion::CURRENT.0,
             driver: DriverKind::Libvirt,
@@ -194,8 +174,7 @@ impl Default for Config {
             machine: None,
             libvirt: Libvirt::default(),
             sim: Sim::default(),
-            log_format: LogFormat::Text,
-            log_filter: "info".into(),
+            log: Log::default(),
         }
     }
 }
@@ -219,55 +198,7 @@ impl Config {
     /// All faults: a file that cannot be read, unknown keys, values of a wrong type or out of
     /// range.
     pub fn load(file: Option<&Path>, flags: impl FnOnce(&mut Self)) -> Result<Self, Faults> {
-        let (mut config, mut faults) = match file {
-            None => (Self::default(), Vec::new()),
-            Some(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Self::parse(&text),
-                Err(error) => {
-                    let fault = format!("{} cannot be read: {error}", path.display());
-                    return Err(Faults(vec![fault]));
-                }
-            },
-        };
-        flags(&mut config);
-        if let Err(more) = config.validate() {
-            faults.extend(more.0);
-        }
-        if faults.is_empty() {
-            Ok(config)
-        } else {
-            Err(Faults(faults))
-        }
-    }
-
-    /// Returns what a configuration file says, and what is wrong with it.
-    fn parse(text: &str) -> (Self, Vec<String>) {
-        let mut config = Self::default();
-        let mut keys = match Keys::parse(text) {
-            Ok(keys) => keys,
-            Err(fault) => return (config, vec![fault]),
-        };
-        keys.take_some("name", &mut config.name);
-        keys.take("listen", &mut config.listen);
-        keys.take_some("advertise", &mut config.advertise);
-        keys.take("insecure_listen", &mut config.insecure_listen);
-        keys.take("schedulers", &mut config.schedulers);
-        keys.take("service_version", &mut config.service_version);
-        keys.take("driver", &mut config.driver);
-        keys.take_some("cpu_dedicated_set", &mut config.cpu_dedicated_set);
-        keys.take_some("cpu_shared_set", &mut config.cpu_shared_set);
-        keys.take("reserved_pages", &mut config.reserved_pages);
-        keys.take("memory_reserved_mib", &mut config.memory_reserved_mib);
-        keys.take("disk_gib", &mut config.disk_gib);
-        keys.take_some("storage_id", &mut config.storage_id);
-        keys.take("transfer_timeout_ms", &mut config.transfer_timeout_ms);
-        keys.take("root", &mut config.root);
-        keys.take_some("machine_file", &mut config.machine_file);
-        keys.take("log_format", &mut config.log_format);
-        keys.take("log_filter", &mut config.log_filter);
-        keys.table("libvirt", |keys| config.libvirt.read(keys));
-        keys.table("sim", |keys| config.sim.read(keys));
-        (config, keys.end())
+        configuration::load(Self::default(), file, flags)
     }
 
     /// Returns what it comes down to, if nothing in the configuration is wrong.
@@ -278,39 +209,14 @@ impl Config {
     pub fn validate(&self) -> Result<Valid, Faults> {
         let mut faults = Vec::new();
         let name = self.host_name().map_err(|fault| faults.push(fault)).ok();
-        let listen = self.address("listen", &self.listen, &mut faults);
-        if listen.is_some_and(|a| a.ip().is_unspecified()) && self.advertise.is_none() {
-            faults.push(format!(
-                "listen = {:?} names no address that others can dial: set advertise",
-                self.listen
-            ));
+        let listen = self.listening.check(LISTEN_DEFAULT, &mut faults);
+        let (key, insecure) = ("sim.listen", self.listening.insecure);
+        let sim_listen = check_listen(key, &self.sim.listen, insecure, LISTEN_DEFAULT, &mut faults);
+        if let Some(advertise) = &self.sim.advertise {
+            check_host_port("sim.advertise", advertise, &mut faults);
         }
-        let sim_listen = self.address("sim.listen", &self.sim.listen, &mut faults);
-        for (key, value) in [
-            ("advertise", &self.advertise),
-            ("sim.advertise", &self.sim.advertise),
-        ] {
-            if let Some(value) = value
-                && !is_host_port(value)
-            {
-                faults.push(format!("{key} = {value:?} is not of the form host:port"));
-            }
-        }
-        if self.schedulers.is_empty() {
-            faults.push("schedulers is empty: name at least one as host:port".into());
-        }
-        for scheduler in &self.schedulers {
-            if !is_host_port(bare(scheduler)) {
-                faults.push(format!(
-                    "scheduler {scheduler:?} is not of the form host:port"
-                ));
-            }
-        }
-        for (key, value, least, most) in self.ranges() {
-            if !(least..=most).contains(&value) {
-                faults.push(format!("{key} = {value} is not within {least} to {most}"));
-            }
-        }
+        schedulers::check(&self.schedulers, &mut faults);
+        check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
         match (name, listen, sim_listen) {
             (Some(name), Some(listen), Some(sim_listen)) if faults.is_empty() => Ok(Valid {
@@ -322,7 +228,7 @@ impl Config {
         }
     }
 
-    fn ranges(&self) -> [(&'static str, u64, u64, u64); 5] {
+    fn bounded(&self) -> [Bounded; 5] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let day_ms = 86_400_000;
@@ -350,29 +256,33 @@ impl Config {
         };
         HostName::new(&name).map_err(|error| error.to_string())
     }
+}
 
-    fn address(&self, key: &str, text: &str, faults: &mut Vec<String>) -> Option<SocketAddr> {
-        let resolved = text.to_socket_addrs();
-        let Some(address) = resolved.ok().and_then(|mut all| all.next()) else {
-            faults.push(format!(
-                "{key} = {text:?} is not an address to listen on, as {LISTEN_DEFAULT}"
-            ));
-            return None;
-        };
-        if !address.ip().is_loopback() && !self.insecure_listen {
-            faults.push(format!(
-                "{key} = {text:?} is not loopback and connections are not encrypted: add \
-                 --insecure-listen if everybody who can reach it is trusted"
-            ));
-        }
-        Some(address)
+impl Configuration for Config {
+    fn read(&mut self, keys: &mut Keys) {
+        keys.take_some("name", &mut self.name);
+        self.listening.read(keys);
+        keys.take("schedulers", &mut self.schedulers);
+        keys.take("service_version", &mut self.service_version);
+        keys.take("driver", &mut self.driver);
+        keys.take_some("cpu_dedicated_set", &mut self.cpu_dedicated_set);
+        keys.take_some("cpu_shared_set", &mut self.cpu_shared_set);
+        keys.take("reserved_pages", &mut self.reserved_pages);
+        keys.take("memory_reserved_mib", &mut self.memory_reserved_mib);
+        keys.take("disk_gib", &mut self.disk_gib);
+        keys.take_some("storage_id", &mut self.storage_id);
+        keys.take("transfer_timeout_ms", &mut self.transfer_timeout_ms);
+        keys.take("root", &mut self.root);
+        keys.take_some("machine_file", &mut self.machine_file);
+        self.log.read(keys);
+        keys.table("libvirt", |keys| self.libvirt.read(keys));
+        keys.table("sim", |keys| self.sim.read(keys));
     }
 
-    /// Returns the schedulers as URLs.
-    #[must_use]
-    pub fn scheduler_urls(&self) -> Vec<String> {
-        let url = |address: &String| format!("http://{}", bare(address));
-        self.schedulers.iter().map(url).collect()
+    fn faults(&self) -> Vec<String> {
+        self.validate()
+            .err()
+            .map_or_else(Vec::new, |faults| faults.0)
     }
 }
 
@@ -424,34 +334,6 @@ impl Sim {
     }
 }
 
-/// Schedulers may be written as URLs as well: that is how others show them.
-fn bare(address: &str) -> &str {
-    address.strip_prefix("http://").unwrap_or(address)
-}
-
-fn is_host_port(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-        is_port && !host.is_empty() && !host.contains(['/', ' '])
-    })
-}
-
-/// Everything that is wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(pub Vec<String>);
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is wrong")?;
-        for fault in &self.0 {
-            write!(f, "\n  {}", fault.replace('\n', "\n  "))?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Faults {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,7 +348,8 @@ mod tests {
         let config = Config::load(Some(&sample()), |_| ()).unwrap();
         assert_eq!(config, Config::default());
         let text = std::fs::read_to_string(sample()).unwrap();
-        let (_, faults) = Config::parse("x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1");
+        let (_, faults) =
+            configuration::parse(Config::default(), "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1");
         assert_eq!(faults.len(), 3, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
@@ -489,7 +372,7 @@ mod tests {
     fn all_faults_are_told_at_once() {
         let text = "listne = 1\ncpu_shared_set = \"a\"\ndriver = \"xen\"\n\
                     [libvirt]\nvirt_typ = 1\nmachine = 7\n[sim]\ntransfer_ms = \"x\"\n";
-        let (_, faults) = Config::parse(text);
+        let (_, faults) = configuration::parse(Config::default(), text);
         assert_eq!(faults.len(), 6, "{faults:?}");
         let text = Faults(faults).to_string();
         for part in [
@@ -503,7 +386,7 @@ mod tests {
         }
         let config = Config {
             name: Some("-".into()),
-            listen: "0.0.0.0:1".into(),
+            listening: Listening::new("0.0.0.0:1"),
             schedulers: vec!["h1".into()],
             service_version: 99,
             libvirt: Libvirt {
@@ -520,8 +403,10 @@ mod tests {
     #[test]
     fn other_addresses_than_loopback_need_a_word() {
         let mut config = Config {
-            listen: "0.0.0.0:7300".into(),
-            advertise: Some("h1:7300".into()),
+            listening: Listening {
+                advertise: Some("h1:7300".into()),
+                ..Listening::new("0.0.0.0:7300")
+            },
             sim: Sim {
                 listen: "0.0.0.0:7400".into(),
                 ..Sim::default()
@@ -529,7 +414,7 @@ mod tests {
             ..Config::default()
         };
         assert_eq!(config.validate().unwrap_err().0.len(), 2);
-        config.insecure_listen = true;
+        config.listening.insecure = true;
         assert!(config.validate().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use berth_driver::libvirt::driver::ConfigError;
 use berth_driver::sim::driver::StartError;
 use berth_host::{description, sysfs};
 
-use crate::config::Faults;
+use berth_process::{Faults, ListenError};
 
 /// Why an agent cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -49,14 +49,8 @@ pub enum Error {
     #[error("the hypervisor does not tell what runs on this host")]
     Hypervisor(#[from] berth_driver::Error),
     /// The address to listen on is taken or not ours.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the operating system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use berth_domain::cpu_set::CpuSet;
+use berth_process::Faults;
+use berth_process::flags::{Common, replace, replace_some};
 use clap::Parser;
 
-use crate::config::{Config, DriverKind, Faults, LogFormat};
+use crate::config::{Config, DriverKind};
 
 /// Run the compute agent of this host
 ///
@@ -13,21 +15,15 @@ use crate::config::{Config, DriverKind, Faults, LogFormat};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-compute-agent", version)]
 pub struct Flags {
-    /// Read this configuration file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// What every server is told.
+    #[command(flatten)]
+    pub common: Common,
     /// Call this host so in the cluster [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Listen on this address [default: 127.0.0.1:7300]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Tell others to dial this address
-    #[arg(long, value_name = "HOST:PORT")]
-    pub advertise: Option<String>,
-    /// Listen beyond loopback although connections are not encrypted
-    #[arg(long)]
-    pub insecure_listen: bool,
     /// Use this scheduler; a list with commas, or repeated [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
@@ -61,12 +57,6 @@ pub struct Flags {
     /// Tell other hypervisors to send guests to this URI
     #[arg(long, value_name = "URI")]
     pub migration_uri: Option<String>,
-    /// Write log lines like this
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
-    /// Write these log lines, as info,berth_compute_agent=debug
-    #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
 }
 
 impl Flags {
@@ -76,41 +66,27 @@ impl Flags {
     ///
     /// Everything that is wrong with it.
     pub fn config(&self) -> Result<Config, Faults> {
-        Config::load(self.config.as_deref(), |config| self.apply(config))
+        let file = self.common.config.as_deref();
+        Config::load(file, |config| self.apply(config))
     }
 
     fn apply(&self, config: &mut Config) {
         let flags = self.clone();
-        config.insecure_listen |= flags.insecure_listen;
+        flags.common.apply(&mut config.listening, &mut config.log);
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
         replace_some(&mut config.name, flags.name);
-        replace_some(&mut config.advertise, flags.advertise);
         replace_some(&mut config.cpu_dedicated_set, flags.cpu_dedicated_set);
         replace_some(&mut config.cpu_shared_set, flags.cpu_shared_set);
         replace_some(&mut config.storage_id, flags.storage_id);
         replace_some(&mut config.machine_file, flags.machine_file);
         replace_some(&mut config.libvirt.migration_uri, flags.migration_uri);
-        replace(&mut config.listen, flags.listen);
+        replace(&mut config.listening.address, flags.listen);
         replace(&mut config.service_version, flags.service_version);
         replace(&mut config.driver, flags.driver);
         replace(&mut config.memory_reserved_mib, flags.memory_reserved_mib);
         replace(&mut config.libvirt.image_dir, flags.image_dir);
         replace(&mut config.libvirt.instance_dir, flags.instance_dir);
-        replace(&mut config.log_format, flags.log_format);
-        replace(&mut config.log_filter, flags.log_filter);
-    }
-}
-
-fn replace<T>(value: &mut T, flag: Option<T>) {
-    if let Some(flag) = flag {
-        *value = flag;
-    }
-}
-
-fn replace_some<T>(value: &mut Option<T>, flag: Option<T>) {
-    if flag.is_some() {
-        *value = flag;
     }
 }

@@ -15,7 +15,7 @@
 //! | `service` | what conductors call |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `hypervisor` | the machine and the driver that are configured |
-//! | [`config`], [`flags`], [`telemetry`] | what it is told, and what it tells |
+//! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: an agent keeps nothing of its own. Claim, epoch and the whole record of a guest are
@@ -26,15 +26,13 @@ pub mod core;
 pub mod error;
 pub mod flags;
 mod hypervisor;
-mod keys;
 pub mod process;
 mod registration;
 pub mod server;
 mod service;
 mod shell;
-pub mod telemetry;
 
-pub use config::{Config, Faults};
+pub use config::Config;
 pub use error::Error;
 pub use process::main;
 pub use server::{ComputeAgent, run};

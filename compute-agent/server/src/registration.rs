@@ -26,6 +26,17 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// After how many reports it registers again while the scheduler refuses the host's shape. Guests
+/// that stand in its way may have gone meanwhile; each attempt is an entry of the log.
+const REPORTS_PER_RETRY: u32 = 10;
+
+/// What the scheduler said to a registration.
+struct Registered {
+    /// How often to report.
+    interval: Duration,
+    /// Why it did not take over the host's shape.
+    shape_refused: Option<String>,
+}
 
 /// What is registered.
 pub(crate) struct Registration {
@@ -46,13 +57,22 @@ impl Registration {
     }
 
     async fn keep(&self, reporter: &HealthReporter) {
+        let mut told = None;
         loop {
-            let mut interval = self.register().await;
+            let registered = self.register().await;
+            let mut interval = registered.interval;
+            let is_refused = registered.shape_refused.is_some();
+            if registered.shape_refused != told {
+                tell_shape(&self.host, registered.shape_refused.as_deref());
+                told = registered.shape_refused;
+            }
             show(reporter, ServingStatus::Serving).await;
             // A scheduler that cannot be reached does not make the agent unable to serve: the
             // hypervisor is here, and conductors have their own way.
-            loop {
+            let mut reports = 0;
+            while !is_refused || reports < REPORTS_PER_RETRY {
                 tokio::time::sleep(interval).await;
+                reports += u32::from(is_refused);
                 match self.say_alive().await {
                     Ok(Some(next)) => interval = next,
                     Ok(None) => {
@@ -68,8 +88,8 @@ impl Registration {
         }
     }
 
-    /// Registers, however long it takes; returns how often to report.
-    async fn register(&self) -> Duration {
+    /// Registers, however long it takes.
+    async fn register(&self) -> Registered {
         let mut wait = WAIT_MIN;
         loop {
             let request = wire::RegisterHostRequest {
@@ -84,7 +104,11 @@ impl Registration {
             match registered.await {
                 Ok(response) => {
                     tracing::info!(host = %self.host, "registered");
-                    return bounded(response.report_interval);
+                    let why = response.host.map(|host| host.shape_refused);
+                    return Registered {
+                        interval: bounded(response.report_interval),
+                        shape_refused: why.filter(|why| !why.is_empty()),
+                    };
                 }
                 Err(status) => {
                     tracing::warn!(
@@ -112,6 +136,18 @@ impl Registration {
             })
             .await?;
         Ok(response.known.then(|| bounded(response.report_interval)))
+    }
+}
+
+/// Says what became of the host's shape, when that changes.
+fn tell_shape(host: &HostName, refused: Option<&str>) {
+    match refused {
+        Some(why) => tracing::warn!(
+            %host,
+            why,
+            "the scheduler keeps the shape that the host had before, and places nothing new on it"
+        ),
+        None => tracing::info!(%host, "the scheduler took over the shape of the host"),
     }
 }
 

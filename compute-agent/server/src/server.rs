@@ -6,32 +6,32 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use berth_domain::host::HostReport;
 use berth_domain::id::Incarnation;
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
-use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentServiceServer;
+use berth_process::server::{self, Reflection};
+use berth_process::{Faults, listening, schedulers};
+use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::client::SchedulerChannel;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use uuid::Uuid;
 
-use crate::config::{Config, Faults, Valid};
+use crate::config::{Config, Valid};
 use crate::core::{Agent, Facts};
 use crate::error::Error;
 use crate::registration::Registration;
 use crate::service::AgentApi;
 use crate::{hypervisor, shell};
 
-/// How long connections may take to end after everything else has.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// Connections that are silent for so long are probed, and given up without an answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The descriptors are those of all programs; only what is served here is listed.
+const REFLECTION: Reflection = Reflection {
+    descriptors: berth_proto::DESCRIPTOR_SET,
+    served: &[compute_agent_service_server::SERVICE_NAME],
+};
 
 /// An agent that knows its host and listens, but does not serve yet.
 pub struct ComputeAgent {
@@ -61,15 +61,9 @@ impl ComputeAgent {
     /// Why it cannot start.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let valid = config.validate()?;
-        let scheduler = SchedulerChannel::new(config.scheduler_urls())
+        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
             .map_err(|error| Faults(vec![error.to_string()]))?;
-        let cannot_listen = |source| Error::Listen {
-            address: valid.listen.to_string(),
-            source,
-        };
-        let bound = TcpListener::bind(valid.listen).await;
-        let listener = bound.map_err(cannot_listen)?;
-        let address = listener.local_addr().map_err(cannot_listen)?;
+        let (listener, address) = listening::bind(valid.listen).await?;
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
         let (facts, report, known, driver) = woken.map_err(|_| Error::Task("the start"))??;
@@ -124,15 +118,12 @@ impl ComputeAgent {
             driver: self.driver.clone(),
             stopping: stopping.clone(),
         };
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .tcp_nodelay(true)
+        let server = server::new()
             .add_service(ComputeAgentServiceServer::new(api))
             .add_service(health_service)
-            .add_service(reflection::v1())
-            .add_service(reflection::v1alpha());
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+            .add_service(REFLECTION.v1())
+            .add_service(REFLECTION.v1alpha());
+        let incoming = server::incoming(self.listener);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         let mut shell = tokio::spawn(shell.run(stopping.clone()));
@@ -155,10 +146,7 @@ impl ComputeAgent {
         if registering.await.is_err() {
             tracing::error!("the registration failed");
         }
-        if !server.is_finished() && tokio::time::timeout(GOODBYE, &mut server).await.is_err() {
-            // Somebody keeps a connection busy who had time enough to notice.
-            server.abort();
-        }
+        server::goodbye(&mut server).await;
         self.driver.close();
         tracing::info!("stopped");
         ended
@@ -178,7 +166,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         guests = known.len(),
         "the hypervisor is there"
     );
-    let advertise = config.advertise.unwrap_or_else(|| address.to_string());
+    let advertise = config.listening.advertised(address);
     let storage_id = config
         .storage_id
         .unwrap_or_else(|| format!("host:{}", valid.name));
@@ -206,27 +194,4 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         storage_id,
     };
     Ok((facts, report, known, driver))
-}
-
-/// What clients without our files ask the server about itself.
-mod reflection {
-    use berth_proto::agent::v1::compute_agent_service_server::SERVICE_NAME;
-    use tonic_reflection::server::{Builder, v1, v1alpha};
-
-    fn described() -> Builder<'static> {
-        // The descriptors are those of all programs; only what is served here is listed.
-        Builder::configure()
-            .register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
-            .with_service_name(SERVICE_NAME)
-    }
-
-    pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {
-        let built = described().build_v1();
-        built.expect("our own descriptors are sound")
-    }
-
-    pub(super) fn v1alpha() -> v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection> {
-        let built = described().build_v1alpha();
-        built.expect("our own descriptors are sound")
-    }
 }

@@ -21,6 +21,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::VmSpec;
 use berth_driver::conformance::sample;
 use berth_host::description::Description;
+use berth_process::Listening;
 use berth_proto::agent::v1 as wire;
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::client;
@@ -51,6 +52,9 @@ const MACHINE: &str = r#"
 struct Hosts {
     known: Arc<Mutex<BTreeMap<String, HostReport>>>,
     reports: Arc<Mutex<u32>>,
+    registrations: Arc<Mutex<u32>>,
+    /// How many registrations from now on find their shape refused.
+    refusals: Arc<Mutex<u32>>,
 }
 
 impl Hosts {
@@ -81,9 +85,19 @@ impl HostService for Hosts {
     ) -> Answered<hosts::RegisterHostResponse> {
         let request = request.into_inner();
         let report = HostReport::try_from(request.report.unwrap())?;
+        let mut host = hosts::Host {
+            name: request.name.clone(),
+            ..Default::default()
+        };
         self.known.lock().unwrap().insert(request.name, report);
+        *self.registrations.lock().unwrap() += 1;
+        let mut refusals = self.refusals.lock().unwrap();
+        if *refusals > 0 {
+            *refusals -= 1;
+            host.shape_refused = "vms a do not fit".to_owned();
+        }
         Ok(Response::new(hosts::RegisterHostResponse {
-            host: None,
+            host: Some(host),
             report_interval: interval(),
         }))
     }
@@ -152,7 +166,7 @@ impl Running {
     async fn start(name: &str, scheduler: &str, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             name: Some(name.into()),
-            listen: "127.0.0.1:0".into(),
+            listening: Listening::new("127.0.0.1:0"),
             schedulers: vec![scheduler.into()],
             driver: DriverKind::Sim,
             cpu_dedicated_set: Some("1-3,5-7".parse().unwrap()),
@@ -554,12 +568,30 @@ async fn an_agent_registers_reports_and_registers_again() {
     h1.stop().await;
 }
 
+/// An agent whose shape is refused serves, and asks again until its guests have made way.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_shape_is_refused_registers_again_until_it_is_not() {
+    let (hosts, address) = scheduler().await;
+    *hosts.refusals.lock().unwrap() = 2;
+    let h1 = Running::start("h1", &address, |_| ()).await;
+    let registrations = || *hosts.registrations.lock().unwrap();
+    wait(|| registrations() == 1).await;
+    let guest = pinned("a", 1);
+    let spawn = guest.spawn_call(&h1.host, sample::pins(0, &[1], None));
+    h1.call(&guest, spawn).await.unwrap();
+    wait(|| registrations() == 3).await;
+    let before = hosts.reports();
+    wait(|| hosts.reports() > before + 12).await;
+    assert_eq!(registrations(), 3, "what was taken over is not said again");
+    h1.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_keeps_an_agent_from_starting_is_said() {
     let start = |change: fn(&mut Config)| async move {
         let mut config = Config {
             name: Some("h1".into()),
-            listen: "127.0.0.1:0".into(),
+            listening: Listening::new("127.0.0.1:0"),
             driver: DriverKind::Sim,
             machine: Some(Description::parse(MACHINE).unwrap()),
             ..Config::default()

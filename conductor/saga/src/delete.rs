@@ -38,7 +38,11 @@ impl Script for Delete {
     }
 
     fn ask(&self, _step: Step, context: &Context) -> Result<Ask, Refusal> {
-        Ok(match &context.facts.vm.host {
+        let facts = &context.facts;
+        let remains_on = facts.vm.remains_on.as_ref();
+        // A host that was removed since has taken with it what was left there.
+        let remains_on = remains_on.filter(|host| facts.hosts.contains_key(*host));
+        Ok(match facts.vm.host.as_ref().or(remains_on) {
             Some(host) => Ask::Agent {
                 host: host.clone(),
                 call: Box::new(Call::DestroyVm),

@@ -22,7 +22,8 @@ pub struct Facts {
     /// The claim that the operation took ([`Operation::claim`](berth_domain::operation::Operation)),
     /// as long as there is one.
     pub claim: Option<Claim>,
-    /// The hosts that the operation has to do with: the VM's, the claim's, the migration's.
+    /// The hosts that the operation has to do with: the VM's, the claim's, the migration's,
+    /// and the one that has what is left of a guest that was lost.
     pub hosts: BTreeMap<HostName, HostFacts>,
 }
 
@@ -57,6 +58,7 @@ impl Facts {
     ) -> Vec<HostName> {
         let mut names: Vec<HostName> = Vec::new();
         names.extend(vm.host.clone());
+        names.extend(vm.remains_on.clone());
         names.extend(claim.map(|c| c.host.clone()));
         if let Some(migration) = migration {
             names.push(migration.source.clone());

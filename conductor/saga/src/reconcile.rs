@@ -30,6 +30,9 @@ use crate::settle::{Doubt, Seen, Verdict, verdict};
 const PASSING_MAX: u32 = 40;
 /// How often the source is asked to clean up after a guest that has left.
 const CLEAN_MAX: u32 = 5;
+/// After how many rounds an agent that refuses to clean up is a reason to say so: a guest may be
+/// about to go.
+const UNCLEAN_MAX: u32 = 5;
 /// How many entries the log gets for doubts: they are for people, and the log is bounded.
 const DOUBTS_MAX: usize = 16;
 
@@ -80,6 +83,8 @@ pub(crate) struct Transfer {
     passing: u32,
     /// How often the source was asked to clean up.
     cleanings: u32,
+    /// How often an agent refused to clean up.
+    unclean: u32,
     /// The doubt that was logged last, as [`Saga::unsettled`] tells them apart.
     said: Option<BTreeMap<String, String>>,
 }
@@ -134,7 +139,7 @@ impl Saga {
                 let goal = Goal::Settle(Poll::CleanSource);
                 match answer {
                     // It still has something of the guest: the verdict was too early.
-                    Err(Miss::Refused(_)) => self.blocked(),
+                    Err(Miss::Refused(message)) => self.unclean(message, Doubt::SourceUnclean),
                     Err(Miss::Silent(_)) if self.transfer.cleanings < CLEAN_MAX => {
                         self.wait(goal, Backoff::CALL)
                     }
@@ -151,8 +156,9 @@ impl Saga {
                     self.commit_end(event, Some(refusal))
                 }
                 // Its claim stays until it is clean; meanwhile things may have changed.
-                Err(miss) => {
-                    self.transfer.silence = Some(miss.message());
+                Err(Miss::Refused(message)) => self.unclean(message, Doubt::DestinationUnclean),
+                Err(Miss::Silent(message)) => {
+                    self.transfer.silence = Some(message);
                     self.blocked()
                 }
             },
@@ -214,6 +220,16 @@ impl Saga {
         self.wait_ms(Goal::Settle(Poll::Source), ms)
     }
 
+    /// Waits for an agent that refuses to clean up, and says so when that does not pass.
+    fn unclean(&mut self, message: String, doubt: Doubt) -> Effect {
+        self.transfer.silence = Some(message);
+        self.transfer.unclean += 1;
+        if self.transfer.unclean < UNCLEAN_MAX {
+            return self.blocked();
+        }
+        self.doubt(doubt)
+    }
+
     /// Says what is waited for, where that is new, and looks again.
     fn doubt(&mut self, doubt: Doubt) -> Effect {
         let refusal = self.unsettled(doubt);
@@ -269,6 +285,16 @@ impl Saga {
                 format!("{source},{destination}"),
                 format!("the answers of {source} and {destination} contradict each other"),
                 format!("look at the hypervisors of {source} and {destination}"),
+            ),
+            Doubt::SourceUnclean => (
+                source.to_string(),
+                format!("host {source} does not let go of it ({silence})"),
+                format!("look at the hypervisor of {source}"),
+            ),
+            Doubt::DestinationUnclean => (
+                destination.to_string(),
+                format!("host {destination} does not drop what it made ready ({silence})"),
+                format!("look at the hypervisor of {destination}"),
             ),
         };
         Refusal::new(

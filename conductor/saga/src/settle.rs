@@ -33,6 +33,10 @@ pub enum Doubt {
     OnBoth,
     /// The two answers do not belong to this migration.
     Contradiction,
+    /// The source does not drop what it kept of a guest that has arrived.
+    SourceUnclean,
+    /// The destination does not drop what it made ready for a guest that will not come.
+    DestinationUnclean,
 }
 
 /// What follows from the two answers.

@@ -234,8 +234,8 @@ fn script(step: Step, fault: Fault) -> Script {
     }
 }
 
-fn calls(world: &World) -> Vec<(String, &'static str)> {
-    let name = |call: &Call| match call {
+fn name_of(call: &Call) -> &'static str {
+    match call {
         Call::SpawnVm { .. } => "spawn",
         Call::DestroyVm => "destroy",
         Call::GetDomain => "get",
@@ -246,9 +246,12 @@ fn calls(world: &World) -> Vec<(String, &'static str)> {
         Call::LiveMigration { .. } => "live_migration",
         Call::RollbackLiveMigrationAtDestination { .. } => "rollback",
         Call::PostLiveMigrationAtSource { .. } => "post",
-    };
+    }
+}
+
+fn calls(world: &World) -> Vec<(String, &'static str)> {
     let calls = world.effects.iter().filter_map(|e| match e {
-        Effect::Call(call) => Some((call.host.to_string(), name(&call.call))),
+        Effect::Call(call) => Some((call.host.to_string(), name_of(&call.call))),
         Effect::Commit(_)
         | Effect::ScheduleNext { .. }
         | Effect::Refresh
@@ -390,6 +393,42 @@ fn agents_that_are_too_old_are_not_even_asked() {
     }
 }
 
+/// Goal: the gate is asked before every call, and not only before the first. Method: at each call
+/// its agent turns out to have been started anew, at an older version; with the new facts the gate
+/// is asked again. Past the point of no return it is not: the hypervisors decide there.
+#[test]
+fn the_version_gate_is_asked_at_every_step() {
+    for (name, asked) in [
+        ("check_destination", "h2"),
+        ("check_source", "h1"),
+        ("fit", "h2"),
+        ("pre", "h2"),
+        ("live_migration", "h1"),
+    ] {
+        let mut world = world("live_migrate", Transfer::Arrives, &[]);
+        world.scheduler.operation.requested_host = Some(host("h2"));
+        let mut met = 0;
+        world.watch(|world, _, effect| {
+            let Effect::Call(call) = effect else { return };
+            if name_of(&call.call) != name {
+                return;
+            }
+            met += 1;
+            assert_eq!(call.host, host(asked));
+            let agent = world.agents.get_mut(&call.host).unwrap();
+            if agent.version >= ServiceVersion::NUMA_LIVE_MIGRATION {
+                agent.restart();
+                agent.version = ServiceVersion(1);
+                agent.told = agent.incarnation;
+            }
+        });
+        world.check_end();
+        assert_eq!(met, 1, "{name}: it is not called again");
+        assert_eq!(world.refusal().reason, "SERVICE_VERSION_TOO_OLD", "{name}");
+        assert_eq!(world.scheduler.vm.as_ref().unwrap().host, Some(host("h1")));
+    }
+}
+
 #[test]
 fn guests_without_a_topology_move_between_old_agents() {
     for (source, destination) in [(1, 2), (2, 1), (1, 1)] {
@@ -433,6 +472,28 @@ fn a_silent_destination_leaves_it_openly_unsettled_until_it_speaks() {
     assert_eq!(doubts.count(), 1);
 }
 
+/// A destination that would not drop what it had of the guest was asked for ever without a word.
+#[test]
+fn a_destination_that_does_not_clean_up_is_told_of_once() {
+    let mut world = world("live_migrate", Transfer::Fails, &[]);
+    world.agents.get_mut(&host("h2")).unwrap().keeps = 20;
+    world.run(None);
+    world.check_end();
+    assert_eq!(world.agents[&host("h2")].keeps, 0);
+    assert_eq!(world.refusal().reason, "MIGRATION_FAILED");
+    let log = world.scheduler.operation.log.iter();
+    let doubts: Vec<_> = log
+        .filter(|e| e.step == Step::Settle)
+        .filter_map(|e| match &e.mark {
+            Mark::Failed(refusal) => Some(refusal),
+            Mark::Started | Mark::Succeeded | Mark::UndoStarted | Mark::Undone => None,
+        })
+        .collect();
+    assert_eq!(doubts.len(), 1, "{doubts:?}");
+    assert_eq!(doubts[0].metadata["waits_for"], "h2");
+    assert_eq!(doubts[0].metadata["doubt"], "DestinationUnclean");
+}
+
 #[test]
 fn a_source_that_dies_after_the_guest_has_left_keeps_nobody_waiting() {
     let mut world = world("live_migrate", Transfer::Arrives, &[]);
@@ -446,6 +507,28 @@ fn a_source_that_dies_after_the_guest_has_left_keeps_nobody_waiting() {
     // It said that it does not have the guest before it died, and that is all that is needed.
     world.check_end();
     assert!(world.silent[&host("h1")] > 900);
+}
+
+/// What was left of a guest that was lost stayed on its host's disks for ever.
+#[test]
+fn the_deletion_of_a_lost_guest_asks_the_host_that_has_its_files() {
+    for (remains_on, asked) in [(Some("h1"), 1), (Some("h9"), 0), (None, 0)] {
+        let mut world = World::new("delete");
+        let record = world.scheduler.vm.as_mut().unwrap();
+        record.host = None;
+        record.claim = None;
+        record.remains_on = remains_on.map(host);
+        world.scheduler.claims.clear();
+        world.agents.get_mut(&host("h1")).unwrap().state = DomainState::Absent;
+        world.run(None);
+        world.check_end();
+        assert_eq!(*world.outcome(), Outcome::Succeeded);
+        let calls = calls(&world);
+        let destroyed = calls
+            .iter()
+            .filter(|(host, call)| (&**host, &**call) == ("h1", "destroy"));
+        assert_eq!(destroyed.count(), asked, "{calls:?}");
+    }
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Why a conductor cannot start, or stopped by itself.
 
-use std::io;
-
-use crate::config::Faults;
+use berth_process::{Faults, ListenError};
 
 /// Why a conductor cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -11,14 +9,8 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] Faults),
     /// The address to listen on is taken or not ours.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the operating system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),

@@ -1,10 +1,10 @@
 //! The command line of `berth-conductor`. A flag goes before the configuration file.
 
-use std::path::PathBuf;
-
+use berth_process::Faults;
+use berth_process::flags::{Common, replace, replace_some};
 use clap::Parser;
 
-use crate::config::{Config, Faults, LogFormat};
+use crate::config::Config;
 
 /// Run a conductor
 ///
@@ -12,21 +12,15 @@ use crate::config::{Config, Faults, LogFormat};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-conductor", version)]
 pub struct Flags {
-    /// Read this configuration file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// What every server is told.
+    #[command(flatten)]
+    pub common: Common,
     /// Call this conductor so in the cluster [default: made from its address]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Listen on this address [default: 127.0.0.1:7200]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Tell others to dial this address
-    #[arg(long, value_name = "HOST:PORT")]
-    pub advertise: Option<String>,
-    /// Listen beyond loopback although connections are not encrypted
-    #[arg(long)]
-    pub insecure_listen: bool,
     /// Use this scheduler; a list with commas, or repeated [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
@@ -36,12 +30,6 @@ pub struct Flags {
     /// Hold operations for so many milliseconds at a time
     #[arg(long, value_name = "MS")]
     pub lease_ttl_ms: Option<u64>,
-    /// Write log lines like this
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
-    /// Write these log lines, as info,berth_conductor=debug
-    #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
 }
 
 impl Flags {
@@ -51,27 +39,19 @@ impl Flags {
     ///
     /// Everything that is wrong with it.
     pub fn config(&self) -> Result<Config, Faults> {
-        Config::load(self.config.as_deref(), |config| self.apply(config))
+        let file = self.common.config.as_deref();
+        Config::load(file, |config| self.apply(config))
     }
 
     fn apply(&self, config: &mut Config) {
         let flags = self.clone();
-        config.name = flags.name.or(config.name.take());
-        config.advertise = flags.advertise.or(config.advertise.take());
-        config.insecure_listen |= flags.insecure_listen;
+        flags.common.apply(&mut config.listening, &mut config.log);
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
-        replace(&mut config.listen, flags.listen);
+        replace_some(&mut config.name, flags.name);
+        replace(&mut config.listening.address, flags.listen);
         replace(&mut config.service_version, flags.service_version);
         replace(&mut config.lease_ttl_ms, flags.lease_ttl_ms);
-        replace(&mut config.log_format, flags.log_format);
-        replace(&mut config.log_filter, flags.log_filter);
-    }
-}
-
-fn replace<T>(value: &mut T, flag: Option<T>) {
-    if let Some(flag) = flag {
-        *value = flag;
     }
 }

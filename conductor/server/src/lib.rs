@@ -18,7 +18,7 @@
 //! | `driver` | one operation: effects to calls, answers to events |
 //! | `scheduler`, `agents` | the calls themselves |
 //! | `registration` | telling the cluster that this conductor is there |
-//! | [`config`], [`flags`], [`telemetry`] | what it is told, and what it tells |
+//! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: a conductor keeps nothing. Whatever has to survive it is in the scheduler's log
@@ -36,9 +36,8 @@ mod scheduler;
 pub mod server;
 mod service;
 mod supervisor;
-pub mod telemetry;
 
-pub use config::{Config, Faults, LogFormat};
+pub use config::Config;
 pub use error::Error;
 pub use process::main;
 pub use server::{Conductor, run};

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
+use berth_process::server::{self, Reflection};
+use berth_process::{Faults, listening, schedulers};
 use berth_proto::client::SchedulerChannel;
-use berth_proto::conductor::v1::conductor_service_server::ConductorServiceServer;
+use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::agents::{Agents, Timeouts};
-use crate::config::{Config, Faults};
+use crate::config::Config;
 use crate::driver::Tools;
 use crate::error::Error;
 use crate::registration;
@@ -26,10 +26,11 @@ use crate::scheduler::Scheduler;
 use crate::service::ConductorApi;
 use crate::supervisor::{self, Settings};
 
-/// How long connections may take to end after everything else has.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// Connections that are silent for so long are probed, and given up without an answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The descriptors are those of all programs; only what is served here is listed.
+const REFLECTION: Reflection = Reflection {
+    descriptors: berth_proto::DESCRIPTOR_SET,
+    served: &[conductor_service_server::SERVICE_NAME],
+};
 
 /// A conductor that listens, but does not serve yet.
 #[derive(Debug)]
@@ -60,22 +61,14 @@ impl Conductor {
     /// Why it cannot start.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let listen = config.validate()?;
-        let cannot_listen = |source| Error::Listen {
-            address: listen.to_string(),
-            source,
-        };
-        let listener = TcpListener::bind(listen).await.map_err(cannot_listen)?;
-        let address = listener.local_addr().map_err(cannot_listen)?;
-        let advertise = match &config.advertise {
-            Some(advertise) => advertise.clone(),
-            None => address.to_string(),
-        };
+        let (listener, address) = listening::bind(listen).await?;
+        let advertise = config.listening.advertised(address);
         let name = match &config.name {
             Some(name) => ServiceName::new(name),
             None => ServiceName::new(&name_of(&advertise)),
         };
         let name = name.map_err(|error| Faults(vec![error.to_string()]))?;
-        let scheduler = SchedulerChannel::new(config.scheduler_urls())
+        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
             .map_err(|error| Faults(vec![error.to_string()]))?;
         Ok(Self {
             config,
@@ -128,15 +121,12 @@ impl Conductor {
             supervisor: handle,
             stopping: stopping.clone(),
         };
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .tcp_nodelay(true)
+        let server = server::new()
             .add_service(ConductorServiceServer::new(api))
             .add_service(health_service)
-            .add_service(reflection::v1())
-            .add_service(reflection::v1alpha());
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+            .add_service(REFLECTION.v1())
+            .add_service(REFLECTION.v1alpha());
+        let incoming = server::incoming(self.listener);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         let mut supervisor = tokio::spawn(supervising);
@@ -159,10 +149,7 @@ impl Conductor {
         if registration.await.is_err() {
             tracing::error!("the registration failed");
         }
-        if !server.is_finished() && tokio::time::timeout(GOODBYE, &mut server).await.is_err() {
-            // Somebody keeps a connection busy who had time enough to notice.
-            server.abort();
-        }
+        server::goodbye(&mut server).await;
         tracing::info!("stopped");
         ended
     }
@@ -201,30 +188,6 @@ fn name_of(advertise: &str) -> String {
         "conductor-{}",
         advertise.chars().map(plain).collect::<String>()
     )
-}
-
-/// What clients without our files ask the server about itself.
-mod reflection {
-    use berth_proto::conductor::v1::conductor_service_server::SERVICE_NAME;
-    use tonic_reflection::server::{Builder, v1, v1alpha};
-
-    fn described() -> Builder<'static> {
-        // The descriptors are those of all programs; only what is served here is listed.
-        Builder::configure()
-            .register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET)
-            .with_service_name(SERVICE_NAME)
-    }
-
-    pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {
-        described()
-            .build_v1()
-            .expect("our own descriptors are sound")
-    }
-
-    pub(super) fn v1alpha() -> v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection> {
-        let built = described().build_v1alpha();
-        built.expect("our own descriptors are sound")
-    }
 }
 
 #[cfg(test)]

@@ -87,7 +87,11 @@ enum Report {
         held: Result<BTreeSet<OperationId>, Refusal>,
     },
     /// Operations were taken, each with a lease of its own from this moment.
-    Taken(Vec<(Operation, Instant)>),
+    Taken {
+        operations: Vec<(Operation, Instant)>,
+        /// Whether what this conductor held in an earlier life was found, all of it.
+        own_found: bool,
+    },
 }
 
 struct Supervisor {
@@ -178,7 +182,12 @@ impl Supervisor {
         if operation.log.len() > entries_at_first(&operation.kind) {
             if !self.retaking.values().any(|id| *id == operation.id) {
                 let (id, tools) = (operation.id, self.tools.clone());
-                let taking = async move { Report::Taken(take(&tools, vec![operation]).await) };
+                let taking = async move {
+                    Report::Taken {
+                        operations: take(&tools, vec![operation]).await,
+                        own_found: false,
+                    }
+                };
                 self.retaking.insert(self.tasks.spawn(taking).id(), id);
             }
             return;
@@ -236,7 +245,11 @@ impl Supervisor {
                 self.renewing = None;
                 self.note_renewal(&asked, sent, held);
             }
-            Report::Taken(operations) => {
+            Report::Taken {
+                operations,
+                own_found,
+            } => {
+                self.own_found |= own_found;
                 if self.searching == Some(task) {
                     self.searching = None;
                 }
@@ -327,15 +340,21 @@ impl Supervisor {
         let tools = self.tools.clone();
         let carried: BTreeSet<OperationId> = self.carried.keys().copied().collect();
         let own = !self.own_found;
-        self.own_found = true;
         let task = self.tasks.spawn(async move {
-            let mut found = search(&tools, Search::Expired).await;
-            if own {
-                found.extend(search(&tools, Search::Own).await);
+            let mut found = search(&tools, Search::Expired).await.unwrap_or_default();
+            let mut own_found = false;
+            if own && let Some(held) = search(&tools, Search::Own).await {
+                found.extend(held);
+                own_found = true;
             }
             found.retain(|o| !carried.contains(&o.id));
+            // What there is no room for is looked for again.
+            own_found &= found.len() <= room;
             found.truncate(room);
-            Report::Taken(take(&tools, found).await)
+            Report::Taken {
+                operations: take(&tools, found).await,
+                own_found,
+            }
         });
         self.searching = Some(task.id());
     }
@@ -349,12 +368,13 @@ fn entries_at_first(kind: &Kind) -> usize {
     }
 }
 
-async fn search(tools: &Tools, search: Search) -> Vec<Operation> {
+/// Returns what was found, unless the scheduler could not be asked.
+async fn search(tools: &Tools, search: Search) -> Option<Vec<Operation>> {
     match tools.scheduler.find(search).await {
-        Ok(found) => found,
+        Ok(found) => Some(found),
         Err(refusal) => {
             tracing::warn!(%refusal, "cannot look for operations that nobody carries out");
-            Vec::new()
+            None
         }
     }
 }
@@ -373,3 +393,6 @@ async fn take(tools: &Tools, operations: Vec<Operation>) -> Vec<(Operation, Inst
     }
     taken
 }
+
+#[cfg(test)]
+mod tests;

@@ -229,7 +229,7 @@ pub fn name_or_empty<N: ResourceName>(name: Option<&N>) -> String {
 pub fn uuid<I: From<Uuid>>(value: &str, field: &str) -> Result<I, Invalid> {
     parse_uuid(value)
         .map(I::from)
-        .ok_or_else(|| Invalid::new(field, format!("must be {UUID_RULE}")))
+        .ok_or_else(|| Invalid::new(field, format!("must be {UUID_RULE}, not {}", shown(value))))
 }
 
 /// Reads a plain UUID that may be empty.
@@ -239,6 +239,20 @@ pub fn uuid<I: From<Uuid>>(value: &str, field: &str) -> Result<I, Invalid> {
 /// When it is not a UUID.
 pub fn optional_uuid<I: From<Uuid>>(value: &str, field: &str) -> Result<Option<I>, Invalid> {
     (!value.is_empty()).then(|| uuid(value, field)).transpose()
+}
+
+/// How much of a wrong value is repeated, in characters.
+const SHOWN_MAX: usize = 64;
+
+/// Returns a wrong value for the message that refuses it: quoted, on one line, and cut where it is
+/// long.
+pub(super) fn shown(value: &str) -> String {
+    let mut characters = value.chars();
+    let kept: String = characters.by_ref().take(SHOWN_MAX).collect();
+    match characters.count() {
+        0 => format!("{kept:?}"),
+        more => format!("{kept:?} and {more} characters more"),
+    }
 }
 
 pub(super) const UUID_RULE: &str = "a UUID, as 01234567-89ab-cdef-0123-456789abcdef";
@@ -420,6 +434,7 @@ pub(super) use choices;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_domain::id::OperationId;
     use berth_domain::name::{HostName, VmName};
 
     #[test]
@@ -442,7 +457,11 @@ mod tests {
         );
         check(
             name::<VmName>("hosts/a", "vm").unwrap_err(),
-            "vm: must be a name like vms/{vm}",
+            "vm: must be a name like vms/{vm}, not \"hosts/a\"",
+        );
+        check(
+            uuid::<Uuid>("a\n", "uid").unwrap_err(),
+            "uid: must be a UUID, as 01234567-89ab-cdef-0123-456789abcdef, not \"a\\n\"",
         );
         check(
             text("abc".into(), "note", 2).unwrap_err(),
@@ -457,6 +476,16 @@ mod tests {
             "resources[\"vcpu\"]: \"vcpu\" is not a valid resource class: 1 to 255 characters out \
              of A-Z, 0-9 and _",
         );
+    }
+
+    /// Goal: whoever sent a wrong id finds it again in the refusal, however long it is.
+    #[test]
+    fn wrong_ids_are_repeated_up_to_a_length() {
+        let error = name::<VmName>(&"ü".repeat(100_000), "vm").unwrap_err();
+        let expected = format!("{:?} and 99936 characters more", "ü".repeat(64));
+        assert!(error.rule.ends_with(&expected), "{error}");
+        let error = name::<OperationId>("operations/1", "name").unwrap_err();
+        assert!(error.rule.ends_with(", not \"operations/1\""), "{error}");
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl From<&Host> for v1::Host {
             cordoned: host.cordoned,
             generation: host.generation.0,
             create_time: Some(field::timestamp(host.created_at)),
+            shape_refused: host.shape_refused.clone().unwrap_or_default(),
         }
     }
 }
@@ -77,6 +78,7 @@ impl TryFrom<v1::Host> for Host {
             cordoned: wire.cordoned,
             generation: Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
+            shape_refused: Some(wire.shape_refused).filter(|why| !why.is_empty()),
         })
     }
 }

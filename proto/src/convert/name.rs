@@ -5,7 +5,7 @@
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 
-use super::field::{Invalid, UUID_RULE, parse_uuid};
+use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
 
 /// Something that has a resource name.
 pub trait ResourceName: Sized {
@@ -24,8 +24,12 @@ pub trait ResourceName: Sized {
 }
 
 fn strip<'a>(name: &'a str, collection: &str, pattern: &str) -> Result<&'a str, Invalid> {
-    name.strip_prefix(collection)
-        .ok_or_else(|| Invalid::here(format!("must be a name like {pattern}")))
+    name.strip_prefix(collection).ok_or_else(|| {
+        Invalid::here(format!(
+            "must be a name like {pattern}, not {}",
+            shown(name)
+        ))
+    })
 }
 
 macro_rules! resource_names {
@@ -65,7 +69,8 @@ macro_rules! uuid_names {
                 parse_uuid(strip(name, $collection, Self::PATTERN)?)
                     .map(Self)
                     .ok_or_else(|| {
-                        Invalid::here(format!("must be {} with {UUID_RULE}", Self::PATTERN))
+                        let (pattern, shown) = (Self::PATTERN, shown(name));
+                        Invalid::here(format!("must be {pattern} with {UUID_RULE}, not {shown}"))
                     })
             }
         }

@@ -2,20 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::allocation::{Consumer, ConsumerUpdate, Resources};
-use berth_domain::id::{Generation, ProviderId};
+use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
+use berth_domain::id::{AggregateId, Generation, ProviderId};
 use berth_domain::inventory::Inventory;
-use berth_domain::provider::ResourceProvider;
-use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::overcommit::AllocationRatio;
+use berth_domain::provider::{ENTRIES_MAX, ResourceProvider};
+use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 
 use super::field::{self, Invalid, LIST_MAX};
 use super::name::ResourceName;
 use crate::placement::v1;
 
-/// The longest display name of a provider, in bytes.
-pub const DISPLAY_NAME_MAX: usize = 200;
-/// The longest project or user of a consumer, in bytes.
-pub const OWNER_MAX: usize = 255;
+/// The longest display name of a provider, in characters.
+pub const DISPLAY_NAME_MAX: usize = berth_domain::provider::NAME_MAX;
+/// The longest project or user of a consumer, in characters.
+pub const OWNER_MAX: usize = berth_domain::allocation::OWNER_MAX;
+
+// What the state lets in can be read back.
+const _: () = assert!(ENTRIES_MAX <= LIST_MAX);
 
 impl From<&ResourceProvider> for v1::ResourceProvider {
     fn from(provider: &ResourceProvider) -> Self {
@@ -28,6 +32,9 @@ impl From<&ResourceProvider> for v1::ResourceProvider {
             host: field::name_or_empty(provider.host.as_ref()),
             inventories: write_inventories(&provider.inventories),
             traits: write_traits(&provider.traits),
+            aggregates: write_aggregates(&provider.aggregates),
+            create_time: Some(field::timestamp(provider.created_at)),
+            update_time: Some(field::timestamp(provider.updated_at)),
         }
     }
 }
@@ -38,15 +45,58 @@ impl TryFrom<v1::ResourceProvider> for ResourceProvider {
     fn try_from(wire: v1::ResourceProvider) -> Result<Self, Invalid> {
         Ok(Self {
             id: field::name(&wire.name, "name")?,
-            name: field::required_text(wire.display_name, "display_name", DISPLAY_NAME_MAX)?,
+            name: read_display_name(wire.display_name)?,
             generation: Generation(wire.generation),
             parent: field::optional_name(&wire.parent, "parent")?,
             root: field::name(&wire.root, "root")?,
             host: field::optional_name(&wire.host, "host")?,
             inventories: read_inventories(wire.inventories, "inventories")?,
             traits: read_traits(wire.traits, "traits")?,
+            aggregates: read_aggregates(wire.aggregates, "aggregates")?,
+            created_at: field::time(wire.create_time, "create_time")?,
+            updated_at: field::time(wire.update_time, "update_time")?,
         })
     }
+}
+
+/// Reads the display name of a provider.
+///
+/// # Errors
+///
+/// When it is empty or too long.
+pub fn read_display_name(name: String) -> Result<String, Invalid> {
+    if name.is_empty() {
+        return Err(Invalid::new("display_name", "is required"));
+    }
+    characters(name, "display_name", DISPLAY_NAME_MAX)
+}
+
+/// Reads a text whose characters are counted, not its bytes, as OpenStack Placement does.
+fn characters(text: String, field: &str, max: usize) -> Result<String, Invalid> {
+    let count = text.chars().count();
+    if count > max {
+        let rule = format!("has {count} characters; at most {max} are allowed");
+        return Err(Invalid::new(field, rule));
+    }
+    Ok(text)
+}
+
+/// Reads the name of a resource class.
+///
+/// # Errors
+///
+/// When it is not valid.
+pub fn read_class(name: &str, field: &str) -> Result<ResourceClass, Invalid> {
+    ResourceClass::new(name).map_err(|e| Invalid::here(e).within(field))
+}
+
+/// Reads the name of a trait.
+///
+/// # Errors
+///
+/// When it is not valid.
+pub fn read_trait(name: &str, field: &str) -> Result<Trait, Invalid> {
+    Trait::new(name).map_err(|e| Invalid::here(e).within(field))
 }
 
 /// Writes inventories by resource class.
@@ -84,7 +134,7 @@ pub fn fill_defaults(inventory: &mut v1::Inventory) {
     default(&mut inventory.min_unit, 1);
     default(&mut inventory.max_unit, inventory.total);
     default(&mut inventory.step_size, 1);
-    default(&mut inventory.allocation_ratio_milli, 1000);
+    inventory.allocation_ratio.get_or_insert(1.0);
 }
 
 /// Writes traits in alphabetical order.
@@ -104,6 +154,32 @@ pub fn read_traits(wire: Vec<String>, field: &str) -> Result<BTreeSet<Trait>, In
     Ok(traits.into_iter().collect())
 }
 
+/// Writes aggregates in order.
+#[must_use]
+pub fn write_aggregates(aggregates: &BTreeSet<AggregateId>) -> Vec<String> {
+    aggregates.iter().map(ToString::to_string).collect()
+}
+
+/// Reads aggregates in any order; one that is named twice counts once.
+///
+/// # Errors
+///
+/// When there are too many, or when one is no UUID.
+pub fn read_aggregates(wire: Vec<String>, field: &str) -> Result<BTreeSet<AggregateId>, Invalid> {
+    let read = |text: String| field::uuid(&text, "");
+    let aggregates: Vec<AggregateId> = field::each_by(wire, field, LIST_MAX, read)?;
+    Ok(aggregates.into_iter().collect())
+}
+
+fn read_consumer_type(text: &str) -> Result<Option<ConsumerType>, Invalid> {
+    let read = |text| ConsumerType::new(text).map_err(|e| Invalid::here(e).within("consumer_type"));
+    (!text.is_empty()).then(|| read(text)).transpose()
+}
+
+fn write_consumer_type(consumer_type: Option<&ConsumerType>) -> String {
+    consumer_type.map(ToString::to_string).unwrap_or_default()
+}
+
 impl From<&Inventory> for v1::Inventory {
     fn from(inventory: &Inventory) -> Self {
         Self {
@@ -112,7 +188,7 @@ impl From<&Inventory> for v1::Inventory {
             min_unit: inventory.min_unit,
             max_unit: inventory.max_unit,
             step_size: inventory.step_size,
-            allocation_ratio_milli: inventory.allocation_ratio_milli,
+            allocation_ratio: Some(inventory.allocation_ratio.get()),
         }
     }
 }
@@ -127,7 +203,12 @@ impl TryFrom<v1::Inventory> for Inventory {
             min_unit: wire.min_unit,
             max_unit: wire.max_unit,
             step_size: wire.step_size,
-            allocation_ratio_milli: wire.allocation_ratio_milli,
+            allocation_ratio: {
+                let ratio = wire.allocation_ratio;
+                let ratio = ratio.ok_or_else(|| Invalid::new("allocation_ratio", "is required"))?;
+                AllocationRatio::new(ratio)
+                    .map_err(|e| Invalid::here(e).within("allocation_ratio"))?
+            },
         })
     }
 }
@@ -140,6 +221,9 @@ impl From<&Consumer> for v1::Consumer {
             project: consumer.project.clone(),
             user: consumer.user.clone(),
             allocations: write_allocations(&consumer.allocations),
+            consumer_type: write_consumer_type(consumer.consumer_type.as_ref()),
+            create_time: Some(field::timestamp(consumer.created_at)),
+            update_time: Some(field::timestamp(consumer.updated_at)),
         }
     }
 }
@@ -151,8 +235,11 @@ impl TryFrom<v1::Consumer> for Consumer {
         Ok(Self {
             id: field::name(&wire.name, "name")?,
             generation: Generation(wire.generation),
-            project: field::text(wire.project, "project", OWNER_MAX)?,
-            user: field::text(wire.user, "user", OWNER_MAX)?,
+            project: characters(wire.project, "project", OWNER_MAX)?,
+            user: characters(wire.user, "user", OWNER_MAX)?,
+            consumer_type: read_consumer_type(&wire.consumer_type)?,
+            created_at: field::time(wire.create_time, "create_time")?,
+            updated_at: field::time(wire.update_time, "update_time")?,
             allocations: read_allocations(wire.allocations, "allocations")?,
         })
     }
@@ -160,9 +247,15 @@ impl TryFrom<v1::Consumer> for Consumer {
 
 impl From<&ConsumerUpdate> for v1::ConsumerUpdate {
     fn from(update: &ConsumerUpdate) -> Self {
+        let generation = match update.generation {
+            ConsumerGeneration::Any | ConsumerGeneration::New => None,
+            ConsumerGeneration::Exactly(generation) => Some(generation.0),
+        };
         Self {
             consumer: update.consumer.resource_name(),
-            generation: update.generation.map(|g| g.0),
+            generation,
+            any_generation: update.generation == ConsumerGeneration::Any,
+            consumer_type: write_consumer_type(update.consumer_type.as_ref()),
             project: update.project.clone(),
             user: update.user.clone(),
             allocations: write_allocations(&update.allocations),
@@ -176,9 +269,18 @@ impl TryFrom<v1::ConsumerUpdate> for ConsumerUpdate {
     fn try_from(wire: v1::ConsumerUpdate) -> Result<Self, Invalid> {
         Ok(Self {
             consumer: field::name(&wire.consumer, "consumer")?,
-            generation: wire.generation.map(Generation),
-            project: field::text(wire.project, "project", OWNER_MAX)?,
-            user: field::text(wire.user, "user", OWNER_MAX)?,
+            generation: match (wire.generation, wire.any_generation) {
+                (None, true) => ConsumerGeneration::Any,
+                (None, false) => ConsumerGeneration::New,
+                (Some(generation), false) => ConsumerGeneration::Exactly(Generation(generation)),
+                (Some(_), true) => {
+                    let rule = "must not be set together with any_generation";
+                    return Err(Invalid::new("generation", rule));
+                }
+            },
+            consumer_type: read_consumer_type(&wire.consumer_type)?,
+            project: characters(wire.project, "project", OWNER_MAX)?,
+            user: characters(wire.user, "user", OWNER_MAX)?,
             allocations: read_allocations(wire.allocations, "allocations")?,
         })
     }

@@ -172,6 +172,7 @@ impl From<&Vm> for scheduler::Vm {
             error: vm.error.as_ref().map(Into::into),
             generation: vm.generation.0,
             create_time: Some(field::timestamp(vm.created_at)),
+            remains_on: field::name_or_empty(vm.remains_on.as_ref()),
         }
     }
 }
@@ -187,6 +188,7 @@ impl TryFrom<scheduler::Vm> for Vm {
             state: field::choice::<scheduler::vm::State, _>(wire.state, "state")?,
             host: field::optional_name(&wire.host, "host")?,
             claim: field::optional_name(&wire.claim, "claim")?,
+            remains_on: field::optional_name(&wire.remains_on, "remains_on")?,
             operation: field::optional_name(&wire.operation, "operation")?,
             error: field::optional(wire.error, "error")?,
             generation: berth_domain::id::Generation(wire.generation),

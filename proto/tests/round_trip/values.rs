@@ -6,7 +6,7 @@ pub(crate) mod agent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::allocation::{Consumer, ConsumerUpdate, Resources};
+use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
@@ -23,9 +23,10 @@ use berth_domain::migration::{self, Migration};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
+use berth_domain::overcommit::AllocationRatio;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
-use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 use berth_domain::service::Service;
 use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
@@ -382,17 +383,18 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         id::<ProviderId>(),
         report(),
         select(vec![Liveness::Up, Liveness::Down]),
-        any::<bool>(),
+        (any::<bool>(), option::of("[a-z ]{1,12}")),
         generation(),
         time(),
     )
         .prop_map(
-            |(name, provider, report, liveness, cordoned, generation, created_at)| Host {
+            |(name, provider, report, liveness, closed, generation, created_at)| Host {
                 name,
                 provider,
                 report,
                 liveness,
-                cordoned,
+                cordoned: closed.0,
+                shape_refused: closed.1,
                 generation,
                 created_at,
             },
@@ -400,13 +402,14 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
 }
 
 pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
-    let inventory = any::<[u64; 6]>().prop_map(|n| Inventory {
+    let ratio = (0.0..1e9).prop_map(|ratio| AllocationRatio::new(ratio).unwrap());
+    let inventory = (any::<[u64; 5]>(), ratio).prop_map(|(n, allocation_ratio)| Inventory {
         total: n[0],
         reserved: n[1],
         min_unit: n[2],
         max_unit: n[3],
         step_size: n[4],
-        allocation_ratio_milli: n[5],
+        allocation_ratio,
     });
     let traits = btree_set("[A-Z0-9_]{1,8}".prop_map(|t| Trait::new(&t).unwrap()), 0..4);
     (
@@ -417,10 +420,10 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
         id(),
         option::of(host_name()),
         btree_map(class(), inventory, 0..3),
-        traits,
+        (traits, btree_set(id(), 0..3), time(), time()),
     )
         .prop_map(
-            |(id, name, generation, parent, root, host, inventories, traits)| ResourceProvider {
+            |(id, name, generation, parent, root, host, inventories, others)| ResourceProvider {
                 id,
                 name,
                 generation,
@@ -428,7 +431,10 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
                 root,
                 host,
                 inventories,
-                traits,
+                traits: others.0,
+                aggregates: others.1,
+                created_at: others.2,
+                updated_at: others.3,
             },
         )
 }
@@ -438,31 +444,63 @@ fn allocations() -> impl Strategy<Value = BTreeMap<ProviderId, Resources>> {
 }
 
 pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
-    (id(), generation(), TEXT, TEXT, allocations()).prop_map(
-        |(id, generation, project, user, allocations)| Consumer {
-            id,
-            generation,
-            project,
-            user,
-            allocations,
-        },
+    (
+        id(),
+        generation(),
+        (TEXT, TEXT, consumer_type()),
+        time(),
+        time(),
+        allocations(),
     )
+        .prop_map(
+            |(
+                id,
+                generation,
+                (project, user, consumer_type),
+                created_at,
+                updated_at,
+                allocations,
+            )| Consumer {
+                id,
+                generation,
+                project,
+                user,
+                consumer_type,
+                created_at,
+                updated_at,
+                allocations,
+            },
+        )
+}
+
+fn consumer_type() -> impl Strategy<Value = Option<ConsumerType>> {
+    option::of("[A-Z0-9_]{1,8}".prop_map(|t| ConsumerType::new(&t).unwrap()))
+}
+
+fn consumer_generation() -> impl Strategy<Value = ConsumerGeneration> {
+    prop_oneof![
+        Just(ConsumerGeneration::Any),
+        Just(ConsumerGeneration::New),
+        generation().prop_map(ConsumerGeneration::Exactly),
+    ]
 }
 
 pub(crate) fn consumer_update() -> impl Strategy<Value = ConsumerUpdate> {
     (
         id::<ConsumerId>(),
-        option::of(generation()),
+        consumer_generation(),
         TEXT,
         TEXT,
+        consumer_type(),
         allocations(),
     )
         .prop_map(
-            |(consumer, generation, project, user, allocations)| ConsumerUpdate {
+            |(consumer, generation, project, user, consumer_type, allocations)| ConsumerUpdate {
                 consumer,
                 generation,
                 project,
                 user,
+                consumer_type,
                 allocations,
             },
         )
@@ -486,6 +524,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
         (
             option::of(host_name()),
             option::of(id::<ClaimId>()),
+            option::of(host_name()),
             option::of(id::<OperationId>()),
         ),
         option::of(refusal()),
@@ -496,7 +535,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
             |(
                 (name, uid, spec),
                 state,
-                (host, claim, operation),
+                (host, claim, remains_on, operation),
                 error,
                 generation,
                 created_at,
@@ -508,6 +547,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     state,
                     host,
                     claim,
+                    remains_on,
                     operation,
                     error,
                     generation,

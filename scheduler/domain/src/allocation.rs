@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ConsumerId, Generation, ProviderId};
-use crate::resource::ResourceClass;
+use crate::id::{ConsumerId, Generation, ProviderId, TimeMs};
+use crate::resource::{ConsumerType, ResourceClass};
+
+/// The longest project or user of a consumer, in characters.
+pub const OWNER_MAX: usize = 255;
 
 /// Amounts by resource class.
 pub type Resources = BTreeMap<ResourceClass, u64>;
@@ -21,8 +24,25 @@ pub struct Consumer {
     pub project: String,
     /// The user it belongs to, as the client names it.
     pub user: String,
+    /// What kind of thing it is, if a client said so.
+    pub consumer_type: Option<ConsumerType>,
+    /// When it was made.
+    pub created_at: TimeMs,
+    /// When it changed last.
+    pub updated_at: TimeMs,
     /// What it takes, by provider. Never empty: a consumer without allocations does not exist.
     pub allocations: BTreeMap<ProviderId, Resources>,
+}
+
+/// The generation at which a client expects a consumer to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ConsumerGeneration {
+    /// Whatever it is: clients of OpenStack before microversion 1.28 do not know of generations.
+    Any,
+    /// The consumer must not exist.
+    New,
+    /// The consumer must exist, at this generation.
+    Exactly(Generation),
 }
 
 /// New allocations of one consumer.
@@ -30,12 +50,14 @@ pub struct Consumer {
 pub struct ConsumerUpdate {
     /// Who.
     pub consumer: ConsumerId,
-    /// The generation that the client saw; absent: the consumer must be new.
-    pub generation: Option<Generation>,
+    /// The generation that the client saw.
+    pub generation: ConsumerGeneration,
     /// The project it belongs to.
     pub project: String,
     /// The user it belongs to.
     pub user: String,
+    /// What kind of thing it is; absent: what it was, if that was known.
+    pub consumer_type: Option<ConsumerType>,
     /// What it takes from now on; empty takes the consumer away.
     pub allocations: BTreeMap<ProviderId, Resources>,
 }

@@ -9,6 +9,7 @@ use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
 use crate::numa::Limits;
+use crate::overcommit::AllocationRatio;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
@@ -16,7 +17,7 @@ use crate::version::ServiceVersion;
 /// What an agent reports of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Where the conductor reaches the agent, as `http://10.0.0.1:7400`.
+    /// Where the conductor reaches the agent, as `http://10.0.0.1:7300`.
     pub agent_address: String,
     /// This run of the agent's process.
     pub incarnation: Incarnation,
@@ -52,16 +53,27 @@ pub struct Host {
     pub name: HostName,
     /// Its root resource provider.
     pub provider: ProviderId,
-    /// The latest report of its agent.
+    /// The latest report of its agent; where its shape was refused, with the shape of before.
     pub report: HostReport,
     /// Whether its agent is heard of.
     pub liveness: Liveness,
     /// Set by an operator: nothing new is placed here.
     pub cordoned: bool,
+    /// Why the shape that its agent reports was not taken over: what lives here does not fit it.
+    /// Nothing new is placed here until a report comes whose shape fits.
+    pub shape_refused: Option<String>,
     /// Changes with every change of this record.
     pub generation: Generation,
     /// When it registered first.
     pub created_at: TimeMs,
+}
+
+impl Host {
+    /// Returns whether new guests may be placed here.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.liveness == Liveness::Up && !self.cordoned && self.shape_refused.is_none()
+    }
 }
 
 /// How often one shared CPU is given away unless somebody says otherwise, in thousandths.
@@ -71,7 +83,7 @@ pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
 #[must_use]
 pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory> {
     let shared = Inventory {
-        allocation_ratio_milli: CPU_RATIO_MILLI_DEFAULT,
+        allocation_ratio: AllocationRatio::from_milli(CPU_RATIO_MILLI_DEFAULT),
         ..Inventory::exact(report.topology.shared().len() as u64)
     };
     let memory_mib = report.topology.memory_mib();
@@ -97,7 +109,7 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
 pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     let ratio = |class| {
         let inventory = inventories.get(&class);
-        inventory.map_or(1000, |i| i.allocation_ratio_milli)
+        inventory.map_or(1000, |i| i.allocation_ratio.milli())
     };
     let ram_ratio_milli = ratio(ResourceClass::memory_mb());
     Limits {

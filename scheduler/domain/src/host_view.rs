@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::allocation::Resources;
 use crate::claim::Claim;
-use crate::host::{Host, Liveness, inventories_of, limits_of, traits_of};
+use crate::host::{Host, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
 use crate::numa::fit::free_small_mib;
 use crate::numa::{CellUsage, HostUsage, Limits};
@@ -20,7 +20,7 @@ use crate::topology::HostCell;
 /// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Whether its agent is heard of and nobody cordoned it.
+    /// Whether new guests may be placed here at all: see [`Host::is_open`].
     pub open: bool,
     /// The number of its cells.
     pub cells: u16,
@@ -164,7 +164,7 @@ impl HostView {
         let (disk_gib, disk_load) = self.counted(&ResourceClass::disk_gb());
         let topology = &self.host.report.topology;
         let mut room = Room {
-            open: self.host.liveness == Liveness::Up && !self.host.cordoned,
+            open: self.host.is_open(),
             cells: u16::try_from(topology.cells().len()).unwrap_or(u16::MAX),
             vcpu,
             pcpu,

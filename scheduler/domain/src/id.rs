@@ -57,6 +57,10 @@ uuid_id!(
     ConsumerId
 );
 uuid_id!(
+    /// Identifies an aggregate: a group of resource providers that clients form.
+    AggregateId
+);
+uuid_id!(
     /// Identifies a claim.
     ClaimId
 );

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::overcommit::AllocationRatio;
 
 /// The greatest number of units, reserved ones included: what OpenStack's database holds.
 pub const UNITS_MAX: u64 = 2_147_483_647;
@@ -20,8 +21,8 @@ pub struct Inventory {
     pub max_unit: u64,
     /// An allocation is a multiple of this.
     pub step_size: u64,
-    /// How often one unit may be given away, in thousandths: 1000 is never more than once.
-    pub allocation_ratio_milli: u64,
+    /// How often one unit may be given away.
+    pub allocation_ratio: AllocationRatio,
 }
 
 impl Inventory {
@@ -34,16 +35,20 @@ impl Inventory {
             min_unit: 1,
             max_unit: total.max(1),
             step_size: 1,
-            allocation_ratio_milli: 1000,
+            allocation_ratio: AllocationRatio::ONE,
         }
     }
 
     /// Returns how much may be allocated in all: (total - reserved) x ratio, rounded down.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let free = u128::from(self.total.saturating_sub(self.reserved));
-        let capacity = free * u128::from(self.allocation_ratio_milli) / 1000;
-        u64::try_from(capacity).unwrap_or(u64::MAX)
+        self.allocation_ratio.capacity(self.total, self.reserved)
+    }
+
+    /// Returns whether `used` may be allocated in all.
+    #[must_use]
+    pub fn holds(&self, used: u64) -> bool {
+        self.allocation_ratio.holds(self.total, self.reserved, used)
     }
 
     /// Returns how much may still be allocated.
@@ -100,8 +105,6 @@ impl Inventory {
         bound("min_unit", self.min_unit, 1, UNITS_MAX);
         bound("max_unit", self.max_unit, 1, UNITS_MAX);
         bound("step_size", self.step_size, 1, UNITS_MAX);
-        let ratio = self.allocation_ratio_milli;
-        bound("allocation_ratio_milli", ratio, 1, UNITS_MAX * 1000);
         if self.reserved > self.total {
             let rule = format!("must not be more than the total of {}", self.total);
             faults.push(Fault::new("reserved", self.reserved, rule));
@@ -172,7 +175,7 @@ mod tests {
         let inventory = Inventory {
             total: 10,
             reserved: 1,
-            allocation_ratio_milli: 1500,
+            allocation_ratio: AllocationRatio::from_milli(1500),
             ..Inventory::exact(10)
         };
         assert_eq!(inventory.capacity(), 13);
@@ -188,7 +191,7 @@ mod tests {
             min_unit: 4,
             max_unit: 20,
             step_size: 4,
-            allocation_ratio_milli: 1000,
+            allocation_ratio: AllocationRatio::ONE,
         };
         for (used, amount, expected) in [
             (0, 4, Ok(())),

@@ -9,7 +9,8 @@
 //! | [`cpu_set`], [`topology`] | a host's CPUs, cells, sockets, pages |
 //! | [`flavor`], [`instance`] | what a guest wishes |
 //! | [`numa`] | the fit of guest cells to host cells |
-//! | [`resource`], [`inventory`], [`provider`], [`allocation`] | counted resources |
+//! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
+//! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
@@ -32,10 +33,12 @@ pub mod migration;
 pub mod name;
 pub mod numa;
 pub mod operation;
+pub mod overcommit;
 pub mod provider;
 pub mod refusal;
 pub mod resource;
 pub mod service;
+pub mod standard;
 pub mod topology;
 pub mod version;
 pub mod vm;

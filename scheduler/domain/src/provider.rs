@@ -4,10 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Generation, ProviderId};
+use crate::id::{AggregateId, Generation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
 use crate::resource::{ResourceClass, Trait};
+
+/// The longest name of a provider, in characters.
+pub const NAME_MAX: usize = 200;
+
+/// The most inventories, traits or aggregates of one provider, and the most providers that one
+/// consumer takes from: what is stored is bounded.
+pub const ENTRIES_MAX: usize = 10_000;
 
 /// A resource provider, as in OpenStack Placement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -16,7 +23,8 @@ pub struct ResourceProvider {
     pub id: ProviderId,
     /// What people call it; unique among providers.
     pub name: String,
-    /// Changes with every change of its inventories, traits or allocations.
+    /// Counts the changes of its inventories, traits and aggregates, and the allocations that
+    /// were written to it. As in OpenStack Placement, allocations that only go away do not count.
     pub generation: Generation,
     /// The provider above it in the tree; absent at the root.
     pub parent: Option<ProviderId>,
@@ -28,6 +36,12 @@ pub struct ResourceProvider {
     pub inventories: BTreeMap<ResourceClass, Inventory>,
     /// Which qualities it has.
     pub traits: BTreeSet<Trait>,
+    /// The groups that it belongs to.
+    pub aggregates: BTreeSet<AggregateId>,
+    /// When it was made.
+    pub created_at: TimeMs,
+    /// When it, or what is taken from it, changed last.
+    pub updated_at: TimeMs,
 }
 
 impl ResourceProvider {

@@ -1,19 +1,24 @@
-//! Names of resource classes and traits.
+//! Names of resource classes, of traits, and of the types of consumers.
 //!
-//! Invariant: a name holds 1 to 255 characters out of `A-Z 0-9 _`; a custom one begins with
-//! `CUSTOM_`. The rule and the standard names are those of OpenStack's os-resource-classes and
-//! os-traits.
+//! Invariant: a name holds 1 to 255 characters out of `A-Z 0-9 _`; a custom class or trait begins
+//! with `CUSTOM_`. The rules are those of OpenStack's os-resource-classes and os-traits; the
+//! standard names are in [`crate::standard`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not the name of a resource class or trait.
+use crate::id::TimeMs;
+
+/// What the names of custom resource classes and traits begin with.
+pub const CUSTOM_PREFIX: &str = "CUSTOM_";
+
+/// Why a text is not the name of a resource class, of a trait or of a type of consumers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {kind}: 1 to 255 characters out of A-Z, 0-9 and _")]
 pub struct Invalid {
-    /// `resource class` or `trait`.
+    /// `resource class`, `trait` or `consumer type`.
     pub kind: &'static str,
     /// The text, cut to a bounded length.
     pub text: String,
@@ -85,6 +90,36 @@ upper_name!(
     /// The name of a quality that a provider has, as `HW_CPU_X86_AVX2`.
     Trait, "trait"
 );
+upper_name!(
+    /// What kind of thing a consumer is, as `INSTANCE`; clients choose it.
+    ConsumerType, "consumer type"
+);
+
+macro_rules! custom {
+    ($name:ident) => {
+        impl $name {
+            /// Returns whether it is a name that clients may create and delete.
+            #[must_use]
+            pub fn is_custom(&self) -> bool {
+                self.0.len() > CUSTOM_PREFIX.len() && self.0.starts_with(CUSTOM_PREFIX)
+            }
+        }
+    };
+}
+
+custom!(ResourceClass);
+custom!(Trait);
+
+/// A resource class or trait that a client created; until then nobody may have or ask for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Custom<Name> {
+    /// Its name.
+    pub name: Name,
+    /// When it was created.
+    pub created_at: TimeMs,
+    /// When it was created or renamed last.
+    pub updated_at: TimeMs,
+}
 
 macro_rules! class {
     ($(#[$doc:meta])* $function:ident, $text:literal) => {

@@ -17,6 +17,8 @@
 
 mod rules;
 
+pub use rules::NICS_MAX;
+
 use serde::{Deserialize, Serialize};
 
 use crate::flavor::Flavor;
@@ -188,6 +190,8 @@ pub struct Vm {
     pub host: Option<HostName>,
     /// Its claim there.
     pub claim: Option<ClaimId>,
+    /// Where the files of a guest that was lost still are; its deletion removes them there.
+    pub remains_on: Option<HostName>,
     /// The operation that works on it.
     pub operation: Option<OperationId>,
     /// Why it is in [`State::Error`].

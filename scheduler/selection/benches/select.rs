@@ -12,11 +12,67 @@ use std::time::Instant;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_selection::{Index, Request};
-use common::{LARGE, MIX, change, claim, request, spec, view};
+use common::hosts::{Shape, view};
+use common::{change, claim, request, spec};
 use imbl::OrdMap;
 
 const HOSTS: usize = 1000;
 const LOAD: f64 = 0.7;
+
+/// Two sockets of four cells, eight cores of two threads each, two of the cores shared.
+const LARGE: Shape = Shape {
+    cells: 8,
+    cores: 8,
+    threads: 2,
+    shared_cores: 2,
+    memory_gib: 64,
+    pages_2m_gib: 16,
+    pages_1g: 16,
+};
+
+/// Flavors that are often asked for, with how often: vCPUs, MiB, extra specs.
+type Mix = &'static [(u32, u32, u64, &'static [(&'static str, &'static str)])];
+
+const MIX: Mix = &[
+    (26, 1, 2048, &[]),
+    (18, 2, 4096, &[]),
+    (8, 4, 8192, &[("hw:numa_nodes", "1")]),
+    (10, 2, 8192, &[("hw:cpu_policy", "dedicated")]),
+    (9, 4, 16384, &[("hw:cpu_policy", "dedicated")]),
+    (
+        6,
+        8,
+        16384,
+        &[("hw:cpu_policy", "dedicated"), ("hw:mem_page_size", "2MB")],
+    ),
+    (
+        3,
+        8,
+        8192,
+        &[("hw:cpu_policy", "dedicated"), ("hw:mem_page_size", "1GB")],
+    ),
+    (
+        4,
+        16,
+        65536,
+        &[("hw:cpu_policy", "dedicated"), ("hw:numa_nodes", "2")],
+    ),
+    (
+        2,
+        32,
+        131_072,
+        &[("hw:cpu_policy", "dedicated"), ("hw:numa_nodes", "4")],
+    ),
+    (
+        3,
+        6,
+        12288,
+        &[
+            ("hw:cpu_policy", "dedicated"),
+            ("hw:emulator_threads_policy", "isolate"),
+        ],
+    ),
+];
 
 type Hosts = OrdMap<HostName, Arc<HostView>>;
 

@@ -126,6 +126,7 @@ fn phrase(cause: &str) -> String {
         "HOST_EXCLUDED" => "refused it before",
         "HOST_DOWN" => "down",
         "HOST_CORDONED" => "cordoned",
+        "HOST_SHAPE_REFUSED" => "with a shape that their guests do not fit",
         "DRIVER_DIFFERS" => "with another driver",
         "SERVICE_VERSION_TOO_OLD" => "behind an agent that is too old",
         "DISKS_NOT_SHARED" => "without its disks",

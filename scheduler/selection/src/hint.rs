@@ -155,6 +155,10 @@ fn other_rule(violation: &Violation) -> Option<String> {
         ),
         Violation::Driver { .. } => Some("name a host with the same hypervisor driver".to_owned()),
         Violation::Cordoned => Some("uncordon a host, or make room for the guest".to_owned()),
+        Violation::ShapeRefused => Some(
+            "restore the CPU sets and pages of the host, or move away the guests that do not fit"
+                .to_owned(),
+        ),
         Violation::Down => Some("start the compute agents of hosts that are down".to_owned()),
         Violation::SameHost => Some("name another host, or add one".to_owned()),
         Violation::Excluded => Some("look at why the agents refused the guest".to_owned()),

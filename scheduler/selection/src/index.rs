@@ -7,20 +7,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::host_view::{HostView, Room};
+use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::refusal::Refusal;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
+use crate::filter::Lanes;
 use crate::pipeline::{self, Columns};
 use crate::request::{Choice, Request};
-use crate::weigher::turn;
+use crate::weigher::{Loads, turn};
 
 /// The hosts in a dense table.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    rooms: Vec<Room>,
+    offers: Vec<Lanes>,
+    loads: Vec<Loads>,
     keys: Vec<u64>,
     views: Vec<Arc<HostView>>,
     positions: BTreeMap<HostName, usize>,
@@ -61,12 +63,14 @@ impl Index {
     pub fn update(&mut self, view: &Arc<HostView>) {
         let name = &view.host.name;
         if let Some(&at) = self.positions.get(name) {
-            self.rooms[at] = view.room;
+            self.offers[at] = Lanes::offered(&view.room);
+            self.loads[at] = Loads::of_room(&view.room);
             self.views[at] = Arc::clone(view);
             return;
         }
         self.positions.insert(name.clone(), self.views.len());
-        self.rooms.push(view.room);
+        self.offers.push(Lanes::offered(&view.room));
+        self.loads.push(Loads::of_room(&view.room));
         self.keys.push(turn::key(name));
         self.views.push(Arc::clone(view));
     }
@@ -76,7 +80,8 @@ impl Index {
         let Some(at) = self.positions.remove(name) else {
             return;
         };
-        self.rooms.swap_remove(at);
+        self.offers.swap_remove(at);
+        self.loads.swap_remove(at);
         self.keys.swap_remove(at);
         self.views.swap_remove(at);
         if let Some(moved) = self.views.get(at) {
@@ -107,7 +112,8 @@ impl Index {
             return pipeline::run_named(request, view);
         }
         let columns = Columns {
-            rooms: &self.rooms,
+            offers: &self.offers,
+            loads: &self.loads,
             keys: &self.keys,
             views: &self.views,
         };

@@ -18,8 +18,10 @@
 //! | [`index`] | the hosts in a dense table, kept up to date by what changed |
 //! | [`pipeline`] | filters, weighers, exact fit |
 //! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
+//! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod ask;
+pub mod candidates;
 pub mod explain;
 pub mod filter;
 pub mod hint;

@@ -11,8 +11,9 @@ use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::Strategy as Preference;
 use berth_selection::ask::Ask;
-use berth_selection::{Index, Policy, filter, select};
-use common::{Shape, change, claim, name, request, spec, view};
+use berth_selection::{Index, Policy, filter::Lanes, select};
+use common::hosts::{Shape, name, view};
+use common::{change, claim, request, spec};
 use imbl::OrdMap;
 use proptest::prelude::*;
 
@@ -129,7 +130,7 @@ proptest! {
                 let tried = constraint::try_place(view, &request.demand, Preference::Spread);
                 prop_assert_eq!(placed.clone().ok(), tried);
                 if placed.is_ok() {
-                    prop_assert!(filter::passes(&view.room, &ask), "{:?} {:?}", view.room, ask);
+                    prop_assert!(Lanes::offered(&view.room).suffice(&Lanes::asked(&ask)), "{:?} {:?}", view.room, ask);
                     able.push(view.host.name.clone());
                 }
             }

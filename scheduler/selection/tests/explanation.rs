@@ -11,7 +11,8 @@ use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{Disk, DiskFormat, VmSpec};
 use berth_selection::{Request, select};
-use common::{Shape, change, claim, name, request, spec, view};
+use common::hosts::{Shape, name, view};
+use common::{change, claim, request, spec};
 
 /// One cell, one dedicated and one shared CPU.
 const TINY: Shape = Shape {

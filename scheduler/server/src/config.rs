@@ -3,26 +3,20 @@
 //! Invariant: unknown keys are refused, and a configuration with several faults is refused with
 //! all of them at once. The sample under `deploy/` holds every key with its default.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use toml::{Table, Value};
+use berth_process::configuration::{self, Configuration, Faults, check_bounds};
+use berth_process::listening::{self, Listening, is_host_port};
+use berth_process::{Keys, Log};
+
+use crate::placement_rest::Profile;
 
 /// Where a scheduler listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7100";
 
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
+/// Where a REST API could listen; the port is Placement's own in OpenStack's development set-up.
+const PLACEMENT_LISTEN_EXAMPLE: &str = "127.0.0.1:8778";
 
 /// How the member comes into being if its directory is empty; a restart needs neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,21 +35,21 @@ pub enum Start {
 pub struct Config {
     /// The directory of the member. No default: losing it loses the member.
     pub data_dir: PathBuf,
-    /// The address to listen on, for clients, conductors, agents and the other members.
-    pub listen: String,
-    /// What others dial to reach this member, as `host:port`; the listening address if absent.
-    pub advertise: Option<String>,
-    /// Whether `listen` may be anything but loopback although nothing is encrypted or
-    /// authenticated yet.
-    pub insecure_listen: bool,
+    /// Where it listens, for clients, conductors, agents and the other members, and what they dial.
+    pub listening: Listening,
+    /// The address of OpenStack Placement's REST API; absent, it is not served.
+    pub placement_listen: Option<String>,
+    /// What callers of the REST API may do; absent, `default` if there are tokens.
+    pub placement_profile: Option<Profile>,
+    /// The file with the tokens of the REST API's callers; absent, they are believed, for which
+    /// the profile must be given.
+    pub placement_tokens: Option<PathBuf>,
     /// The cluster that the directory must belong to, if it matters.
     pub cluster_id: Option<String>,
     /// How to begin in an empty directory.
     pub start: Start,
-    /// How log lines are written.
-    pub log_format: LogFormat,
-    /// Which log lines are written, as `info,berth_replication=debug`.
-    pub log_filter: String,
+    /// Which log lines are written, and how.
+    pub log: Log,
     /// After how long without a report a host counts as down.
     pub liveness_limit_ms: u64,
     /// The greatest request that is read.
@@ -82,13 +76,13 @@ impl Config {
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
-            listen: LISTEN_DEFAULT.into(),
-            advertise: None,
-            insecure_listen: false,
+            listening: Listening::new(LISTEN_DEFAULT),
+            placement_listen: None,
+            placement_profile: None,
+            placement_tokens: None,
             cluster_id: None,
             start: Start::Restart,
-            log_format: LogFormat::Text,
-            log_filter: "info".into(),
+            log: Log::default(),
             liveness_limit_ms: 15_000,
             request_bytes_max: 4 << 20,
             request_timeout_ms: 10_000,
@@ -108,81 +102,26 @@ impl Config {
     /// All faults of the file and of the whole: the file cannot be read, unknown keys, values of
     /// a wrong type or out of range.
     pub fn load(file: Option<&Path>, flags: impl FnOnce(&mut Self)) -> Result<Self, Faults> {
-        let (mut config, mut faults) = match file.map(|path| (path, std::fs::read_to_string(path)))
-        {
-            None => (Self::new(""), Vec::new()),
-            Some((_, Ok(text))) => Self::parse(&text),
-            Some((path, Err(error))) => {
-                return Err(Faults(vec![format!(
-                    "{} cannot be read: {error}",
-                    path.display()
-                )]));
-            }
-        };
-        flags(&mut config);
-        if let Err(more) = config.validate() {
-            faults.extend(more.0);
-        }
-        match faults.is_empty() {
-            true => Ok(config),
-            false => Err(Faults(faults)),
-        }
+        configuration::load(Self::new(""), file, flags)
     }
 
-    /// Returns what the text of a configuration file says, and what is wrong with it.
-    fn parse(text: &str) -> (Self, Vec<String>) {
-        let mut config = Self::new("");
-        let table: Table = match text.parse() {
-            Ok(table) => table,
-            Err(error) => {
-                let error: toml::de::Error = error;
-                return (config, vec![error.to_string().trim().to_owned()]);
-            }
-        };
-        let mut reader = Reader {
-            table,
-            known: Vec::new(),
-            faults: Vec::new(),
-        };
-        reader.take("data_dir", &mut config.data_dir);
-        reader.take("listen", &mut config.listen);
-        reader.take_option("advertise", &mut config.advertise);
-        reader.take("insecure_listen", &mut config.insecure_listen);
-        reader.take_option("cluster_id", &mut config.cluster_id);
-        reader.take("log_format", &mut config.log_format);
-        reader.take("log_filter", &mut config.log_filter);
-        reader.take("liveness_limit_ms", &mut config.liveness_limit_ms);
-        reader.take("request_bytes_max", &mut config.request_bytes_max);
-        reader.take("request_timeout_ms", &mut config.request_timeout_ms);
-        reader.take(
-            "requests_per_connection_max",
-            &mut config.requests_per_connection_max,
-        );
-        reader.take("watch_history_max", &mut config.watch_history_max);
-        reader.take("raft_tick_ms", &mut config.raft_tick_ms);
-        reader.take("raft_heartbeat_ticks", &mut config.raft_heartbeat_ticks);
-        reader.take("raft_election_ticks", &mut config.raft_election_ticks);
-        reader.take("checkpoint_entries", &mut config.checkpoint_entries);
-        (config, reader.finish())
-    }
-
-    /// Returns the address to listen on, if nothing in the configuration is wrong.
+    /// Returns the addresses to listen on, if nothing in the configuration is wrong.
     ///
     /// # Errors
     ///
     /// All faults.
-    pub fn validate(&self) -> Result<SocketAddr, Faults> {
+    pub fn validate(&self) -> Result<Addresses, Faults> {
         let mut faults = Vec::new();
         if self.data_dir.as_os_str().is_empty() {
             faults.push("data_dir is missing: say where the member keeps its data".into());
         }
-        let listen = self.listen_address(&mut faults);
-        if let Some(advertise) = &self.advertise {
-            check_host_port("advertise", advertise, &mut faults);
-        }
+        let grpc = self.listening.check(LISTEN_DEFAULT, &mut faults);
+        let placement = self.check_placement(&mut faults);
         if let Start::Join(members) = &self.start {
             for member in members {
-                check_host_port("join", member, &mut faults);
+                if !is_host_port(member) {
+                    faults.push(format!("join {member:?} is not of the form host:port"));
+                }
             }
         }
         if let Some(cluster) = &self.cluster_id
@@ -190,11 +129,7 @@ impl Config {
         {
             faults.push(format!("cluster_id {cluster:?} is not a UUID"));
         }
-        for (key, value, least, most) in self.ranges() {
-            if !(least..=most).contains(&value) {
-                faults.push(format!("{key} = {value} is not within {least} to {most}"));
-            }
-        }
+        check_bounds(self.bounded(), &mut faults);
         if self.raft_election_ticks < self.raft_heartbeat_ticks.saturating_mul(3) {
             faults.push(format!(
                 "raft_election_ticks = {} must be at least three times raft_heartbeat_ticks = {}, \
@@ -202,13 +137,41 @@ impl Config {
                 self.raft_election_ticks, self.raft_heartbeat_ticks
             ));
         }
-        match listen {
-            Some(listen) if faults.is_empty() => Ok(listen),
+        match grpc {
+            Some(grpc) if faults.is_empty() => Ok(Addresses { grpc, placement }),
             Some(_) | None => Err(Faults(faults)),
         }
     }
 
-    fn ranges(&self) -> [(&'static str, u64, u64, u64); 9] {
+    /// Returns the address of the REST API, if it is served.
+    fn check_placement(&self, faults: &mut Vec<String>) -> Option<SocketAddr> {
+        let Some(listen) = &self.placement_listen else {
+            if self.placement_profile.is_some() || self.placement_tokens.is_some() {
+                faults.push(
+                    "placement_profile and placement_tokens need placement_listen: say where the \
+                     REST API listens"
+                        .into(),
+                );
+            }
+            return None;
+        };
+        if self.placement_profile.is_none() && self.placement_tokens.is_none() {
+            faults.push(
+                "placement_listen needs placement_tokens: name a file with the callers' tokens; \
+                 or give placement_profile to believe whoever calls, in tests"
+                    .into(),
+            );
+        }
+        listening::check_listen(
+            "placement_listen",
+            listen,
+            self.listening.insecure,
+            PLACEMENT_LISTEN_EXAMPLE,
+            faults,
+        )
+    }
+
+    fn bounded(&self) -> [configuration::Bounded; 9] {
         let bytes = self.request_bytes_max as u64;
         let requests = self.requests_per_connection_max as u64;
         let history = self.watch_history_max as u64;
@@ -224,105 +187,44 @@ impl Config {
             ("checkpoint_entries", self.checkpoint_entries, 100, 1 << 32),
         ]
     }
-
-    fn listen_address(&self, faults: &mut Vec<String>) -> Option<SocketAddr> {
-        let address = match self.listen.to_socket_addrs().map(|mut all| all.next()) {
-            Ok(Some(address)) => address,
-            Ok(None) | Err(_) => {
-                faults.push(format!(
-                    "listen = {:?} is not an address to listen on, as {LISTEN_DEFAULT}",
-                    self.listen
-                ));
-                return None;
-            }
-        };
-        if !is_loopback(address.ip()) && !self.insecure_listen {
-            faults.push(format!(
-                "listen = {:?} is not loopback and connections are not encrypted: add \
-                 --insecure-listen if everybody who can reach it is trusted",
-                self.listen
-            ));
-        }
-        if address.ip().is_unspecified() && self.advertise.is_none() {
-            faults.push(format!(
-                "listen = {:?} names no address that others can dial: set advertise",
-                self.listen
-            ));
-        }
-        Some(address)
-    }
 }
 
-fn is_loopback(address: IpAddr) -> bool {
-    address.is_loopback()
+/// Where a member listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// For gRPC.
+    pub grpc: SocketAddr,
+    /// For the REST API, if it is served.
+    pub placement: Option<SocketAddr>,
 }
 
-fn check_host_port(key: &str, text: &str, faults: &mut Vec<String>) {
-    if !is_host_port(text) {
-        faults.push(format!("{key} {text:?} is not of the form host:port"));
-    }
-}
-
-/// Says whether a text could be an address that others dial.
-pub(crate) fn is_host_port(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
-    })
-}
-
-/// Everything that is wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(pub Vec<String>);
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is wrong")?;
-        for fault in &self.0 {
-            write!(f, "\n  {}", fault.replace('\n', "\n  "))?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Faults {}
-
-/// Takes keys out of a table and remembers what was wrong.
-struct Reader {
-    table: Table,
-    known: Vec<&'static str>,
-    faults: Vec<String>,
-}
-
-impl Reader {
-    fn take<T: DeserializeOwned>(&mut self, key: &'static str, into: &mut T) {
-        self.known.push(key);
-        let Some(value) = self.table.remove(key) else {
-            return;
-        };
-        let shown = value.to_string();
-        match Value::try_into(value) {
-            Ok(value) => *into = value,
-            Err(error) => {
-                let message = error.to_string();
-                let message = message.trim();
-                self.faults
-                    .push(format!("{key} = {shown} is wrong: {message}"));
-            }
-        }
+impl Configuration for Config {
+    fn read(&mut self, keys: &mut Keys) {
+        keys.take("data_dir", &mut self.data_dir);
+        self.listening.read(keys);
+        keys.take_some("placement_listen", &mut self.placement_listen);
+        keys.take_some("placement_profile", &mut self.placement_profile);
+        keys.take_some("placement_tokens", &mut self.placement_tokens);
+        keys.take_some("cluster_id", &mut self.cluster_id);
+        self.log.read(keys);
+        keys.take("liveness_limit_ms", &mut self.liveness_limit_ms);
+        keys.take("request_bytes_max", &mut self.request_bytes_max);
+        keys.take("request_timeout_ms", &mut self.request_timeout_ms);
+        keys.take(
+            "requests_per_connection_max",
+            &mut self.requests_per_connection_max,
+        );
+        keys.take("watch_history_max", &mut self.watch_history_max);
+        keys.take("raft_tick_ms", &mut self.raft_tick_ms);
+        keys.take("raft_heartbeat_ticks", &mut self.raft_heartbeat_ticks);
+        keys.take("raft_election_ticks", &mut self.raft_election_ticks);
+        keys.take("checkpoint_entries", &mut self.checkpoint_entries);
     }
 
-    fn take_option<T: DeserializeOwned>(&mut self, key: &'static str, into: &mut Option<T>) {
-        self.take(key, into);
-    }
-
-    fn finish(mut self) -> Vec<String> {
-        for key in self.table.keys() {
-            self.faults.push(format!(
-                "unknown key {key}; the keys are {}",
-                self.known.join(", ")
-            ));
-        }
-        self.faults
+    fn faults(&self) -> Vec<String> {
+        self.validate()
+            .err()
+            .map_or_else(Vec::new, |faults| faults.0)
     }
 }
 
@@ -342,6 +244,9 @@ mod tests {
             "listen",
             "advertise",
             "insecure_listen",
+            "placement_listen",
+            "placement_profile",
+            "placement_tokens",
             "cluster_id",
             "log_format",
             "log_filter",
@@ -364,32 +269,23 @@ mod tests {
 
     #[test]
     fn all_faults_are_told_at_once() {
-        let (_, faults) = Config::parse("listne = 1\nraft_tick_ms = \"x\"\nlog_format = \"xml\"\n");
+        let text = "listne = 1\nraft_tick_ms = \"x\"\nlog_format = \"xml\"\n";
+        let (_, faults) = configuration::parse(Config::new(""), text);
         assert_eq!(faults.len(), 3, "{faults:?}");
         let text = Faults(faults).to_string();
         assert!(text.contains("unknown key listne"), "{text}");
         assert!(text.contains("raft_tick_ms"), "{text}");
 
         let config = Config {
-            listen: "0.0.0.0:1".into(),
-            advertise: Some("http://x".into()),
+            listening: Listening {
+                advertise: Some("http://x".into()),
+                ..Listening::new("0.0.0.0:1")
+            },
             raft_election_ticks: 3,
             cluster_id: Some("x".into()),
             ..Config::new("")
         };
         let faults = config.validate().expect_err("faults");
         assert_eq!(faults.0.len(), 5, "{faults}");
-    }
-
-    #[test]
-    fn other_addresses_than_loopback_need_a_word() {
-        let mut config = Config {
-            listen: "0.0.0.0:7100".into(),
-            advertise: Some("h1:7100".into()),
-            ..Config::new("/d")
-        };
-        assert!(config.validate().is_err());
-        config.insecure_listen = true;
-        assert!(config.validate().is_ok());
     }
 }

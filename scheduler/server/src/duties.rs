@@ -1,5 +1,5 @@
 //! What the leader does beside answering: it names a new cluster, and notes which hosts are heard
-//! of.
+//! of. Every member watches replicated time meanwhile, to go on from there when it leads.
 //!
 //! Invariant: everything here is a command like any other, so losing leadership in the middle
 //! loses nothing.
@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use berth_domain::id::ClusterId;
+use berth_state::State;
 use berth_state::command::Command;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -30,8 +31,14 @@ async fn work(context: &Context) {
     let mut ticks = interval(Duration::from_millis(period_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leader = context.handle().watch_leader();
+    let own = leader.borrow().id;
     loop {
-        let deciding = leader.borrow_and_update().role.deciding;
+        let role = leader.borrow_and_update().role;
+        let deciding = role.deciding;
+        let other = role.leader.filter(|id| *id != own);
+        if let Ok(time) = context.stale(State::time).await {
+            context.observe_time(time, other);
+        }
         context.liveness().lead(deciding, context.monotonic_ms());
         if deciding {
             name_cluster(context).await;

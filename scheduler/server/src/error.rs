@@ -3,13 +3,12 @@
 //! Invariant: whoever reads the message with its causes knows which thing is meant and what to do
 //! next; nothing is repaired silently.
 
-use std::io;
 use std::path::PathBuf;
 
 use berth_replication::runtime::{OpenError, StopError};
 use berth_store::{disk, identity};
 
-use crate::config::Faults;
+use berth_process::{Faults, ListenError};
 
 /// Why a scheduler member cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -18,14 +17,8 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] Faults),
     /// The address to listen on is taken or not ours.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the operating system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The directory cannot be used.
     #[error("the data directory cannot be used")]
     Disk(#[from] disk::Error),

@@ -258,6 +258,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    use berth_replication::effects::{AppliedCommand, Position};
+    use berth_state::{Change, Reply};
+
     fn name(text: &str) -> VmName {
         VmName::new(text).unwrap()
     }
@@ -299,6 +302,67 @@ mod tests {
         assert_eq!(told(&ring, 10), Err("REVISION_NOT_KEPT".into()));
         assert_eq!(told(&ring, 11).map(|names| names.len()), Ok(3));
         assert_eq!(told(&self::ring(&[]), 9), Err("REVISION_NOT_KEPT".into()));
+    }
+
+    fn batch(index: u64, vm: &str) -> Event<Machine> {
+        let change = codec::encode_change(&Change {
+            key: Key::Vm(name(vm)),
+            old: None,
+            new: None,
+        });
+        let position = Position {
+            index,
+            ..Position::default()
+        };
+        Event::Applied(Arc::new(AppliedBatch {
+            commands: vec![AppliedCommand {
+                index,
+                outcome: Ok(Reply::None),
+                changes: vec![change],
+            }],
+            position,
+            membership: Arc::default(),
+        }))
+    }
+
+    /// Goal: where the feed itself missed changes, once and again, nobody is told half of them.
+    /// Method: a channel that holds two batches, and more than that before they are read.
+    #[tokio::test]
+    async fn a_feed_that_lags_twice_has_its_watches_list_again() {
+        let (sender, receiver) = broadcast::channel(2);
+        let feed = Feed::new(1, 16);
+        let send = |index: u64| drop(sender.send(batch(index, &format!("v{index}"))));
+        (2..=5).for_each(send);
+        let following = tokio::spawn(feed.clone().follow(receiver));
+        let seen = async |feed: &Feed, last: u64| {
+            let mut revision = feed.shared.revision.subscribe();
+            revision
+                .wait_for(|seen| *seen >= last)
+                .await
+                .map(drop)
+                .unwrap();
+        };
+        seen(&feed, 5).await;
+        // 2 and 3 were missed; what 4 changed is not told either, since nothing tells what else.
+        for after in 1..4 {
+            let refused = feed.vm_changes(after).await.unwrap_err();
+            assert_eq!(refused.reason, "REVISION_NOT_KEPT");
+            assert_eq!(refused.metadata["first_revision"], "4");
+        }
+        let changes = feed.vm_changes(4).await.unwrap().unwrap();
+        assert_eq!(changes.vms.into_keys().collect::<Vec<_>>(), [name("v5")]);
+        // The runtime has one thread: nothing is read before the next wait.
+        (6..=9).for_each(send);
+        seen(&feed, 9).await;
+        for after in 5..8 {
+            let refused = feed.vm_changes(after).await.unwrap_err();
+            assert_eq!(refused.metadata["first_revision"], "8");
+        }
+        let changes = feed.vm_changes(8).await.unwrap().unwrap();
+        assert_eq!(changes.revision, 9);
+        assert_eq!(changes.vms.into_keys().collect::<Vec<_>>(), [name("v9")]);
+        drop(sender);
+        following.await.unwrap();
     }
 
     /// Goal: who waits for one operation is woken by it, and waiting leaves nothing behind.

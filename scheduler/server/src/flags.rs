@@ -4,9 +4,12 @@
 
 use std::path::PathBuf;
 
+use berth_process::Faults;
+use berth_process::flags::{Common, replace, replace_some};
 use clap::Parser;
 
-use crate::config::{Config, Faults, LogFormat, Start};
+use crate::config::{Config, Start};
+use crate::placement_rest::Profile;
 
 /// Run a member of the scheduler
 ///
@@ -15,21 +18,25 @@ use crate::config::{Config, Faults, LogFormat, Start};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-scheduler", version)]
 pub struct Flags {
-    /// Read this configuration file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// What every server is told.
+    #[command(flatten)]
+    pub common: Common,
     /// Keep the member's data in this directory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Listen on this address [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Tell others to dial this address
+    /// Serve OpenStack Placement's REST API on this address
     #[arg(long, value_name = "HOST:PORT")]
-    pub advertise: Option<String>,
-    /// Listen beyond loopback although connections are not encrypted
-    #[arg(long)]
-    pub insecure_listen: bool,
+    pub placement_listen: Option<String>,
+    /// Let callers of the REST API do what this profile says; without --placement-tokens they are
+    /// believed to be who they say they are
+    #[arg(long, value_name = "PROFILE", value_enum)]
+    pub placement_profile: Option<Profile>,
+    /// Know callers of the REST API by the tokens whose SHA-256 is in this file
+    #[arg(long, value_name = "FILE")]
+    pub placement_tokens: Option<PathBuf>,
     /// Refuse a directory of another cluster than this
     #[arg(long, value_name = "UUID")]
     pub cluster_id: Option<String>,
@@ -39,12 +46,6 @@ pub struct Flags {
     /// Join the cluster of this running member; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     pub join: Vec<String>,
-    /// Write log lines like this
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
-    /// Write these log lines, as info,berth_replication=debug
-    #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
     /// Count a host as down after so many milliseconds without a report
     #[arg(long, value_name = "MS")]
     pub liveness_limit_ms: Option<u64>,
@@ -57,29 +58,24 @@ impl Flags {
     ///
     /// Everything that is wrong with it.
     pub fn config(&self) -> Result<Config, Faults> {
-        Config::load(self.config.as_deref(), |config| self.apply(config))
+        let file = self.common.config.as_deref();
+        Config::load(file, |config| self.apply(config))
     }
 
     fn apply(&self, config: &mut Config) {
         let flags = self.clone();
-        set(&mut config.data_dir, flags.data_dir);
-        set(&mut config.listen, flags.listen);
-        set(&mut config.log_format, flags.log_format);
-        set(&mut config.log_filter, flags.log_filter);
-        set(&mut config.liveness_limit_ms, flags.liveness_limit_ms);
-        config.advertise = flags.advertise.or(config.advertise.take());
-        config.cluster_id = flags.cluster_id.or(config.cluster_id.take());
-        config.insecure_listen |= flags.insecure_listen;
+        flags.common.apply(&mut config.listening, &mut config.log);
+        replace(&mut config.data_dir, flags.data_dir);
+        replace(&mut config.listening.address, flags.listen);
+        replace(&mut config.liveness_limit_ms, flags.liveness_limit_ms);
+        replace_some(&mut config.cluster_id, flags.cluster_id);
+        replace_some(&mut config.placement_listen, flags.placement_listen);
+        replace_some(&mut config.placement_profile, flags.placement_profile);
+        replace_some(&mut config.placement_tokens, flags.placement_tokens);
         config.start = match (flags.bootstrap, flags.join.is_empty()) {
             (true, _) => Start::Bootstrap,
             (false, false) => Start::Join(flags.join),
             (false, true) => Start::Restart,
         };
-    }
-}
-
-fn set<T>(value: &mut T, flag: Option<T>) {
-    if let Some(flag) = flag {
-        *value = flag;
     }
 }

@@ -11,12 +11,13 @@ use tonic_health::server::HealthReporter;
 use crate::machine::Machine;
 
 /// The services that clients ask about, and the empty name for the whole.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     "",
     "berth.scheduler.v1.SchedulerService",
     "berth.operation.v1.OperationService",
     "berth.host.v1.HostService",
     "berth.placement.v1.PlacementService",
+    "berth.placement.v1.CatalogService",
     "berth.cluster.v1.ClusterService",
 ];
 

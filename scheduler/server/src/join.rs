@@ -97,7 +97,9 @@ pub(crate) async fn status_of(peer: &str) -> Option<GetClusterStatusResponse> {
 }
 
 async fn client(peer: &str) -> Result<ClusterServiceClient<Channel>, tonic::Status> {
-    let unavailable = |error: tonic::transport::Error| tonic::Status::unavailable(chain(&error));
+    let unavailable = |error: tonic::transport::Error| {
+        tonic::Status::unavailable(berth_process::run::chain(&error))
+    };
     let endpoint = Endpoint::from_shared(format!("http://{peer}"))
         .map_err(unavailable)?
         .connect_timeout(CALL_TIMEOUT)
@@ -108,14 +110,4 @@ async fn client(peer: &str) -> Result<ClusterServiceClient<Channel>, tonic::Stat
 
 fn is_change_pending(status: &tonic::Status) -> bool {
     berth_proto::status::from_status(status).reason == crate::service::CHANGE_PENDING
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }

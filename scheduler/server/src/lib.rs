@@ -12,9 +12,11 @@
 //! | [`mod@core`] | from a request and the state to a decision; pure |
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
+//! | `placement_rest` | OpenStack Placement's REST API |
 //! | [`feed`] | what has changed lately, for watches |
 //! | [`liveness`], `duties` | which hosts are heard of, and the leader's other duties |
-//! | [`config`], [`flags`], [`telemetry`] | what a member is told, and what it tells |
+//! | `health`, `leadership` | whether this member serves, and who leads as it sees it |
+//! | [`config`], [`flags`] | what a member is told, and what it tells |
 //! | `member`, `join`, `expelled` | from a directory to a member, and out again |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
@@ -30,16 +32,18 @@ pub mod feed;
 pub mod flags;
 mod health;
 mod join;
+mod leadership;
 pub mod liveness;
 pub mod machine;
 mod member;
+mod placement_rest;
 pub mod process;
 pub mod server;
 mod service;
-pub mod telemetry;
 
-pub use config::{Config, Faults, LogFormat, Start};
+pub use config::{Config, Start};
 pub use error::Error;
 pub use machine::Machine;
+pub use placement_rest::Profile;
 pub use process::main;
 pub use server::{Scheduler, run};

@@ -4,7 +4,7 @@
 //!   clients, conductors, agents ─▶ ┌──────────┐ ─▶ replica (own task) ─▶ log, table, checkpoints
 //!   other members               ─▶ │ listener │ ◀─ answers
 //!                                  └──────────┘
-//!   beside them: the feed for watches, the duties of the leader, health
+//!   beside them: the feed for watches, the duties of the leader, health, who leads
 //! ```
 //!
 //! Invariant: whatever ends the replica ends the member, and a member that ends has told the
@@ -14,39 +14,52 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use berth_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
-use berth_proto::host::v1::host_service_server::HostServiceServer;
-use berth_proto::operation::v1::operation_service_server::OperationServiceServer;
-use berth_proto::placement::v1::placement_service_server::PlacementServiceServer;
-use berth_proto::scheduler::v1::scheduler_service_server::SchedulerServiceServer;
+use berth_process::server::{self, Reflection};
+use berth_process::{Faults, listening};
+use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
+use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
+use berth_proto::operation::v1::operation_service_server::{self, OperationServiceServer};
+use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
+use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
+use berth_proto::raft::v1::raft_service_server;
+use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport;
 use berth_store::FileDisk;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
-    ClusterApi, Context, HostApi, OperationApi, PlacementApi, SchedulerApi, Setup,
+    CatalogApi, ClusterApi, Context, HostApi, OperationApi, PlacementApi, SchedulerApi, Setup,
 };
-use crate::{duties, expelled, health, member};
+use crate::{duties, expelled, health, leadership, member, placement_rest};
 
-/// How long connections may take to end after everything else has.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// Connections that are silent for so long are probed, and given up without an answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The descriptors are those of all programs; only what is served here is listed.
+const REFLECTION: Reflection = Reflection {
+    descriptors: berth_proto::DESCRIPTOR_SET,
+    served: &[
+        catalog_service_server::SERVICE_NAME,
+        cluster_service_server::SERVICE_NAME,
+        host_service_server::SERVICE_NAME,
+        operation_service_server::SERVICE_NAME,
+        placement_service_server::SERVICE_NAME,
+        raft_service_server::SERVICE_NAME,
+        scheduler_service_server::SERVICE_NAME,
+    ],
+};
 
 /// A member that listens and has its state, but does not serve yet.
 pub struct Scheduler {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
+    /// Where OpenStack Placement's REST API is served, and how.
+    placement: Option<(TcpListener, placement_rest::Options)>,
     advertise: String,
     runtime: Runtime<Machine, FileDisk>,
 }
@@ -72,20 +85,16 @@ impl Scheduler {
     ///
     /// Why it cannot start.
     pub async fn start(config: Config) -> Result<Self, Error> {
-        let listen = config.validate()?;
-        let listener = TcpListener::bind(listen).await;
-        let listener = listener.map_err(|source| Error::Listen {
-            address: listen.to_string(),
-            source,
-        })?;
-        let address = listener.local_addr().map_err(|source| Error::Listen {
-            address: listen.to_string(),
-            source,
-        })?;
-        let advertise = match &config.advertise {
-            Some(advertise) => advertise.clone(),
-            None => address.to_string(),
+        let addresses = config.validate()?;
+        let (listener, address) = listening::bind(addresses.grpc).await?;
+        let placement = match addresses.placement {
+            Some(listen) => Some((
+                listening::bind(listen).await?.0,
+                placement_options(&config)?,
+            )),
+            None => None,
         };
+        let advertise = config.listening.advertised(address);
         let runtime = member::open(&config, settings(&config), &advertise).await?;
         let identity = runtime.identity();
         tracing::info!(
@@ -102,6 +111,7 @@ impl Scheduler {
             config,
             listener,
             address,
+            placement,
             advertise,
             runtime,
         })
@@ -112,6 +122,13 @@ impl Scheduler {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns where OpenStack Placement's REST API listens, if it is served.
+    #[must_use]
+    pub fn placement_address(&self) -> Option<SocketAddr> {
+        let (listener, _) = self.placement.as_ref()?;
+        listener.local_addr().ok()
     }
 
     /// Returns what opening the directory found, in sentences.
@@ -148,6 +165,7 @@ impl Scheduler {
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = spawn(duties::run(context.clone(), stopping.clone()));
+        let leadership = spawn(leadership::tell(handle.clone(), stopping.clone()));
         let expelled = expelled::wait(
             handle.clone(),
             self.runtime.identity().cluster_id.clone(),
@@ -169,12 +187,12 @@ impl Scheduler {
             .run(network, replica_stop.clone().cancelled_owned());
         let mut replica = spawn(replica);
 
+        let closing = CancellationToken::new();
+        let placement = serve_placement(self.placement, &context, &closing);
+
         let limit = self.config.request_bytes_max;
-        let server = Server::builder()
+        let server = server::new()
             .concurrency_limit_per_connection(self.config.requests_per_connection_max)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .tcp_nodelay(true)
             .add_service(raft_service)
             .add_service(
                 SchedulerServiceServer::new(SchedulerApi(context.clone()))
@@ -192,13 +210,16 @@ impl Scheduler {
                     .max_decoding_message_size(limit),
             )
             .add_service(
+                CatalogServiceServer::new(CatalogApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
                 ClusterServiceServer::new(ClusterApi(context)).max_decoding_message_size(limit),
             )
             .add_service(health_service)
-            .add_service(reflection::v1())
-            .add_service(reflection::v1alpha());
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
-        let closing = CancellationToken::new();
+            .add_service(REFLECTION.v1())
+            .add_service(REFLECTION.v1alpha());
+        let incoming = server::incoming(self.listener);
         let mut server =
             spawn(server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()));
         tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
@@ -218,16 +239,29 @@ impl Scheduler {
             None => of_replica((&mut replica.0).await),
         };
         closing.cancel();
-        if !server.0.is_finished() && tokio::time::timeout(GOODBYE, &mut server.0).await.is_err() {
-            // Somebody keeps a connection busy who had time enough to notice.
-            server.0.abort();
+        server::goodbye(&mut server.0).await;
+        if let Some(mut placement) = placement {
+            server::goodbye(&mut placement.0).await;
         }
-        for task in [feed, duties, health] {
+        for task in [feed, duties, leadership, health] {
             end(task).await;
         }
         tracing::info!("stopped");
         ended
     }
+}
+
+fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> {
+    let tokens = config.placement_tokens.as_deref();
+    let tokens = tokens.map(placement_rest::Tokens::read).transpose();
+    Ok(placement_rest::Options {
+        profile: config
+            .placement_profile
+            .unwrap_or(placement_rest::Profile::Default),
+        tokens: tokens.map_err(Faults)?,
+        body_bytes_max: config.request_bytes_max,
+        timeout: Duration::from_millis(config.request_timeout_ms),
+    })
 }
 
 fn settings(config: &Config) -> Settings {
@@ -274,6 +308,21 @@ fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T
     Task(tokio::spawn(work))
 }
 
+/// Serves the REST API, if it is to be served.
+fn serve_placement(
+    placement: Option<(TcpListener, placement_rest::Options)>,
+    context: &Context,
+    closing: &CancellationToken,
+) -> Option<Task<()>> {
+    let (listener, options) = placement?;
+    let served = placement_rest::serve(listener, context.clone(), options, closing.clone());
+    Some(spawn(async move {
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the REST API cannot be served any longer");
+        }
+    }))
+}
+
 /// Ends a task that has nothing to lose.
 async fn end(mut task: Task<()>) {
     task.0.abort();
@@ -281,44 +330,5 @@ async fn end(mut task: Task<()>) {
         && error.is_panic()
     {
         tracing::error!(%error, "a task beside the replica failed");
-    }
-}
-
-/// What clients without our files ask the server about itself.
-mod reflection {
-    use berth_proto::cluster::v1::cluster_service_server as cluster;
-    use berth_proto::host::v1::host_service_server as host;
-    use berth_proto::operation::v1::operation_service_server as operation;
-    use berth_proto::placement::v1::placement_service_server as placement;
-    use berth_proto::raft::v1::raft_service_server as raft;
-    use berth_proto::scheduler::v1::scheduler_service_server as scheduler;
-    use tonic_reflection::server::{Builder, v1, v1alpha};
-
-    /// The descriptors are those of all programs; only what is served here is listed.
-    const SERVED: [&str; 6] = [
-        cluster::SERVICE_NAME,
-        host::SERVICE_NAME,
-        operation::SERVICE_NAME,
-        placement::SERVICE_NAME,
-        raft::SERVICE_NAME,
-        scheduler::SERVICE_NAME,
-    ];
-
-    fn builder() -> Builder<'static> {
-        let described =
-            Builder::configure().register_encoded_file_descriptor_set(berth_proto::DESCRIPTOR_SET);
-        SERVED
-            .into_iter()
-            .fold(described, Builder::with_service_name)
-    }
-
-    pub(super) fn v1() -> v1::ServerReflectionServer<impl v1::ServerReflection> {
-        builder().build_v1().expect("our own descriptors are sound")
-    }
-
-    pub(super) fn v1alpha() -> v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection> {
-        builder()
-            .build_v1alpha()
-            .expect("our own descriptors are sound")
     }
 }

@@ -71,6 +71,38 @@ async fn lack_of_room_is_explained() {
     assert_eq!((missing.requested, missing.available), (5, 4));
 }
 
+/// Goal: an agent that comes back with another shape is known, so that its guests can be dealt with,
+/// and its host says why the shape was not taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shape_that_guests_do_not_fit_is_told() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    register(&channel, "h1", 2, 4).await;
+    flavor(&channel, "four", 4).await;
+    for vm in ["a", "b"] {
+        let request = vm_request(vm, "four");
+        schedule(&channel, request).await.expect("room");
+    }
+    let request = register_request("h1", 1, 4);
+    let incarnation = request.report.clone().expect("a report").incarnation;
+    let answer = hosts(&channel).register_host(request).await;
+    let host = answer.expect("registered").into_inner().host;
+    let host = host.expect("the host");
+    assert!(host.shape_refused.contains("on cell 1"), "{host:?}");
+    let report = host.report.expect("a report");
+    assert_eq!(report.incarnation, incarnation);
+    assert_eq!(report.topology.expect("a topology").cells.len(), 2);
+    let alive = ReportHostRequest {
+        name: "hosts/h1".into(),
+        incarnation,
+    };
+    let answer = hosts(&channel).report_host(alive).await;
+    assert!(answer.expect("an answer").into_inner().known);
+    let status = schedule(&channel, vm_request("c", "four")).await;
+    let told = refusal(status.expect_err("a closed host"));
+    assert_eq!(told.causes.get("HOST_SHAPE_REFUSED"), Some(&1), "{told:?}");
+}
+
 /// Goal: an explanation decides nothing. Method: explain, list, schedule the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn validate_only_explains_and_records_nothing() {

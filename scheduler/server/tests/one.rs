@@ -2,9 +2,11 @@
 
 mod common;
 
+use berth_process::Listening;
 use berth_proto::scheduler::v1::GetVmRequest;
+use berth_scheduler::{Scheduler, Start};
 use common::world::{flavor, register, schedule, vm_request};
-use common::{Cluster, schedulers};
+use common::{Cluster, config, schedulers};
 
 /// Goal: a VM gets a host with exact CPUs, and is there after a restart. Method: register,
 /// schedule, read, restart, read.
@@ -31,7 +33,7 @@ async fn a_vm_is_claimed_and_survives_a_restart() {
 
     let member = cluster.members.remove(0);
     let config = berth_scheduler::Config {
-        listen: member.peer(),
+        listening: Listening::new(&member.peer()),
         start: berth_scheduler::Start::Restart,
         ..common::config(&member.directory, berth_scheduler::Start::Restart)
     };
@@ -50,4 +52,14 @@ async fn a_vm_is_claimed_and_survives_a_restart() {
         .expect("the vm")
         .into_inner();
     assert_eq!(read.claims, [claim]);
+}
+
+/// Goal: an operator who starts a new cluster reads of nothing that was lost or repaired.
+#[tokio::test]
+async fn a_first_start_repairs_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = config(&directory.path().join("0"), Start::Bootstrap);
+    let scheduler = Scheduler::start(first).await.expect("the member starts");
+    let told = scheduler.recovery();
+    assert_eq!(told.len(), 1, "{told:?}");
 }

@@ -3,93 +3,18 @@
 mod common;
 
 use std::fs;
-use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use berth_proto::client::SchedulerChannel;
-use berth_proto::cluster::v1::GetClusterStatusRequest;
-use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::member::Role;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmResponse};
+use common::eventually;
+use common::process::{Process, addresses, reach, voters};
 use common::world::{flavor, register, vm_request};
-use common::{PATIENCE, eventually};
-use tonic::transport::Channel;
 use uuid::Uuid;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-scheduler");
-
-/// A member as a process; killed when dropped.
-struct Process {
-    child: Child,
-}
-
-impl Process {
-    fn spawn(directory: &Path, address: &str, more: &[&str]) -> Self {
-        let child = Command::new(PROGRAM)
-            .args(["--listen", address, "--log-filter", "error", "--data-dir"])
-            .arg(directory)
-            .args(more)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        Self { child }
-    }
-
-    /// Waits for its end; returns the exit status and what it said.
-    fn ended(mut self) -> (Option<i32>, String) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                let mut said = String::new();
-                let stderr = self.child.stderr.as_mut().expect("it is piped");
-                stderr.read_to_string(&mut said).expect("text");
-                return (status.code(), said);
-            }
-            assert!(Instant::now() < deadline, "the program goes on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGKILL; already gone is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Returns addresses that nobody listens on.
-fn addresses(count: usize) -> Vec<String> {
-    let listeners: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    let address = |l: &TcpListener| l.local_addr().expect("an address").to_string();
-    listeners.iter().map(address).collect()
-}
-
-async fn reach(address: &str) -> Option<Channel> {
-    let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
-    endpoint.connect().await.ok()
-}
-
-async fn voters(address: &str, wanted: usize) {
-    eventually("the members' agreement", || async {
-        let mut client = ClusterServiceClient::new(reach(address).await?);
-        let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
-        let status = status.ok()?.into_inner();
-        let voters = status.members.iter().filter(|m| m.role() == Role::Voter);
-        (voters.count() == wanted && status.leader_id != 0).then_some(())
-    })
-    .await;
-}
 
 fn check(ended: (Option<i32>, String), status: i32, words: &[&str]) {
     let (code, said) = ended;
@@ -191,6 +116,11 @@ async fn an_emptied_table_is_rebuilt() {
     voters(&address, 1).await;
     let channel = reach(&address).await.expect("a member");
     flavor(&channel, "kept", 1).await;
+    // It is made behind the first answers.
+    eventually("a table", || async {
+        used.join("table/db").exists().then_some(())
+    })
+    .await;
     drop((process, channel));
     fs::remove_dir_all(used.join("table")).expect("a table");
     let _process = Process::spawn(&used, &address, &[]);

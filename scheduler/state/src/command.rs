@@ -10,7 +10,8 @@ use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
-    ClusterId, Epoch, Generation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
+    AggregateId, ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId,
+    RequestId, TimeMs, VmUid,
 };
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
@@ -23,7 +24,7 @@ use berth_domain::vm::VmSpec;
 /// A command with what surrounds every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The proposing leader's clock.
+    /// When the leader proposed it, in replicated time: see the leader's clock.
     pub at: TimeMs,
     /// On whose behalf, as `unverified:127.0.0.1`.
     pub principal: String,
@@ -42,6 +43,15 @@ pub struct RequestKey {
     pub id: RequestId,
     /// A hash of what was asked; the same id with another payload is refused.
     pub payload_hash: u128,
+}
+
+/// What one provider has after a reshape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderInventories {
+    /// The generation that the client saw.
+    pub generation: Generation,
+    /// What it has from now on.
+    pub inventories: BTreeMap<ResourceClass, Inventory>,
 }
 
 /// What to do.
@@ -98,6 +108,17 @@ pub enum Command {
         /// The provider above it.
         parent: Option<ProviderId>,
     },
+    /// Renames a client's resource provider or moves it, with all that is below it, below another.
+    UpdateProvider {
+        /// Who.
+        id: ProviderId,
+        /// What people call it from now on; absent: as before.
+        name: Option<String>,
+        /// The provider above it from now on, none making it a root; absent: as before.
+        parent: Option<Option<ProviderId>>,
+        /// Whether one that is below another may leave it.
+        reparent: bool,
+    },
     /// Deletes a client's resource provider without children and allocations.
     DeleteProvider {
         /// Who.
@@ -112,6 +133,31 @@ pub enum Command {
         /// What it has from now on.
         inventories: BTreeMap<ResourceClass, Inventory>,
     },
+    /// Adds or changes one inventory of a client's provider.
+    PutInventory {
+        /// Whose.
+        provider: ProviderId,
+        /// The generation that the client saw; absent: whatever it is.
+        generation: Option<Generation>,
+        /// Of what.
+        class: ResourceClass,
+        /// What it has of it from now on.
+        inventory: Inventory,
+        /// Whether it must have none of the class before; otherwise it must have some.
+        create: bool,
+    },
+    /// Takes one inventory from a client's provider.
+    DeleteInventory {
+        /// Whose.
+        provider: ProviderId,
+        /// Of what.
+        class: ResourceClass,
+    },
+    /// Takes all inventories from a client's provider.
+    DeleteInventories {
+        /// Whose.
+        provider: ProviderId,
+    },
     /// Replaces all traits of a client's provider.
     SetTraits {
         /// Whose.
@@ -121,10 +167,63 @@ pub enum Command {
         /// Which it has from now on.
         traits: BTreeSet<Trait>,
     },
+    /// Takes all traits from a client's provider.
+    DeleteTraits {
+        /// Whose.
+        provider: ProviderId,
+    },
+    /// Replaces the aggregates of a client's provider.
+    SetAggregates {
+        /// Whose.
+        provider: ProviderId,
+        /// The generation that the client saw; absent: neither is it compared, nor does it change.
+        generation: Option<Generation>,
+        /// To which it belongs from now on.
+        aggregates: BTreeSet<AggregateId>,
+    },
     /// Replaces the allocations of consumers, all or none.
     SetAllocations {
         /// The consumers.
         consumers: Vec<ConsumerUpdate>,
+    },
+    /// Takes everything from a consumer.
+    DeleteAllocations {
+        /// Whose.
+        consumer: ConsumerId,
+    },
+    /// Replaces inventories and allocations together, all or none.
+    Reshape {
+        /// What the providers have afterwards.
+        inventories: BTreeMap<ProviderId, ProviderInventories>,
+        /// The consumers.
+        consumers: Vec<ConsumerUpdate>,
+    },
+    /// Makes a custom resource class, unless it is there.
+    CreateClass {
+        /// Its name.
+        class: ResourceClass,
+    },
+    /// Renames a custom resource class, wherever it is used.
+    RenameClass {
+        /// Its name so far.
+        from: ResourceClass,
+        /// Its name from now on.
+        to: ResourceClass,
+    },
+    /// Deletes a custom resource class of which nobody has any.
+    DeleteClass {
+        /// Its name.
+        class: ResourceClass,
+    },
+    /// Makes a custom trait, unless it is there.
+    CreateTrait {
+        /// Its name.
+        name: Trait,
+    },
+    /// Deletes a custom trait that nobody has.
+    DeleteTrait {
+        /// Its name.
+        name: Trait,
     },
     /// Makes a VM together with its claim and the operation that boots it.
     BeginBoot {

@@ -17,7 +17,8 @@ pub struct Header {
     pub epoch: Epoch,
     /// How many requests were remembered so far; numbers them.
     pub requests: u64,
-    /// No request whose id is younger than this was forgotten; see [`crate::request`].
+    /// A request that is not remembered is refused if its id is not younger than this; see
+    /// [`crate::request`].
     pub forgotten: TimeMs,
 }
 

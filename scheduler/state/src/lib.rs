@@ -11,7 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`] | what can be asked of the state |
-//! | [`state`], [`header`] | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`] | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -21,6 +21,8 @@ pub mod apply;
 pub mod check;
 pub mod command;
 pub mod header;
+mod index;
+pub mod placement;
 pub mod rebuild;
 mod refusals;
 pub mod reply;

@@ -41,6 +41,8 @@ impl State {
             .chain(self.migrations.values().cloned().map(Row::Migration))
             .chain(self.operations.values().cloned().map(Row::Operation))
             .chain(self.requests.values().cloned().map(Row::Request))
+            .chain(self.classes.values().cloned().map(Row::Class))
+            .chain(self.traits.values().cloned().map(Row::Trait))
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -75,6 +77,8 @@ impl State {
                 Row::Migration(row) => drop(tx.put_migration((*row).clone())),
                 Row::Operation(row) => drop(tx.put_operation((*row).clone())),
                 Row::Request(row) => tx.put_request((*row).clone()),
+                Row::Class(row) => drop(tx.put_class((*row).clone())),
+                Row::Trait(row) => drop(tx.put_trait((*row).clone())),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

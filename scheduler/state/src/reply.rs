@@ -11,6 +11,7 @@ use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
+use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
 
 use crate::row::Change;
@@ -30,6 +31,20 @@ pub enum Reply {
     Provider(Arc<ResourceProvider>),
     /// The consumers that exist after the command, in the order of its updates.
     Consumers(Vec<Arc<Consumer>>),
+    /// The custom resource class as it is now.
+    Class {
+        /// The class.
+        class: Arc<Custom<ResourceClass>>,
+        /// Whether it was there before.
+        existed: bool,
+    },
+    /// The custom trait.
+    Trait {
+        /// The trait.
+        custom: Arc<Custom<Trait>>,
+        /// Whether it was there before.
+        existed: bool,
+    },
     /// The operation as it is now; its lease holds the epoch.
     Operation(Arc<Operation>),
     /// The operations whose leases are held by the one who asked.

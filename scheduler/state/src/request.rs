@@ -4,26 +4,25 @@
 //! that record as it is by then. The window is bounded by count ([`REMEMBERED_MAX`]).
 //!
 //! A request whose entry was dropped must not run twice. Ids of UUID version 7 tell when their
-//! client made them; the header keeps the greatest such moment among the dropped, and an id that
-//! is not younger is refused. Ids made more than [`AHEAD_MS_MAX`] in the future neither raise that
-//! mark nor meet it: one client with a wrong clock must not shut out the others. For those, and
-//! for ids of other versions, it cannot be known whether they were dropped, so they run.
+//! client made them; the header keeps a mark, and an id that is not younger is refused. A dropped
+//! request raises the mark to the time in its id, but not beyond the moment when it was carried out:
+//! a client whose clock is ahead must not shut out the others. Its own ids meet the mark later, when
+//! requests of that time are dropped. Until then, and for ids of other versions, it cannot be known
+//! whether they were dropped, so they run.
 
 use std::sync::Arc;
 
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, ServiceName};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::resource::{ResourceClass, Trait};
 
 use crate::command::RequestKey;
 use crate::reply::Reply;
 use crate::state::State;
 
 /// How many requests are remembered.
-pub const REMEMBERED_MAX: usize = 8192;
-
-/// How far ahead of replicated time an id's own time counts, in milliseconds.
-pub const AHEAD_MS_MAX: u64 = 300_000;
+pub const REMEMBERED_MAX: usize = 131_072;
 
 /// What tells one request from all others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +50,20 @@ pub enum Receipt {
     Provider(ProviderId),
     /// Consumers.
     Consumers(Vec<ConsumerId>),
+    /// A resource class.
+    Class {
+        /// Its name.
+        name: ResourceClass,
+        /// Whether it was there before.
+        existed: bool,
+    },
+    /// A trait.
+    Trait {
+        /// Its name.
+        name: Trait,
+        /// Whether it was there before.
+        existed: bool,
+    },
     /// An operation.
     Operation(OperationId),
     /// Leases that were held.
@@ -66,6 +79,8 @@ pub struct Request {
     pub name: Arc<RequestName>,
     /// Its place in the order in which requests are forgotten.
     pub sequence: u64,
+    /// When it was carried out, in replicated time.
+    pub received_at: TimeMs,
     /// A hash of what was asked.
     pub payload_hash: u128,
     /// What it led to.
@@ -93,6 +108,14 @@ impl Receipt {
             Ok(Reply::Consumers(consumers)) => {
                 Self::Consumers(consumers.iter().map(|c| c.id).collect())
             }
+            Ok(Reply::Class { class, existed }) => Self::Class {
+                name: class.name.clone(),
+                existed: *existed,
+            },
+            Ok(Reply::Trait { custom, existed }) => Self::Trait {
+                name: custom.name.clone(),
+                existed: *existed,
+            },
             Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
             Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
         }
@@ -117,11 +140,6 @@ pub(crate) fn made_at(id: RequestId) -> Option<TimeMs> {
     let (seconds, nanos) = id.0.get_timestamp()?.to_unix();
     let millis = u64::from(nanos) / 1_000_000;
     Some(TimeMs(seconds.saturating_mul(1000).saturating_add(millis)))
-}
-
-/// Returns whether a moment told by a client can be believed at `now`.
-pub(crate) fn is_believable(made_at: TimeMs, now: TimeMs) -> bool {
-    made_at.0 <= now.0.saturating_add(AHEAD_MS_MAX)
 }
 
 impl State {
@@ -169,6 +187,16 @@ impl State {
             Receipt::Service(name) => self.service(name).cloned().map(Reply::Service),
             Receipt::Flavor(name) => self.flavor(name).cloned().map(Reply::Flavor),
             Receipt::Provider(id) => self.provider(*id).cloned().map(Reply::Provider),
+            Receipt::Class { name, existed } => self.class(name).map(|class| Reply::Class {
+                class: class.clone(),
+                existed: *existed,
+            }),
+            Receipt::Trait { name, existed } => {
+                self.custom_trait(name).map(|custom| Reply::Trait {
+                    custom: custom.clone(),
+                    existed: *existed,
+                })
+            }
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
             Receipt::Consumers(ids) => Some(Reply::Consumers(
                 ids.iter()

@@ -13,6 +13,7 @@ use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
 
@@ -44,6 +45,10 @@ pub enum Key {
     Operation(OperationId),
     /// A remembered request.
     Request(Arc<RequestName>),
+    /// A resource class that a client created.
+    Class(ResourceClass),
+    /// A trait that a client created.
+    Trait(Trait),
 }
 
 /// One record of the state.
@@ -71,6 +76,10 @@ pub enum Row {
     Operation(Arc<Operation>),
     /// A remembered request.
     Request(Arc<Request>),
+    /// A resource class that a client created.
+    Class(Arc<Custom<ResourceClass>>),
+    /// A trait that a client created.
+    Trait(Arc<Custom<Trait>>),
 }
 
 impl Row {
@@ -89,6 +98,8 @@ impl Row {
             Self::Migration(row) => Key::Migration(row.id),
             Self::Operation(row) => Key::Operation(row.id),
             Self::Request(row) => Key::Request(row.name.clone()),
+            Self::Class(row) => Key::Class(row.name.clone()),
+            Self::Trait(row) => Key::Trait(row.name.clone()),
         }
     }
 }

@@ -12,14 +12,16 @@ use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{
-    ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
+    AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
 use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
-use berth_domain::vm::Vm;
+use berth_domain::vm::{Nic, Vm};
 use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
 
@@ -40,6 +42,8 @@ pub struct State {
     pub(crate) migrations: OrdMap<MigrationId, Arc<Migration>>,
     pub(crate) operations: OrdMap<OperationId, Arc<Operation>>,
     pub(crate) requests: OrdMap<Arc<RequestName>, Arc<Request>>,
+    pub(crate) classes: OrdMap<ResourceClass, Arc<Custom<ResourceClass>>>,
+    pub(crate) traits: OrdMap<Trait, Arc<Custom<Trait>>>,
     pub(crate) index: Index,
 }
 
@@ -50,10 +54,23 @@ pub(crate) struct Index {
     pub(crate) host_claims: OrdSet<(HostName, ClaimId)>,
     /// Claims by their VM.
     pub(crate) vm_claims: OrdSet<(VmName, ClaimId)>,
+    /// VMs by the MAC addresses of their interfaces.
+    pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// Providers by their name.
     pub(crate) provider_names: OrdMap<Arc<str>, ProviderId>,
     /// Providers by the one above them.
     pub(crate) children: OrdSet<(ProviderId, ProviderId)>,
+    /// Providers, roots included, by the root of their tree.
+    pub(crate) trees: OrdSet<(ProviderId, ProviderId)>,
+    /// Providers by the custom resource classes that they have. Nearly every provider has the
+    /// standard ones, so that an index of these would cost much and tell little.
+    pub(crate) class_providers: OrdSet<(ResourceClass, ProviderId)>,
+    /// Providers by their traits.
+    pub(crate) trait_providers: OrdSet<(Trait, ProviderId)>,
+    /// Providers by their aggregates.
+    pub(crate) aggregate_providers: OrdSet<(AggregateId, ProviderId)>,
+    /// Consumers by their project.
+    pub(crate) project_consumers: OrdSet<(Arc<str>, ConsumerId)>,
     /// Consumers by what they take from.
     pub(crate) provider_consumers: OrdSet<(ProviderId, ConsumerId)>,
     /// What consumers take from each client's provider; absent where they take nothing.
@@ -137,6 +154,20 @@ impl State {
         Consumer,
         "consumer that is not a claim"
     );
+    table!(
+        class,
+        classes,
+        ref ResourceClass,
+        Custom<ResourceClass>,
+        "custom resource class"
+    );
+    table!(
+        custom_trait,
+        traits,
+        ref Trait,
+        Custom<Trait>,
+        "custom trait"
+    );
     table!(flavor, flavors, ref FlavorName, Flavor, "flavor");
     table!(service, services, ref ServiceName, Service, "conductor");
     table!(vm, vms, ref VmName, Vm, "VM");
@@ -198,49 +229,6 @@ impl State {
         &self.operations
     }
 
-    /// Returns the provider of this name, if there is one.
-    #[must_use]
-    pub fn provider_named(&self, name: &str) -> Option<&Arc<ResourceProvider>> {
-        let id = self.index.provider_names.get(name)?;
-        self.providers.get(id)
-    }
-
-    /// Returns the providers right below this one.
-    pub fn children_of(
-        &self,
-        parent: ProviderId,
-    ) -> impl Iterator<Item = &Arc<ResourceProvider>> + '_ {
-        let (low, high) = (ProviderId(Uuid::nil()), ProviderId(Uuid::max()));
-        self.index
-            .children
-            .range((parent, low)..=(parent, high))
-            .filter_map(|(_, child)| self.providers.get(child))
-    }
-
-    /// Returns the consumers that take something from this provider; claims are not among them.
-    pub fn consumers_of(&self, provider: ProviderId) -> impl Iterator<Item = &Arc<Consumer>> + '_ {
-        let (low, high) = (ConsumerId(Uuid::nil()), ConsumerId(Uuid::max()));
-        self.index
-            .provider_consumers
-            .range((provider, low)..=(provider, high))
-            .filter_map(|(_, consumer)| self.consumers.get(consumer))
-    }
-
-    /// Returns what is taken from this provider, by claims or by other consumers.
-    #[must_use]
-    pub fn used_of(&self, provider: ProviderId) -> Resources {
-        let host = self.providers.get(&provider).and_then(|p| p.host.as_ref());
-        match host.and_then(|name| self.hosts.get(name)) {
-            Some(view) => view.used.clone(),
-            None => self
-                .index
-                .provider_used
-                .get(&provider)
-                .map(|used| (**used).clone())
-                .unwrap_or_default(),
-        }
-    }
-
     /// Returns the claims on this host.
     pub fn claims_of_host(&self, host: &HostName) -> impl Iterator<Item = &Arc<Claim>> + '_ {
         let (low, high) = (ClaimId(Uuid::nil()), ClaimId(Uuid::max()));
@@ -257,6 +245,33 @@ impl State {
             .vm_claims
             .range((vm.clone(), low)..=(vm.clone(), high))
             .filter_map(|(_, claim)| self.claims.get(claim))
+    }
+
+    /// Returns the VM with an interface of this MAC address, if there is one.
+    #[must_use]
+    pub fn vm_with_mac(&self, mac: &str) -> Option<&VmName> {
+        self.index.macs.get(mac)
+    }
+
+    /// Says whether these interfaces of a new VM have MAC addresses of their own. No two VMs of a
+    /// cluster share one, since any two may come to be plugged into one network.
+    ///
+    /// # Errors
+    ///
+    /// The first address that another VM has.
+    pub fn examine_macs(&self, nics: &[Nic]) -> Result<(), Refusal> {
+        let taken = |nic: &Nic| Some((nic.mac.clone(), self.vm_with_mac(&nic.mac)?));
+        let Some((mac, vm)) = nics.iter().find_map(taken) else {
+            return Ok(());
+        };
+        Err(Refusal::new(
+            Code::AlreadyExists,
+            "MAC_IN_USE",
+            format!("an interface of vm {vm} has MAC address {mac} already"),
+        )
+        .with_hint("leave the address out, and one that is free is chosen")
+        .with("mac", mac)
+        .with("vm", vm))
     }
 
     /// Returns the operations that are not done.

@@ -16,6 +16,7 @@ use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
 
@@ -92,7 +93,54 @@ impl<J: Journal> Transaction<'_, J> {
         FlavorName,
         name
     );
-    plain_table!(put_vm, remove_vm, vms, Vm, Vm, VmName, name);
+    plain_table!(
+        put_class,
+        remove_class,
+        classes,
+        Class,
+        Custom<ResourceClass>,
+        ResourceClass,
+        name
+    );
+    plain_table!(
+        put_trait,
+        remove_trait,
+        traits,
+        Trait,
+        Custom<Trait>,
+        Trait,
+        name
+    );
+
+    pub(crate) fn put_vm(&mut self, vm: Vm) -> Arc<Vm> {
+        let vm = Arc::new(vm);
+        let old = self.state.vms.insert(vm.name.clone(), vm.clone());
+        if old.is_none() {
+            // What the user asked for never changes while a VM lives.
+            for nic in &vm.spec.nics {
+                let macs = &mut self.state.index.macs;
+                macs.insert(nic.mac.as_str().into(), vm.name.clone());
+            }
+        }
+        self.journal.note(|| Change {
+            key: Key::Vm(vm.name.clone()),
+            old: old.map(Row::Vm),
+            new: Some(Row::Vm(vm.clone())),
+        });
+        vm
+    }
+
+    pub(crate) fn remove_vm(&mut self, name: &VmName) {
+        let old = self.state.vms.remove(name);
+        for nic in old.iter().flat_map(|vm| &vm.spec.nics) {
+            self.state.index.macs.remove(nic.mac.as_str());
+        }
+        self.journal.note(|| Change {
+            key: Key::Vm(name.clone()),
+            old: old.map(Row::Vm),
+            new: None,
+        });
+    }
 
     pub(crate) fn put_service(&mut self, row: Service) -> Arc<Service> {
         let row = Arc::new(row);
@@ -142,15 +190,9 @@ impl<J: Journal> Transaction<'_, J> {
         let provider = Arc::new(provider);
         let id = provider.id;
         let old = self.state.providers.insert(id, provider.clone());
-        if old.is_none() {
-            // Neither the name nor the parent of a provider ever changes.
-            let index = &mut self.state.index;
-            let name = provider.name.as_str().into();
-            index.provider_names.insert(name, id);
-            if let Some(parent) = provider.parent {
-                index.children.insert((parent, id));
-            }
-        }
+        self.state
+            .index
+            .move_provider(old.as_deref(), Some(&provider));
         self.journal.note(|| Change {
             key: Key::Provider(id),
             old: old.map(Row::Provider),
@@ -161,12 +203,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(crate) fn remove_provider(&mut self, id: ProviderId) {
         let old = self.state.providers.remove(&id);
-        if let Some(old) = &old {
-            self.state.index.provider_names.remove(old.name.as_str());
-            if let Some(parent) = old.parent {
-                self.state.index.children.remove(&(parent, id));
-            }
-        }
+        self.state.index.move_provider(old.as_deref(), None);
         self.journal.note(|| Change {
             key: Key::Provider(id),
             old: old.map(Row::Provider),
@@ -182,6 +219,14 @@ impl<J: Journal> Transaction<'_, J> {
             self.uncount(old);
         }
         self.count(&consumer);
+        let old_project = old.as_ref().map(|c| c.project.as_str());
+        if old_project != Some(&consumer.project) {
+            let projects = &mut self.state.index.project_consumers;
+            if let Some(project) = old_project {
+                projects.remove(&(project.into(), consumer.id));
+            }
+            projects.insert((consumer.project.as_str().into(), consumer.id));
+        }
         self.journal.note(|| Change {
             key: Key::Consumer(consumer.id),
             old: old.map(Row::Consumer),
@@ -194,6 +239,8 @@ impl<J: Journal> Transaction<'_, J> {
         let old = self.state.consumers.remove(&id);
         if let Some(old) = &old {
             self.uncount(old);
+            let entry = (old.project.as_str().into(), id);
+            self.state.index.project_consumers.remove(&entry);
         }
         self.journal.note(|| Change {
             key: Key::Consumer(id),

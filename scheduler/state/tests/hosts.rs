@@ -2,7 +2,9 @@
 
 mod support;
 
-use berth_domain::host::Liveness;
+use berth_domain::host::{HostReport, Liveness};
+use berth_domain::id::Incarnation;
+use berth_domain::migration::Event;
 use berth_domain::version::ServiceVersion;
 use berth_state::command::Command;
 use support::*;
@@ -44,30 +46,95 @@ fn hosts_that_are_down_or_cordoned_take_nothing_new() {
     );
 }
 
+fn shape_refused(world: &World) -> String {
+    world
+        .view("h1")
+        .host
+        .shape_refused
+        .clone()
+        .unwrap_or_default()
+}
+
 #[test]
 fn a_host_keeps_a_shape_that_its_guests_fit() {
     let mut world = World::with_hosts(1);
     for vm in ["a", "b"] {
         world.boot(vm, &pinned(3), "h1");
     }
-    let refused = world.register("h1", report(topology(1, 3, 1))).unwrap_err();
-    assert_eq!(refused.reason, "HOST_SHAPE_IN_USE");
-    assert!(refused.message.contains(" b "), "{refused}");
+    world.register("h1", report(topology(1, 3, 1))).unwrap();
+    assert_eq!(
+        shape_refused(&world),
+        "vms b do not fit: the assignment of guest cell 0 is on cell 1, which the host does not have"
+    );
     assert_eq!(world.view("h1").host.report.topology.cells().len(), 2);
     world.register("h1", report(topology(3, 3, 1))).unwrap();
+    assert_eq!(shape_refused(&world), "");
     world.boot("c", &pinned(3), "h1");
     assert_eq!(world.used("h1", "PCPU"), 9);
     let mut small = report(topology(3, 3, 1));
     small.memory_reserved_mib = 3 * 4096 - 1000;
-    assert_eq!(
-        world.register("h1", small).unwrap_err().reason,
-        "HOST_SHAPE_IN_USE"
+    world.register("h1", small).unwrap();
+    assert!(
+        shape_refused(&world).contains("MEMORY_MB"),
+        "{}",
+        shape_refused(&world)
     );
+    assert_eq!(world.view("h1").host.report.memory_reserved_mib, 512);
     let host = host_name("h1");
     assert_eq!(
         reason(&world.run(Command::RemoveHost { host })),
         "HOST_IN_USE"
     );
+}
+
+/// An agent that came back with another shape was refused as a whole: its host kept the address
+/// and the incarnation of before, so that its guests could be neither moved nor deleted.
+#[test]
+fn a_host_with_a_refused_shape_can_be_emptied_and_then_fits() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    world.boot("b", &pinned(3), "h1");
+    let mut changed = report(topology(1, 3, 1));
+    changed.agent_address = "http://10.0.0.9:7300".to_owned();
+    changed.incarnation = Incarnation(uuid(9, 2));
+    changed.migration_uri = "sim://other".to_owned();
+    changed.disk_gib = 50;
+    world.register("h1", changed.clone()).unwrap();
+    let host = world.view("h1").host.clone();
+    assert!(host.shape_refused.is_some());
+    let recorded = HostReport {
+        topology: report(topology(2, 3, 1)).topology,
+        disk_gib: 100,
+        ..changed.clone()
+    };
+    assert_eq!(host.report, recorded, "only the shape is of before");
+    let refused = world.begin_boot("c", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refused.reason, "HOST_SHAPE_REFUSED");
+    // Said again, it changes nothing.
+    let before = world.state.hosts().clone();
+    world.register("h1", changed.clone()).unwrap();
+    assert!(world.state.hosts() == &before);
+
+    let leaving = world.begin_migration("b", "h2").unwrap();
+    world.transfer(leaving);
+    world.settle(leaving, Event::Arrived).unwrap();
+    assert!(shape_refused(&world).contains("vms b"), "until it reports");
+    world.register("h1", changed.clone()).unwrap();
+    let host = world.view("h1").host.clone();
+    assert_eq!((&host.shape_refused, &host.report), (&None, &changed));
+    assert_eq!(world.used("h1", "PCPU"), 1);
+    world.boot("d", &pinned(1), "h1");
+}
+
+#[test]
+fn a_host_that_gets_its_old_shape_back_is_open_again() {
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(3), "h1");
+    world.register("h1", report(topology(1, 2, 1))).unwrap();
+    assert_ne!(shape_refused(&world), "");
+    world.register("h1", report(topology(2, 3, 1))).unwrap();
+    assert_eq!(shape_refused(&world), "");
+    world.boot("b", &pinned(1), "h1");
 }
 
 #[test]
@@ -95,9 +162,12 @@ fn cpus_over_which_guests_float_are_not_dedicated() {
     let mut world = World::with_hosts(0);
     world.register("h1", report(topology(1, 2, 2))).unwrap();
     world.boot("a", &floating(1), "h1");
-    let refused = world.register("h1", report(topology(1, 3, 1))).unwrap_err();
-    assert_eq!(refused.reason, "HOST_SHAPE_IN_USE");
-    assert!(refused.message.contains("CPUs 2"), "{refused}");
+    world.register("h1", report(topology(1, 3, 1))).unwrap();
+    assert_eq!(
+        shape_refused(&world),
+        "it dedicates CPUs 2, over which vms a float"
+    );
     // More shared CPUs harm nobody.
     world.register("h1", report(topology(1, 1, 3))).unwrap();
+    assert_eq!(shape_refused(&world), "");
 }

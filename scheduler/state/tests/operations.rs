@@ -8,7 +8,7 @@ use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::{Event, State as MigrationState};
 use berth_domain::numa::Strategy;
 use berth_domain::operation::{Kind, Mark, Outcome, Step};
-use berth_domain::vm::State as VmState;
+use berth_domain::vm::{Nic, State as VmState};
 use berth_state::command::{Command, Effect};
 use support::*;
 
@@ -488,4 +488,75 @@ fn what_is_done_is_forgotten_by_count_and_logs_stay_short() {
             Effect::CompleteDelete,
         )
         .unwrap();
+}
+
+/// What `decide` saw is looked at again: a MAC address belongs to one VM, until that is gone.
+#[test]
+fn a_mac_address_belongs_to_one_vm() {
+    let mut world = World::with_hosts(1);
+    let mut spec = floating(1);
+    spec.nics.push(Nic {
+        bridge: "br0".to_owned(),
+        mac: "52:54:00:00:00:01".to_owned(),
+    });
+    world.boot("a", &spec, "h1");
+    let refused = world.begin_boot("b", &spec, "h1").unwrap_err();
+    assert_eq!(refused.reason, "MAC_IN_USE");
+    let operation = operation_id(world.fresh());
+    let lease = world.lease();
+    world
+        .run(Command::BeginDelete {
+            operation,
+            vm: vm_name("a"),
+            lease,
+        })
+        .unwrap();
+    world.begin_boot("b", &spec, "h1").unwrap_err();
+    world.log(operation, Step::Destroy, Mark::Started).unwrap();
+    let gone = Effect::CompleteDelete;
+    world
+        .advance(operation, Step::Destroy, Mark::Succeeded, gone)
+        .unwrap();
+    world.begin_boot("b", &spec, "h1").unwrap();
+    assert_eq!(
+        world.state.vm_with_mac("52:54:00:00:00:01"),
+        Some(&vm_name("b"))
+    );
+}
+
+/// The files of a guest that was lost stayed on its host for ever: the VM was gone at once.
+#[test]
+fn the_deletion_of_a_lost_vm_waits_for_the_host_that_has_its_files() {
+    for is_removed in [false, true] {
+        let mut world = World::with_hosts(2);
+        world.boot("a", &pinned(1), "h1");
+        let migration = world.begin_migration("a", "h2").unwrap();
+        world.transfer(migration);
+        world.settle(migration, Event::Lost).unwrap();
+        let vm = world.state.vm(&vm_name("a")).unwrap();
+        assert_eq!(vm.remains_on, Some(host_name("h1")));
+        assert!(vm.host.is_none() && vm.claim.is_none());
+        if is_removed {
+            let host = host_name("h1");
+            world.run(Command::RemoveHost { host }).unwrap();
+        }
+        let operation = operation_id(world.fresh());
+        let lease = world.lease();
+        world
+            .run(Command::BeginDelete {
+                operation,
+                vm: vm_name("a"),
+                lease,
+            })
+            .unwrap();
+        assert_eq!(world.operation(operation).is_done(), is_removed);
+        if !is_removed {
+            world.log(operation, Step::Destroy, Mark::Started).unwrap();
+            let gone = Effect::CompleteDelete;
+            world
+                .advance(operation, Step::Destroy, Mark::Succeeded, gone)
+                .unwrap();
+        }
+        assert!(world.state.vm(&vm_name("a")).is_none());
+    }
 }

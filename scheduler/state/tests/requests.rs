@@ -3,9 +3,9 @@
 mod support;
 
 use berth_domain::flavor::Flavor;
-use berth_domain::id::{ClusterId, RequestId};
-use berth_state::command::{Command, RequestKey};
-use berth_state::request::{AHEAD_MS_MAX, REMEMBERED_MAX};
+use berth_domain::id::{ClusterId, RequestId, TimeMs};
+use berth_state::command::{Command, Envelope, RequestKey};
+use berth_state::request::REMEMBERED_MAX;
 use berth_state::{Reply, State};
 use support::*;
 use uuid::{NoContext, Timestamp, Uuid};
@@ -73,52 +73,108 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
 }
 
 /// Applies without the checks of [`World`], which would take quadratic time here.
-fn run(state: &mut State, index: u64, at: u64, request: RequestKey, number: u64) -> String {
-    let envelope = berth_state::command::Envelope {
-        at: berth_domain::id::TimeMs(at),
+fn run(state: &mut State, at: u64, id: RequestId) -> String {
+    let envelope = Envelope {
+        at: TimeMs(at),
         principal: "p".to_owned(),
-        request: Some(request),
-        command: Command::CreateFlavor(small(number)),
+        request: Some(RequestKey {
+            method: "Bootstrap".to_owned(),
+            id,
+            payload_hash: 1,
+        }),
+        command: Command::Bootstrap {
+            cluster: ClusterId(uuid(30, 1)),
+        },
     };
-    reason(&state.apply(index, &envelope).outcome).to_owned()
+    reason(&state.apply(state.revision() + 1, &envelope).outcome).to_owned()
 }
+
+/// Fills the window with requests that were made `ahead` of the moment when they were received.
+fn fill(state: &mut State, now: u64, ahead: u64) {
+    for number in 0..REMEMBERED_MAX as u64 {
+        let id = made_at(now + ahead + number, 3);
+        assert_eq!(run(state, now + number, id), "ok");
+    }
+}
+
+const NOW: u64 = 1_700_000_000_000;
 
 #[test]
 fn an_id_older_than_the_window_is_refused_not_run_again() {
     let mut state = State::new();
-    let now = 1_700_000_000_000;
-    let key = |id| RequestKey {
-        method: "CreateFlavor".to_owned(),
-        id,
-        payload_hash: 1,
-    };
-    let first = made_at(now, 1);
-    let ahead = made_at(now + AHEAD_MS_MAX + 1_000, 2);
-    assert_eq!(run(&mut state, 1, now, key(ahead), 1), "ok");
-    assert_eq!(run(&mut state, 2, now, key(first), 2), "ok");
-    for number in 0..REMEMBERED_MAX as u64 {
-        let id = made_at(now + 10 + number, 3);
-        assert_eq!(
-            run(&mut state, 3 + number, now + 10, key(id), 10 + number),
-            "ok"
-        );
-    }
+    let first = made_at(NOW, 1);
+    assert_eq!(run(&mut state, NOW, first), "ok");
+    fill(&mut state, NOW + 10, 0);
     state.check().unwrap();
-    assert_eq!(state.rows().count(), 1 + 2 * REMEMBERED_MAX + 2);
-    let index = state.revision() + 1;
-    let late = run(&mut state, index, now, key(first), 3);
-    assert_eq!(late, "REQUEST_ID_FORGOTTEN");
-    let before = made_at(now - 1, 9);
+    assert_eq!(state.rows().count(), 1 + REMEMBERED_MAX);
+    let late = NOW + 10 + REMEMBERED_MAX as u64;
+    assert_eq!(run(&mut state, late, first), "REQUEST_ID_FORGOTTEN");
+    let before = made_at(NOW - 1, 9);
+    assert_eq!(run(&mut state, late, before), "REQUEST_ID_FORGOTTEN");
+    let after = made_at(NOW + 1, 9);
+    assert_eq!(run(&mut state, late, after), "ok");
+}
+
+/// Ids made some minutes ahead raised the mark to their own time, and everybody else's requests
+/// counted as forgotten from then on.
+#[test]
+fn a_client_whose_clock_is_ahead_shuts_nobody_out() {
+    let mut state = State::new();
+    let minutes = 4 * 60_000;
+    let first = made_at(NOW + minutes, 1);
+    assert_eq!(run(&mut state, NOW, first), "ok");
+    fill(&mut state, NOW + 1, minutes);
+    let late = NOW + 1 + REMEMBERED_MAX as u64;
+    let fresh = made_at(late, 9);
+    assert_eq!(run(&mut state, late, fresh), "ok");
+    let old = made_at(NOW, 9);
+    assert_eq!(run(&mut state, late, old), "REQUEST_ID_FORGOTTEN");
+    // Its own id meets the mark once requests of that time are dropped.
+    fill(&mut state, late + minutes, 0);
+    fill(&mut state, late + 2 * minutes, 0);
+    let at = late + 3 * minutes;
+    assert_eq!(run(&mut state, at, first), "REQUEST_ID_FORGOTTEN");
+}
+
+/// Who asks is a part of a request's name: one client's ids do not meet another's.
+#[test]
+fn one_principals_ids_do_not_meet_anothers() {
+    let mut state = State::new();
+    let create = |state: &mut State, principal: &str, method: &str, number| {
+        let envelope = Envelope {
+            at: TimeMs(NOW),
+            principal: principal.to_owned(),
+            request: Some(RequestKey {
+                method: method.to_owned(),
+                ..request(1, u128::from(number))
+            }),
+            command: Command::CreateFlavor(small(number)),
+        };
+        let outcome = state.apply(state.revision() + 1, &envelope).outcome;
+        reason(&outcome).to_owned()
+    };
+    assert_eq!(create(&mut state, "a", "CreateFlavor", 1), "ok");
+    assert_eq!(create(&mut state, "a", "CreateFlavor", 1), "ok");
     assert_eq!(
-        run(&mut state, index + 1, now, key(before), 4),
-        "REQUEST_ID_FORGOTTEN"
+        create(&mut state, "a", "CreateFlavor", 2),
+        "REQUEST_ID_REUSED"
     );
-    let fresh = made_at(now + 1, 9);
+    assert_eq!(create(&mut state, "b", "CreateFlavor", 2), "ok");
     assert_eq!(
-        run(&mut state, index + 2, now, key(fresh), 5),
+        create(&mut state, "b", "CreateFlavor", 1),
+        "REQUEST_ID_REUSED"
+    );
+    let other = create(&mut state, "c", "CreateFlavor", 1);
+    assert_eq!(
+        other, "FLAVOR_EXISTS",
+        "it was carried out, not answered again"
+    );
+    assert_eq!(
+        create(&mut state, "a", "AddFlavor", 3),
         "ok",
-        "a wrong clock shut nobody out"
+        "nor do methods"
     );
+    state.check().unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use berth_domain::operation::{Kind, Step};
 use berth_state::State;
 use proptest::prelude::*;
 use support::World;
-use support::draw::{draws, play};
+use support::draw::{draws, placement_draws, play};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
@@ -20,6 +20,14 @@ proptest! {
         let (world, _) = play(&draws);
         let rebuilt = State::from_rows(world.state.rows()).unwrap();
         prop_assert!(rebuilt == world.state, "taken apart and put together it differs");
+        let mut backwards: Vec<_> = world.state.rows().collect();
+        backwards.reverse();
+        prop_assert!(State::from_rows(backwards).unwrap() == world.state);
+    }
+
+    #[test]
+    fn every_sequence_of_placement_keeps_every_invariant(draws in placement_draws()) {
+        let (world, _) = play(&draws);
         let mut backwards: Vec<_> = world.state.rows().collect();
         backwards.reverse();
         prop_assert!(State::from_rows(backwards).unwrap() == world.state);
@@ -37,6 +45,31 @@ proptest! {
     }
 }
 
+/// Goal: the sequences above carry out every command of placement. Method: count over fixed draws.
+#[test]
+fn sequences_of_placement_carry_out_every_command() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let mut done = std::collections::BTreeMap::<String, u32>::new();
+    for _ in 0..100 {
+        let draws = placement_draws().new_tree(&mut runner).unwrap().current();
+        let (_, played) = play(&draws);
+        let mut again = World::with_hosts(3);
+        for (request, now, command) in played {
+            again.now = now;
+            let text = format!("{command:?}");
+            if again.run_as(request, command).is_ok() {
+                let kind = text.split(' ').next().unwrap();
+                *done.entry(kind.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(done.len(), 18, "{done:#?}");
+    assert!(done.values().all(|count| *count > 2), "{done:#?}");
+}
+
 /// Goal: the sequences above reach what they are about. Method: count over fixed draws.
 #[test]
 fn sequences_reach_the_far_corners() {
@@ -45,6 +78,7 @@ fn sequences_reach_the_far_corners() {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
+    let mut misshapen = 0;
     for _ in 0..200 {
         let draws = draws().new_tree(&mut runner).unwrap().current();
         let (world, _) = play(&draws);
@@ -55,8 +89,10 @@ fn sequences_reach_the_far_corners() {
             excluded += usize::from(!operation.excluded.is_empty());
         }
         let migrations = world.state.migrations().values();
+        let mut hosts = world.state.hosts().values();
+        misshapen += usize::from(hosts.any(|view| view.host.shape_refused.is_some()));
         unsettled += migrations.filter(|m| m.error.is_some()).count();
     }
-    let all = [settled, deleted, excluded, unsettled];
+    let all = [settled, deleted, excluded, unsettled, misshapen];
     assert!(all.iter().all(|count| *count > 5), "{all:?}");
 }

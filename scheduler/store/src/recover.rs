@@ -27,6 +27,10 @@ use crate::membership::Membership;
 use crate::row::Row;
 use crate::table::{TableMeta, TableStore as _};
 
+/// The index of the state that a new cluster begins with. It is not 0, so that every member that
+/// joins later has to fetch a state and none mistakes its empty disk for one.
+pub const FIRST_INDEX: u64 = 1;
+
 /// Where the state that a member starts with came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -404,6 +408,8 @@ fn read_table<D: Disk, S>(
 ) -> Result<Option<Base<S>>, Error> {
     let meta = match parts.table.meta() {
         Ok(Some(meta)) => meta,
+        // A cluster that has just begun: its table was never written.
+        Ok(None) if newest.index <= FIRST_INDEX && entries.is_empty() => return Ok(None),
         Ok(None) => {
             repairs.push("the table is empty or unfinished and is rebuilt".into());
             return Ok(None);

@@ -21,7 +21,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use support::draw::{draws, play};
+use support::draw::{draws, placement_draws, play};
+use support::placement::*;
 use support::*;
 
 fn envelope(
@@ -86,7 +87,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_state_lives_on_in_its_bytes(draws in draws()) {
+    fn a_state_lives_on_in_its_bytes(draws in prop_oneof![draws().boxed(), placement_draws().boxed()]) {
         let (_, played) = play(&draws);
         let commands: Vec<_> = played.into_iter().map(|(r, at, c)| envelope(at, r, c)).collect();
         let (state, stored) = store(&commands);
@@ -156,6 +157,30 @@ fn by_hand() -> Vec<Envelope> {
         Command::SetAllocations {
             consumers: Vec::new(),
         },
+        new_class("CUSTOM_HAND"),
+        new_trait("CUSTOM_HAND"),
+        Command::RenameClass {
+            from: class("CUSTOM_B"),
+            to: class("CUSTOM_A"),
+        },
+        Command::DeleteClass {
+            class: class("CUSTOM_A"),
+        },
+        Command::DeleteTrait {
+            name: quality("CUSTOM_A"),
+        },
+        Command::DeleteAllocations {
+            consumer: consumer(0),
+        },
+        Command::DeleteTraits {
+            provider: provider(0),
+        },
+        place(0, None, true),
+        place(1, Some(0), false),
+        Command::Reshape {
+            inventories: [after(1, 3, &[("VCPU", 2)]), after(0, 0, &[])].into(),
+            consumers: vec![update(2, None, &[(1, "VCPU", 1)])],
+        },
         Command::RenewLeases {
             conductor: conductor("c1"),
             leases: vec![(operation_id(1), berth_domain::id::Epoch(7))],
@@ -175,8 +200,9 @@ fn every_kind_is_among_them() {
     let mut commands = BTreeSet::new();
     let mut rows = BTreeSet::new();
     for _ in 0..60 {
-        let draws = draws().new_tree(&mut runner).unwrap().current();
-        let (_, played) = play(&draws);
+        let mut both = draws().new_tree(&mut runner).unwrap().current();
+        both.extend(placement_draws().new_tree(&mut runner).unwrap().current());
+        let (_, played) = play(&both);
         let mut played: Vec<_> = played
             .into_iter()
             .map(|(r, at, c)| envelope(at, r, c))
@@ -186,10 +212,10 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 20 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 19 + 11, "{commands:#?}");
-    // 11 tables, of which requests with each of 9 receipts.
-    assert_eq!(rows.len(), 10 + 9, "{rows:#?}");
+    // 33 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 32 + 11, "{commands:#?}");
+    // 13 tables, of which requests with each of 11 receipts.
+    assert_eq!(rows.len(), 12 + 11, "{rows:#?}");
 }
 
 #[test]

@@ -86,8 +86,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
             }
         }
         let cluster = cluster::Cluster::start(folder.path(), members).await?;
+        eprintln!("loading {} hosts, {members} members", options.hosts);
         let load = load::Load::prepare(&cluster, options.hosts).await?;
         for (index, &clients) in options.clients.iter().enumerate() {
+            eprintln!("measuring with {clients} clients");
             let (figures, vms) = load.schedule(clients, time).await?;
             let name = "berth schedule-and-claim";
             report::row(name, members, clients, &figures, puts.get(index).copied());

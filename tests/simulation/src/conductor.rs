@@ -502,6 +502,8 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Flavor(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
+        | Reply::Class { .. }
+        | Reply::Trait { .. }
         | Reply::Leases(_) => unreachable!("an operation was asked for"),
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn prerequisites() -> Result<(), Missing> {
 }
 
 /// Where `.ci/install` leaves the kernel, and where the images are kept.
-fn cache_directory() -> PathBuf {
+pub(super) fn cache_directory() -> PathBuf {
     std::env::var_os("BERTH_TEST_CACHE")
         .map_or_else(|| PathBuf::from("/var/cache/berth-tests"), PathBuf::from)
 }

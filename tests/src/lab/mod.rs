@@ -62,7 +62,7 @@ pub use console::Console;
 pub use daemons::Thread;
 pub use image::{Images, images};
 pub use machine::Machine;
-pub use prerequisites::{Missing, Needs, prerequisites, ready};
+pub use prerequisites::{Missing, Needs, placement_python, prerequisites, ready};
 pub use process::Process;
 
 use machine::Plan;

@@ -4,7 +4,7 @@
 //! sentence where something is missing. With `BERTH_REAL=require` in the environment, as
 //! in continuous integration, the same is a failure: a test that is skipped shows nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -17,6 +17,8 @@ pub enum Needs {
     Namespaces,
     /// Machines with libvirt and QEMU, and guests to run there.
     Hypervisor,
+    /// OpenStack Placement's own test suite.
+    PlacementSuite,
 }
 
 /// Why a test cannot run here, as a sentence.
@@ -62,11 +64,37 @@ pub fn ready(needs: Needs) -> bool {
 pub fn prerequisites(needs: Needs) -> Result<(), Missing> {
     static NAMESPACES: OnceLock<Result<(), Missing>> = OnceLock::new();
     static HYPERVISOR: OnceLock<Result<(), Missing>> = OnceLock::new();
-    NAMESPACES.get_or_init(namespaces).clone()?;
     match needs {
-        Needs::Namespaces => Ok(()),
-        Needs::Hypervisor => HYPERVISOR.get_or_init(hypervisor).clone(),
+        Needs::Namespaces => NAMESPACES.get_or_init(namespaces).clone(),
+        Needs::Hypervisor => {
+            NAMESPACES.get_or_init(namespaces).clone()?;
+            HYPERVISOR.get_or_init(hypervisor).clone()
+        }
+        Needs::PlacementSuite => placement_suite(),
     }
+}
+
+/// Returns the Python that has OpenStack Placement's test suite.
+#[must_use]
+pub fn placement_python() -> PathBuf {
+    image::cache_directory().join("placement/bin/python")
+}
+
+fn placement_suite() -> Result<(), Missing> {
+    let python = placement_python();
+    let imported = Command::new(&python)
+        .args([
+            "-c",
+            "import gabbi, openstackclient, osc_placement, placement",
+        ])
+        .output();
+    if imported.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    Err(Missing::new(format!(
+        "{} lacks openstack-placement, gabbi or OpenStack's client: run .ci/install",
+        python.display()
+    )))
 }
 
 fn namespaces() -> Result<(), Missing> {

@@ -52,6 +52,22 @@ impl Answer {
         self
     }
 
+    /// Returns it if it was refused with this exit status, and as programs are told: with one JSON
+    /// object on the standard error output and nothing beside it.
+    ///
+    /// # Panics
+    ///
+    /// When it was not.
+    #[track_caller]
+    #[must_use]
+    pub fn refused(self, status: i32) -> Self {
+        let told: Value = serde_json::from_str(&self.stderr).unwrap_or_default();
+        for key in ["code", "reason", "message"] {
+            assert!(told["error"][key].is_string(), "no {key}: {self:#?}");
+        }
+        self.with_status(status)
+    }
+
     /// Returns it if each of these words is on the standard error output.
     ///
     /// # Panics

@@ -67,14 +67,14 @@ fn impossible_flavors_are_refused() {
             "128",
         ];
         let answer = cluster.berth(&[&create[..], &specs].concat());
-        let _ = answer.with_status(1).saying(words).saying(&["error: "]);
+        let _ = answer.refused(1).saying(words);
     }
     for size in [
         ["--vcpus", "0", "--memory-mib", "64"],
         ["--vcpus", "1", "--memory-mib", "0"],
     ] {
         let answer = cluster.berth(&[&["flavor", "create", "bad"][..], &size].concat());
-        let _ = answer.with_status(1).saying(&["error: "]);
+        let _ = answer.refused(1);
     }
     let named = [
         "flavor",
@@ -101,7 +101,7 @@ fn unknown_names_are_told_by_every_verb() {
     let _ = cluster.boot("a", "one", "h1");
     let before = cluster.json(&["vm", "list"]);
     let id = "00000000-0000-4000-8000-000000000000";
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 27] = [
         (&["host", "show", "nobody"], "HOST_NOT_FOUND"),
         (&["host", "cordon", "nobody"], "HOST_NOT_FOUND"),
         (&["host", "uncordon", "nobody"], "HOST_NOT_FOUND"),
@@ -134,8 +134,16 @@ fn unknown_names_are_told_by_every_verb() {
         (&["provider", "delete", id], "PROVIDER_NOT_FOUND"),
         (
             &["provider", "create", "x", "--parent", id],
-            "PROVIDER_NOT_FOUND",
+            "PARENT_NOT_FOUND",
         ),
+        (&["provider", "update", id, "--root"], "PROVIDER_NOT_FOUND"),
+        (&["provider", "set-aggregates", id], "PROVIDER_NOT_FOUND"),
+        (&["class", "delete", "CUSTOM_NO"], "CLASS_NOT_FOUND"),
+        (
+            &["class", "rename", "CUSTOM_NO", "CUSTOM_X"],
+            "CLASS_NOT_FOUND",
+        ),
+        (&["trait", "delete", "CUSTOM_NO"], "TRAIT_NOT_FOUND"),
     ];
     for (arguments, reason) in cases {
         let named = if arguments.contains(&"99") { "99" } else { "" };
@@ -145,10 +153,7 @@ fn unknown_names_are_told_by_every_verb() {
             named
         };
         let named = if arguments.contains(&id) { id } else { named };
-        let _ = cluster
-            .berth(arguments)
-            .with_status(1)
-            .saying(&["error: ", reason, named]);
+        let _ = cluster.berth(arguments).refused(1).saying(&[reason, named]);
     }
     let create = Cluster::create("b", "nobody");
     let _ = cluster
@@ -177,7 +182,9 @@ fn unknown_names_are_told_by_every_verb() {
     verdict::holds(&cluster);
 
     let nobody = cluster.berth_at("127.0.0.1:1", &["vm", "list"]);
-    let _ = nobody.with_status(3).saying(&["error: ", "127.0.0.1:1"]);
+    let _ = nobody
+        .refused(3)
+        .saying(&["127.0.0.1:1", "BERTH_SCHEDULER"]);
     let _ = cluster
         .berth(&["vm", "lsit"])
         .with_status(2)

@@ -29,6 +29,8 @@ pub struct Pair<'a> {
     pub moved: &'a dyn Fn(&DomainSpec) -> DomainSpec,
     /// The same guest as no host can run it.
     pub impossible: &'a dyn Fn(&DomainSpec) -> DomainSpec,
+    /// Lets a guest that runs on the destination crash, where the hypervisor can be had to.
+    pub crash_at_destination: Option<&'a dyn Fn(VmUid)>,
     /// Where no hypervisor listens.
     pub unreachable_uri: &'a str,
     /// How long a guest may take to write to its console.
@@ -47,6 +49,7 @@ pub fn run(pair: &Pair<'_>) {
     a_transfer_to_nowhere_leaves_the_guest_running(pair);
     a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair);
     a_preparation_is_repeated_and_undone(pair);
+    a_stopped_guest_is_not_expected_any_longer(pair);
     a_guest_moves_with_its_new_claim_and_goes_on(pair);
     a_transfer_is_stopped_or_has_ended(pair);
 }
@@ -162,6 +165,25 @@ pub fn a_preparation_is_repeated_and_undone(pair: &Pair<'_>) {
     driver.cancel_incoming(guest.uid).expect("nothing arrives");
     driver.cancel_incoming(guest.uid).expect("a repetition");
     assert_absent(driver, guest.uid);
+}
+
+/// Holds that a guest that has stopped is no reason to refuse the undo of its preparation.
+pub fn a_stopped_guest_is_not_expected_any_longer(pair: &Pair<'_>) {
+    let Some(crash) = pair.crash_at_destination else {
+        return;
+    };
+    let guest = (pair.moved)(&(pair.guest)(8));
+    let driver = pair.destination;
+    driver.create(&guest).expect("it fits");
+    crash(guest.uid);
+    let state = driver.domain(guest.uid).expect("an answer").state;
+    assert_eq!(state, DomainState::Stopped);
+    driver.cancel_incoming(guest.uid).expect("it does not run");
+    assert_absent(driver, guest.uid);
+    driver
+        .prepare_incoming(&guest)
+        .expect("nothing is in the way");
+    driver.cancel_incoming(guest.uid).expect("nothing arrives");
 }
 
 /// Holds that the guest executes on one side at a time, arrives with the claim, the epoch and the

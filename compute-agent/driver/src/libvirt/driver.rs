@@ -383,13 +383,15 @@ impl Driver for LibvirtDriver {
         };
         match self.state(&domain)? {
             State::Absent => Ok(()),
+            // It does not run, and nothing brings it back; while it is here, the migration could
+            // not be settled.
+            State::Stopped => self.find_ours(vm)?.map_or(Ok(()), |ours| stop(&ours)),
             state @ (State::Starting
             | State::Running
             | State::Paused
             | State::MigratingOut
             | State::MigratingIn
-            | State::Prepared
-            | State::Stopped) => Err(Self::wrong_state(vm, state, "stop expecting")),
+            | State::Prepared) => Err(Self::wrong_state(vm, state, "stop expecting")),
         }
     }
 

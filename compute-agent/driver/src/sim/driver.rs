@@ -157,6 +157,11 @@ impl SimDriver {
             address,
         })
     }
+
+    /// Lets a running guest crash, as guests do by themselves.
+    pub fn crash(&self, vm: VmUid) {
+        self.shared.lock().host.crash(now(), vm);
+    }
 }
 
 impl Drop for SimDriver {

@@ -185,21 +185,21 @@ impl Host {
     ///
     /// When it is here, or would not fit.
     pub fn prepare(&mut self, now: TimeMs, spec: &DomainSpec) -> Result<(), Error> {
-        match self.domains.get(&spec.uid).map(|d| &d.phase) {
-            None | Some(Phase::Prepared) => {}
-            Some(
-                Phase::Running
-                | Phase::Receiving
-                | Phase::Sending
-                | Phase::Switching { .. }
-                | Phase::Stopped,
-            ) => return Err(self.wrong_state(spec.uid, "prepare to receive")),
+        match self.is_prepared(spec.uid) {
+            None | Some(true) => {}
+            Some(false) => return Err(self.wrong_state(spec.uid, "prepare to receive")),
         }
         self.check_room(spec)?;
         let mut console = Console::start(now);
         console.pause(now);
         self.insert(spec, Phase::Prepared, console);
         Ok(())
+    }
+
+    /// Returns whether a guest is expected, if it is known here at all.
+    fn is_prepared(&self, vm: VmUid) -> Option<bool> {
+        let domain = self.domains.get(&vm)?;
+        Some(domain.phase == Phase::Prepared)
     }
 
     /// Expects a guest no longer.
@@ -210,17 +210,13 @@ impl Host {
     pub fn cancel(&mut self, vm: VmUid) -> Result<(), Error> {
         match self.domains.get(&vm).map(|d| &d.phase) {
             None => Ok(()),
-            Some(Phase::Prepared) => {
+            Some(Phase::Prepared | Phase::Stopped) => {
                 self.domains.remove(&vm);
                 Ok(())
             }
-            Some(
-                Phase::Running
-                | Phase::Receiving
-                | Phase::Sending
-                | Phase::Switching { .. }
-                | Phase::Stopped,
-            ) => Err(self.wrong_state(vm, "stop expecting")),
+            Some(Phase::Running | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
+                Err(self.wrong_state(vm, "stop expecting"))
+            }
         }
     }
 
@@ -265,21 +261,15 @@ impl Host {
     ///
     /// When nobody said that it would come, or it does not fit.
     pub fn begin_receive(&mut self, spec: &DomainSpec) -> Result<(), Error> {
-        match self.domains.get(&spec.uid).map(|d| &d.phase) {
-            Some(Phase::Prepared) => {}
+        match self.is_prepared(spec.uid) {
+            Some(true) => {}
             None => {
                 return Err(Error::refused(format!(
                     "guest {} is not expected here",
                     spec.vm
                 )));
             }
-            Some(
-                Phase::Running
-                | Phase::Receiving
-                | Phase::Sending
-                | Phase::Switching { .. }
-                | Phase::Stopped,
-            ) => return Err(self.wrong_state(spec.uid, "receive")),
+            Some(false) => return Err(self.wrong_state(spec.uid, "receive")),
         }
         self.check_room(spec)?;
         let domain = self.domains.get_mut(&spec.uid).expect("seen above");

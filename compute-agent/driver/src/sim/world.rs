@@ -101,9 +101,9 @@ enum Step {
         asker: Asker,
         result: Result<Answer, Error>,
     },
-    Switch(HostName, VmUid, u64),
-    Arrive(HostName, VmUid, u64),
-    Depart(HostName, VmUid, u64),
+    /// Takes the next step of a transfer: of this guest, from this host, if it is still the one of
+    /// this id. Which step that is, the transfer knows.
+    Move(HostName, VmUid, u64),
 }
 
 /// Many hypervisors.
@@ -238,7 +238,7 @@ impl World {
         // Steps that act on this host alone are lost with it.
         self.steps.retain(|_, step| match step {
             Step::Execute { asker, .. } | Step::Answer { asker, .. } => asker.host != *host,
-            Step::Switch(..) | Step::Arrive(..) | Step::Depart(..) => true,
+            Step::Move(..) => true,
         });
         let coming: Vec<_> = self
             .transfers
@@ -247,7 +247,7 @@ impl World {
             .map(|(key, t)| (key.clone(), t.id))
             .collect();
         for ((source, vm), id) in coming {
-            self.after(now, 1, Step::Switch(source, vm, id));
+            self.after(now, 1, Step::Move(source, vm, id));
         }
     }
 
@@ -345,9 +345,7 @@ impl World {
                 behaviour,
             } => self.execute(now, asker, request, behaviour, completions),
             Step::Answer { asker, result } => self.answer(asker, result, completions),
-            Step::Switch(source, vm, id) => self.switch(now, source, vm, id, completions),
-            Step::Arrive(source, vm, id) => self.arrive(now, source, vm, id, completions),
-            Step::Depart(source, vm, id) => self.depart(now, source, vm, id, completions),
+            Step::Move(source, vm, id) => self.proceed(now, source, vm, id, completions),
         }
     }
 
@@ -519,21 +517,13 @@ impl World {
             arrived: false,
         };
         self.transfers.insert((source.clone(), vm), transfer);
-        let step = Step::Switch(source, vm, id);
+        let step = Step::Move(source, vm, id);
         self.after(now, self.settings.transfer_ms, step);
         Ok(())
     }
 
     fn node(&mut self, host: &HostName) -> &mut Host {
         &mut self.nodes.get_mut(host).expect("a host of this world").host
-    }
-
-    /// Returns the destination of a transfer that is still the one of this id.
-    fn destination(&self, source: &HostName, vm: VmUid, id: u64) -> Option<HostName> {
-        self.transfers
-            .get(&(source.clone(), vm))
-            .filter(|t| t.id == id)
-            .map(|t| t.destination.clone())
     }
 
     fn state(&self, host: &HostName, vm: VmUid) -> DomainState {
@@ -566,7 +556,9 @@ impl World {
         self.after(now, 0, step);
     }
 
-    fn switch(
+    /// Takes the next step of a transfer. A destination that crashed on the way is met here again,
+    /// and goes on where the transfer was.
+    fn proceed(
         &mut self,
         now: TimeMs,
         source: HostName,
@@ -574,75 +566,68 @@ impl World {
         id: u64,
         completions: &mut Vec<Completion>,
     ) {
-        let Some(destination) = self.destination(&source, vm, id) else {
+        let key = (source, vm);
+        let Some(transfer) = self.transfers.get(&key).filter(|t| t.id == id) else {
             return;
         };
-        let key = (source.clone(), vm);
-        if self.transfers[&key].console.is_some() {
-            // A destination that crashed after the switch is met here a second time.
-            return self.arrive(now, source, vm, id, completions);
+        let destination = transfer.destination.clone();
+        let is_cut = self.cuts.contains(&pair(&key.0, &destination));
+        match (transfer.console.clone(), transfer.arrived) {
+            (None, _) => self.switch(now, key, id, &destination, is_cut),
+            (Some(_), _) if is_cut => {
+                let step = Step::Move(key.0, vm, id);
+                self.after(now, self.settings.retry_ms, step);
+            }
+            (Some(console), false) => self.arrive(now, key, id, &destination, console),
+            (Some(_), true) => {
+                self.node(&key.0).depart(vm);
+                let transfer = self.transfers.remove(&key).expect("seen above");
+                self.answer(transfer.asker, Ok(Answer::Done), completions);
+            }
         }
-        let receives = self.state(&destination, vm) == DomainState::MigratingIn;
-        if !receives || self.cuts.contains(&pair(&source, &destination)) {
+    }
+
+    fn switch(
+        &mut self,
+        now: TimeMs,
+        key: (HostName, VmUid),
+        id: u64,
+        destination: &HostName,
+        is_cut: bool,
+    ) {
+        let (source, vm) = &key;
+        let receives = self.state(destination, *vm) == DomainState::MigratingIn;
+        if !receives || is_cut {
             let error = Error::refused(format!("the connection to {destination} broke"));
-            return self.fail(now, &source, vm, error);
+            return self.fail(now, source, *vm, error);
         }
         let uri = self.transfers[&key].destination_uri.clone();
-        let console = self.node(&source).switch(now, vm, &uri).ok();
-        self.transfers.get_mut(&key).expect("seen above").console = console;
-        let step = Step::Arrive(source, vm, id);
+        let console = match self.node(source).switch(now, *vm, &uri) {
+            Ok(console) => console,
+            Err(error) => return self.fail(now, source, *vm, error),
+        };
+        self.transfers.get_mut(&key).expect("seen above").console = Some(console);
+        let step = Step::Move(key.0, key.1, id);
         self.after(now, self.settings.switch_ms, step);
     }
 
     fn arrive(
         &mut self,
         now: TimeMs,
-        source: HostName,
-        vm: VmUid,
+        key: (HostName, VmUid),
         id: u64,
-        completions: &mut Vec<Completion>,
+        destination: &HostName,
+        console: Console,
     ) {
-        let Some(destination) = self.destination(&source, vm, id) else {
-            return;
-        };
-        let key = (source.clone(), vm);
-        if self.transfers[&key].arrived {
-            return self.depart(now, source, vm, id, completions);
-        }
-        if self.cuts.contains(&pair(&source, &destination)) {
-            let step = Step::Arrive(source, vm, id);
-            return self.after(now, self.settings.retry_ms, step);
-        }
-        let console = self.transfers[&key].console.clone().expect("switched");
-        match self.node(&destination).arrive(now, vm, console) {
+        match self.node(destination).arrive(now, key.1, console) {
             Ok(()) => {
                 self.transfers.get_mut(&key).expect("seen above").arrived = true;
-                let step = Step::Depart(source, vm, id);
+                let step = Step::Move(key.0, key.1, id);
                 self.after(now, self.settings.switch_ms, step);
             }
             // The destination lost what it had received before the guest was let go there.
-            Err(error) => self.fail(now, &source, vm, Error::refused(error.to_string())),
+            Err(error) => self.fail(now, &key.0, key.1, Error::refused(error.to_string())),
         }
-    }
-
-    fn depart(
-        &mut self,
-        now: TimeMs,
-        source: HostName,
-        vm: VmUid,
-        id: u64,
-        completions: &mut Vec<Completion>,
-    ) {
-        let Some(destination) = self.destination(&source, vm, id) else {
-            return;
-        };
-        if self.cuts.contains(&pair(&source, &destination)) {
-            let step = Step::Depart(source, vm, id);
-            return self.after(now, self.settings.retry_ms, step);
-        }
-        self.node(&source).depart(vm);
-        let transfer = self.transfers.remove(&(source, vm)).expect("seen above");
-        self.answer(transfer.asker, Ok(Answer::Done), completions);
     }
 }
 

@@ -346,10 +346,10 @@ impl Agent {
         let mut overdue = Vec::new();
         for (vm, guest) in &mut self.guests {
             if let Phase::Sending(transfer) = &mut guest.phase
-                && !transfer.aborted
+                && !transfer.aborting
                 && self.now.0.saturating_sub(transfer.began_at.0) > limit
             {
-                transfer.aborted = true;
+                transfer.aborting = true;
                 overdue.push(*vm);
             }
         }

@@ -31,8 +31,10 @@ impl Agent {
                 self.transferred(vm, token, result);
                 return Vec::new();
             }
-            // The transfer itself reports how it ended.
-            Work::Abort => return Vec::new(),
+            Work::Abort => {
+                self.abort_told(vm);
+                return Vec::new();
+            }
         };
         done.id.map(|id| reply(id, answer)).into_iter().collect()
     }
@@ -202,6 +204,17 @@ impl Agent {
                 guest.phase = Phase::Running;
                 guest.migration_error = Some(error.to_string());
             }
+        }
+    }
+
+    /// Whether or not the driver was told: how a transfer ended it reports itself. One that has not
+    /// yet is stopped again with the next tick, since the order may have failed, or have come
+    /// before the hypervisor had begun.
+    fn abort_told(&mut self, vm: VmUid) {
+        if let Some(guest) = self.guests.get_mut(&vm)
+            && let Phase::Sending(transfer) = &mut guest.phase
+        {
+            transfer.aborting = false;
         }
     }
 

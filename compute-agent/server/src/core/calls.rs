@@ -301,7 +301,7 @@ impl Agent {
         guest.phase = Phase::Sending(Transfer {
             token,
             began_at,
-            aborted: false,
+            aborting: false,
         });
     }
 

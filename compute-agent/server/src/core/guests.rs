@@ -31,8 +31,8 @@ pub(super) struct Transfer {
     pub(super) token: Token,
     /// When it began.
     pub(super) began_at: TimeMs,
-    /// It took too long and the driver was told to stop it.
-    pub(super) aborted: bool,
+    /// It took too long, and the driver is being told to stop it.
+    pub(super) aborting: bool,
 }
 
 /// A guest.

@@ -35,6 +35,8 @@ pub(crate) struct Agent {
     rolled_back: bool,
     asked: bool,
     sending: bool,
+    /// How many more times it refuses to roll back.
+    pub(crate) keeps: u32,
 }
 
 fn no(code: Code, reason: &str) -> Refusal {
@@ -60,6 +62,7 @@ impl Agent {
             rolled_back: false,
             asked: false,
             sending: false,
+            keeps: 0,
         }
     }
 
@@ -221,6 +224,10 @@ impl Agent {
     }
 
     fn rollback(&mut self) -> Result<Reply, Refusal> {
+        if self.keeps > 0 {
+            self.keeps -= 1;
+            return Err(no(Code::FailedPrecondition, "GUEST_WRONG_STATE"));
+        }
         match self.state {
             DomainState::Running => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
             DomainState::MigratingIn => Err(no(Code::FailedPrecondition, "GUEST_ARRIVES")),

@@ -77,6 +77,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         state,
         host: None,
         claim: None,
+        remains_on: None,
         operation: None,
         error: None,
         generation: Generation(1),

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | the host's agent is heard of | [`liveness`] |
 //! | no operator cordoned it | [`cordon`] |
+//! | its agent reports a shape that its guests fit | [`shape`] |
 //! | it has the qualities, and not the forbidden ones | [`qualities`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | the guest's cells fit on its cells | [`exact`] |
@@ -23,6 +24,7 @@ pub mod elsewhere;
 pub mod exact;
 pub mod liveness;
 pub mod qualities;
+pub mod shape;
 pub mod storage;
 pub mod version;
 mod violation;
@@ -39,10 +41,11 @@ pub type Rule = fn(&HostView, &Demand) -> Result<(), Violation>;
 
 /// All rules but counted capacity and the exact fit, in the order in which they are told: what
 /// cannot be changed comes before what can.
-pub const RULES: [Rule; 7] = [
+pub const RULES: [Rule; 8] = [
     elsewhere::check,
     liveness::check,
     cordon::check,
+    shape::check,
     driver::check,
     version::check,
     storage::check,

@@ -20,6 +20,8 @@ pub enum Violation {
     Down,
     /// An operator cordoned it.
     Cordoned,
+    /// Its agent reports a shape that its guests do not fit.
+    ShapeRefused,
     /// It has another hypervisor driver than the host that the guest leaves.
     Driver {
         /// Where the guest runs.
@@ -71,6 +73,7 @@ impl Violation {
             Self::Excluded => "HOST_EXCLUDED",
             Self::Down => "HOST_DOWN",
             Self::Cordoned => "HOST_CORDONED",
+            Self::ShapeRefused => "HOST_SHAPE_REFUSED",
             Self::Driver { .. } => "DRIVER_DIFFERS",
             Self::Version { .. } => TOO_OLD,
             Self::DisksNotShared { .. } => "DISKS_NOT_SHARED",
@@ -117,6 +120,7 @@ impl Violation {
             | Self::Excluded
             | Self::Down
             | Self::Cordoned
+            | Self::ShapeRefused
             | Self::Driver { .. }
             | Self::Version { .. }
             | Self::DisksNotShared { .. }
@@ -149,6 +153,7 @@ impl Violation {
             }
             Self::Cordoned => (1, 0, 0, 0),
             Self::Down => (1, 1, 0, 0),
+            Self::ShapeRefused => (1, 2, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
             Self::Version { .. } => (2, 2, 0, 0),
@@ -184,6 +189,7 @@ impl Violation {
             | Self::Excluded
             | Self::Down
             | Self::Cordoned
+            | Self::ShapeRefused
             | Self::Driver { .. }
             | Self::Version { .. }
             | Self::DisksNotShared { .. }
@@ -205,6 +211,9 @@ impl fmt::Display for Violation {
             Self::Excluded => f.write_str("its agent refused the guest before"),
             Self::Down => f.write_str("its agent is not heard of"),
             Self::Cordoned => f.write_str("an operator cordoned it"),
+            Self::ShapeRefused => {
+                f.write_str("its agent reports a shape that its guests do not fit")
+            }
             Self::Driver {
                 source,
                 destination,
@@ -218,17 +227,19 @@ impl fmt::Display for Violation {
                 destination,
             } => {
                 let needed = ServiceVersion::NUMA_LIVE_MIGRATION;
-                if *destination < needed {
-                    write!(f, "its agent is at service version {destination}")?;
-                } else {
-                    write!(
-                        f,
-                        "the agent of source {source_host} is at service version {source}"
-                    )?;
-                }
+                let too_old = [
+                    (*destination, "its agent".to_owned()),
+                    (*source, format!("the agent of source {source_host}")),
+                ];
+                let told: Vec<String> = too_old
+                    .into_iter()
+                    .filter(|(version, _)| *version < needed)
+                    .map(|(version, agent)| format!("{agent} is at service version {version}"))
+                    .collect();
                 write!(
                     f,
-                    ", a guest with a NUMA topology needs {needed} on both sides to migrate"
+                    "{}, a guest with a NUMA topology needs {needed} on both sides to migrate",
+                    told.join(" and ")
                 )
             }
             Self::DisksNotShared {
@@ -255,3 +266,29 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an operator reads which agents to upgrade, be it one or both.
+    #[test]
+    fn every_agent_that_is_too_old_is_named() {
+        let told = |source, destination| {
+            let violation = Violation::Version {
+                source_host: HostName::new("h1").unwrap(),
+                source: ServiceVersion(source),
+                destination: ServiceVersion(destination),
+            };
+            violation.to_string()
+        };
+        let rest = ", a guest with a NUMA topology needs 2 on both sides to migrate";
+        let (source, destination) = (
+            "the agent of source h1 is at service version 1",
+            "its agent is at service version 1",
+        );
+        assert_eq!(told(2, 1), format!("{destination}{rest}"));
+        assert_eq!(told(1, 2), format!("{source}{rest}"));
+        assert_eq!(told(1, 1), format!("{destination} and {source}{rest}"));
+    }
+}

@@ -9,7 +9,7 @@ use crate::flavor::Wishes;
 /// The most disks of a VM: `vda` to `vdz`.
 pub(crate) const DISKS_MAX: usize = 26;
 /// The most network interfaces of a VM.
-pub(crate) const NICS_MAX: usize = 16;
+pub const NICS_MAX: usize = 16;
 /// The longest name of a network interface that Linux takes.
 const INTERFACE_LENGTH_MAX: usize = 15;
 /// The longest file name that common file systems take.

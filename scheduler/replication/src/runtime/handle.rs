@@ -168,21 +168,35 @@ pub struct Status {
 pub(super) trait Job<M: Machine>: Send {
     /// Decides on the speculative state. Returns a command, or keeps its answer.
     fn decide(&mut self, state: &M) -> Option<M::Command>;
-    /// Ends it.
-    fn finish(self: Box<Self>, result: Result<Option<Committed<M::Outcome>>, ProposeError>);
+    /// Ends it: with the applied state, and what became of the command if there was one.
+    fn finish(self: Box<Self>, result: Result<Settled<'_, M>, ProposeError>);
 }
 
-struct DecideJob<M: Machine, F, R> {
+/// What ends a decision that stands.
+pub(super) struct Settled<'m, M: Machine> {
+    /// The applied state; it contains the command.
+    pub(super) machine: &'m M,
+    /// The command's outcome; `None` where the decision needed no command.
+    pub(super) committed: Option<Committed<M::Outcome>>,
+}
+
+/// What a decision came to, and what was read of the state then.
+type Told<M, R, T> = Result<(Proposed<<M as Machine>::Outcome, R>, T), ProposeError>;
+
+struct DecideJob<M: Machine, F, R, G, T> {
     decide: Option<F>,
     answer: Option<R>,
-    reply: oneshot::Sender<Result<Proposed<M::Outcome, R>, ProposeError>>,
+    then: G,
+    reply: oneshot::Sender<Told<M, R, T>>,
 }
 
-impl<M, F, R> Job<M> for DecideJob<M, F, R>
+impl<M, F, R, G, T> Job<M> for DecideJob<M, F, R, G, T>
 where
     M: Machine,
     F: FnOnce(&M) -> Decision<M::Command, R> + Send,
     R: Send,
+    G: FnOnce(&M, &Proposed<M::Outcome, R>) -> T + Send,
+    T: Send,
 {
     fn decide(&mut self, state: &M) -> Option<M::Command> {
         match self.decide.take()?(state) {
@@ -194,15 +208,24 @@ where
         }
     }
 
-    fn finish(self: Box<Self>, result: Result<Option<Committed<M::Outcome>>, ProposeError>) {
-        let answer = match (result, self.answer) {
-            (Err(error), _) => Err(error),
-            (Ok(Some(committed)), _) => Ok(Proposed::Committed(committed)),
-            (Ok(None), Some(answer)) => Ok(Proposed::Answered(answer)),
-            (Ok(None), None) => Err(ProposeError::Stopped),
-        };
+    fn finish(self: Box<Self>, result: Result<Settled<'_, M>, ProposeError>) {
+        let Self {
+            answer,
+            then,
+            reply,
+            ..
+        } = *self;
+        let told = result.and_then(|Settled { machine, committed }| {
+            let proposed = match (committed, answer) {
+                (Some(committed), _) => Proposed::Committed(committed),
+                (None, Some(answer)) => Proposed::Answered(answer),
+                (None, None) => return Err(ProposeError::Stopped),
+            };
+            let read = then(machine, &proposed);
+            Ok((proposed, read))
+        });
         // Who asked may have gone; the command stands all the same.
-        let _ = self.reply.send(answer);
+        let _ = reply.send(told);
     }
 }
 
@@ -298,10 +321,29 @@ impl<M: Machine> Handle<M> {
         F: FnOnce(&M) -> Decision<M::Command, R> + Send + 'static,
         R: Send + 'static,
     {
+        let (proposed, ()) = self.propose_then(decide, |_, _| ()).await?;
+        Ok(proposed)
+    }
+
+    /// Like [`propose_with`](Self::propose_with), and reads something of the applied state in the
+    /// same turn: a second call would cost another wait for the owner's task. `then` must be
+    /// short, too.
+    pub async fn propose_then<F, R, G, T>(
+        &self,
+        decide: F,
+        then: G,
+    ) -> Result<(Proposed<M::Outcome, R>, T), ProposeError>
+    where
+        F: FnOnce(&M) -> Decision<M::Command, R> + Send + 'static,
+        R: Send + 'static,
+        G: FnOnce(&M, &Proposed<M::Outcome, R>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let job = DecideJob::<M, F, R> {
+        let job = DecideJob::<M, F, R, G, T> {
             decide: Some(decide),
             answer: None,
+            then,
             reply,
         };
         self.requests

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_store::disk::{Disk, Parts};
+use berth_store::recover::FIRST_INDEX;
 use berth_store::{
     CheckpointStore, Header, Identity, Member, Membership, Recovery, StateHash, checkpoints,
     recover,
@@ -70,8 +71,8 @@ impl Default for Settings {
             queue: 4096,
             pending_max: 16_384,
             batches_max: 1,
-            table_every: Duration::from_millis(500),
-            table_changes: 200_000,
+            table_every: Duration::from_secs(5),
+            table_changes: 50_000,
         }
     }
 }
@@ -279,8 +280,7 @@ pub(crate) fn build<M: Machine>(
     M::from_rows(rows, index).map_err(|error| error.to_string())
 }
 
-/// Writes the checkpoint that a new cluster begins with. Its index is 1, so that every member
-/// that joins later has to fetch a state and none mistakes its empty disk for one.
+/// Writes the checkpoint that a new cluster begins with.
 fn bootstrap<M: Machine, D: Disk>(parts: &mut Parts<D>, address: String) -> Result<(), OpenError> {
     let identity = &parts.identity;
     if !parts.checkpoints.list()?.is_empty() {
@@ -288,12 +288,13 @@ fn bootstrap<M: Machine, D: Disk>(parts: &mut Parts<D>, address: String) -> Resu
             cluster_id: identity.cluster_id.clone(),
         });
     }
-    let machine = build::<M>(&mut std::iter::empty(), 1)
-        .map_err(|what| berth_store::recover::Error::State { index: 1, what })?;
+    let index = FIRST_INDEX;
+    let machine = build::<M>(&mut std::iter::empty(), index)
+        .map_err(|what| berth_store::recover::Error::State { index, what })?;
     let rows: Vec<Row> = machine.rows().collect();
     let header = Header {
         cluster_id: identity.cluster_id.clone(),
-        index: 1,
+        index,
         term: 1,
         membership: Membership::single(Member {
             id: identity.member_id,

@@ -152,9 +152,9 @@ async fn keep_connected(
     let mut told = String::new();
     loop {
         let started = tokio::time::Instant::now();
-        let why = match exchange(&address, &hello, &options, &queue).await {
-            Ok(()) => "the other member closed the stream".to_owned(),
-            Err(status) => status.message().to_owned(),
+        let (refused, why) = match exchange(&address, &hello, &options, &queue).await {
+            Ok(()) => (false, "the other member closed the stream".to_owned()),
+            Err(status) => (is_refusal(&status), status.message().to_owned()),
         };
         if started.elapsed() > options.backoff_max {
             pause = options.backoff_min;
@@ -162,7 +162,11 @@ async fn keep_connected(
         }
         // Once per reason: a member that is down is tried for hours.
         if why != told {
-            tracing::info!(to, address, reason = why, "no connection to a member");
+            if refused {
+                tracing::warn!(to, address, reason = why, "a member refuses this one");
+            } else {
+                tracing::info!(to, address, reason = why, "no connection to a member");
+            }
             told = why;
         }
         if queue.clear() > 0 {
@@ -174,6 +178,15 @@ async fn keep_connected(
         }
         pause = (pause * 2).min(options.backoff_max);
     }
+}
+
+/// Returns whether the other end will have nothing to do with this member, as of another cluster:
+/// no time heals that, a person has to look.
+fn is_refusal(status: &tonic::Status) -> bool {
+    matches!(
+        status.code(),
+        tonic::Code::FailedPrecondition | tonic::Code::PermissionDenied
+    )
 }
 
 /// Keeps one stream until it breaks.

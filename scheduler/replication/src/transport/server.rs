@@ -1,6 +1,6 @@
 //! The way in: what other members' streams carry goes to the inbox.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_proto::raft::v1::raft_service_server::RaftService;
@@ -22,6 +22,27 @@ pub struct RaftReceiver<M: Machine> {
     learned: Learned,
     /// The newest stream of each member; an older one, left by a broken connection, ends.
     streams: Arc<Mutex<HashMap<u64, u64>>>,
+    turned_away: Arc<TurnedAway>,
+}
+
+/// How many different refusals are told, and how long they may be. Anybody who reaches the port
+/// can make new ones.
+const TURNED_AWAY_MAX: usize = 64;
+const TURNED_AWAY_BYTES_MAX: usize = 1024;
+
+/// Who was turned away and why, as far as it was told: a peer that has no business here knocks for
+/// as long as it runs.
+#[derive(Default)]
+struct TurnedAway(Mutex<BTreeSet<(String, String)>>);
+
+impl TurnedAway {
+    /// Returns whether this has not been told yet, and may be.
+    fn is_news(&self, address: &str, reason: &str) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        address.len() + reason.len() <= TURNED_AWAY_BYTES_MAX
+            && told.len() < TURNED_AWAY_MAX
+            && told.insert((address.to_owned(), reason.to_owned()))
+    }
 }
 
 impl<M: Machine> RaftReceiver<M> {
@@ -30,12 +51,35 @@ impl<M: Machine> RaftReceiver<M> {
             inbox,
             learned,
             streams: Arc::default(),
+            turned_away: Arc::default(),
         }
     }
 
-    /// Refuses who has no business here, and remembers where the others are.
-    fn check(&self, hello: Option<Hello>) -> Result<Hello, Status> {
+    /// Refuses who has no business here, which is told once, and remembers where the others are.
+    fn admit(&self, hello: Option<Hello>) -> Result<Hello, Status> {
         let hello = hello.ok_or_else(|| Status::invalid_argument("the stream has no hello"))?;
+        if let Err(status) = self.check(&hello) {
+            if self
+                .turned_away
+                .is_news(&hello.from_address, status.message())
+            {
+                tracing::warn!(
+                    from = hello.from,
+                    address = hello.from_address,
+                    reason = status.message(),
+                    "a member was turned away"
+                );
+            }
+            return Err(status);
+        }
+        self.learned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(hello.from, hello.from_address.clone());
+        Ok(hello)
+    }
+
+    fn check(&self, hello: &Hello) -> Result<(), Status> {
         let own = self.inbox.identity();
         if hello.cluster_id != own.cluster_id {
             return Err(Status::failed_precondition(format!(
@@ -67,11 +111,7 @@ impl<M: Machine> RaftReceiver<M> {
             }
             None => {}
         }
-        self.learned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(hello.from, hello.from_address.clone());
-        Ok(hello)
+        Ok(())
     }
 
     /// Makes this stream the newest of its sender.
@@ -128,7 +168,7 @@ impl<M: Machine> RaftService for RaftReceiver<M> {
     ) -> Result<Response<ExchangeResponse>, Status> {
         let mut stream = request.into_inner();
         let first = stream.message().await?.unwrap_or_default();
-        let hello = self.check(first.hello)?;
+        let hello = self.admit(first.hello)?;
         tokio::select! {
             biased;
             // The stream would keep a server from shutting down.
@@ -145,7 +185,7 @@ impl<M: Machine> RaftService for RaftReceiver<M> {
     ) -> Result<Response<InstallSnapshotResponse>, Status> {
         let mut stream = request.into_inner();
         let mut piece = stream.message().await?.unwrap_or_default();
-        let hello = self.check(piece.hello.take())?;
+        let hello = self.admit(piece.hello.take())?;
         let message = self.decode(&piece.message, hello.from)?;
         let mut incoming = self.inbox.begin_snapshot().map_err(|e| refused(&e))?;
         let mut offset = 0;
@@ -185,5 +225,24 @@ fn refused(error: &InboxError) -> Status {
         InboxError::Content(_) => Status::data_loss(error.to_string()),
         InboxError::NotNeeded => Status::already_exists(error.to_string()),
         InboxError::Stopped => stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an operator hears once of each peer and cause, and nobody can fill the log or the
+    /// memory with them.
+    #[test]
+    fn each_peer_is_turned_away_aloud_once_per_cause() {
+        let told = TurnedAway::default();
+        assert!(told.is_news("h1:7100", "another cluster"));
+        assert!(!told.is_news("h1:7100", "another cluster"));
+        assert!(told.is_news("h1:7100", "removed"));
+        assert!(told.is_news("h2:7100", "removed"));
+        assert!(!told.is_news("h3:7100", &"x".repeat(TURNED_AWAY_BYTES_MAX)));
+        let more = (0..1000).filter(|n| told.is_news("h4:7100", &n.to_string()));
+        assert_eq!(more.count(), TURNED_AWAY_MAX - 3);
     }
 }

@@ -4,8 +4,14 @@ use berth_domain::host_view::Room;
 
 use crate::ask::Ask;
 
-/// Returns whether the host has as many cells as the guest.
+/// Returns how many cells the host has.
 #[must_use]
-pub fn passes(room: &Room, ask: &Ask) -> bool {
-    room.cells >= ask.cells
+pub fn offered(room: &Room) -> [u32; 1] {
+    [u32::from(room.cells)]
+}
+
+/// Returns how many cells the guest has.
+#[must_use]
+pub fn asked(ask: &Ask) -> [u32; 1] {
+    [u32::from(ask.cells)]
 }

@@ -1,6 +1,10 @@
 //! What rules a host out at a glance.
 //!
-//! A filter sees only [`Room`] and [`Ask`], so that a thousand hosts are filtered in microseconds.
+//! A filter sees only [`Room`] and [`Ask`], and says of each a few numbers: what the host offers
+//! and what the guest asks. A host passes if it offers enough of all. The numbers of all filters
+//! stand side by side in [`Lanes`], one cache line a host, so that the compiler compares several
+//! at once and a thousand hosts are filtered in a few microseconds.
+//!
 //! It spares the rules of [`berth_domain::constraint`] hosts that cannot pass; it is never the
 //! only one to say no, and what it says is not told to people.
 
@@ -15,13 +19,48 @@ use berth_domain::host_view::Room;
 
 use crate::ask::Ask;
 
-/// Returns whether a host is let through by every filter.
-#[must_use]
-pub fn passes(room: &Room, ask: &Ask) -> bool {
-    open::passes(room, ask)
-        && counted::passes(room, ask)
-        && cpus::passes(room, ask)
-        && memory::passes(room, ask)
-        && pages::passes(room, ask)
-        && cells::passes(room, ask)
+/// The numbers of all filters; those at the end that no filter uses are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(64))]
+pub struct Lanes([u32; 16]);
+
+macro_rules! lanes {
+    ($side:ident, $of:expr) => {{
+        let numbers = open::$side($of)
+            .into_iter()
+            .chain(counted::$side($of))
+            .chain(cpus::$side($of))
+            .chain(memory::$side($of))
+            .chain(pages::$side($of))
+            .chain(cells::$side($of));
+        let mut lanes = Self::default();
+        for (lane, number) in lanes.0.iter_mut().zip(numbers) {
+            *lane = number;
+        }
+        lanes
+    }};
+}
+
+impl Lanes {
+    /// Returns what a host offers.
+    #[must_use]
+    pub fn offered(room: &Room) -> Self {
+        lanes!(offered, room)
+    }
+
+    /// Returns what a guest asks.
+    #[must_use]
+    pub fn asked(ask: &Ask) -> Self {
+        lanes!(asked, ask)
+    }
+
+    /// Returns whether what is offered suffices for what is asked.
+    #[must_use]
+    pub fn suffice(&self, asked: &Self) -> bool {
+        // Without an early end, so that it becomes a few wide comparisons.
+        self.0
+            .iter()
+            .zip(&asked.0)
+            .fold(true, |enough, (offered, asked)| enough & (offered >= asked))
+    }
 }

@@ -6,27 +6,20 @@
 pub mod load;
 pub mod turn;
 
-use berth_domain::host_view::Room;
+pub use load::Loads;
 
-use crate::ask::Ask;
-use crate::policy::Policy;
-
-/// How good a host is; the greater the better. The fields are compared one after the other.
+/// How good a host is; the greater the better. By how much of it is taken, and by turns where that
+/// is equal: 16 bits of load above 48 bits of turn, so that one comparison decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score {
-    /// By how much of it is taken.
-    pub load: u16,
-    /// By turns, where all else is equal.
-    pub turn: u32,
-}
+pub struct Score(u64);
 
 impl Score {
-    /// Returns the score of a host; `key` is [`turn::key`] of its name.
+    /// No host is worse.
+    pub const WORST: Self = Self(0);
+
+    /// Returns the score of what [`Loads::weigh`] and [`turn::weigh`] say.
     #[must_use]
-    pub fn new(room: &Room, ask: &Ask, policy: Policy, key: u64, seed: u64) -> Self {
-        Self {
-            load: load::weigh(room, ask, policy.hosts),
-            turn: turn::weigh(key, seed),
-        }
+    pub fn new(load: u16, turn: u64) -> Self {
+        Self(u64::from(load) << 48 | turn >> 16)
     }
 }

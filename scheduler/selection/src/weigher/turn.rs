@@ -27,8 +27,7 @@ pub fn seed(id: Uuid) -> u64 {
 
 /// Returns the turn of a host for a request.
 #[must_use]
-pub fn weigh(key: u64, seed: u64) -> u32 {
+pub fn weigh(key: u64, seed: u64) -> u64 {
     let once = (key ^ seed).wrapping_mul(SPREAD);
-    let mixed = (once ^ (once >> 32)).wrapping_mul(SPREAD);
-    u32::try_from(mixed >> 32).expect("the upper half of 64 bits")
+    (once ^ (once >> 32)).wrapping_mul(SPREAD)
 }

@@ -78,7 +78,20 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::DeleteProvider { .. }
         | Command::SetInventories { .. }
         | Command::SetTraits { .. }
+        | Command::UpdateProvider { .. }
+        | Command::PutInventory { .. }
+        | Command::DeleteInventory { .. }
+        | Command::DeleteInventories { .. }
+        | Command::DeleteTraits { .. }
+        | Command::SetAggregates { .. }
         | Command::SetAllocations { .. }
+        | Command::DeleteAllocations { .. }
+        | Command::Reshape { .. }
+        | Command::CreateClass { .. }
+        | Command::RenameClass { .. }
+        | Command::DeleteClass { .. }
+        | Command::CreateTrait { .. }
+        | Command::DeleteTrait { .. }
         | Command::BeginDelete { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. } => true,

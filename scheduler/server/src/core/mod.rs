@@ -11,8 +11,10 @@
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
 //! | [`decision`] | what deciding came to |
+//! | [`clock`] | the moment that is written on a command |
 
 pub mod chooser;
+pub mod clock;
 pub mod decide;
 pub mod decision;
 pub mod request;
@@ -21,6 +23,7 @@ mod schedule;
 mod tests;
 
 pub use chooser::{Chooser, EveryHost};
+pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use request::{Ask, Request, ScheduleMigration, ScheduleVm};

@@ -3,14 +3,16 @@
 //! What is looked at here before choosing is what a person should hear of first (an unknown
 //! flavor, a busy VM) rather than a list of hosts; [`berth_state`] looks at all of it again.
 
+use std::collections::BTreeSet;
+
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::Demand;
-use berth_domain::fault;
+use berth_domain::fault::{self, Fault};
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::{self, Nic, Vm, VmSpec};
+use berth_domain::vm::{self, NICS_MAX, Nic, Vm, VmSpec};
 use berth_selection::{Choice, Policy};
 use berth_state::State;
 use berth_state::command::{Command, Effect};
@@ -173,17 +175,7 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         flavor: (**flavor).clone(),
         boot: wanted.boot.clone(),
         disks: wanted.disks.clone(),
-        // Ends quietly at 256, which the rules of VMs refuse by themselves below.
-        nics: (0..=u8::MAX)
-            .zip(&wanted.nics)
-            .map(|(position, nic)| Nic {
-                bridge: nic.bridge.clone(),
-                mac: match nic.mac.is_empty() {
-                    true => mac_of(wanted.uid, position),
-                    false => nic.mac.clone(),
-                },
-            })
-            .collect(),
+        nics: nics_of(state, wanted)?,
         topology: wishes.topology,
     };
     spec.validate()
@@ -191,12 +183,48 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
     Ok(spec)
 }
 
-/// Returns a MAC address under the prefix that QEMU and libvirt use. Three bytes of a random uid
-/// differ well enough on one network, and each interface has its own.
-fn mac_of(uid: VmUid, position: u8) -> String {
+/// Returns the interfaces that are asked for, each with a MAC address that no other VM has.
+fn nics_of(state: &State, wanted: &ScheduleVm) -> Result<Vec<Nic>, Refusal> {
+    if wanted.nics.len() > NICS_MAX {
+        let rule = format!("at most {NICS_MAX} are allowed");
+        let fault = Fault::new("nics", wanted.nics.len(), rule);
+        return Err(fault::refusal("vm", &[fault]));
+    }
+    state.examine_macs(&wanted.nics)?;
+    let given = wanted.nics.iter().map(|nic| nic.mac.clone());
+    let mut taken: BTreeSet<String> = given.filter(|mac| !mac.is_empty()).collect();
+    let mut nics = wanted.nics.clone();
+    for nic in nics.iter_mut().filter(|nic| nic.mac.is_empty()) {
+        nic.mac = free_mac(state, wanted.uid, &taken)?;
+        taken.insert(nic.mac.clone());
+    }
+    Ok(nics)
+}
+
+/// How many MAC addresses are tried. With half of all taken, one interface in 2^64 finds none.
+const MAC_TRIES: u32 = 64;
+
+/// Returns a MAC address that no VM has, under the prefix that QEMU and libvirt use. Which one is
+/// tried first, and which ones next, follows from the VM's uid.
+fn free_mac(state: &State, uid: VmUid, taken: &BTreeSet<String>) -> Result<String, Refusal> {
     let bytes = uid.0.as_bytes();
-    let last = bytes[15].wrapping_add(position);
-    format!("52:54:00:{:02x}:{:02x}:{last:02x}", bytes[13], bytes[14])
+    let number = |at: usize| u32::from_be_bytes([0, bytes[at], bytes[at + 1], bytes[at + 2]]);
+    // An odd stride comes past every address.
+    let (first, stride) = (number(13), number(10) | 1);
+    (0..MAC_TRIES)
+        .map(|tried| {
+            let [_, a, b, c] = first.wrapping_add(stride.wrapping_mul(tried)).to_be_bytes();
+            format!("52:54:00:{a:02x}:{b:02x}:{c:02x}")
+        })
+        .find(|mac| state.vm_with_mac(mac).is_none() && !taken.contains(mac))
+        .ok_or_else(|| {
+            Refusal::new(
+                Code::ResourceExhausted,
+                "NO_MAC_FREE",
+                format!("none of {MAC_TRIES} MAC addresses under 52:54:00 that were tried is free"),
+            )
+            .with_hint("give the interface an address of another prefix")
+        })
 }
 
 fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Refusal> {

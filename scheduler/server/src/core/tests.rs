@@ -1,5 +1,6 @@
 //! Goal: what is decided, without a replica. Method: a state made by commands, and requests on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::flavor::Flavor;
@@ -250,6 +251,71 @@ fn interfaces_get_addresses_of_their_own() {
     world.boot("a", 0x00ab_cdff);
     let spec = &world.machine.state().vm(&vm("a")).unwrap().spec;
     assert_eq!(spec.nics[0].mac, "52:54:00:ab:cd:ff");
+}
+
+fn with_nics(ask: Ask, macs: &[&str]) -> Ask {
+    let Request::ScheduleVm(mut wanted) = ask.request else {
+        panic!("a boot");
+    };
+    let nic = |mac: &&str| Nic {
+        bridge: "br0".into(),
+        mac: (*mac).to_owned(),
+    };
+    wanted.nics = macs.iter().map(nic).collect();
+    Ask {
+        request: Request::ScheduleVm(wanted),
+        ..ask
+    }
+}
+
+/// Two VMs whose uids end alike got one address.
+#[test]
+fn no_two_interfaces_of_the_cluster_share_an_address() {
+    let mut world = World::new(&[("h1", 2), ("h2", 2)]);
+    let ends_alike = [0x00ab_cdff, 0x0001_00ab_cdff, 0x0002_00ab_cdff];
+    for (name, number) in ["a", "b", "c"].into_iter().zip(ends_alike) {
+        world
+            .ask(&with_nics(boot(name, number), &["", "", ""]))
+            .unwrap();
+    }
+    let vms = world.machine.state().vms().values();
+    let macs: BTreeSet<_> = vms
+        .flat_map(|vm| vm.spec.nics.iter().map(|nic| nic.mac.clone()))
+        .collect();
+    assert_eq!(macs.len(), 9, "{macs:?}");
+    assert!(macs.iter().all(|mac| mac.starts_with("52:54:00:")));
+}
+
+#[test]
+fn an_address_that_another_vm_has_is_refused() {
+    let mut world = World::new(&[("h1", 2)]);
+    let mac = "02:00:00:00:00:01";
+    world.ask(&with_nics(boot("a", 1), &[mac])).unwrap();
+    let again = with_nics(boot("b", 2), &["", mac]);
+    let Decision::Refuse(refusal) = world.decide(&again) else {
+        panic!("a taken address");
+    };
+    assert_eq!(refusal.reason, "MAC_IN_USE");
+    assert_eq!(
+        refusal.message,
+        "an interface of vm a has MAC address 02:00:00:00:00:01 already"
+    );
+    assert_eq!(refusal.metadata["vm"], "a");
+}
+
+#[test]
+fn interfaces_are_bounded() {
+    let mut world = World::new(&[("h1", 2)]);
+    for count in [17, 255, 256, 257, 1000] {
+        let Decision::Refuse(refusal) = world.decide(&with_nics(boot("a", 1), &vec![""; count]))
+        else {
+            panic!("{count} interfaces");
+        };
+        assert_eq!(refusal.reason, "INVALID_VM");
+        let told = format!("nics = \"{count}\": at most 16 are allowed");
+        assert!(refusal.message.contains(&told), "{refusal}");
+    }
+    world.ask(&with_nics(boot("a", 1), &[""; 16])).unwrap();
 }
 
 #[test]

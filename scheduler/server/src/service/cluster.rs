@@ -22,7 +22,6 @@ use super::context::Context;
 use super::keyed::open;
 pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal};
-use crate::core::{Ask, Request as Asked};
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -113,7 +112,7 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::JoinClusterResponse>, Status> {
         let wire = request.into_inner();
         let address = address(wire.address)?;
-        let disk: Uuid = field::uuid(&wire.disk_id, "disk_id").map_err(refusal::of_invalid)?;
+        let disk: Uuid = field::uuid(&wire.disk_id, "disk_id")?;
         let disk = disk.to_string();
         self.must_lead()?;
         let state = self.member_state().await?;
@@ -134,8 +133,7 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::AddMemberResponse>, Status> {
         let wire = request.into_inner();
         let address = address(wire.address)?;
-        let disk: Option<Uuid> =
-            field::optional_uuid(&wire.disk_id, "disk_id").map_err(refusal::of_invalid)?;
+        let disk: Option<Uuid> = field::optional_uuid(&wire.disk_id, "disk_id")?;
         self.must_lead()?;
         let state = self.member_state().await?;
         if let Some(member) = at_address(&state.membership, &address) {
@@ -214,15 +212,10 @@ impl ClusterService for ClusterApi {
         &self,
         request: Request<v1::RegisterServiceRequest>,
     ) -> Result<Response<v1::RegisterServiceResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let service = field::required(wire.service, "service").map_err(refusal::of_invalid)?;
-        let ask = Ask {
-            principal: caller.principal,
-            key: caller.key,
-            validate_only: false,
-            request: Asked::Plain(Command::RegisterService(service)),
-        };
-        let Reply::Service(service) = self.0.ask(ask).await?.reply else {
+        let (wire, caller) = open(request)?;
+        let service = field::required(wire.service, "service")?;
+        let command = Command::RegisterService(service);
+        let Reply::Service(service) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());
         };
         Ok(Response::new(v1::RegisterServiceResponse {
@@ -235,7 +228,7 @@ impl ClusterService for ClusterApi {
         request: Request<v1::ListServicesRequest>,
     ) -> Result<Response<v1::ListServicesResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+        let page = Page::new(wire.page_size, &wire.page_token)?;
         let state = self.0.state(wire.consistency).await?;
         let (services, next_page_token) = list::page(
             state.services(),
@@ -243,8 +236,7 @@ impl ClusterService for ClusterApi {
             |text| ServiceName::new(text).ok(),
             ServiceName::to_string,
             |_| true,
-        )
-        .map_err(refusal::of_invalid)?;
+        )?;
         Ok(Response::new(v1::ListServicesResponse {
             services: services.iter().map(|service| (&**service).into()).collect(),
             next_page_token,
@@ -254,8 +246,8 @@ impl ClusterService for ClusterApi {
 }
 
 fn address(text: String) -> Result<String, Status> {
-    let text = field::required_text(text, "address", ADDRESS_MAX).map_err(refusal::of_invalid)?;
-    match crate::config::is_host_port(&text) {
+    let text = field::required_text(text, "address", ADDRESS_MAX)?;
+    match berth_process::listening::is_host_port(&text) {
         true => Ok(text),
         false => Err(refusal::invalid("address", "must be of the form host:port")),
     }

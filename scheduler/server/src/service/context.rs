@@ -6,16 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{Decision as Replicated, Handle, Proposed};
 use berth_selection::Choice;
+use berth_selection::candidates::Index;
+use berth_state::command::Command;
 use berth_state::{Reply, State};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::keyed::Caller;
 use super::refusal;
-use crate::core::{Answer, Ask, Decision, Proposal};
+use super::table::Table;
+use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
@@ -34,6 +40,8 @@ pub(crate) struct Setup {
 struct Inner {
     setup: Setup,
     liveness: Mutex<Liveness>,
+    clock: Mutex<Clock>,
+    table: Arc<Table>,
     started: Instant,
 }
 
@@ -58,6 +66,8 @@ impl Context {
             inner: Arc::new(Inner {
                 setup,
                 liveness,
+                clock: Mutex::default(),
+                table: Arc::default(),
                 started: Instant::now(),
             }),
         }
@@ -95,13 +105,42 @@ impl Context {
         u64::try_from(self.inner.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        // As above.
+        let guard = self.inner.clock.lock();
+        guard.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of replicated time as this member has it, and of who else leads.
+    pub(crate) fn observe_time(&self, time: TimeMs, leader: Option<u64>) {
+        self.clock().observe(time, leader, self.monotonic_ms());
+    }
+
+    /// Returns what replicated time would be if something were asked now. It stands still while
+    /// nothing is.
+    pub(crate) fn time_by_now(&self, state: &State) -> TimeMs {
+        self.clock().now(state.time(), self.monotonic_ms(), wall())
+    }
+
     /// Decides on a request and answers once what was decided is durable.
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Done, Status> {
+        let (done, ()) = self.ask_then(ask, |_, _| ()).await?;
+        Ok(done)
+    }
+
+    /// Like [`ask`](Self::ask), and reads of the state what belongs to the answer. The closure
+    /// runs in the replica's task.
+    pub(crate) async fn ask_then<T: Default + Send + 'static>(
+        &self,
+        ask: Ask,
+        then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
+    ) -> Result<(Done, T), Status> {
         // The decision is made in the replica's own task; what is not part of the command comes
         // back by this side door.
         let chosen = Arc::new(OnceLock::new());
         let chosen_in = chosen.clone();
-        let decide = move |machine: &Machine| match machine.decide(now(), &ask) {
+        let context = self.clone();
+        let decide = move |machine: &Machine| match machine.decide(context.stamp(machine), &ask) {
             Decision::Command(proposal) => {
                 let Proposal { envelope, choice } = *proposal;
                 if let Some(choice) = choice {
@@ -113,21 +152,37 @@ impl Context {
             Decision::Answer(answer) => Replicated::Answer(Ok(answer)),
             Decision::Refuse(refusal) => Replicated::Answer(Err(refusal)),
         };
-        let proposed = self
-            .bounded(self.handle().propose_with(decide))
+        let read = |machine: &Machine, proposed: &Proposed<_, Answered>| match reply_of(proposed) {
+            Some(reply) => then(machine.state(), reply),
+            None => T::default(),
+        };
+        let (proposed, read) = self
+            .bounded(self.handle().propose_then(decide, read))
             .await?
             .map_err(refusal::of_propose)?;
-        match proposed {
-            Proposed::Committed(committed) => Ok(Done {
+        let done = match proposed {
+            Proposed::Committed(committed) => Done {
                 reply: committed.outcome.map_err(|r| to_status(&r))?,
                 choice: chosen.get().cloned(),
-            }),
+            },
             Proposed::Answered(Ok(answer)) => {
                 let Answer { reply, choice } = *answer;
-                Ok(Done { reply, choice })
+                Done { reply, choice }
             }
-            Proposed::Answered(Err(refusal)) => Err(to_status(&refusal)),
-        }
+            Proposed::Answered(Err(refusal)) => return Err(to_status(&refusal)),
+        };
+        Ok((done, read))
+    }
+
+    /// As [`Self::ask`], for a command that leaves nothing to be decided.
+    pub(crate) async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
+        let ask = caller.ask(false, Request::Plain(command));
+        Ok(self.ask(ask).await?.reply)
+    }
+
+    fn stamp(&self, machine: &Machine) -> TimeMs {
+        let time = machine.state().time();
+        self.clock().stamp(time, self.monotonic_ms(), wall())
     }
 
     /// Returns a frozen state, as fresh as was asked for.
@@ -156,6 +211,19 @@ impl Context {
             .map_err(refusal::of_read)
     }
 
+    /// Searches among the providers of this state or a newer one, away from the replica's task.
+    ///
+    /// # Errors
+    ///
+    /// When the search panicked.
+    pub(crate) async fn search<T: Send + 'static>(
+        &self,
+        state: State,
+        work: impl FnOnce(&State, &Index) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        self.inner.table.clone().search(state, work).await
+    }
+
     async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         tokio::time::timeout(self.inner.setup.request_timeout, work)
             .await
@@ -163,8 +231,20 @@ impl Context {
     }
 }
 
-/// Returns this machine's clock. Replicated time is the greater of it and what was before.
-pub(crate) fn now() -> TimeMs {
+/// What a decision without a command answers.
+type Answered = Result<Box<Answer>, Box<Refusal>>;
+
+/// Returns what is replied, unless it is a refusal.
+fn reply_of(proposed: &Proposed<Result<Reply, Refusal>, Answered>) -> Option<&Reply> {
+    match proposed {
+        Proposed::Committed(committed) => committed.outcome.as_ref().ok(),
+        Proposed::Answered(Ok(answer)) => Some(&answer.reply),
+        Proposed::Answered(Err(_)) => None,
+    }
+}
+
+/// Returns this machine's wall clock; what is made of it is in [`crate::core::clock`].
+pub(crate) fn wall() -> TimeMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     // A clock before 1970 is a clock that was never set; replicated time goes on by itself.
     let millis = since.map_or(0, |elapsed| elapsed.as_millis());

@@ -17,26 +17,15 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{list, refusal};
-use crate::core::{Ask, Request as Asked};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
 
 impl HostApi {
-    async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
-        let ask = Ask {
-            principal: caller.principal,
-            key: caller.key,
-            validate_only: false,
-            request: Asked::Plain(command),
-        };
-        Ok(self.0.ask(ask).await?.reply)
-    }
-
     async fn cordon(&self, caller: Caller, host: &str, cordoned: bool) -> Result<v1::Host, Status> {
-        let host = field::name(host, "name").map_err(refusal::of_invalid)?;
+        let host = field::name(host, "name")?;
         let command = Command::SetCordon { host, cordoned };
-        let Reply::Host(host) = self.command(caller, command).await? else {
+        let Reply::Host(host) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());
         };
         Ok((&*host).into())
@@ -49,14 +38,14 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::RegisterHostRequest>,
     ) -> Result<Response<v1::RegisterHostResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let host: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let host: HostName = field::name(&wire.name, "name")?;
         let command = Command::RegisterHost {
             host: host.clone(),
             provider: ProviderId(Uuid::new_v4()),
-            report: field::required(wire.report, "report").map_err(refusal::of_invalid)?,
+            report: field::required(wire.report, "report")?,
         };
-        let Reply::Host(registered) = self.command(caller, command).await? else {
+        let Reply::Host(registered) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());
         };
         self.0.liveness().heard(&host, self.0.monotonic_ms());
@@ -71,9 +60,8 @@ impl HostService for HostApi {
         request: Request<v1::ReportHostRequest>,
     ) -> Result<Response<v1::ReportHostResponse>, Status> {
         let wire = request.into_inner();
-        let host: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
-        let incarnation: Incarnation =
-            field::uuid(&wire.incarnation, "incarnation").map_err(refusal::of_invalid)?;
+        let host: HostName = field::name(&wire.name, "name")?;
+        let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
         let leader = self.0.handle().leader();
         if !leader.role.deciding {
             return Err(refusal::elsewhere(leader.member.as_ref()));
@@ -98,7 +86,7 @@ impl HostService for HostApi {
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         let wire = request.into_inner();
-        let name: HostName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let name: HostName = field::name(&wire.name, "name")?;
         let state = self.0.state(wire.consistency).await?;
         let Some(view) = state.host(&name) else {
             return Err(to_status(&refusal::no_host(&name)));
@@ -122,7 +110,7 @@ impl HostService for HostApi {
         request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+        let page = Page::new(wire.page_size, &wire.page_token)?;
         let state = self.0.state(wire.consistency).await?;
         let (views, next_page_token) = list::page(
             state.hosts(),
@@ -130,8 +118,7 @@ impl HostService for HostApi {
             |text| HostName::new(text).ok(),
             HostName::to_string,
             |_| true,
-        )
-        .map_err(refusal::of_invalid)?;
+        )?;
         Ok(Response::new(v1::ListHostsResponse {
             hosts: views.iter().map(|view| summary(&state, view)).collect(),
             next_page_token,
@@ -143,7 +130,7 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::CordonHostRequest>,
     ) -> Result<Response<v1::CordonHostResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let host = Some(self.cordon(caller, &wire.name, true).await?);
         Ok(Response::new(v1::CordonHostResponse { host }))
     }
@@ -152,7 +139,7 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::UncordonHostRequest>,
     ) -> Result<Response<v1::UncordonHostResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let host = Some(self.cordon(caller, &wire.name, false).await?);
         Ok(Response::new(v1::UncordonHostResponse { host }))
     }
@@ -161,9 +148,9 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::RemoveHostRequest>,
     ) -> Result<Response<v1::RemoveHostResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let host = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
-        self.command(caller, Command::RemoveHost { host }).await?;
+        let (wire, caller) = open(request)?;
+        let host = field::name(&wire.name, "name")?;
+        self.0.command(caller, Command::RemoveHost { host }).await?;
         Ok(Response::new(v1::RemoveHostResponse {}))
     }
 }

@@ -11,6 +11,8 @@ use prost::Message;
 use tonic::Request;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::core::{Ask, Request as Asked};
+
 /// A message that may carry a request id.
 pub(crate) trait Keyed: Message {
     /// The method, as `ScheduleVm`.
@@ -57,6 +59,17 @@ keyed! {
     "DeleteResourceProvider": placement::v1::DeleteResourceProviderRequest;
     "ReplaceInventories": placement::v1::ReplaceInventoriesRequest;
     "ReplaceTraits": placement::v1::ReplaceTraitsRequest;
+    "UpdateResourceProvider": placement::v1::UpdateResourceProviderRequest;
+    "PutInventory": placement::v1::PutInventoryRequest;
+    "DeleteInventory": placement::v1::DeleteInventoryRequest;
+    "ReplaceAggregates": placement::v1::ReplaceAggregatesRequest;
+    "DeleteAllocations": placement::v1::DeleteAllocationsRequest;
+    "Reshape": placement::v1::ReshapeRequest;
+    "CreateResourceClass": placement::v1::CreateResourceClassRequest;
+    "RenameResourceClass": placement::v1::RenameResourceClassRequest;
+    "DeleteResourceClass": placement::v1::DeleteResourceClassRequest;
+    "CreateTrait": placement::v1::CreateTraitRequest;
+    "DeleteTrait": placement::v1::DeleteTraitRequest;
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
@@ -76,6 +89,18 @@ keyed! {
 pub(crate) struct Caller {
     pub(crate) principal: String,
     pub(crate) key: Option<RequestKey>,
+}
+
+impl Caller {
+    /// Returns what the caller asks for.
+    pub(crate) fn ask(self, validate_only: bool, request: Asked) -> Ask {
+        Ask {
+            principal: self.principal,
+            key: self.key,
+            validate_only,
+            request,
+        }
+    }
 }
 
 /// Takes a request apart into its message and who asked.

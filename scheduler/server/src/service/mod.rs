@@ -4,12 +4,16 @@
 //! |---|---|
 //! | [`context`] | what all services share: asking the replica, reading its state |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
-//! | `host`, `placement`, `scheduler`, `operation`, `cluster` | one service each |
+//! | [`table`] | the providers as lists and candidates are searched among |
+//! | [`filter`] | which providers a list is asked for |
+//! | `host`, `placement`, `catalog`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
+mod catalog;
 mod cluster;
 mod context;
+mod filter;
 mod host;
 mod keyed;
 mod list;
@@ -18,10 +22,12 @@ mod placement;
 mod read;
 mod refusal;
 mod scheduler;
+mod table;
 mod watch;
 
+pub(crate) use catalog::CatalogApi;
 pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};
-pub(crate) use context::{Context, Setup};
+pub(crate) use context::{Context, Setup, wall};
 pub(crate) use host::HostApi;
 pub(crate) use operation::OperationApi;
 pub(crate) use placement::PlacementApi;

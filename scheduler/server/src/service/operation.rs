@@ -24,7 +24,6 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{list, refusal, watch};
-use crate::core::{Ask, Request as Asked};
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
 const WAIT_MS_MAX: u64 = 600_000;
@@ -35,22 +34,12 @@ const LEASES_MAX: usize = 10_000;
 pub(crate) struct OperationApi(pub(crate) Context);
 
 impl OperationApi {
-    async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
-        let ask = Ask {
-            principal: caller.principal,
-            key: caller.key,
-            validate_only: false,
-            request: Asked::Plain(command),
-        };
-        Ok(self.0.ask(ask).await?.reply)
-    }
-
     async fn operation(
         &self,
         caller: Caller,
         command: Command,
     ) -> Result<Option<v1::Operation>, Status> {
-        let Reply::Operation(operation) = self.command(caller, command).await? else {
+        let Reply::Operation(operation) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());
         };
         Ok(Some((&*operation).into()))
@@ -76,7 +65,7 @@ impl OperationService for OperationApi {
         request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::GetOperationResponse>, Status> {
         let wire = request.into_inner();
-        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let id = field::name(&wire.name, "name")?;
         let (operation, revision) = self.find(id, wire.consistency).await?;
         Ok(Response::new(v1::GetOperationResponse {
             operation: Some((&*operation).into()),
@@ -89,13 +78,11 @@ impl OperationService for OperationApi {
         request: Request<v1::ListOperationsRequest>,
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
-        let vm: Option<VmName> =
-            field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+        let page = Page::new(wire.page_size, &wire.page_token)?;
+        let vm: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
         let state = self.0.state(wire.consistency).await?;
-        // Leases run out in replicated time, which stands still while nothing is asked: this
-        // member's clock says what it would be if something were.
-        let now = state.time().max(super::context::now());
+        // Leases run out in replicated time.
+        let now = self.0.time_by_now(&state);
         let keep = |operation: &Operation| {
             let lease = operation.lease.as_ref();
             vm.as_ref().is_none_or(|vm| operation.vm == *vm)
@@ -111,8 +98,7 @@ impl OperationService for OperationApi {
                 let running = state.running_operations().map(|o| (o.id, o.clone()));
                 list::page(&running.collect(), &page, parse, show, keep)
             }
-        }
-        .map_err(refusal::of_invalid)?;
+        }?;
         Ok(Response::new(v1::ListOperationsResponse {
             operations: operations.iter().map(|o| (&**o).into()).collect(),
             next_page_token,
@@ -125,9 +111,8 @@ impl OperationService for OperationApi {
         request: Request<v1::WaitOperationRequest>,
     ) -> Result<Response<v1::WaitOperationResponse>, Status> {
         let wire = request.into_inner();
-        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
-        let wait_ms = field::optional_duration_ms(wire.timeout, "timeout")
-            .map_err(refusal::of_invalid)?
+        let id = field::name(&wire.name, "name")?;
+        let wait_ms = field::optional_duration_ms(wire.timeout, "timeout")?
             .unwrap_or(WAIT_DEFAULT_MS)
             .min(WAIT_MS_MAX);
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
@@ -160,7 +145,7 @@ impl OperationService for OperationApi {
         request: Request<v1::WatchOperationRequest>,
     ) -> Result<Response<Self::WatchOperationStream>, Status> {
         let wire = request.into_inner();
-        let id = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let id = field::name(&wire.name, "name")?;
         let first = self.find(id, ReadConsistency::Linearizable.into()).await?;
         let stream = watch::operation(self.0.clone(), id, first);
         Ok(Response::new(Box::pin(stream)))
@@ -170,8 +155,8 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::CancelOperationRequest>,
     ) -> Result<Response<v1::CancelOperationResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let operation = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let operation = field::name(&wire.name, "name")?;
         let command = Command::CancelOperation { operation };
         let operation = self.operation(caller, command).await?;
         Ok(Response::new(v1::CancelOperationResponse { operation }))
@@ -181,8 +166,8 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::AdvanceRequest>,
     ) -> Result<Response<v1::AdvanceResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let advance = Advance::try_from(wire).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let advance = Advance::try_from(wire)?;
         if matches!(advance.effect, Effect::HoldClaim(_)) {
             return Err(to_status(&Refusal::new(
                 Code::InvalidArgument,
@@ -205,10 +190,10 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::TakeLeaseRequest>,
     ) -> Result<Response<v1::TakeLeaseResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let command = Command::TakeLease {
-            operation: field::name(&wire.operation, "operation").map_err(refusal::of_invalid)?,
-            lease: lease_request(&wire.conductor, wire.lease_ttl).map_err(refusal::of_invalid)?,
+            operation: field::name(&wire.operation, "operation")?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         };
         let operation = self.operation(caller, command).await?;
         Ok(Response::new(v1::TakeLeaseResponse { operation }))
@@ -218,15 +203,15 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::RenewLeasesRequest>,
     ) -> Result<Response<v1::RenewLeasesResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let (conductor, leases, ttl_ms) = renewal(wire).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let (conductor, leases, ttl_ms) = renewal(wire)?;
         let asked: Vec<OperationId> = leases.iter().map(|(id, _)| *id).collect();
         let command = Command::RenewLeases {
             conductor,
             leases,
             ttl_ms,
         };
-        let Reply::Leases(held) = self.command(caller, command).await? else {
+        let Reply::Leases(held) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());
         };
         let first = held.first().copied();

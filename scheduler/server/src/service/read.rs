@@ -13,7 +13,7 @@ use berth_proto::status::to_status;
 use tonic::{Response, Status};
 
 use super::context::Context;
-use super::{list, refusal};
+use super::list;
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -21,7 +21,7 @@ pub(super) async fn flavor(
     context: &Context,
     wire: v1::GetFlavorRequest,
 ) -> Answer<v1::GetFlavorResponse> {
-    let name: FlavorName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let name: FlavorName = field::name(&wire.name, "name")?;
     let state = context.state(wire.consistency).await?;
     let flavor = state.flavor(&name);
     let flavor = flavor.ok_or_else(|| to_status(&Refusal::not_found("flavor", &name)))?;
@@ -35,7 +35,7 @@ pub(super) async fn flavors(
     context: &Context,
     wire: v1::ListFlavorsRequest,
 ) -> Answer<v1::ListFlavorsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
+    let page = Page::new(wire.page_size, &wire.page_token)?;
     let state = context.state(wire.consistency).await?;
     let (flavors, next_page_token) = list::page(
         state.flavors(),
@@ -43,8 +43,7 @@ pub(super) async fn flavors(
         |text| FlavorName::new(text).ok(),
         FlavorName::to_string,
         |_| true,
-    )
-    .map_err(refusal::of_invalid)?;
+    )?;
     Ok(Response::new(v1::ListFlavorsResponse {
         flavors: flavors.iter().map(|flavor| (&**flavor).into()).collect(),
         next_page_token,
@@ -53,7 +52,7 @@ pub(super) async fn flavors(
 }
 
 pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::GetVmResponse> {
-    let name: VmName = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let name: VmName = field::name(&wire.name, "name")?;
     let state = context.state(wire.consistency).await?;
     let vm = state.vm(&name);
     let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
@@ -69,9 +68,8 @@ pub(super) async fn vms(
     context: &Context,
     wire: v1::ListVmsRequest,
 ) -> Answer<v1::ListVmsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
-    let host: Option<HostName> =
-        field::optional_name(&wire.host, "host").map_err(refusal::of_invalid)?;
+    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let state = context.state(wire.consistency).await?;
     let (vms, next_page_token) = list::page(
         state.vms(),
@@ -79,8 +77,7 @@ pub(super) async fn vms(
         |text| VmName::new(text).ok(),
         VmName::to_string,
         |vm: &Vm| host.is_none() || vm.host == host,
-    )
-    .map_err(refusal::of_invalid)?;
+    )?;
     Ok(Response::new(v1::ListVmsResponse {
         vms: vms.iter().map(|vm| (&**vm).into()).collect(),
         next_page_token,
@@ -92,7 +89,7 @@ pub(super) async fn migration(
     context: &Context,
     wire: v1::GetMigrationRequest,
 ) -> Answer<v1::GetMigrationResponse> {
-    let id: MigrationId = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let id: MigrationId = field::name(&wire.name, "name")?;
     let state = context.state(wire.consistency).await?;
     let migration = state.migration(id);
     let migration = migration.ok_or_else(|| to_status(&Refusal::not_found("migration", id)))?;
@@ -106,8 +103,8 @@ pub(super) async fn migrations(
     context: &Context,
     wire: v1::ListMigrationsRequest,
 ) -> Answer<v1::ListMigrationsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
-    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
     let state = context.state(wire.consistency).await?;
     let (migrations, next_page_token) = list::page(
         state.migrations(),
@@ -115,8 +112,7 @@ pub(super) async fn migrations(
         |text| text.parse().ok(),
         MigrationId::to_string,
         |migration: &Migration| vm.as_ref().is_none_or(|vm| migration.vm == *vm),
-    )
-    .map_err(refusal::of_invalid)?;
+    )?;
     Ok(Response::new(v1::ListMigrationsResponse {
         migrations: migrations.iter().map(|m| (&**m).into()).collect(),
         next_page_token,
@@ -128,7 +124,7 @@ pub(super) async fn claim(
     context: &Context,
     wire: v1::GetClaimRequest,
 ) -> Answer<v1::GetClaimResponse> {
-    let id: ClaimId = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+    let id: ClaimId = field::name(&wire.name, "name")?;
     let state = context.state(wire.consistency).await?;
     let claim = state.claim(id);
     let claim = claim.ok_or_else(|| to_status(&Refusal::not_found("claim", id)))?;
@@ -142,10 +138,9 @@ pub(super) async fn claims(
     context: &Context,
     wire: v1::ListClaimsRequest,
 ) -> Answer<v1::ListClaimsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token).map_err(refusal::of_invalid)?;
-    let host: Option<HostName> =
-        field::optional_name(&wire.host, "host").map_err(refusal::of_invalid)?;
-    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
+    let vm: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
     let state = context.state(wire.consistency).await?;
     let keep = |claim: &Claim| {
         host.as_ref().is_none_or(|host| claim.host == *host)
@@ -163,8 +158,7 @@ pub(super) async fn claims(
             let claims = state.claims_of_host(host).map(|c| (c.id, c.clone()));
             list::page(&claims.collect(), &page, parse, ClaimId::to_string, keep)
         }
-    }
-    .map_err(refusal::of_invalid)?;
+    }?;
     Ok(Response::new(v1::ListClaimsResponse {
         claims: claims.iter().map(|claim| (&**claim).into()).collect(),
         next_page_token,

@@ -95,11 +95,7 @@ pub(crate) fn timed_out() -> Status {
 }
 
 pub(crate) fn invalid(field: &str, rule: &str) -> Status {
-    of_invalid(Invalid::new(field, rule))
-}
-
-pub(crate) fn of_invalid(invalid: Invalid) -> Status {
-    to_status(&invalid.into())
+    Invalid::new(field, rule).into()
 }
 
 /// A reply of another kind than the command gives: a fault in the program.
@@ -108,6 +104,15 @@ pub(crate) fn mismatch() -> Status {
         Code::Internal,
         "REPLY_MISMATCH",
         "the state answered with something else than was asked for",
+    ))
+}
+
+/// A search that panicked: a fault in the program.
+pub(crate) fn search_failed() -> Status {
+    to_status(&Refusal::new(
+        Code::Internal,
+        "SEARCH_FAILED",
+        "the search among the resource providers failed",
     ))
 }
 

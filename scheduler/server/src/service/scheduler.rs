@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
 use berth_domain::operation::{Kind, LeaseRequest, Operation};
+use berth_domain::vm::Vm;
 use berth_proto::convert::operation::lease_request;
 use berth_proto::convert::vm::VmTemplate;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
@@ -14,8 +16,8 @@ use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService;
 use berth_proto::types::v1::ReadConsistency;
 use berth_selection::Choice;
-use berth_state::Reply;
 use berth_state::command::Command;
+use berth_state::{Reply, State};
 use prost_types::Duration;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -24,7 +26,7 @@ use uuid::Uuid;
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
 use super::{read, refusal, watch};
-use crate::core::{Ask, Request as Asked, ScheduleMigration, ScheduleVm};
+use crate::core::{Request as Asked, ScheduleMigration, ScheduleVm};
 
 /// Serves `SchedulerService`.
 pub(crate) struct SchedulerApi(pub(crate) Context);
@@ -36,30 +38,44 @@ impl SchedulerApi {
         validate_only: bool,
         request: Asked,
     ) -> Result<Done, Status> {
-        let ask = Ask {
-            principal: caller.principal,
-            key: caller.key,
-            validate_only,
-            request,
-        };
-        self.0.ask(ask).await
+        let (done, _) = self.ask_with_parts(caller, validate_only, request).await?;
+        Ok(done)
     }
 
-    async fn operation(
+    async fn ask_with_parts(
         &self,
         caller: Caller,
+        validate_only: bool,
         request: Asked,
-    ) -> Result<(Arc<Operation>, Option<Choice>), Status> {
-        let done = self.ask(caller, false, request).await?;
-        Ok((operation_of(done.reply)?, done.choice))
+    ) -> Result<(Done, Parts), Status> {
+        let ask = caller.ask(validate_only, request);
+        self.0.ask_then(ask, Parts::of).await
     }
+}
 
-    /// Returns the claim that an operation took, unless it was settled meanwhile.
-    async fn claim_of(&self, operation: &Operation) -> Result<Option<Arc<Claim>>, Status> {
-        let Some(claim) = operation.claim else {
-            return Ok(None);
+/// What an operation is about, as far as it was not settled meanwhile.
+#[derive(Default)]
+struct Parts {
+    vm: Option<Arc<Vm>>,
+    claim: Option<Arc<Claim>>,
+    migration: Option<Arc<Migration>>,
+}
+
+impl Parts {
+    fn of(state: &State, reply: &Reply) -> Self {
+        let Reply::Operation(operation) = reply else {
+            return Self::default();
         };
-        self.0.stale(move |state| state.claim(claim).cloned()).await
+        let migration = match operation.kind {
+            Kind::LiveMigrate { migration } => state.migration(migration).cloned(),
+            Kind::Boot | Kind::Delete => None,
+        };
+        let claim = operation.claim.and_then(|claim| state.claim(claim));
+        Self {
+            vm: state.vm(&operation.vm).cloned(),
+            claim: claim.cloned(),
+            migration,
+        }
     }
 }
 
@@ -69,8 +85,8 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::CreateFlavorRequest>,
     ) -> Result<Response<v1::CreateFlavorResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let flavor = field::required(wire.flavor, "flavor").map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let flavor = field::required(wire.flavor, "flavor")?;
         let request = Asked::Plain(Command::CreateFlavor(flavor));
         let Reply::Flavor(flavor) = self.ask(caller, false, request).await?.reply else {
             return Err(refusal::mismatch());
@@ -84,8 +100,8 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::DeleteFlavorRequest>,
     ) -> Result<Response<v1::DeleteFlavorResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
-        let flavor = field::name(&wire.name, "name").map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
+        let flavor = field::name(&wire.name, "name")?;
         let request = Asked::Plain(Command::DeleteFlavor { flavor });
         self.ask(caller, false, request).await?;
         Ok(Response::new(v1::DeleteFlavorResponse {}))
@@ -95,11 +111,11 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::ScheduleVmRequest>,
     ) -> Result<Response<v1::ScheduleVmResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = schedule_vm(wire).map_err(refusal::of_invalid)?;
-        let done = self
-            .ask(caller, validate_only, Asked::ScheduleVm(wanted))
+        let wanted = schedule_vm(wire)?;
+        let (done, parts) = self
+            .ask_with_parts(caller, validate_only, Asked::ScheduleVm(wanted))
             .await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
@@ -109,19 +125,10 @@ impl SchedulerService for SchedulerApi {
             }));
         }
         let operation = operation_of(done.reply)?;
-        let name = operation.vm.clone();
-        let claim = operation.claim;
-        let (vm, claim) = self
-            .0
-            .stale(move |state| {
-                let claim = claim.and_then(|claim| state.claim(claim));
-                (state.vm(&name).cloned(), claim.cloned())
-            })
-            .await?;
         Ok(Response::new(v1::ScheduleVmResponse {
             operation: Some((&*operation).into()),
-            vm: vm.map(|vm| (&*vm).into()),
-            claim: claim.map(|claim| (&*claim).into()),
+            vm: parts.vm.map(|vm| (&*vm).into()),
+            claim: parts.claim.map(|claim| (&*claim).into()),
             explanation,
         }))
     }
@@ -130,11 +137,11 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::ScheduleMigrationRequest>,
     ) -> Result<Response<v1::ScheduleMigrationResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = schedule_migration(wire).map_err(refusal::of_invalid)?;
-        let done = self
-            .ask(caller, validate_only, Asked::ScheduleMigration(wanted))
+        let wanted = schedule_migration(wire)?;
+        let (done, parts) = self
+            .ask_with_parts(caller, validate_only, Asked::ScheduleMigration(wanted))
             .await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
@@ -144,19 +151,10 @@ impl SchedulerService for SchedulerApi {
             }));
         }
         let operation = operation_of(done.reply)?;
-        let migration = match operation.kind {
-            Kind::LiveMigrate { migration } => migration,
-            Kind::Boot | Kind::Delete => return Err(refusal::mismatch()),
-        };
-        let claim = self.claim_of(&operation).await?;
-        let migration = self
-            .0
-            .stale(move |state| state.migration(migration).cloned())
-            .await?;
         Ok(Response::new(v1::ScheduleMigrationResponse {
             operation: Some((&*operation).into()),
-            migration: migration.map(|migration| (&*migration).into()),
-            claim: claim.map(|claim| (&*claim).into()),
+            migration: parts.migration.map(|migration| (&*migration).into()),
+            claim: parts.claim.map(|claim| (&*claim).into()),
             explanation,
         }))
     }
@@ -165,16 +163,16 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::ScheduleNextRequest>,
     ) -> Result<Response<v1::ScheduleNextResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let request = Asked::ScheduleNext {
-            operation: field::name(&wire.operation, "operation").map_err(refusal::of_invalid)?,
+            operation: field::name(&wire.operation, "operation")?,
             epoch: Epoch(wire.epoch),
             claim: ClaimId(Uuid::now_v7()),
         };
-        let (operation, _) = self.operation(caller, request).await?;
-        let claim = self.claim_of(&operation).await?;
+        let (done, parts) = self.ask_with_parts(caller, false, request).await?;
+        let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::ScheduleNextResponse {
-            claim: claim.map(|claim| (&*claim).into()),
+            claim: parts.claim.map(|claim| (&*claim).into()),
             operation: Some((&*operation).into()),
         }))
     }
@@ -183,13 +181,13 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::BeginDeleteRequest>,
     ) -> Result<Response<v1::BeginDeleteResponse>, Status> {
-        let (wire, caller) = open(request).map_err(refusal::of_invalid)?;
+        let (wire, caller) = open(request)?;
         let request = Asked::Plain(Command::BeginDelete {
             operation: OperationId(Uuid::now_v7()),
-            vm: field::name(&wire.vm, "vm").map_err(refusal::of_invalid)?,
-            lease: lease_request(&wire.conductor, wire.lease_ttl).map_err(refusal::of_invalid)?,
+            vm: field::name(&wire.vm, "vm")?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         });
-        let (operation, _) = self.operation(caller, request).await?;
+        let operation = operation_of(self.ask(caller, false, request).await?.reply)?;
         Ok(Response::new(v1::BeginDeleteResponse {
             operation: Some((&*operation).into()),
         }))
@@ -258,8 +256,7 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::WatchVmsRequest>,
     ) -> Result<Response<Self::WatchVmsStream>, Status> {
         let wire = request.into_inner();
-        let only: Option<VmName> =
-            field::optional_name(&wire.vm, "vm").map_err(refusal::of_invalid)?;
+        let only: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
         let (after, first) = match wire.revision {
             0 => {
                 let state = self.0.state(ReadConsistency::Linearizable.into()).await?;

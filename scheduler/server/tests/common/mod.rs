@@ -2,12 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod process;
+pub mod rest;
 pub mod world;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use berth_process::Listening;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse, member};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -38,7 +41,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, done: impl
 /// A configuration for tests: fast clocks, any port.
 pub fn config(directory: &Path, start: Start) -> Config {
     Config {
-        listen: "127.0.0.1:0".into(),
+        listening: Listening::new("127.0.0.1:0"),
         start,
         raft_tick_ms: 20,
         ..Config::new(directory)
@@ -48,6 +51,7 @@ pub fn config(directory: &Path, start: Start) -> Config {
 /// A running member.
 pub struct Member {
     pub address: SocketAddr,
+    pub placement: Option<SocketAddr>,
     pub directory: PathBuf,
     pub handle: Handle<Machine>,
     stop: Option<oneshot::Sender<()>>,
@@ -59,6 +63,7 @@ impl Member {
         let directory = config.data_dir.clone();
         let scheduler = Scheduler::start(config).await.expect("the member starts");
         let address = scheduler.address();
+        let placement = scheduler.placement_address();
         let handle = scheduler.handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
@@ -67,6 +72,7 @@ impl Member {
         };
         Self {
             address,
+            placement,
             directory,
             handle,
             stop: Some(stop),

@@ -32,6 +32,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(exists("vm", begin.vm));
         }
         self.examine_operation_id(begin.operation)?;
+        self.state.examine_macs(&begin.spec.nics)?;
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Vm,
@@ -48,6 +49,7 @@ impl<J: Journal> Transaction<'_, J> {
             state: State::Building,
             host: Some(claim.host.clone()),
             claim: Some(claim.id),
+            remains_on: None,
             operation: Some(begin.operation),
             error: None,
             generation: Generation(1),

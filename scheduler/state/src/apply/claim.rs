@@ -88,6 +88,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(provider) = provider.cloned() {
             self.put_provider(ResourceProvider {
                 generation: provider.generation.next(),
+                updated_at: self.now(),
                 ..(*provider).clone()
             });
         }

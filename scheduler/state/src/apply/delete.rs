@@ -1,4 +1,5 @@
-//! Deleting a VM: its claim stays until its host said that the guest is gone.
+//! Deleting a VM: its claim stays until its host said that the guest is gone. One that was lost
+//! holds no claim, but the host that has its files is asked all the same.
 
 use berth_domain::id::OperationId;
 use berth_domain::name::VmName;
@@ -27,8 +28,10 @@ impl<J: Journal> Transaction<'_, J> {
         let state = transition(&vm, Event::DeleteBegan)?;
         self.examine_operation_id(id)?;
         let mut operation = self.new_operation(id, Kind::Delete, name, lease);
-        if vm.claim.is_none() {
-            // Nothing runs anywhere: there is no host to ask.
+        let remains_on = vm.remains_on.as_ref();
+        let remains = remains_on.is_some_and(|host| self.state.host(host).is_some());
+        if vm.claim.is_none() && !remains {
+            // Nothing is left anywhere: there is no host to ask.
             self.end(&mut operation, Outcome::Succeeded);
             self.remove_vm(name);
         } else {

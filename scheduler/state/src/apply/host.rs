@@ -19,7 +19,7 @@ use crate::refusals::{exists, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
-/// How many VMs a refusal names.
+/// How many VMs a refused shape names.
 const NAMED_MAX: usize = 16;
 
 impl<J: Journal> Transaction<'_, J> {
@@ -55,6 +55,7 @@ impl<J: Journal> Transaction<'_, J> {
                 "a client's provider has the host's name: rename the host or delete it",
             ));
         }
+        let created_at = self.now();
         self.put_provider(ResourceProvider {
             id: provider,
             name: name.as_str().to_owned(),
@@ -64,33 +65,51 @@ impl<J: Journal> Transaction<'_, J> {
             host: Some(name.clone()),
             inventories: inventories_of(report),
             traits: traits_of(report),
+            aggregates: BTreeSet::new(),
+            created_at,
+            updated_at: created_at,
         });
-        let created_at = self.now();
         Ok(Reply::Host(self.put_host(Host {
             name: name.clone(),
             provider,
             report: report.clone(),
             liveness: Liveness::Up,
             cordoned: false,
+            shape_refused: None,
             generation: Generation(1),
             created_at,
         })))
     }
 
+    /// Takes the new report of a known host. Where guests do not fit its shape, everything but the
+    /// shape is taken over: a host whose agent cannot be reached under its new address and
+    /// incarnation could not be emptied either, and would never fit.
     fn report_again(&mut self, view: &HostView, report: &HostReport) -> Result<Reply, Refusal> {
         let old = &view.host;
-        if old.report == *report && old.liveness == Liveness::Up {
+        if old.report == *report && old.liveness == Liveness::Up && old.shape_refused.is_none() {
             return Ok(Reply::Host(old.clone()));
         }
-        let host = Host {
+        let mut host = Host {
             report: report.clone(),
             liveness: Liveness::Up,
-            generation: old.generation.next(),
+            shape_refused: None,
             ..(**old).clone()
         };
-        self.examine_floating(old, &host)?;
-        self.examine_new_shape(&host)?;
-        let (inventories, traits) = (inventories_of(report), traits_of(report));
+        let refused = match self.floating_over_dedicated(old, &host) {
+            Some(why) => Some(why),
+            None => self.homeless_in_new_shape(&host)?,
+        };
+        if refused.is_some() {
+            host.shape_refused = refused;
+            host.report.topology = old.report.topology.clone();
+            host.report.memory_reserved_mib = old.report.memory_reserved_mib;
+            host.report.disk_gib = old.report.disk_gib;
+        }
+        if host == **old {
+            return Ok(Reply::Host(old.clone()));
+        }
+        host.generation = old.generation.next();
+        let (inventories, traits) = (inventories_of(&host.report), traits_of(&host.report));
         let provider = self.state.provider(host.provider).cloned();
         if let Some(provider) = provider
             && (provider.inventories != inventories || provider.traits != traits)
@@ -99,58 +118,46 @@ impl<J: Journal> Transaction<'_, J> {
                 inventories,
                 traits,
                 generation: provider.generation.next(),
+                updated_at: self.now(),
                 ..(*provider).clone()
             });
         }
         Ok(Reply::Host(self.put_host(host)))
     }
 
-    /// Says whether guests float over CPUs that are to be dedicated from now on. Such guests were
+    /// Returns which guests float over CPUs that are to be dedicated from now on. Such guests were
     /// let loose over the CPUs that were shared when they began, and nothing calls them back, so
     /// a vCPU with one of these CPUs to itself would not have it to itself.
-    fn examine_floating(&self, old: &Host, new: &Host) -> Result<(), Refusal> {
+    fn floating_over_dedicated(&self, old: &Host, new: &Host) -> Option<String> {
         let taken = old
             .report
             .topology
             .shared()
             .intersection(&new.report.topology.dedicated());
         if taken.is_empty() {
-            return Ok(());
+            return None;
         }
         let floats = |vm: &VmName| {
             let topology = self.state.vm(vm).and_then(|vm| vm.spec.topology.as_ref());
             topology.is_none_or(|t| t.emulator_threads == EmulatorThreads::Share)
         };
-        let vms: BTreeSet<&str> = self
+        let vms: BTreeSet<&VmName> = self
             .state
             .claims_of_host(&new.name)
             .filter(|claim| floats(&claim.vm))
-            .map(|claim| claim.vm.as_str())
+            .map(|claim| &claim.vm)
             .collect();
-        if vms.is_empty() {
-            return Ok(());
-        }
-        let names = vms
-            .iter()
-            .copied()
-            .take(NAMED_MAX)
-            .collect::<Vec<_>>()
-            .join(", ");
-        let floating = vms.len();
-        Err(precondition(
-            "HOST_SHAPE_IN_USE",
+        (!vms.is_empty()).then(|| {
             format!(
-                "host {} dedicates CPUs {taken}, over which {floating} of its vms float: {names}",
-                new.name
-            ),
-        )
-        .with_hint("restore the host's CPU sets, or move these vms away first")
-        .with("host", &new.name)
-        .with("vms", names))
+                "it dedicates CPUs {taken}, over which vms {} float",
+                named(&vms)
+            )
+        })
     }
 
-    /// Says whether everything that lives on the host fits it as it reports itself now.
-    fn examine_new_shape(&self, host: &Host) -> Result<(), Refusal> {
+    /// Returns who of those that live on the host does not fit it as it reports itself now, and
+    /// what is short for the first.
+    fn homeless_in_new_shape(&self, host: &Host) -> Result<Option<String>, Refusal> {
         let mut view = HostView::new(Arc::new(host.clone()), []);
         let mut homeless: BTreeSet<&VmName> = BTreeSet::new();
         let mut why = None;
@@ -166,29 +173,7 @@ impl<J: Journal> Transaction<'_, J> {
                 }
             }
         }
-        let Some(why) = why else { return Ok(()) };
-        let names: Vec<&str> = homeless
-            .iter()
-            .take(NAMED_MAX)
-            .map(|vm| vm.as_str())
-            .collect();
-        let more = homeless.len() - names.len();
-        let and_more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        let names = names.join(", ");
-        Err(precondition(
-            "HOST_SHAPE_IN_USE",
-            format!(
-                "host {} reports a shape that vms {names}{and_more} do not fit: {why}",
-                host.name
-            ),
-        )
-        .with_hint("restore the host's configuration, or move these vms away first")
-        .with("host", &host.name)
-        .with("vms", names))
+        Ok(why.map(|why| format!("vms {} do not fit: {why}", named(&homeless))))
     }
 
     /// Returns what the guest of a claim demands, with the page sizes that it has.
@@ -258,4 +243,16 @@ impl<J: Journal> Transaction<'_, J> {
         self.remove_provider(provider);
         Ok(Reply::None)
     }
+}
+
+/// Returns the names of VMs, of many only the first.
+fn named(vms: &BTreeSet<&VmName>) -> String {
+    let names: Vec<&str> = vms.iter().take(NAMED_MAX).map(|vm| vm.as_str()).collect();
+    let more = vms.len() - names.len();
+    let and_more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("{}{and_more}", names.join(", "))
 }

@@ -1,92 +1,179 @@
-//! Inventories and traits that clients give to their own providers.
+//! Inventories that clients give to their own providers.
+//!
+//! As in OpenStack Placement, an inventory may become smaller than what is taken of it, but not go
+//! away before that is given back.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
+use berth_domain::allocation::Resources;
 use berth_domain::fault;
 use berth_domain::id::{Generation, ProviderId};
 use berth_domain::inventory::Inventory;
-use berth_domain::provider::ResourceProvider;
+use berth_domain::provider::{ENTRIES_MAX, ResourceProvider};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::resource::ResourceClass;
 
-use super::provider::read_only;
-use crate::refusals::precondition;
+use super::provider::at_generation;
+use crate::refusals::{invalid, precondition};
 use crate::reply::Reply;
+use crate::state::State;
 use crate::transaction::{Journal, Transaction};
+
+/// What one provider has, by class.
+pub(super) type Inventories = BTreeMap<ResourceClass, Inventory>;
 
 impl<J: Journal> Transaction<'_, J> {
     pub(super) fn set_inventories(
         &mut self,
         id: ProviderId,
         generation: Generation,
-        inventories: &BTreeMap<ResourceClass, Inventory>,
+        inventories: &Inventories,
     ) -> Result<Reply, Refusal> {
-        let provider = self.changeable_provider(id, generation)?;
-        for (class, inventory) in inventories {
-            let valid = inventory.validate();
-            valid.map_err(|faults| fault::refusal("inventory", &faults).with("class", class))?;
-        }
-        let used = self.state.used_of(id);
-        let gone: Vec<&str> = used
-            .keys()
-            .filter(|class| !inventories.contains_key(class))
-            .map(ResourceClass::as_str)
-            .collect();
-        if !gone.is_empty() {
-            let gone = gone.join(", ");
-            return Err(precondition(
-                "INVENTORY_IN_USE",
-                format!("{gone} of resource provider {id} is allocated and cannot be taken away"),
-            )
-            .with("provider", id)
-            .with("classes", gone));
-        }
-        Ok(Reply::Provider(self.put_provider(ResourceProvider {
-            inventories: inventories.clone(),
-            generation: provider.generation.next(),
-            ..(*provider).clone()
-        })))
+        let provider = self.clients_provider(id)?;
+        at_generation(provider, generation)?;
+        examine_inventories(self.state, inventories)?;
+        self.replace_inventories(id, inventories.clone())
     }
 
-    pub(super) fn set_traits(
+    pub(super) fn delete_inventories(&mut self, id: ProviderId) -> Result<Reply, Refusal> {
+        self.clients_provider(id)?;
+        self.replace_inventories(id, Inventories::new())
+    }
+
+    pub(super) fn put_inventory(
         &mut self,
         id: ProviderId,
-        generation: Generation,
-        traits: &BTreeSet<Trait>,
+        generation: Option<Generation>,
+        (class, inventory): (&ResourceClass, &Inventory),
+        create: bool,
     ) -> Result<Reply, Refusal> {
-        let provider = self.changeable_provider(id, generation)?;
-        if provider.traits == *traits {
-            return Ok(Reply::Provider(provider));
+        let provider = self.clients_provider(id)?;
+        generation.map_or(Ok(()), |given| at_generation(provider, given))?;
+        let mut inventories = provider.inventories.clone();
+        examine_inventory(self.state, class, inventory)?;
+        let known = inventories.insert(class.clone(), *inventory).is_some();
+        if known && create {
+            return Err(Refusal::new(
+                Code::AlreadyExists,
+                "INVENTORY_EXISTS",
+                format!("resource provider {id} has an inventory of {class} already"),
+            )
+            .with("provider", id)
+            .with("class", class));
         }
+        if !known && !create {
+            return Err(inventory_not_found(id, class));
+        }
+        examine_count(inventories.len(), "inventories")?;
+        self.replace_inventories(id, inventories)
+    }
+
+    pub(super) fn delete_inventory(
+        &mut self,
+        id: ProviderId,
+        class: &ResourceClass,
+    ) -> Result<Reply, Refusal> {
+        let mut inventories = self.clients_provider(id)?.inventories.clone();
+        if inventories.remove(class).is_none() {
+            return Err(inventory_not_found(id, class));
+        }
+        self.replace_inventories(id, inventories)
+    }
+
+    /// Gives a provider inventories that were examined, unless something would be taken of none.
+    fn replace_inventories(
+        &mut self,
+        id: ProviderId,
+        inventories: Inventories,
+    ) -> Result<Reply, Refusal> {
+        examine_removal(id, &inventories, &self.state.used_of(id))?;
+        let provider = self.clients_provider(id)?.clone();
         Ok(Reply::Provider(self.put_provider(ResourceProvider {
-            traits: traits.clone(),
+            inventories,
             generation: provider.generation.next(),
+            updated_at: self.now(),
             ..(*provider).clone()
         })))
     }
+}
 
-    fn changeable_provider(
-        &self,
-        id: ProviderId,
-        generation: Generation,
-    ) -> Result<Arc<ResourceProvider>, Refusal> {
-        let provider = self.state.provider(id);
-        let provider = provider.ok_or_else(|| Refusal::not_found("provider", id))?;
-        read_only(provider)?;
-        if provider.generation != generation {
-            return Err(Refusal::new(
-                Code::Aborted,
-                "CONCURRENT_UPDATE",
-                format!(
-                    "resource provider {id} is at generation {}, not {generation}",
-                    provider.generation
-                ),
-            )
-            .with_hint("read it again and repeat the change")
-            .with("provider", id)
-            .with("generation", provider.generation));
-        }
-        Ok(provider.clone())
+/// Refuses inventories whose numbers contradict each other, or of classes that nobody created.
+pub(super) fn examine_inventories(state: &State, inventories: &Inventories) -> Result<(), Refusal> {
+    examine_count(inventories.len(), "inventories")?;
+    let mut each = inventories.iter();
+    each.try_for_each(|(class, inventory)| examine_numbers(class, inventory))?;
+    let mut classes = inventories.keys();
+    classes.try_for_each(|class| examine_class(state, class))
+}
+
+fn examine_inventory(
+    state: &State,
+    class: &ResourceClass,
+    inventory: &Inventory,
+) -> Result<(), Refusal> {
+    examine_numbers(class, inventory)?;
+    examine_class(state, class)
+}
+
+fn examine_numbers(class: &ResourceClass, inventory: &Inventory) -> Result<(), Refusal> {
+    inventory
+        .validate()
+        .map_err(|faults| fault::refusal("inventory", &faults).with("class", class))
+}
+
+/// Refuses a class that is neither a standard one nor created by a client.
+pub(super) fn examine_class(state: &State, class: &ResourceClass) -> Result<(), Refusal> {
+    if state.knows_class(class) {
+        return Ok(());
     }
+    Err(invalid(
+        "UNKNOWN_RESOURCE_CLASS",
+        format!("resource class {class} does not exist"),
+    )
+    .with_hint("create it first, or use a standard class")
+    .with("class", class))
+}
+
+/// Refuses a list that is longer than what is stored.
+pub(super) fn examine_count(count: usize, what: &str) -> Result<(), Refusal> {
+    if count <= ENTRIES_MAX {
+        return Ok(());
+    }
+    Err(invalid(
+        "TOO_MANY_ENTRIES",
+        format!("{count} {what} are too many: at most {ENTRIES_MAX} are kept"),
+    ))
+}
+
+/// Refuses to take away what something is taken of.
+pub(super) fn examine_removal(
+    id: ProviderId,
+    inventories: &Inventories,
+    used: &Resources,
+) -> Result<(), Refusal> {
+    let gone: Vec<&str> = used
+        .keys()
+        .filter(|class| !inventories.contains_key(class))
+        .map(ResourceClass::as_str)
+        .collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let gone = gone.join(", ");
+    Err(precondition(
+        "INVENTORY_IN_USE",
+        format!("{gone} of resource provider {id} is allocated and cannot be taken away"),
+    )
+    .with("provider", id)
+    .with("classes", gone))
+}
+
+fn inventory_not_found(id: ProviderId, class: &ResourceClass) -> Refusal {
+    Refusal::new(
+        Code::NotFound,
+        "INVENTORY_NOT_FOUND",
+        format!("resource provider {id} has no inventory of {class}"),
+    )
+    .with("provider", id)
+    .with("class", class)
 }

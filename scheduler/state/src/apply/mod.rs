@@ -11,6 +11,7 @@ mod advance;
 mod allocation;
 mod boot;
 mod candidate;
+mod catalog;
 mod claim;
 mod cluster;
 mod delete;
@@ -23,7 +24,9 @@ mod migration;
 mod operation;
 mod order;
 mod provider;
+mod quality;
 mod request;
+mod reshape;
 mod service;
 mod settle;
 mod trim;
@@ -111,18 +114,49 @@ impl<J: Journal> Transaction<'_, J> {
             Command::CreateProvider { id, name, parent } => {
                 self.create_provider(*id, name, *parent)
             }
+            Command::UpdateProvider {
+                id,
+                name,
+                parent,
+                reparent,
+            } => self.update_provider(*id, name.as_deref(), *parent, *reparent),
             Command::DeleteProvider { id } => self.delete_provider(*id),
             Command::SetInventories {
                 provider,
                 generation,
                 inventories,
             } => self.set_inventories(*provider, *generation, inventories),
+            Command::PutInventory {
+                provider,
+                generation,
+                class,
+                inventory,
+                create,
+            } => self.put_inventory(*provider, *generation, (class, inventory), *create),
+            Command::DeleteInventory { provider, class } => self.delete_inventory(*provider, class),
+            Command::DeleteInventories { provider } => self.delete_inventories(*provider),
             Command::SetTraits {
                 provider,
                 generation,
                 traits,
             } => self.set_traits(*provider, *generation, traits),
+            Command::DeleteTraits { provider } => self.delete_traits(*provider),
+            Command::SetAggregates {
+                provider,
+                generation,
+                aggregates,
+            } => self.set_aggregates(*provider, *generation, aggregates),
             Command::SetAllocations { consumers } => self.set_allocations(consumers),
+            Command::DeleteAllocations { consumer } => self.delete_allocations(*consumer),
+            Command::Reshape {
+                inventories,
+                consumers,
+            } => self.reshape(inventories, consumers),
+            Command::CreateClass { class } => self.create_class(class),
+            Command::RenameClass { from, to } => self.rename_class(from, to),
+            Command::DeleteClass { class } => self.delete_class(class),
+            Command::CreateTrait { name } => self.create_trait(name),
+            Command::DeleteTrait { name } => self.delete_trait(name),
             Command::BeginBoot {
                 operation,
                 vm,

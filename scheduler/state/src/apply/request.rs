@@ -4,7 +4,7 @@ use berth_domain::refusal::Refusal;
 
 use crate::command::RequestKey;
 use crate::reply::Reply;
-use crate::request::{REMEMBERED_MAX, Receipt, Request, RequestName, is_believable, made_at};
+use crate::request::{REMEMBERED_MAX, Receipt, Request, RequestName, made_at};
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -18,6 +18,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.put_request(Request {
             name: RequestName::new(principal, key).into(),
             sequence: self.state.header.requests,
+            received_at: self.now(),
             payload_hash: key.payload_hash,
             receipt: Receipt::of(outcome),
         });
@@ -30,12 +31,12 @@ impl<J: Journal> Transaction<'_, J> {
         let Some((_, name)) = self.state.index.remembered.get_min().cloned() else {
             return;
         };
-        let now = self.now();
-        if let Some(made_at) = made_at(name.id)
-            && is_believable(made_at, now)
+        if let Some(request) = self.state.requests.get(&name)
+            && let Some(made_at) = made_at(name.id)
         {
+            let mark = made_at.min(request.received_at);
             let header = &mut self.state.header;
-            header.forgotten = header.forgotten.max(made_at);
+            header.forgotten = header.forgotten.max(mark);
         }
         self.remove_request(&name);
     }

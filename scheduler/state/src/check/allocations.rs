@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::allocation::Resources;
 use berth_domain::id::{ClaimId, ProviderId};
+use berth_domain::resource::{ResourceClass, Trait};
 
 use super::{Violation, rule};
 use crate::state::State;
@@ -29,6 +30,36 @@ pub(super) fn trees_hang_together(state: &State) -> Result<(), Violation> {
         });
         let what = format_args!("provider {id} is of no host");
         rule(reported, "trees_hang_together", what)?;
+    }
+    // Whoever is its own ancestor is reached from no root.
+    let mut children: BTreeMap<ProviderId, Vec<ProviderId>> = BTreeMap::new();
+    let mut reached = Vec::new();
+    for (id, provider) in &state.providers {
+        match provider.parent {
+            None => reached.push(*id),
+            Some(parent) => children.entry(parent).or_default().push(*id),
+        }
+    }
+    let mut next = 0;
+    while let Some(id) = reached.get(next) {
+        reached.extend(children.remove(id).unwrap_or_default());
+        next += 1;
+    }
+    let all = reached.len() == state.providers.len();
+    rule(all, "trees_hang_together", "a provider is below itself")
+}
+
+/// What providers have was created before or is standard; what is created is custom.
+pub(super) fn classes_and_traits_exist(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "classes_and_traits_exist";
+    let custom = state.classes.keys().all(ResourceClass::is_custom)
+        && state.traits.keys().all(Trait::is_custom);
+    rule(custom, RULE, "a created class or trait is not custom")?;
+    for (id, provider) in &state.providers {
+        let classes = provider.inventories.keys().all(|c| state.knows_class(c));
+        let traits = provider.traits.iter().all(|t| state.knows_trait(t));
+        let what = format_args!("provider {id} has what nobody created");
+        rule(classes && traits, RULE, what)?;
     }
     Ok(())
 }

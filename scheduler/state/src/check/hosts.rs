@@ -85,3 +85,16 @@ pub(super) fn roots_carry_what_hosts_report(state: &State) -> Result<(), Violati
     }
     Ok(())
 }
+
+/// A refused shape says why, and keeps new guests out.
+pub(super) fn refused_shapes_are_told(state: &State) -> Result<(), Violation> {
+    for (name, view) in &state.hosts {
+        let Some(why) = &view.host.shape_refused else {
+            continue;
+        };
+        let good = !why.is_empty() && !view.room.open;
+        let what = format_args!("host {name} is open, or does not say why: {why:?}");
+        rule(good, "refused_shapes_are_told", what)?;
+    }
+    Ok(())
+}

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use berth_domain::id::ProviderId;
+use berth_domain::provider::ResourceProvider;
 use imbl::{OrdMap, OrdSet};
 
 use super::{Violation, rule};
+use crate::index::custom_classes;
 use crate::request::REMEMBERED_MAX;
 use crate::state::State;
 
@@ -14,6 +17,21 @@ pub(super) fn claims_are_found(state: &State) -> Result<(), Violation> {
     let by_vm: OrdSet<_> = claims().map(|c| (c.vm.clone(), c.id)).collect();
     let good = by_host == state.index.host_claims && by_vm == state.index.vm_claims;
     rule(good, "claims_are_found", "claims by host or by vm")
+}
+
+/// No two interfaces of the cluster have one MAC address, and each is found by its own.
+pub(super) fn macs_are_found(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "macs_are_found";
+    let vms = state.vms.values();
+    let all: Vec<_> = vms
+        .flat_map(|vm| vm.spec.nics.iter().map(|nic| (&*nic.mac, &vm.name)))
+        .collect();
+    let macs: OrdMap<Arc<str>, _> = all
+        .iter()
+        .map(|(mac, vm)| (Arc::from(*mac), (*vm).clone()))
+        .collect();
+    rule(macs.len() == all.len(), RULE, "two interfaces have one")?;
+    rule(macs == state.index.macs, RULE, "vms by MAC address")
 }
 
 pub(super) fn providers_are_found(state: &State) -> Result<(), Violation> {
@@ -40,6 +58,42 @@ pub(super) fn providers_are_found(state: &State) -> Result<(), Violation> {
         RULE,
         "providers by parent",
     )?;
+    under(&state.index.trees, state, "trees", |p| vec![p.root])?;
+    under(&state.index.class_providers, state, "custom classes", |p| {
+        custom_classes(p).cloned().collect()
+    })?;
+    under(&state.index.trait_providers, state, "traits", |p| {
+        p.traits.iter().cloned().collect()
+    })?;
+    under(&state.index.aggregate_providers, state, "aggregates", |p| {
+        p.aggregates.iter().copied().collect()
+    })
+}
+
+/// Says whether an index holds every provider under each of its keys, and nothing else.
+fn under<K: Ord + Clone>(
+    index: &OrdSet<(K, ProviderId)>,
+    state: &State,
+    what: &str,
+    keys: impl Fn(&ResourceProvider) -> Vec<K>,
+) -> Result<(), Violation> {
+    let entries = |p: &Arc<ResourceProvider>| {
+        let id = p.id;
+        keys(p).into_iter().map(move |key| (key, id))
+    };
+    let expected: OrdSet<_> = state.providers.values().flat_map(entries).collect();
+    let what = format_args!("providers by {what}");
+    rule(expected == *index, "providers_are_found", what)
+}
+
+pub(super) fn consumers_are_found(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "consumers_are_found";
+    let consumers = state.consumers.values();
+    let projects: OrdSet<_> = consumers
+        .map(|c| (Arc::from(c.project.as_str()), c.id))
+        .collect();
+    let good = projects == state.index.project_consumers;
+    rule(good, RULE, "consumers by project")?;
     let consumers = state.consumers.values();
     let takers: OrdSet<_> = consumers
         .flat_map(|c| c.allocations.keys().map(|provider| (*provider, c.id)))

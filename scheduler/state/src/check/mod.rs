@@ -46,6 +46,7 @@ impl State {
         hosts::usage_is_the_sum_of_claims(self)?;
         hosts::claims_fit_together(self)?;
         hosts::roots_carry_what_hosts_report(self)?;
+        hosts::refused_shapes_are_told(self)?;
         claims::claims_have_owners(self)?;
         claims::states_follow_their_owners(self)?;
         claims::counted_and_exact_agree(self)?;
@@ -61,10 +62,13 @@ impl State {
         migrations::running_have_both_claims(self)?;
         migrations::ended_hold_nothing(self)?;
         allocations::trees_hang_together(self)?;
+        allocations::classes_and_traits_exist(self)?;
         allocations::consumers_take_from_clients_providers(self)?;
         allocations::usage_is_the_sum_of_consumers(self)?;
         indexes::claims_are_found(self)?;
+        indexes::macs_are_found(self)?;
         indexes::providers_are_found(self)?;
+        indexes::consumers_are_found(self)?;
         indexes::operations_and_migrations_are_found(self)?;
         indexes::requests_are_found(self)
     }

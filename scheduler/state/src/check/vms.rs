@@ -21,7 +21,9 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
     }
     for (name, vm) in &state.vms {
         let may_run = match vm.state {
-            VmState::Active | VmState::Migrating | VmState::Deleting => true,
+            VmState::Active | VmState::Migrating => true,
+            // One that was lost before holds nothing.
+            VmState::Deleting => vm.claim.is_some() || vm.remains_on.is_none(),
             VmState::Building | VmState::Error => false,
         };
         let active = claims.get(name).map_or(&[][..], Vec::as_slice);

@@ -1,16 +1,16 @@
 //! Draws of commands against a small cluster: most with arguments that exist, many of them in the
 //! wrong moment.
 
+mod placement;
+
 use super::*;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Liveness;
-use berth_domain::id::{ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId};
-use berth_domain::inventory::Inventory;
+use berth_domain::id::{Epoch, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Event;
 use berth_domain::operation::{Kind, Mark, Operation, Step};
-use berth_domain::resource::ResourceClass;
 use berth_domain::vm::VmSpec;
-use berth_state::command::{Command, ConsumerUpdate, Effect, LeaseRequest, RequestKey};
+use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
 use proptest::prelude::{Strategy, any};
 
 const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
@@ -37,6 +37,12 @@ pub(crate) struct Draw {
 pub(crate) fn draws() -> impl Strategy<Value = Vec<Draw>> {
     let draw = (0..100_u8, any::<[u8; 4]>()).prop_map(|(what, pick)| Draw { what, pick });
     proptest::collection::vec(draw, 1..80)
+}
+
+/// Draws on clients' providers and consumers alone.
+pub(crate) fn placement_draws() -> impl Strategy<Value = Vec<Draw>> {
+    let draw = any::<[u8; 4]>().prop_map(|pick| Draw { what: 85, pick });
+    proptest::collection::vec(draw, 1..120)
 }
 
 fn some_spec(pick: u8) -> VmSpec {
@@ -254,61 +260,6 @@ fn host_command(pick: [u8; 4]) -> Command {
     }
 }
 
-fn placement_command(world: &World, pick: [u8; 4]) -> Command {
-    let provider = |pick: u8| ProviderId(uuid(20, u64::from(pick % 3)));
-    let id = provider(pick[1]);
-    let provider_row = world.state.provider(id);
-    let known = provider_row.map(|p| p.generation);
-    let empty = provider_row.is_some_and(|p| p.inventories.is_empty());
-    // Mostly what can be done next, so that some get as far as allocations.
-    let what = match known {
-        None if pick[3] > 30 => 0,
-        Some(_) if empty && pick[3] > 30 => 2,
-        Some(_) | None => pick[0] % 7,
-    };
-    match what {
-        0 => Command::CreateProvider {
-            id,
-            name: format!("p{}", pick[1] % 3),
-            parent: (pick[2] > 128).then(|| provider(pick[2])),
-        },
-        1 => Command::DeleteProvider { id },
-        2 | 3 => Command::SetInventories {
-            provider: id,
-            generation: known.unwrap_or_default(),
-            inventories: [(
-                ResourceClass::vcpu(),
-                Inventory::exact(u64::from(pick[2] % 16) + 1),
-            )]
-            .into(),
-        },
-        _ => {
-            let consumer = ConsumerId(uuid(21, u64::from(pick[2] % 3)));
-            let generation = world.state.consumer(consumer).map(|c| c.generation);
-            let amount = u64::from(pick[3] % 10);
-            let allocations = if amount == 0 {
-                Default::default()
-            } else {
-                [(id, [(ResourceClass::vcpu(), amount)].into())].into()
-            };
-            let update = ConsumerUpdate {
-                consumer,
-                generation: if pick[3] > 250 {
-                    Some(Generation(99))
-                } else {
-                    generation
-                },
-                project: "p".to_owned(),
-                user: "u".to_owned(),
-                allocations,
-            };
-            Command::SetAllocations {
-                consumers: vec![update],
-            }
-        }
-    }
-}
-
 fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
     let pick = draw.pick;
     let vm = of(&VMS, pick[0]);
@@ -360,7 +311,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
         20..=64 => advance(world, pick, true),
         65..=79 => advance(world, pick, false),
         80..=84 => Some(host_command(pick)),
-        85..=91 => Some(placement_command(world, pick)),
+        85..=91 => Some(placement::command(world, pick)),
         92..=95 => {
             let operation = some_operation(world, pick[0])?;
             let lease = LeaseRequest {

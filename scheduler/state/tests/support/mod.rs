@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 pub(crate) mod draw;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

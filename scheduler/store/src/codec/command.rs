@@ -1,6 +1,6 @@
 //! Envelopes with their commands.
 
-use berth_domain::id::{Epoch, Generation, OperationId, TimeMs};
+use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, write_effect};
@@ -8,7 +8,7 @@ use berth_proto::convert::{ResourceName, placement};
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
 use berth_proto::state::v1::{self, envelope};
-use berth_state::command::{Command, Envelope, RequestKey};
+use berth_state::command::{Command, Envelope, ProviderInventories, RequestKey};
 use bytes::Bytes;
 use prost::Message as _;
 
@@ -127,6 +127,17 @@ fn write(command: &Command) -> envelope::Command {
             display_name: name.clone(),
             parent: field::name_or_empty(parent.as_ref()),
         }),
+        Command::UpdateProvider {
+            id,
+            name,
+            parent,
+            reparent,
+        } => Wire::UpdateProvider(v1::UpdateProvider {
+            name: id.resource_name(),
+            display_name: name.clone(),
+            parent: parent.map(|parent| field::name_or_empty(parent.as_ref())),
+            reparent: *reparent,
+        }),
         Command::DeleteProvider { id } => Wire::DeleteProvider(v1::DeleteProvider {
             name: id.resource_name(),
         }),
@@ -139,6 +150,28 @@ fn write(command: &Command) -> envelope::Command {
             generation: generation.0,
             inventories: placement::write_inventories(inventories),
         }),
+        Command::PutInventory {
+            provider,
+            generation,
+            class,
+            inventory,
+            create,
+        } => Wire::PutInventory(v1::PutInventory {
+            resource_provider: provider.resource_name(),
+            generation: generation.map(|g| g.0),
+            resource_class: class.to_string(),
+            inventory: Some(inventory.into()),
+            create: *create,
+        }),
+        Command::DeleteInventory { provider, class } => {
+            Wire::DeleteInventory(v1::DeleteInventory {
+                resource_provider: provider.resource_name(),
+                resource_class: class.to_string(),
+            })
+        }
+        Command::DeleteInventories { provider } => Wire::DeleteInventories(v1::DeleteInventories {
+            resource_provider: provider.resource_name(),
+        }),
         Command::SetTraits {
             provider,
             generation,
@@ -148,8 +181,46 @@ fn write(command: &Command) -> envelope::Command {
             generation: generation.0,
             traits: placement::write_traits(traits),
         }),
+        Command::DeleteTraits { provider } => Wire::DeleteTraits(v1::DeleteTraits {
+            resource_provider: provider.resource_name(),
+        }),
+        Command::SetAggregates {
+            provider,
+            generation,
+            aggregates,
+        } => Wire::SetAggregates(v1::SetAggregates {
+            resource_provider: provider.resource_name(),
+            generation: generation.map(|g| g.0),
+            aggregates: placement::write_aggregates(aggregates),
+        }),
         Command::SetAllocations { consumers } => Wire::SetAllocations(v1::SetAllocations {
             consumers: consumers.iter().map(Into::into).collect(),
+        }),
+        Command::DeleteAllocations { consumer } => Wire::DeleteAllocations(v1::DeleteAllocations {
+            consumer: consumer.resource_name(),
+        }),
+        Command::Reshape {
+            inventories,
+            consumers,
+        } => Wire::Reshape(v1::Reshape {
+            providers: inventories.iter().map(write_provider).collect(),
+            consumers: consumers.iter().map(Into::into).collect(),
+        }),
+        Command::CreateClass { class } => Wire::CreateClass(v1::CreateClass {
+            resource_class: class.to_string(),
+        }),
+        Command::RenameClass { from, to } => Wire::RenameClass(v1::RenameClass {
+            old_name: from.to_string(),
+            new_name: to.to_string(),
+        }),
+        Command::DeleteClass { class } => Wire::DeleteClass(v1::DeleteClass {
+            resource_class: class.to_string(),
+        }),
+        Command::CreateTrait { name } => Wire::CreateTrait(v1::CreateTrait {
+            r#trait: name.to_string(),
+        }),
+        Command::DeleteTrait { name } => Wire::DeleteTrait(v1::DeleteTrait {
+            r#trait: name.to_string(),
         }),
         Command::BeginBoot {
             operation,
@@ -224,6 +295,27 @@ fn write(command: &Command) -> envelope::Command {
     }
 }
 
+fn write_provider(
+    (provider, after): (&ProviderId, &ProviderInventories),
+) -> v1::ProviderInventories {
+    v1::ProviderInventories {
+        resource_provider: provider.resource_name(),
+        generation: after.generation.0,
+        inventories: placement::write_inventories(&after.inventories),
+    }
+}
+
+fn read_provider(
+    wire: v1::ProviderInventories,
+) -> Result<(ProviderId, ProviderInventories), Invalid> {
+    let after = ProviderInventories {
+        generation: Generation(wire.generation),
+        inventories: placement::read_inventories(wire.inventories, "inventories")?,
+    };
+    let provider = field::name(&wire.resource_provider, "resource_provider")?;
+    Ok((provider, after))
+}
+
 fn write_hold((operation, epoch): &(OperationId, Epoch)) -> v1::LeaseHold {
     v1::LeaseHold {
         operation: operation.resource_name(),
@@ -278,6 +370,15 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             parent: field::optional_name(&wire.parent, "parent")?,
             name: wire.display_name,
         },
+        Wire::UpdateProvider(wire) => Command::UpdateProvider {
+            id: field::name(&wire.name, "name")?,
+            name: wire.display_name,
+            parent: wire
+                .parent
+                .map(|parent| field::optional_name(&parent, "parent"))
+                .transpose()?,
+            reparent: wire.reparent,
+        },
         Wire::DeleteProvider(wire) => Command::DeleteProvider {
             id: field::name(&wire.name, "name")?,
         },
@@ -286,13 +387,60 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             generation: Generation(wire.generation),
             inventories: placement::read_inventories(wire.inventories, "inventories")?,
         },
+        Wire::PutInventory(wire) => Command::PutInventory {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            generation: wire.generation.map(Generation),
+            class: placement::read_class(&wire.resource_class, "resource_class")?,
+            inventory: field::required(wire.inventory, "inventory")?,
+            create: wire.create,
+        },
+        Wire::DeleteInventory(wire) => Command::DeleteInventory {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            class: placement::read_class(&wire.resource_class, "resource_class")?,
+        },
+        Wire::DeleteInventories(wire) => Command::DeleteInventories {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+        },
         Wire::SetTraits(wire) => Command::SetTraits {
             provider: field::name(&wire.resource_provider, "resource_provider")?,
             generation: Generation(wire.generation),
             traits: placement::read_traits(wire.traits, "traits")?,
         },
+        Wire::DeleteTraits(wire) => Command::DeleteTraits {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+        },
+        Wire::SetAggregates(wire) => Command::SetAggregates {
+            provider: field::name(&wire.resource_provider, "resource_provider")?,
+            generation: wire.generation.map(Generation),
+            aggregates: placement::read_aggregates(wire.aggregates, "aggregates")?,
+        },
         Wire::SetAllocations(wire) => Command::SetAllocations {
             consumers: field::each(wire.consumers, "consumers", usize::MAX)?,
+        },
+        Wire::DeleteAllocations(wire) => Command::DeleteAllocations {
+            consumer: field::name(&wire.consumer, "consumer")?,
+        },
+        Wire::Reshape(wire) => Command::Reshape {
+            inventories: field::each_by(wire.providers, "providers", usize::MAX, read_provider)?
+                .into_iter()
+                .collect(),
+            consumers: field::each(wire.consumers, "consumers", usize::MAX)?,
+        },
+        Wire::CreateClass(wire) => Command::CreateClass {
+            class: placement::read_class(&wire.resource_class, "resource_class")?,
+        },
+        Wire::RenameClass(wire) => Command::RenameClass {
+            from: placement::read_class(&wire.old_name, "old_name")?,
+            to: placement::read_class(&wire.new_name, "new_name")?,
+        },
+        Wire::DeleteClass(wire) => Command::DeleteClass {
+            class: placement::read_class(&wire.resource_class, "resource_class")?,
+        },
+        Wire::CreateTrait(wire) => Command::CreateTrait {
+            name: placement::read_trait(&wire.r#trait, "trait")?,
+        },
+        Wire::DeleteTrait(wire) => Command::DeleteTrait {
+            name: placement::read_trait(&wire.r#trait, "trait")?,
         },
         Wire::BeginBoot(wire) => Command::BeginBoot {
             operation: field::name(&wire.operation, "operation")?,

@@ -31,6 +31,8 @@ pub fn encode_key(key: &Key) -> Bytes {
             bytes.put_slice(name.method.as_bytes());
             bytes.put_slice(name.principal.as_bytes());
         }
+        Key::Class(name) => put(&mut bytes, 11, name.as_str().as_bytes()),
+        Key::Trait(name) => put(&mut bytes, 12, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use berth_proto::convert::ResourceName;
+use berth_domain::id::TimeMs;
 use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::{ResourceName, placement};
 use berth_proto::state::v1;
 use berth_proto::state::v1::receipt::Receipt as Wire;
 use berth_state::request::{Receipt, Request, RequestName};
@@ -16,6 +17,7 @@ pub(super) fn write_request(request: &Request) -> v1::Request {
         method: request.name.method.clone(),
         principal: request.name.principal.clone(),
         sequence: request.sequence,
+        received_at_ms: request.received_at.0,
         payload_hash: write_hash(request.payload_hash),
         receipt: Some(v1::Receipt {
             receipt: Some(write_receipt(&request.receipt)),
@@ -34,6 +36,7 @@ pub(super) fn read_request(wire: v1::Request) -> Result<Request, Invalid> {
             principal: wire.principal,
         }),
         sequence: wire.sequence,
+        received_at: TimeMs(wire.received_at_ms),
         payload_hash: read_hash(&wire.payload_hash, "payload_hash")?,
         receipt: read_receipt(receipt.receipt)?,
     })
@@ -53,6 +56,14 @@ fn write_receipt(receipt: &Receipt) -> Wire {
         Receipt::Leases(ids) => Wire::Leases(v1::OperationNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
         }),
+        Receipt::Class { name, existed } => Wire::ResourceClass(v1::CustomName {
+            name: name.to_string(),
+            existed: *existed,
+        }),
+        Receipt::Trait { name, existed } => Wire::Trait(v1::CustomName {
+            name: name.to_string(),
+            existed: *existed,
+        }),
         Receipt::Refused(refusal) => Wire::Refused(refusal.into()),
     }
 }
@@ -68,6 +79,14 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
         Wire::Operation(name) => Receipt::Operation(field::name(&name, "operation")?),
         Wire::Consumers(wire) => Receipt::Consumers(read_names(wire.names, "consumers")?),
         Wire::Leases(wire) => Receipt::Leases(read_names(wire.names, "leases")?),
+        Wire::ResourceClass(wire) => Receipt::Class {
+            name: placement::read_class(&wire.name, "name")?,
+            existed: wire.existed,
+        },
+        Wire::Trait(wire) => Receipt::Trait {
+            name: placement::read_trait(&wire.name, "name")?,
+            existed: wire.existed,
+        },
         Wire::Refused(wire) => Receipt::Refused(wire.try_into()?),
     })
 }

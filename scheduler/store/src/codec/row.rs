@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use berth_domain::id::{Epoch, TimeMs};
+use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::placement;
 use berth_proto::state::v1;
 use berth_proto::state::v1::row::Row as Wire;
 use berth_state::{Change, Header, Row};
@@ -65,6 +67,8 @@ fn encode_value(row: &Row) -> Bytes {
         Row::Migration(row) => Wire::Migration((&**row).into()),
         Row::Operation(row) => Wire::Operation((&**row).into()),
         Row::Request(row) => Wire::Request(write_request(row)),
+        Row::Class(row) => Wire::ResourceClass(write_custom(row, ResourceClass::as_str)),
+        Row::Trait(row) => Wire::Trait(write_custom(row, Trait::as_str)),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -85,6 +89,29 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::Migration(wire) => Row::Migration(Arc::new(wire.try_into()?)),
         Wire::Operation(wire) => Row::Operation(Arc::new(wire.try_into()?)),
         Wire::Request(wire) => Row::Request(Arc::new(read_request(wire)?)),
+        Wire::ResourceClass(wire) => {
+            Row::Class(Arc::new(read_custom(&wire, placement::read_class)?))
+        }
+        Wire::Trait(wire) => Row::Trait(Arc::new(read_custom(&wire, placement::read_trait)?)),
+    })
+}
+
+fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> v1::Custom {
+    v1::Custom {
+        name: text(&custom.name).to_owned(),
+        created_at_ms: custom.created_at.0,
+        updated_at_ms: custom.updated_at.0,
+    }
+}
+
+fn read_custom<N>(
+    wire: &v1::Custom,
+    name: impl Fn(&str, &str) -> Result<N, Invalid>,
+) -> Result<Custom<N>, Invalid> {
+    Ok(Custom {
+        name: name(&wire.name, "name")?,
+        created_at: TimeMs(wire.created_at_ms),
+        updated_at: TimeMs(wire.updated_at_ms),
     })
 }
 

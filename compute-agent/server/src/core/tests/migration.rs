@@ -4,14 +4,16 @@
 use berth_domain::agent::{Call, DomainState, FitVerdict, Reply};
 use berth_domain::claim::Claim;
 use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::flavor::VCPUS_MAX;
 use berth_domain::instance::{PageSize, VcpuId};
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Code;
-use berth_driver::Kind;
 use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
+use berth_driver::{Answer, Error, Kind, Request};
 
 use super::rig::{Guest, Rig, host, migration};
+use crate::core::{Effect, Event};
 
 fn pinned() -> Guest {
     Guest::new("a", 1, sample::pinned_spec(2, PageSize::Unspecified))
@@ -236,6 +238,18 @@ fn agents_that_are_restarted_during_a_transfer_still_tell_where_the_guest_is() {
 }
 
 #[test]
+fn a_destination_bounds_what_it_makes_ready_for() {
+    let (mut rig, guest) = rig();
+    let (h1, h2) = (host("h1"), host("h2"));
+    let mut data = rig.check(&h1, &h2, &guest).unwrap();
+    data.claim = Some(guest.claim(&h2, sample::pins(0, &[3, 2], None)));
+    data.spec.flavor.vcpus = VCPUS_MAX + 1;
+    let refused = rig.prepare(&h2, &guest, 1, &data).unwrap_err();
+    assert_eq!(refused.reason, "INVALID_VM");
+    assert_eq!(rig.state(&h2, &guest), DomainState::Absent);
+}
+
+#[test]
 fn a_transfer_without_end_is_stopped() {
     let (h1, h2) = (host("h1"), host("h2"));
     let (mut rig, guest) = rig();
@@ -247,10 +261,36 @@ fn a_transfer_without_end_is_stopped() {
     rig.now.0 += 61_000;
     let now = rig.now;
     let agent = rig.agents.get_mut(&h1).unwrap();
-    let effects = agent.step(crate::core::Event::Tick { now });
+    let effects = agent.step(Event::Tick { now });
     assert_eq!(effects.len(), 1, "{effects:?}");
-    let effects = agent.step(crate::core::Event::Tick { now });
-    assert_eq!(effects, [], "told once");
+    let effects = agent.step(Event::Tick { now });
+    assert_eq!(effects, [], "it is being told already");
+}
+
+/// An order to stop that failed once was never given again.
+#[test]
+fn a_transfer_that_could_not_be_stopped_is_stopped_again() {
+    let (h1, h2) = (host("h1"), host("h2"));
+    let (mut rig, guest) = rig();
+    let data = rig.ready(&h1, &h2, &guest, sample::pins(0, &[3, 2], None));
+    let late = Behaviour::Late { by_ms: 3_600_000 };
+    rig.world.script(&h1, Kind::Migrate, [late]);
+    rig.send(&h1, &guest, 1, &data).unwrap();
+    rig.now.0 += 61_000;
+    let now = rig.now;
+    let agent = rig.agents.get_mut(&h1).unwrap();
+    let unreachable = Err(Error::Unreachable {
+        message: "the connection was lost".to_owned(),
+    });
+    for result in [unreachable, Ok(Answer::Done)] {
+        let effects = agent.step(Event::Tick { now });
+        let [Effect::Driver { token, request }] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(*request, Request::Abort(guest.uid));
+        let token = *token;
+        assert_eq!(agent.step(Event::DriverDone { token, result }), []);
+    }
 }
 
 #[test]

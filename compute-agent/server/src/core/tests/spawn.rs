@@ -1,9 +1,11 @@
 //! Starting and taking away: once, twice, at the same time, with an unknown outcome.
 
 use berth_domain::agent::{Call, DomainState, Reply};
+use berth_domain::flavor::VCPUS_MAX;
 use berth_domain::instance::PageSize;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Code;
+use berth_domain::vm::Nic;
 use berth_driver::Kind;
 use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
@@ -31,6 +33,36 @@ fn a_guest_starts_once_however_often_it_is_asked_for() {
     let status = rig.status(&h1, &guest);
     assert_eq!(status.claim, Some(guest.claim(&h1, on_1_and_2()).id));
     assert_eq!(status.epoch, Some(guest.epoch));
+}
+
+/// Whoever reaches the agent could ask for something whose size alone would end it.
+#[test]
+fn guests_beyond_all_bounds_are_refused() {
+    let (mut rig, h1) = (Rig::new(&[2]), host("h1"));
+    let with = |vcpus: u32, bridge: &str| {
+        let mut guest = Guest::new("a", 1, sample::plain_spec(1));
+        guest.spec.flavor.vcpus = vcpus;
+        guest.spec.nics = vec![Nic {
+            bridge: bridge.to_owned(),
+            mac: "52:54:00:00:00:01".to_owned(),
+        }];
+        guest
+    };
+    for (vcpus, bridge, told) in [
+        (0, "br0", "0 vCPUs are not from 1 to"),
+        (VCPUS_MAX + 1, "br0", "vCPUs are not from 1 to"),
+        (u32::MAX, "br0", "4294967295 vCPUs are not from 1 to"),
+        (1, "../br0", "\"../br0\" is not the name of a bridge"),
+    ] {
+        let guest = with(vcpus, bridge);
+        let refused = rig.spawn(&h1, &guest, Assignment::default()).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidArgument);
+        assert_eq!(refused.reason, "INVALID_VM");
+        assert!(refused.message.contains(told), "{refused}");
+        assert_eq!(rig.state(&h1, &guest), DomainState::Absent);
+    }
+    let guest = with(1, "br0");
+    rig.spawn(&h1, &guest, Assignment::default()).unwrap();
 }
 
 #[test]

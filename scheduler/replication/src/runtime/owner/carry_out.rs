@@ -12,7 +12,9 @@ use super::{Internal, Owner, Waiter, leader_of};
 use crate::effects::{CheckpointRequest, Effects, Persist, SendSnapshot, Ticket};
 use crate::error::Refused;
 use crate::machine::Machine;
-use crate::runtime::handle::{Committed, Event, MembershipError, ProposeError, ReadError};
+use crate::runtime::handle::{
+    Committed, Event, Job, MembershipError, ProposeError, ReadError, Settled,
+};
 use crate::runtime::inbox::SnapshotReport;
 use crate::runtime::log_thread::LogJob;
 use crate::runtime::table_thread::TableJob;
@@ -59,10 +61,13 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
         for answer in effects.answers {
             if let Some(Waiter::Job(job)) = self.waiters.remove(&answer.ticket.0) {
-                job.finish(Ok(Some(Committed {
-                    index: answer.index,
-                    outcome: answer.outcome,
-                })));
+                self.settle(
+                    job,
+                    Some(Committed {
+                        index: answer.index,
+                        outcome: answer.outcome,
+                    }),
+                );
             }
         }
         self.serve(effects.reads);
@@ -181,10 +186,16 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 Some(Waiter::Read(read)) => {
                     read.finish(self.replica.machine().ok_or(ReadError::NoState));
                 }
-                Some(Waiter::Job(job)) => job.finish(Ok(None)),
+                Some(Waiter::Job(job)) => self.settle(job, None),
                 Some(Waiter::Change(..)) | None => {}
             }
         }
+    }
+
+    fn settle(&self, job: Box<dyn Job<M>>, committed: Option<Committed<M::Outcome>>) {
+        let machine = self.replica.machine();
+        let machine = machine.expect("what was decided here was decided on a state");
+        job.finish(Ok(Settled { machine, committed }));
     }
 
     pub(super) fn fail(&mut self, lost: Vec<Ticket>, failed_reads: &[Ticket]) {

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// The keys of one table.
-pub(crate) struct Keys {
+pub struct Keys {
     table: Table,
     /// The table's own name with a dot, or nothing for the file itself.
     prefix: String,
@@ -14,7 +14,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Reads a file; the fault is that it is not TOML.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let table = text
             .parse::<Table>()
             .map_err(|error| error.to_string().trim().to_owned())?;
@@ -45,25 +45,21 @@ impl Keys {
     }
 
     /// Takes a value that has a default.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self, key: &'static str, into: &mut T) {
+    pub fn take<T: DeserializeOwned>(&mut self, key: &'static str, into: &mut T) {
         if let Some(value) = self.read(key) {
             *into = value;
         }
     }
 
     /// Takes a value that may be absent.
-    pub(crate) fn take_some<T: DeserializeOwned>(
-        &mut self,
-        key: &'static str,
-        into: &mut Option<T>,
-    ) {
+    pub fn take_some<T: DeserializeOwned>(&mut self, key: &'static str, into: &mut Option<T>) {
         if let Some(value) = self.read(key) {
             *into = Some(value);
         }
     }
 
     /// Takes a table with keys of its own.
-    pub(crate) fn table(&mut self, name: &'static str, read: impl FnOnce(&mut Self)) {
+    pub fn table(&mut self, name: &'static str, read: impl FnOnce(&mut Self)) {
         let table: Option<Table> = self.read(name);
         let mut keys = Self::new(table.unwrap_or_default(), format!("{name}."));
         read(&mut keys);
@@ -71,7 +67,7 @@ impl Keys {
     }
 
     /// Returns everything that is wrong.
-    pub(crate) fn end(mut self) -> Vec<String> {
+    pub fn end(mut self) -> Vec<String> {
         let known = self.known.join(", ");
         let prefix = &self.prefix;
         let unknown = self.table.keys();

@@ -1,0 +1,94 @@
+//! `berth class`: the resource classes that providers may have.
+
+use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
+use berth_proto::placement::v1::{
+    CreateResourceClassRequest, DeleteResourceClassRequest, ListResourceClassesRequest,
+    RenameResourceClassRequest,
+};
+use serde_json::json;
+
+use crate::arguments::Class as Verb;
+use crate::session::{Session, request_id};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::List => list(session).await,
+        Verb::Create { class } => {
+            let request = CreateResourceClassRequest {
+                name: class.clone(),
+                request_id: request_id(None),
+            };
+            let answer = ask!(
+                session,
+                CatalogServiceClient,
+                create_resource_class,
+                request
+            )?;
+            output::tell(&output::created("resource class", &class, answer.existed));
+            Ok(())
+        }
+        Verb::Rename { class, new_name } => {
+            let request = RenameResourceClassRequest {
+                name: class.clone(),
+                new_name: new_name.clone(),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                CatalogServiceClient,
+                rename_resource_class,
+                request
+            )?;
+            output::tell(&format!(
+                "resource class {class} is called {new_name} from now on"
+            ));
+            Ok(())
+        }
+        Verb::Delete { class } => {
+            let request = DeleteResourceClassRequest {
+                name: class.clone(),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                CatalogServiceClient,
+                delete_resource_class,
+                request
+            )?;
+            output::tell(&format!("resource class {class} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let request = ListResourceClassesRequest::default();
+    let all = all_pages!(
+        session,
+        CatalogServiceClient,
+        list_resource_classes,
+        request,
+        resource_classes
+    );
+    let rows = all.into_iter().map(|class| {
+        let standard = class.create_time.is_none();
+        (class.name, standard)
+    });
+    if session.json() {
+        let all: Vec<_> = rows
+            .map(|(name, standard)| json!({"name": name, "standard": standard}))
+            .collect();
+        return output::json(&all);
+    }
+    let rows = rows
+        .map(|(name, standard)| [name, output::origin(standard).to_owned()])
+        .collect();
+    output::table(["class", "origin"], rows, "there is no resource class");
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `berth trait`: the traits that providers may have. The word is reserved in Rust.
+
+use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
+use berth_proto::placement::v1::{CreateTraitRequest, DeleteTraitRequest, ListTraitsRequest};
+use serde_json::json;
+
+use crate::arguments::Trait as Verb;
+use crate::session::{Session, request_id};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::List { prefix, associated } => list(session, prefix, associated).await,
+        Verb::Create { name } => {
+            let request = CreateTraitRequest {
+                name: name.clone(),
+                request_id: request_id(None),
+            };
+            let answer = ask!(session, CatalogServiceClient, create_trait, request)?;
+            output::tell(&output::created("trait", &name, answer.existed));
+            Ok(())
+        }
+        Verb::Delete { name } => {
+            let request = DeleteTraitRequest {
+                name: name.clone(),
+                request_id: request_id(None),
+            };
+            ask!(session, CatalogServiceClient, delete_trait, request)?;
+            output::tell(&format!("trait {name} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn list(session: &Session, prefix: Option<String>, associated: bool) -> anyhow::Result<()> {
+    let request = ListTraitsRequest {
+        prefix: prefix.unwrap_or_default(),
+        associated,
+        ..Default::default()
+    };
+    let all = all_pages!(session, CatalogServiceClient, list_traits, request, traits);
+    let rows = all.into_iter().map(|one| {
+        let standard = one.create_time.is_none();
+        (one.name, standard)
+    });
+    if session.json() {
+        let all: Vec<_> = rows
+            .map(|(name, standard)| json!({"name": name, "standard": standard}))
+            .collect();
+        return output::json(&all);
+    }
+    let rows = rows
+        .map(|(name, standard)| [name, output::origin(standard).to_owned()])
+        .collect();
+    output::table(["trait", "origin"], rows, "there is no such trait");
+    Ok(())
+}

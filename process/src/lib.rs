@@ -1,0 +1,32 @@
+//! What scheduler, conductor and compute agent have in common as processes, and nothing of what
+//! they do.
+//!
+//! | room | what |
+//! |---|---|
+//! | `allocator` | the allocator of all of them |
+//! | [`configuration`] | one struct, read from TOML, overridden by flags; all faults at once |
+//! | [`keys`] | the keys of a file: what is taken is known, what is left is a fault |
+//! | [`flags`] | the flags that every server has |
+//! | [`listening`] | where a server listens, what others dial, and the word that it needs |
+//! | [`schedulers`] | the list of schedulers that a program calls |
+//! | [`log`] | log lines |
+//! | [`server`] | the gRPC server that they all start from, and what it says about itself |
+//! | [`run`] | from the command line to the exit status |
+//!
+//! Invariant: it knows no other crate of ours. Whoever has a key, a flag or a service passes it.
+
+mod allocator;
+pub mod configuration;
+pub mod flags;
+pub mod keys;
+pub mod listening;
+pub mod log;
+pub mod run;
+pub mod schedulers;
+pub mod server;
+
+pub use configuration::{Configuration, Faults};
+pub use keys::Keys;
+pub use listening::{ListenError, Listening};
+pub use log::{Log, LogFormat};
+pub use run::main;

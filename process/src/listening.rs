@@ -1,0 +1,165 @@
+//! Where a server listens, what others dial to reach it, and the word that it needs to listen
+//! beyond loopback.
+//!
+//! Invariant: without that word nobody but this machine reaches a server, for as long as nothing
+//! is encrypted or authenticated.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use tokio::net::TcpListener;
+
+use crate::keys::Keys;
+
+/// Where a server listens, and what others dial to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// The address to listen on.
+    pub address: String,
+    /// What others dial, as `host:port`; the listening address if absent.
+    pub advertise: Option<String>,
+    /// Whether `address` may be anything but loopback although nothing is encrypted or
+    /// authenticated yet.
+    pub insecure: bool,
+}
+
+impl Listening {
+    /// Returns the default: this address and nothing else.
+    #[must_use]
+    pub fn new(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            advertise: None,
+            insecure: false,
+        }
+    }
+
+    /// Takes its keys out of a file.
+    pub fn read(&mut self, keys: &mut Keys) {
+        keys.take("listen", &mut self.address);
+        keys.take_some("advertise", &mut self.advertise);
+        keys.take("insecure_listen", &mut self.insecure);
+    }
+
+    /// Returns the address to listen on; `example` is one that would do.
+    pub fn check(&self, example: &str, faults: &mut Vec<String>) -> Option<SocketAddr> {
+        let address = check_listen("listen", &self.address, self.insecure, example, faults);
+        if address.is_some_and(|a| a.ip().is_unspecified()) && self.advertise.is_none() {
+            faults.push(format!(
+                "listen = {:?} names no address that others can dial: set advertise",
+                self.address
+            ));
+        }
+        if let Some(advertise) = &self.advertise {
+            check_host_port("advertise", advertise, faults);
+        }
+        address
+    }
+
+    /// Returns what others dial, now that it listens on `address`.
+    #[must_use]
+    pub fn advertised(&self, address: SocketAddr) -> String {
+        let advertise = self.advertise.clone();
+        advertise.unwrap_or_else(|| address.to_string())
+    }
+}
+
+/// Returns the address that the value of a key names, if it may be listened on.
+pub fn check_listen(
+    key: &str,
+    text: &str,
+    insecure: bool,
+    example: &str,
+    faults: &mut Vec<String>,
+) -> Option<SocketAddr> {
+    let resolved = text.to_socket_addrs();
+    let Some(address) = resolved.ok().and_then(|mut all| all.next()) else {
+        faults.push(format!(
+            "{key} = {text:?} is not an address to listen on, as {example}"
+        ));
+        return None;
+    };
+    if !address.ip().is_loopback() && !insecure {
+        faults.push(format!(
+            "{key} = {text:?} is not loopback and connections are not encrypted: add \
+             --insecure-listen if everybody who can reach it is trusted"
+        ));
+    }
+    Some(address)
+}
+
+/// Adds a fault if the value of a key could not be an address that others dial.
+pub fn check_host_port(key: &str, text: &str, faults: &mut Vec<String>) {
+    if !is_host_port(text) {
+        faults.push(format!("{key} = {text:?} is not of the form host:port"));
+    }
+}
+
+/// Says whether a text could be an address that others dial.
+#[must_use]
+pub fn is_host_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        is_port && !host.is_empty() && !host.contains(['/', ' '])
+    })
+}
+
+/// An address is taken or not ours.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}")]
+pub struct ListenError {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// Listens; returns the address with the port that was given where 0 was asked for.
+///
+/// # Errors
+///
+/// When the address is taken or not ours.
+pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ListenError> {
+    let failed = |source| ListenError { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = "127.0.0.1:7100";
+
+    fn check(listening: &Listening) -> Vec<String> {
+        let mut faults = Vec::new();
+        listening.check(EXAMPLE, &mut faults);
+        faults
+    }
+
+    #[test]
+    fn other_addresses_than_loopback_need_a_word() {
+        let mut listening = Listening {
+            advertise: Some("h1:7100".into()),
+            ..Listening::new("0.0.0.0:7100")
+        };
+        assert_eq!(check(&listening).len(), 1);
+        listening.insecure = true;
+        assert!(check(&listening).is_empty());
+        listening.advertise = None;
+        let faults = check(&listening);
+        assert!(faults[0].ends_with("set advertise"), "{faults:?}");
+        assert!(check(&Listening::new("[::1]:0")).is_empty());
+        assert_eq!(check(&Listening::new("nowhere")).len(), 1);
+    }
+
+    #[test]
+    fn others_dial_a_host_and_a_port() {
+        for good in ["h1:7100", "127.0.0.1:1", "[::1]:7100"] {
+            assert!(is_host_port(good), "{good}");
+        }
+        for bad in ["h1", "h1:", ":1", "h1:0", "http://h1:1", "h 1:1", "h1:x"] {
+            assert!(!is_host_port(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One call: what was asked, by whom, and the ways to answer it.
+
+use axum::body::Bytes;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, StatusCode};
+use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
+use berth_proto::status::from_status;
+use berth_proto::types::v1::ReadConsistency;
+use berth_selection::candidates::Index;
+use berth_state::command::Command;
+use berth_state::{Reply as Outcome, State};
+use serde_json::Value;
+
+use super::caller::Caller;
+use super::fault::Fault;
+use super::microversion::Microversion;
+use super::query::Query;
+use super::refused;
+use super::schema::Schema;
+use super::schemas;
+use crate::core::{Ask, Request};
+use crate::service::{Context, wall};
+
+/// One call that may be made.
+pub(super) struct Call<'f> {
+    pub(super) context: &'f Context,
+    pub(super) version: Microversion,
+    pub(super) caller: Caller,
+    pub(super) query: Query,
+    pub(super) body: Bytes,
+    /// What the body is said to be.
+    pub(super) media_type: Option<String>,
+    /// Under which address the client reached us, as `http://localhost:8778`.
+    pub(super) base: String,
+}
+
+impl Call<'_> {
+    /// Says whether it speaks 1.`minor` or newer.
+    pub(super) fn has(&self, minor: u64) -> bool {
+        self.version.has(minor)
+    }
+
+    /// Reads the body and judges it.
+    pub(super) fn read(&self, schema: &Schema) -> Result<Value, Fault> {
+        schemas::read_body(&self.body, schema)
+    }
+
+    /// Judges the query.
+    pub(super) fn check_query(&self, schema: &Schema) -> Result<(), Fault> {
+        schemas::check_query(&self.query, schema)
+    }
+
+    /// Returns the state as of now, with everything that anybody was told is done.
+    pub(super) async fn state(&self) -> Result<State, Fault> {
+        let state = self.context.state(ReadConsistency::Linearizable.into());
+        state
+            .await
+            .map_err(|status| refused::in_general(&from_status(&status)))
+    }
+
+    /// Searches among the providers as of now; `what` says in the plural what for.
+    pub(super) async fn search<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&State, &Index) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let state = self.state().await?;
+        let found = self.context.search(state, work).await;
+        found.unwrap_or_else(|_| {
+            let detail = format!("the search for {what} failed");
+            Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
+        })
+    }
+
+    /// Asks for a command, and returns what it came to.
+    pub(super) async fn command(&self, command: Command) -> Result<Outcome, Refusal> {
+        let ask = Ask::new(self.principal(), Request::Plain(command));
+        match self.context.ask(ask).await {
+            Ok(done) => Ok(done.reply),
+            Err(status) => Err(from_status(&status)),
+        }
+    }
+
+    /// Returns where a client finds something.
+    pub(super) fn location(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Returns the time, for what has no time of its own.
+    pub(super) fn now(&self) -> TimeMs {
+        wall()
+    }
+
+    fn principal(&self) -> String {
+        format!("placement:{}", self.caller.user)
+    }
+}
+
+/// Returns under which address the client reached us.
+pub(super) fn base(headers: &HeaderMap) -> String {
+    match headers.get(HOST).and_then(|host| host.to_str().ok()) {
+        Some(host) => format!("http://{host}"),
+        // Without it a location is a path, which clients resolve by themselves.
+        None => String::new(),
+    }
+}

@@ -1,0 +1,270 @@
+//! `/allocation_candidates`: every way to serve a query.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::allocation::Resources;
+use berth_domain::id::{AggregateId, ProviderId};
+use berth_domain::provider::ResourceProvider;
+use berth_domain::resource::{ResourceClass, Trait};
+use berth_selection::candidates::{
+    Bounds, Candidate, Failed, Group, GroupPolicy, Order, Query, SearchBound, Suffix,
+};
+use berth_state::State;
+use serde::Serialize;
+use serde::ser::{SerializeSeq as _, Serializer};
+
+use super::shared::in_order;
+use crate::placement_rest::call::Call;
+use crate::placement_rest::fault::Fault;
+use crate::placement_rest::groups::{self, Asked};
+use crate::placement_rest::names;
+use crate::placement_rest::reply::Reply;
+use crate::placement_rest::schemas;
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Reply, Fault> {
+    call.check_query(schemas::candidate_query(call.version))?;
+    let asked = Asked::read(&call.query, call.version)?;
+    let form = Form::of(call);
+    let answer = call.search("allocation candidates", move |state, index| {
+        let query = query(state, &asked, form.is_nested)?;
+        let found = index
+            .candidates(&query, Bounds::default())
+            .map_err(failed)?;
+        form.tell(state, &query, &found.candidates)
+    });
+    Ok(answer.await?.modified(call.now()))
+}
+
+/// Returns the query in names that the state knows.
+fn query(state: &State, asked: &Asked, nested: bool) -> Result<Query, Fault> {
+    let groups = asked.groups.iter();
+    let groups = groups.map(|(suffix, wanted)| Ok((Suffix::new(suffix), group(state, wanted)?)));
+    let names = |names: &BTreeSet<String>| names::traits(state, names).map_err(Fault::bad_request);
+    let subtrees = asked.same_subtree.iter();
+    let subtrees = subtrees.map(|set| set.iter().map(|suffix| Suffix::new(suffix)).collect());
+    Ok(Query {
+        groups: groups.collect::<Result<_, Fault>>()?,
+        group_policy: asked.isolate.map(|isolate| match isolate {
+            true => GroupPolicy::Isolate,
+            false => GroupPolicy::None,
+        }),
+        root_required: names(&asked.root_required)?,
+        root_forbidden: names(&asked.root_forbidden)?,
+        same_subtree: subtrees.collect(),
+        limit: asked.limit,
+        nested,
+        // With a limit others come up each time; without one all come, in an order to rely on.
+        order: match asked.limit {
+            Some(_) => Order::Rotated {
+                seed: uuid::Uuid::new_v4().as_u64_pair().0,
+            },
+            None => Order::Stable,
+        },
+    })
+}
+
+fn group(state: &State, wanted: &groups::Group) -> Result<Group, Fault> {
+    let resources = names::amounts(state, &wanted.resources).map_err(|why| {
+        let detail = format!("Invalid resource class in resources parameter: {why}");
+        Fault::bad_request(detail)
+    })?;
+    let traits = |names: &BTreeSet<String>| names::traits(state, names).map_err(Fault::bad_request);
+    let aggregates = |ids: &BTreeSet<uuid::Uuid>| ids.iter().copied().map(AggregateId).collect();
+    Ok(Group {
+        resources,
+        required: wanted
+            .traits
+            .required
+            .iter()
+            .map(traits)
+            .collect::<Result<_, _>>()?,
+        forbidden: traits(&wanted.traits.forbidden)?,
+        member_of: wanted.member_of.required.iter().map(aggregates).collect(),
+        forbidden_aggregates: aggregates(&wanted.member_of.forbidden),
+        in_tree: wanted.in_tree.map(ProviderId),
+    })
+}
+
+fn failed(failed: Failed) -> Fault {
+    let detail = match &failed {
+        Failed::Bound(bound) => format!("{}: {bound}", SearchBound::REASON),
+        Failed::Invalid(invalid) => invalid.to_string(),
+    };
+    Fault::bad_request(detail)
+}
+
+/// How an answer looks in a microversion.
+#[derive(Clone, Copy)]
+struct Form {
+    is_map: bool,
+    has_traits: bool,
+    has_all_classes: bool,
+    is_nested: bool,
+    has_mappings: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    allocation_requests: Requests<'a>,
+    provider_summaries: BTreeMap<ProviderId, Summary<'a>>,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    resources: BTreeMap<&'a ResourceClass, Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traits: Option<Vec<&'a Trait>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_provider_uuid: Option<Option<ProviderId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root_provider_uuid: Option<ProviderId>,
+}
+
+#[derive(Serialize)]
+struct Count {
+    capacity: u64,
+    used: u64,
+}
+
+impl Form {
+    fn of(call: &Call<'_>) -> Self {
+        Self {
+            is_map: call.has(12),
+            has_traits: call.has(17),
+            has_all_classes: call.has(27),
+            is_nested: call.has(29),
+            has_mappings: call.has(34),
+        }
+    }
+
+    fn tell(self, state: &State, query: &Query, found: &[Candidate]) -> Result<Reply, Fault> {
+        let taken = found
+            .iter()
+            .flat_map(|candidate| candidate.allocations.keys());
+        let taken: BTreeSet<ProviderId> = taken.copied().collect();
+        let shown: Vec<&Arc<ResourceProvider>> = match self.is_nested {
+            false => taken.iter().filter_map(|id| state.provider(*id)).collect(),
+            // Whole trees are shown, for what is not taken from says where what is taken is.
+            true => {
+                let roots = taken
+                    .iter()
+                    .filter_map(|id| Some(state.provider(*id)?.root));
+                let roots: BTreeSet<ProviderId> = roots.collect();
+                roots
+                    .into_iter()
+                    .flat_map(|root| state.tree_of(root))
+                    .collect()
+            }
+        };
+        let asked = query
+            .groups
+            .values()
+            .flat_map(|group| group.resources.keys());
+        let asked: BTreeSet<&ResourceClass> = asked.collect();
+        let summaries = shown.into_iter();
+        let summaries = summaries.map(|p| (p.id, self.summary(state, p, &asked)));
+        Reply::json(&Answer {
+            allocation_requests: Requests { form: self, found },
+            provider_summaries: summaries.collect(),
+        })
+    }
+
+    fn summary<'a>(
+        self,
+        state: &State,
+        provider: &'a ResourceProvider,
+        asked: &BTreeSet<&ResourceClass>,
+    ) -> Summary<'a> {
+        let used = state.used_of(provider.id);
+        let classes = provider.inventories.iter();
+        let classes = classes.filter(|(class, _)| self.has_all_classes || asked.contains(class));
+        let counts = classes.map(|(class, inventory)| {
+            let count = Count {
+                capacity: inventory.capacity(),
+                used: used.get(class).copied().unwrap_or_default(),
+            };
+            (class, count)
+        });
+        Summary {
+            resources: counts.collect(),
+            traits: self.has_traits.then(|| in_order(&provider.traits)),
+            parent_provider_uuid: self.is_nested.then_some(provider.parent),
+            root_provider_uuid: self.is_nested.then_some(provider.root),
+        }
+    }
+}
+
+/// The candidates, written one by one.
+struct Requests<'a> {
+    form: Form,
+    found: &'a [Candidate],
+}
+
+impl Serialize for Requests<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.found.len()))?;
+        for candidate in self.found {
+            match self.form.is_map {
+                true => list.serialize_element(&ByMap::of(self.form, candidate))?,
+                false => list.serialize_element(&ByList::of(candidate))?,
+            }
+        }
+        list.end()
+    }
+}
+
+#[derive(Serialize)]
+struct ByMap<'a> {
+    allocations: BTreeMap<&'a ProviderId, Taken<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mappings: Option<BTreeMap<&'a str, &'a [ProviderId]>>,
+}
+
+#[derive(Serialize)]
+struct Taken<'a> {
+    resources: &'a Resources,
+}
+
+impl<'a> ByMap<'a> {
+    fn of(form: Form, candidate: &'a Candidate) -> Self {
+        let allocations = candidate.allocations.iter();
+        let mappings = candidate.mappings.iter();
+        let mappings = mappings.map(|(suffix, providers)| (suffix.as_str(), &**providers));
+        Self {
+            allocations: allocations
+                .map(|(id, resources)| (id, Taken { resources }))
+                .collect(),
+            mappings: form.has_mappings.then(|| mappings.collect()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ByList<'a> {
+    allocations: Vec<TakenOf<'a>>,
+}
+
+#[derive(Serialize)]
+struct TakenOf<'a> {
+    resource_provider: Named<'a>,
+    resources: &'a Resources,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    uuid: &'a ProviderId,
+}
+
+impl<'a> ByList<'a> {
+    fn of(candidate: &'a Candidate) -> Self {
+        let allocations = candidate.allocations.iter();
+        let allocations = allocations.map(|(uuid, resources)| TakenOf {
+            resource_provider: Named { uuid },
+            resources,
+        });
+        Self {
+            allocations: allocations.collect(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Members as processes, which can be killed.
+
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_proto::cluster::v1::GetClusterStatusRequest;
+use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::cluster::v1::member::Role;
+use tonic::transport::Channel;
+
+use super::{PATIENCE, eventually};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-scheduler");
+
+/// A member as a process; killed when dropped.
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    pub fn spawn(directory: &Path, address: &str, more: &[&str]) -> Self {
+        let child = Command::new(PROGRAM)
+            .args(["--listen", address, "--log-filter", "error", "--data-dir"])
+            .arg(directory)
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        Self { child }
+    }
+
+    /// Waits for its end; returns the exit status and what it said.
+    pub fn ended(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                let mut said = String::new();
+                let stderr = self.child.stderr.as_mut().expect("it is piped");
+                stderr.read_to_string(&mut said).expect("text");
+                return (status.code(), said);
+            }
+            assert!(Instant::now() < deadline, "the program goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL; already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns addresses that nobody listens on.
+pub fn addresses(count: usize) -> Vec<String> {
+    let listeners: Vec<_> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    let address = |l: &TcpListener| l.local_addr().expect("an address").to_string();
+    listeners.iter().map(address).collect()
+}
+
+pub async fn reach(address: &str) -> Option<Channel> {
+    let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
+    endpoint.connect().await.ok()
+}
+
+pub async fn voters(address: &str, wanted: usize) {
+    eventually("the members' agreement", || async {
+        let mut client = ClusterServiceClient::new(reach(address).await?);
+        let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
+        let status = status.ok()?.into_inner();
+        let voters = status.members.iter().filter(|m| m.role() == Role::Voter);
+        (voters.count() == wanted && status.leader_id != 0).then_some(())
+    })
+    .await;
+}

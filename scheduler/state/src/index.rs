@@ -1,0 +1,110 @@
+//! How the indexes of resource providers follow a provider that changes.
+//!
+//! Invariant: what an index holds is a function of the providers alone; [`crate::check`] recomputes
+//! it. A provider whose allocations alone changed, as with every claim, moves in no index, and
+//! seeing that takes a few comparisons.
+
+use std::collections::BTreeSet;
+
+use berth_domain::id::ProviderId;
+use berth_domain::provider::ResourceProvider;
+use berth_domain::resource::ResourceClass;
+use imbl::OrdSet;
+
+use crate::state::Index;
+
+/// The custom resource classes that a provider has something of.
+pub(crate) fn custom_classes(provider: &ResourceProvider) -> impl Iterator<Item = &ResourceClass> {
+    provider
+        .inventories
+        .keys()
+        .filter(|class| class.is_custom())
+}
+
+impl Index {
+    /// Follows a provider from its old row to its new one.
+    pub(crate) fn move_provider(
+        &mut self,
+        old: Option<&ResourceProvider>,
+        new: Option<&ResourceProvider>,
+    ) {
+        let Some(id) = new.or(old).map(|provider| provider.id) else {
+            return;
+        };
+        self.move_name(id, old, new);
+        let parents = |provider: Option<&ResourceProvider>| provider.and_then(|p| p.parent);
+        shift(&mut self.children, id, parents(old), parents(new));
+        let root = |provider: Option<&ResourceProvider>| provider.map(|p| p.root);
+        shift(&mut self.trees, id, root(old), root(new));
+        let classes = |provider: Option<&ResourceProvider>| {
+            provider.map_or_else(BTreeSet::new, |p| custom_classes(p).cloned().collect())
+        };
+        let same = old.zip(new).is_some_and(|(old, new)| {
+            old.inventories.len() == new.inventories.len()
+                && old.inventories.keys().eq(new.inventories.keys())
+        });
+        if !same {
+            change(&mut self.class_providers, id, &classes(old), &classes(new));
+        }
+        let none = BTreeSet::new();
+        let traits = [old, new].map(|provider| provider.map_or(&none, |p| &p.traits));
+        change(&mut self.trait_providers, id, traits[0], traits[1]);
+        let none = BTreeSet::new();
+        let aggregates = [old, new].map(|provider| provider.map_or(&none, |p| &p.aggregates));
+        let index = &mut self.aggregate_providers;
+        change(index, id, aggregates[0], aggregates[1]);
+    }
+
+    fn move_name(
+        &mut self,
+        id: ProviderId,
+        old: Option<&ResourceProvider>,
+        new: Option<&ResourceProvider>,
+    ) {
+        if old.map(|p| &p.name) == new.map(|p| &p.name) {
+            return;
+        }
+        if let Some(old) = old {
+            self.provider_names.remove(old.name.as_str());
+        }
+        if let Some(new) = new {
+            self.provider_names.insert(new.name.as_str().into(), id);
+        }
+    }
+}
+
+/// Moves a provider that is under at most one key.
+fn shift<K: Ord + Copy>(
+    index: &mut OrdSet<(K, ProviderId)>,
+    id: ProviderId,
+    old: Option<K>,
+    new: Option<K>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(key) = old {
+        index.remove(&(key, id));
+    }
+    if let Some(key) = new {
+        index.insert((key, id));
+    }
+}
+
+/// Moves a provider that is under any number of keys.
+fn change<K: Ord + Clone>(
+    index: &mut OrdSet<(K, ProviderId)>,
+    id: ProviderId,
+    old: &BTreeSet<K>,
+    new: &BTreeSet<K>,
+) {
+    if old == new {
+        return;
+    }
+    for key in old.difference(new) {
+        index.remove(&(key.clone(), id));
+    }
+    for key in new.difference(old) {
+        index.insert((key.clone(), id));
+    }
+}
