@@ -394,10 +394,9 @@ mod tests {
             guest_cell: 0,
             host_cell: CellId(1),
             pins: [(VcpuId(0), CpuId(8)), (VcpuId(1), CpuId(9))].into(),
-            shared_vcpus: 0,
-            floating: CpuSet::new(),
             memory_mib: 1024,
             page_size_kib: Some(2048),
+            ..CellAssignment::default()
         };
         Claim {
             id: ClaimId(Default::default()),
@@ -409,6 +408,7 @@ mod tests {
             assignment: Assignment {
                 cells: vec![cell],
                 emulator: "10".parse().unwrap(),
+                ..Assignment::default()
             },
         }
     }

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::cpu_set::CpuId;
 use berth_domain::id::{ClaimId, Epoch};
-use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::instance::{
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
+};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::topology::CellId;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
@@ -45,12 +47,15 @@ fn golden(name: &str, guest: &DomainSpec, settings: &Settings) {
 
 fn cell(id: u32, shared: &[u32], dedicated: &[u32], page_size: PageSize) -> InstanceCell {
     let vcpus = |ids: &[u32]| ids.iter().map(|id| VcpuId(*id)).collect();
+    let (shared, dedicated) = (vcpus(shared), vcpus(dedicated));
     InstanceCell {
         id,
-        shared: vcpus(shared),
-        dedicated: vcpus(dedicated),
+        cpu_policy: CpuPolicy::of(&shared, &dedicated),
+        shared,
+        dedicated,
         memory_mib: 256,
         page_size,
+        ..InstanceCell::default()
     }
 }
 
@@ -69,6 +74,7 @@ fn given(
         floating: floating.parse().unwrap(),
         memory_mib: 256,
         page_size_kib,
+        ..CellAssignment::default()
     }
 }
 
@@ -82,6 +88,7 @@ fn two_cells() -> DomainSpec {
             cell(1, &[], &[2, 3], PageSize::Small),
         ],
         emulator_threads: EmulatorThreads::Isolate,
+        ..InstanceTopology::default()
     });
     let assignment = Assignment {
         cells: vec![
@@ -89,6 +96,7 @@ fn two_cells() -> DomainSpec {
             given(1, 0, &[(2, 3), (3, 1)], "", Some(4)),
         ],
         emulator: "10".parse().unwrap(),
+        ..Assignment::default()
     };
     let mut guest = sample::domain("two-cells", 2, spec, assignment);
     guest.shared_cpus = "0,4,8,12".parse().unwrap();
@@ -133,6 +141,7 @@ fn a_guest_of_two_cells_and_the_same_on_its_destination() {
                 given(1, 3, &[(2, 15), (3, 14)], "", Some(4)),
             ],
             emulator: "6".parse().unwrap(),
+            ..Assignment::default()
         },
         ..source
     };
@@ -241,10 +250,11 @@ fn guests() -> impl Strategy<Value = (DomainSpec, DomainSpec)> {
             spec.topology = Some(InstanceTopology {
                 cells: wishes,
                 emulator_threads: emulator,
+                ..InstanceTopology::default()
             });
             let mut assignment = Assignment {
                 cells: assigned,
-                emulator: CpuSet::new(),
+                ..Assignment::default()
             };
             if emulator == EmulatorThreads::Isolate {
                 assignment.emulator.insert(CpuId(offset * 8 + 7));

@@ -1,11 +1,15 @@
-//! The exact CPUs and pages that a guest was given.
+//! The exact CPUs, pages and PCI functions that a guest was given.
+
+use std::collections::BTreeSet;
 
 use berth_domain::cpu_set::{CPU_MAX, CpuId};
 use berth_domain::instance::VcpuId;
 use berth_domain::numa::{Assignment, CellAssignment};
-use berth_domain::topology::CellId;
+use berth_domain::pci::PciAddress;
+use berth_domain::topology::{CellId, PCI_DEVICES_MAX};
 
 use super::field::{self, Invalid};
+use super::pci::REQUESTS_MAX;
 use crate::types::v1;
 
 /// The most cells of a guest.
@@ -18,6 +22,7 @@ impl From<&Assignment> for v1::Assignment {
         Self {
             cells: assignment.cells.iter().map(Into::into).collect(),
             emulator_cpus: assignment.emulator.to_string(),
+            pci: assignment.pci.iter().map(write_grant).collect(),
         }
     }
 }
@@ -34,8 +39,27 @@ impl TryFrom<v1::Assignment> for Assignment {
         Ok(Self {
             cells,
             emulator: field::cpus(&wire.emulator_cpus, "emulator_cpus")?,
+            pci: field::each_by(wire.pci, "pci", REQUESTS_MAX, read_grant)?,
         })
     }
+}
+
+fn write_grant(addresses: &BTreeSet<PciAddress>) -> v1::PciGrant {
+    v1::PciGrant {
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn read_grant(wire: v1::PciGrant) -> Result<BTreeSet<PciAddress>, Invalid> {
+    let addresses: Vec<PciAddress> =
+        field::each_by(wire.addresses, "addresses", PCI_DEVICES_MAX, |address| {
+            address.parse().map_err(Invalid::here)
+        })?;
+    if !addresses.is_sorted_by(|a, b| a < b) {
+        let rule = "must be in ascending order, each once";
+        return Err(Invalid::new("addresses", rule));
+    }
+    Ok(addresses.into_iter().collect())
 }
 
 impl From<&CellAssignment> for v1::CellAssignment {
@@ -48,6 +72,7 @@ impl From<&CellAssignment> for v1::CellAssignment {
             floating_cpus: cell.floating.to_string(),
             memory_mib: cell.memory_mib,
             page_size_kib: cell.page_size_kib,
+            idle_cpus: cell.idle.to_string(),
         }
     }
 }
@@ -73,6 +98,7 @@ impl TryFrom<v1::CellAssignment> for CellAssignment {
             floating: field::cpus(&wire.floating_cpus, "floating_cpus")?,
             memory_mib: wire.memory_mib,
             page_size_kib: wire.page_size_kib,
+            idle: field::cpus(&wire.idle_cpus, "idle_cpus")?,
         })
     }
 }

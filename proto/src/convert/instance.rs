@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use berth_domain::cpu_shape::CpuShape;
 use berth_domain::instance::{
-    EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize, VcpuId,
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize,
+    ThreadPolicy, VcpuId,
 };
 
 use super::field::{self, Invalid};
@@ -20,6 +22,8 @@ impl From<&InstanceTopology> for v1::InstanceTopology {
         Self {
             cells: topology.cells.iter().map(Into::into).collect(),
             emulator_threads: v1::EmulatorThreads::from(topology.emulator_threads).into(),
+            realtime_vcpus: topology.realtime.iter().map(|v| v.0).collect(),
+            locked_memory: topology.locked_memory,
         }
     }
 }
@@ -40,6 +44,8 @@ impl TryFrom<v1::InstanceTopology> for InstanceTopology {
         Ok(Self {
             cells,
             emulator_threads: emulator_threads.into(),
+            realtime: vcpus(&wire.realtime_vcpus, "realtime_vcpus")?,
+            locked_memory: wire.locked_memory,
         })
     }
 }
@@ -72,6 +78,8 @@ impl From<&InstanceCell> for v1::InstanceCell {
             dedicated_vcpus: cell.dedicated.iter().map(|v| v.0).collect(),
             memory_mib: cell.memory_mib,
             page_size: write_page_size(cell.page_size),
+            cpu_policy: v1::CpuPolicy::from(cell.cpu_policy).into(),
+            thread_policy: v1::ThreadPolicy::from(cell.thread_policy).into(),
         }
     }
 }
@@ -80,12 +88,103 @@ impl TryFrom<v1::InstanceCell> for InstanceCell {
     type Error = Invalid;
 
     fn try_from(wire: v1::InstanceCell) -> Result<Self, Invalid> {
+        let shared = vcpus(&wire.shared_vcpus, "shared_vcpus")?;
+        let dedicated = vcpus(&wire.dedicated_vcpus, "dedicated_vcpus")?;
+        let cpu_policy = v1::CpuPolicy::try_from(wire.cpu_policy)
+            .map_err(|_| Invalid::new("cpu_policy", "is not known"))?;
+        let thread_policy = v1::ThreadPolicy::try_from(wire.thread_policy)
+            .map_err(|_| Invalid::new("thread_policy", "is not known"))?;
         Ok(Self {
             id: wire.id,
-            shared: vcpus(&wire.shared_vcpus, "shared_vcpus")?,
-            dedicated: vcpus(&wire.dedicated_vcpus, "dedicated_vcpus")?,
+            cpu_policy: read_cpu_policy(cpu_policy, &shared, &dedicated)?,
+            thread_policy: thread_policy.into(),
+            shared,
+            dedicated,
             memory_mib: wire.memory_mib,
             page_size: read_page_size(wire.page_size).map_err(|e| e.within("page_size"))?,
+        })
+    }
+}
+
+/// Reads the policy of a cell with these vCPUs. Where none was written, as before there were
+/// policies, the vCPUs say which it is.
+fn read_cpu_policy(
+    wire: v1::CpuPolicy,
+    shared: &BTreeSet<VcpuId>,
+    dedicated: &BTreeSet<VcpuId>,
+) -> Result<CpuPolicy, Invalid> {
+    let wrong = |rule| Err(Invalid::new("cpu_policy", rule));
+    match wire {
+        v1::CpuPolicy::Unspecified => Ok(CpuPolicy::of(shared, dedicated)),
+        v1::CpuPolicy::Mixed => Ok(CpuPolicy::Mixed),
+        v1::CpuPolicy::Shared if !dedicated.is_empty() => {
+            wrong("may not be SHARED for a cell with dedicated vCPUs")
+        }
+        v1::CpuPolicy::Shared => Ok(CpuPolicy::Shared),
+        v1::CpuPolicy::Dedicated if !shared.is_empty() => {
+            wrong("may not be DEDICATED for a cell with shared vCPUs")
+        }
+        v1::CpuPolicy::Dedicated => Ok(CpuPolicy::Dedicated),
+    }
+}
+
+impl From<CpuPolicy> for v1::CpuPolicy {
+    fn from(policy: CpuPolicy) -> Self {
+        match policy {
+            CpuPolicy::Shared => Self::Shared,
+            CpuPolicy::Dedicated => Self::Dedicated,
+            CpuPolicy::Mixed => Self::Mixed,
+        }
+    }
+}
+
+impl From<ThreadPolicy> for v1::ThreadPolicy {
+    fn from(policy: ThreadPolicy) -> Self {
+        match policy {
+            ThreadPolicy::Prefer => Self::Prefer,
+            ThreadPolicy::Isolate => Self::Isolate,
+            ThreadPolicy::Require => Self::Require,
+        }
+    }
+}
+
+impl From<v1::ThreadPolicy> for ThreadPolicy {
+    fn from(policy: v1::ThreadPolicy) -> Self {
+        match policy {
+            v1::ThreadPolicy::Unspecified | v1::ThreadPolicy::Prefer => Self::Prefer,
+            v1::ThreadPolicy::Isolate => Self::Isolate,
+            v1::ThreadPolicy::Require => Self::Require,
+        }
+    }
+}
+
+impl From<&CpuShape> for v1::CpuShape {
+    fn from(shape: &CpuShape) -> Self {
+        Self {
+            sockets: shape.sockets,
+            cores: shape.cores,
+            threads: shape.threads,
+        }
+    }
+}
+
+impl TryFrom<v1::CpuShape> for CpuShape {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::CpuShape) -> Result<Self, Invalid> {
+        for (field, value) in [
+            ("sockets", wire.sockets),
+            ("cores", wire.cores),
+            ("threads", wire.threads),
+        ] {
+            if value == 0 {
+                return Err(Invalid::new(field, "must be at least 1"));
+            }
+        }
+        Ok(Self {
+            sockets: wire.sockets,
+            cores: wire.cores,
+            threads: wire.threads,
         })
     }
 }

@@ -27,6 +27,7 @@ pub mod migration;
 pub mod name;
 pub mod operation;
 pub mod page;
+pub mod pci;
 pub mod placement;
 pub mod refusal;
 pub mod service;

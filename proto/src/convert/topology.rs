@@ -1,6 +1,8 @@
 //! The shape of a host.
 
-use berth_domain::topology::{CELLS_MAX, CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::topology::{
+    CELLS_MAX, CellId, HostCell, HostTopology, PCI_DEVICES_MAX, PagePool, SocketId,
+};
 
 use super::field::{self, Invalid};
 use crate::types::v1;
@@ -18,6 +20,7 @@ impl From<&HostTopology> for v1::HostTopology {
         Self {
             cells: topology.cells().iter().map(Into::into).collect(),
             distances: topology.distances().iter().map(row).collect(),
+            pci_devices: topology.pci().iter().map(Into::into).collect(),
         }
     }
 }
@@ -31,7 +34,10 @@ impl TryFrom<v1::HostTopology> for HostTopology {
             field::bounded(row.distances.len(), "distances", CELLS_MAX)?;
             Ok(row.distances)
         })?;
-        Self::new(cells, distances).map_err(Invalid::here)
+        let devices = field::each(wire.pci_devices, "pci_devices", PCI_DEVICES_MAX)?;
+        Self::new(cells, distances)
+            .and_then(|topology| topology.with_pci(devices))
+            .map_err(Invalid::here)
     }
 }
 

@@ -5,6 +5,7 @@ use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, State, Vm, VmSpec};
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::pci::REQUESTS_MAX;
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -58,6 +59,8 @@ impl From<&VmSpec> for v1::VmSpec {
             disks: spec.disks.iter().map(Into::into).collect(),
             nics: spec.nics.iter().map(Into::into).collect(),
             topology: spec.topology.as_ref().map(Into::into),
+            cpu_shape: spec.cpu_shape.as_ref().map(Into::into),
+            pci_requests: spec.pci.iter().map(Into::into).collect(),
         }
     }
 }
@@ -72,6 +75,8 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
             topology: field::optional(wire.topology, "topology")?,
+            cpu_shape: field::optional(wire.cpu_shape, "cpu_shape")?,
+            pci: field::each(wire.pci_requests, "pci_requests", REQUESTS_MAX)?,
         })
     }
 }

@@ -75,6 +75,7 @@ round_trips! {
     assignments: values::assignment() => types::v1::Assignment;
     claims: values::claim() => types::v1::Claim;
     flavors: values::flavor() => types::v1::Flavor;
+    pci_requests: values::pci_request() => types::v1::PciRequest;
     specs: values::spec() => types::v1::VmSpec;
     refusals: values::refusal() => types::v1::Refusal;
     hosts: values::host() => host::v1::Host;

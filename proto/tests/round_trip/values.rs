@@ -3,12 +3,13 @@
 
 pub(crate) mod agent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::cpu_shape::CpuShape;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{
@@ -16,7 +17,8 @@ use berth_domain::id::{
     TimeMs, VmUid,
 };
 use berth_domain::instance::{
-    EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize, VcpuId,
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize,
+    ThreadPolicy, VcpuId,
 };
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
@@ -24,6 +26,9 @@ use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
 use berth_domain::overcommit::AllocationRatio;
+use berth_domain::pci::{
+    PciAddress, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
+};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
@@ -97,7 +102,8 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
         0..=MEMORY_MIB_MAX,
         vec(pool, 0..3),
     );
-    vec((1_u32..5, cell), 1..4).prop_map(|cells| {
+    let devices = vec((pci_device(), any::<prop::sample::Index>()), 0..4);
+    (vec((1_u32..5, cell), 1..4), devices).prop_map(|(cells, devices)| {
         let (mut id, mut cpu) = (0, 0);
         let count = cells.len();
         let cells = cells
@@ -137,7 +143,17 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
                 cell
             });
         let cells: Vec<_> = cells.collect();
-        HostTopology::new(cells, vec![vec![10; count]; count]).unwrap()
+        let ids: Vec<_> = cells.iter().map(|c| c.id).collect();
+        let devices: BTreeMap<_, _> = devices
+            .into_iter()
+            .map(|(mut device, at)| {
+                device.cell = Some(ids[at.index(count)]);
+                (device.address, device)
+            })
+            .collect();
+        HostTopology::new(cells, vec![vec![10; count]; count])
+            .and_then(|topology| topology.with_pci(devices.into_values().collect()))
+            .unwrap()
     })
 }
 
@@ -152,28 +168,108 @@ pub(crate) fn wish() -> impl Strategy<Value = InstanceTopology> {
         any::<u64>().prop_map(PageSize::Kib),
     ];
     let vcpus = || btree_set(any::<u32>().prop_map(VcpuId), 0..4);
-    let cell = (vcpus(), vcpus(), any::<u64>(), page_size);
+    let cpus = (cpu_policy(), vcpus(), vcpus());
+    let thread_policy = select(vec![
+        ThreadPolicy::Prefer,
+        ThreadPolicy::Isolate,
+        ThreadPolicy::Require,
+    ]);
+    let cell = (cpus, thread_policy, any::<u64>(), page_size).prop_map(
+        |((cpu_policy, shared, dedicated), thread_policy, memory_mib, page_size)| InstanceCell {
+            id: 0,
+            cpu_policy,
+            thread_policy,
+            shared: match cpu_policy {
+                CpuPolicy::Shared | CpuPolicy::Mixed => shared,
+                CpuPolicy::Dedicated => BTreeSet::new(),
+            },
+            dedicated: match cpu_policy {
+                CpuPolicy::Dedicated | CpuPolicy::Mixed => dedicated,
+                CpuPolicy::Shared => BTreeSet::new(),
+            },
+            memory_mib,
+            page_size,
+        },
+    );
     let emulator_threads = select(vec![
         EmulatorThreads::Unspecified,
         EmulatorThreads::Isolate,
         EmulatorThreads::Share,
     ]);
-    (btree_map(any::<u32>(), cell, 1..4), emulator_threads).prop_map(|(cells, emulator_threads)| {
-        InstanceTopology {
+    let cells = btree_map(any::<u32>(), cell, 1..4);
+    (cells, emulator_threads, vcpus(), any::<bool>()).prop_map(
+        |(cells, emulator_threads, realtime, locked_memory)| InstanceTopology {
             cells: cells
                 .into_iter()
-                .map(
-                    |(id, (shared, dedicated, memory_mib, page_size))| InstanceCell {
-                        id,
-                        shared,
-                        dedicated,
-                        memory_mib,
-                        page_size,
-                    },
-                )
+                .map(|(id, cell)| InstanceCell { id, ..cell })
                 .collect(),
             emulator_threads,
-        }
+            realtime,
+            locked_memory,
+        },
+    )
+}
+
+fn cpu_policy() -> impl Strategy<Value = CpuPolicy> {
+    select(vec![
+        CpuPolicy::Shared,
+        CpuPolicy::Dedicated,
+        CpuPolicy::Mixed,
+    ])
+}
+
+fn pci_kind() -> impl Strategy<Value = PciKind> {
+    select(vec![PciKind::Pci, PciKind::Virtual, PciKind::Physical])
+}
+
+fn pci_address() -> impl Strategy<Value = PciAddress> {
+    (any::<u32>(), any::<u8>(), 0_u8..32, 0_u8..8).prop_map(|(domain, bus, slot, function)| {
+        let text = format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}");
+        text.parse().unwrap()
+    })
+}
+
+fn tags() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(TEXT, TEXT, 0..3)
+}
+
+fn pci_device() -> impl Strategy<Value = PciDevice> {
+    let ids = (any::<u16>(), any::<u16>());
+    let parent = option::of(pci_address());
+    (pci_address(), ids, pci_kind(), parent, tags()).prop_map(
+        |(address, (vendor, product), kind, parent, tags)| PciDevice {
+            address,
+            vendor: PciId(vendor),
+            product: PciId(product),
+            cell: None,
+            kind,
+            parent,
+            tags,
+        },
+    )
+}
+
+pub(crate) fn pci_request() -> impl Strategy<Value = PciRequest> {
+    let id = || option::of(any::<u16>().prop_map(PciId));
+    let wanted =
+        (id(), id(), option::of(pci_kind()), tags()).prop_map(|(vendor, product, kind, tags)| {
+            PciMatch {
+                vendor,
+                product,
+                kind,
+                tags,
+            }
+        });
+    let policy = select(vec![
+        PciNumaPolicy::Required,
+        PciNumaPolicy::Preferred,
+        PciNumaPolicy::Legacy,
+        PciNumaPolicy::Socket,
+    ]);
+    (1_u32..4096, vec(wanted, 1..3), policy).prop_map(|(count, any_of, policy)| PciRequest {
+        count,
+        any_of,
+        policy,
     })
 }
 
@@ -190,16 +286,23 @@ pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
         cpus(),
         any::<u64>(),
         option::of(any::<u64>()),
+        cpus(),
     );
-    (btree_map(any::<u32>(), cell, 0..3), cpus()).prop_map(|(cells, emulator)| Assignment {
+    let cells = btree_map(any::<u32>(), cell, 0..3);
+    let pci = vec(btree_set(pci_address(), 0..3), 0..3);
+    (cells, cpus(), pci).prop_map(|(cells, emulator, pci)| Assignment {
         cells: cells
             .into_iter()
             .map(
-                |(guest_cell, (host_cell, pins, shared_vcpus, floating, memory_mib, size))| {
+                |(
+                    guest_cell,
+                    (host_cell, pins, shared_vcpus, floating, memory_mib, size, idle),
+                )| {
                     CellAssignment {
                         guest_cell,
                         host_cell: CellId(host_cell),
                         pins,
+                        idle,
                         shared_vcpus,
                         floating,
                         memory_mib,
@@ -209,6 +312,7 @@ pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
             )
             .collect(),
         emulator,
+        pci,
     })
 }
 
@@ -282,14 +386,28 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         vec(disk, 0..3),
         vec(nic, 0..3),
         option::of(wish()),
+        option::of(cpu_shape()),
+        vec(pci_request(), 0..3),
     )
-        .prop_map(|(flavor, boot, disks, nics, topology)| VmSpec {
-            flavor,
-            boot,
-            disks,
-            nics,
-            topology,
-        })
+        .prop_map(
+            |(flavor, boot, disks, nics, topology, cpu_shape, pci)| VmSpec {
+                flavor,
+                boot,
+                disks,
+                nics,
+                topology,
+                cpu_shape,
+                pci,
+            },
+        )
+}
+
+fn cpu_shape() -> impl Strategy<Value = CpuShape> {
+    (1_u32.., 1_u32.., 1_u32..).prop_map(|(sockets, cores, threads)| CpuShape {
+        sockets,
+        cores,
+        threads,
+    })
 }
 
 pub(crate) fn refusal() -> impl Strategy<Value = Refusal> {

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Resources;
+use crate::cpu_shape::CpuShape;
 use crate::fault::Fault;
 use crate::instance::{EmulatorThreads, InstanceTopology};
 use crate::name::FlavorName;
+use crate::pci::PciRequest;
 use crate::resource::{ResourceClass, Trait};
 
 /// The most virtual CPUs of a guest.
@@ -50,6 +52,10 @@ pub struct Wishes {
     pub required_traits: BTreeSet<Trait>,
     /// Qualities that the host must not have.
     pub forbidden_traits: BTreeSet<Trait>,
+    /// How the guest sees its vCPUs, where it was said.
+    pub cpu_shape: Option<CpuShape>,
+    /// The PCI functions that it asks for.
+    pub pci: Vec<PciRequest>,
 }
 
 impl Flavor {

@@ -54,14 +54,81 @@ pub enum EmulatorThreads {
     Share,
 }
 
+/// How the vCPUs of a guest cell get host CPUs (`hw:cpu_policy`).
+///
+/// It says more than which vCPUs are dedicated: a cell of a mixed guest may have none of these,
+/// and its memory is exclusive all the same.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum CpuPolicy {
+    /// All float.
+    #[default]
+    Shared,
+    /// Each gets a CPU of its own.
+    Dedicated,
+    /// Some float, some get a CPU of their own; or, in one cell, only the ones or the others.
+    Mixed,
+}
+
+impl CpuPolicy {
+    /// Returns the policy of a cell of which only this is known: which of its vCPUs float, and
+    /// which are dedicated.
+    #[must_use]
+    pub fn of(shared: &BTreeSet<VcpuId>, dedicated: &BTreeSet<VcpuId>) -> Self {
+        match (shared.is_empty(), dedicated.is_empty()) {
+            (_, true) => Self::Shared,
+            (true, false) => Self::Dedicated,
+            (false, false) => Self::Mixed,
+        }
+    }
+
+    /// Returns whether the cell's memory is never overcommitted.
+    #[must_use]
+    pub fn is_exclusive(self) -> bool {
+        match self {
+            Self::Shared => false,
+            Self::Dedicated | Self::Mixed => true,
+        }
+    }
+
+    /// Returns whether vCPUs may float: then the ratios are looked at.
+    #[must_use]
+    pub fn has_floating(self) -> bool {
+        match self {
+            Self::Shared | Self::Mixed => true,
+            Self::Dedicated => false,
+        }
+    }
+}
+
+/// How the dedicated vCPUs of a guest cell lie on cores (`hw:cpu_thread_policy`).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum ThreadPolicy {
+    /// On the threads of few cores where that is possible, else anywhere.
+    #[default]
+    Prefer,
+    /// Each on a core of its own, whose other threads nobody gets.
+    Isolate,
+    /// Together on the threads of cores; at most one sits alone.
+    Require,
+}
+
 /// One NUMA cell of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InstanceCell {
     /// The guest's number of the cell, from 0.
     pub id: u32,
-    /// vCPUs that float over the shared CPUs of the host cell.
+    /// How its vCPUs get host CPUs.
+    pub cpu_policy: CpuPolicy,
+    /// How its dedicated vCPUs lie on cores.
+    pub thread_policy: ThreadPolicy,
+    /// vCPUs that float over the shared CPUs of the host cell; none under
+    /// [`CpuPolicy::Dedicated`].
     pub shared: BTreeSet<VcpuId>,
-    /// vCPUs that get a host CPU of their own each.
+    /// vCPUs that get a host CPU of their own each; none under [`CpuPolicy::Shared`].
     pub dedicated: BTreeSet<VcpuId>,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -70,12 +137,16 @@ pub struct InstanceCell {
 }
 
 /// The topology that a guest wishes for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InstanceTopology {
     /// The guest's cells in ascending order of id, at least one.
     pub cells: Vec<InstanceCell>,
     /// Where the emulator runs.
     pub emulator_threads: EmulatorThreads,
+    /// Dedicated vCPUs that run with real-time priority (`hw:cpu_realtime_mask`).
+    pub realtime: BTreeSet<VcpuId>,
+    /// Whether the guest's memory is never swapped out (`hw:locked_memory`).
+    pub locked_memory: bool,
 }
 
 /// A wish together with the exact CPUs and pages that answer it on one host.

@@ -6,8 +6,8 @@
 //! | room | what |
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
-//! | [`cpu_set`], [`topology`] | a host's CPUs, cells, sockets, pages |
-//! | [`flavor`], [`instance`] | what a guest wishes |
+//! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
+//! | [`flavor`], [`instance`], [`cpu_shape`] | what a guest wishes |
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
@@ -22,6 +22,7 @@ pub mod allocation;
 pub mod claim;
 pub mod constraint;
 pub mod cpu_set;
+pub mod cpu_shape;
 pub mod fault;
 pub mod flavor;
 pub mod host;
@@ -34,6 +35,7 @@ pub mod name;
 pub mod numa;
 pub mod operation;
 pub mod overcommit;
+pub mod pci;
 pub mod provider;
 pub mod refusal;
 pub mod resource;

@@ -10,7 +10,8 @@
 //!
 //! Invariant ([`HostTopology::new`]): cell ids are distinct and ascending, no CPU is in two cells
 //! or in two cores of a cell, the distance matrix is square over the cells, and amounts are small
-//! enough that sums over a host do not overflow.
+//! enough that sums over a host do not overflow. [`HostTopology::with_pci`]: each PCI function is
+//! there once, in ascending order of address.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,14 +19,19 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_set::CpuSet;
+use crate::pci::{PciAddress, PciDevice};
 
 /// The most cells of a host: what Linux can be built for.
 pub const CELLS_MAX: usize = 1024;
+/// The most PCI functions of a host that are for guests.
+pub const PCI_DEVICES_MAX: usize = 4096;
 /// The most memory of a cell in MiB: an exbibyte.
 pub const MEMORY_MIB_MAX: u64 = 1 << 40;
 
 /// The id of a host's NUMA cell, as the kernel numbers its nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct CellId(pub u32);
 
@@ -83,6 +89,8 @@ pub struct HostTopology {
     cells: Vec<HostCell>,
     /// `distances[a][b]` as in the kernel's SLIT, by position of the cells.
     distances: Vec<Vec<u32>>,
+    /// In ascending order of address.
+    pci: Vec<PciDevice>,
 }
 
 /// A topology before its invariant is checked.
@@ -90,13 +98,15 @@ pub struct HostTopology {
 struct Parts {
     cells: Vec<HostCell>,
     distances: Vec<Vec<u32>>,
+    #[serde(default)]
+    pci: Vec<PciDevice>,
 }
 
 impl TryFrom<Parts> for HostTopology {
     type Error = Error;
 
     fn try_from(parts: Parts) -> Result<Self, Error> {
-        Self::new(parts.cells, parts.distances)
+        Self::new(parts.cells, parts.distances)?.with_pci(parts.pci)
     }
 }
 
@@ -158,6 +168,26 @@ pub enum Error {
         /// The number of cells.
         cells: usize,
     },
+    /// There are more PCI functions than are supported.
+    #[error("the host has {devices} PCI functions for guests, more than the supported 4096")]
+    TooManyDevices {
+        /// How many.
+        devices: usize,
+    },
+    /// Two PCI functions have one address.
+    #[error("PCI function {address} appears twice")]
+    DeviceTwice {
+        /// Theirs.
+        address: PciAddress,
+    },
+    /// A PCI function is attached to a cell that is not there.
+    #[error("PCI function {address} is attached to cell {cell}, which the host does not have")]
+    DeviceCell {
+        /// The function.
+        address: PciAddress,
+        /// The cell.
+        cell: CellId,
+    },
 }
 
 impl HostTopology {
@@ -187,7 +217,40 @@ impl HostTopology {
         if !square {
             return Err(Error::Distances { cells: cells.len() });
         }
-        Ok(Self { cells, distances })
+        Ok(Self {
+            cells,
+            distances,
+            pci: Vec::new(),
+        })
+    }
+
+    /// Returns the topology with these PCI functions, in place of those that it had.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that breaks the invariant.
+    pub fn with_pci(mut self, mut devices: Vec<PciDevice>) -> Result<Self, Error> {
+        if devices.len() > PCI_DEVICES_MAX {
+            return Err(Error::TooManyDevices {
+                devices: devices.len(),
+            });
+        }
+        devices.sort_by_key(|d| d.address);
+        let twice = devices.windows(2).find(|w| w[0].address == w[1].address);
+        if let Some(twice) = twice {
+            return Err(Error::DeviceTwice {
+                address: twice[0].address,
+            });
+        }
+        let lost = devices.iter().find_map(|device| {
+            let cell = device.cell.filter(|cell| self.position(*cell).is_none())?;
+            Some((device.address, cell))
+        });
+        if let Some((address, cell)) = lost {
+            return Err(Error::DeviceCell { address, cell });
+        }
+        self.pci = devices;
+        Ok(self)
     }
 
     /// Returns the cells in ascending order of id.
@@ -212,6 +275,12 @@ impl HostTopology {
     #[must_use]
     pub fn distances(&self) -> &[Vec<u32>] {
         &self.distances
+    }
+
+    /// Returns the PCI functions for guests, in ascending order of address.
+    #[must_use]
+    pub fn pci(&self) -> &[PciDevice] {
+        &self.pci
     }
 
     /// Returns all dedicated CPUs.
@@ -305,7 +374,10 @@ fn check_cell(cell: &HostCell, seen: &mut CpuSet) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::pci::{PciId, PciKind};
 
     fn cell() -> HostCell {
         let set = |list: &str| list.parse::<CpuSet>().unwrap();
@@ -371,6 +443,31 @@ mod tests {
         let lopsided = HostTopology::new(vec![cell()], near());
         assert_eq!(lopsided, Err(Error::Distances { cells: 1 }));
         assert_eq!(HostTopology::new(vec![], vec![]), Err(Error::NoCell));
+    }
+
+    #[test]
+    fn pci_functions_that_cannot_be_are_refused() {
+        let device = |address: &str, cell| PciDevice {
+            address: address.parse().unwrap(),
+            vendor: PciId(0x8086),
+            product: PciId(0x1572),
+            cell: Some(CellId(cell)),
+            kind: PciKind::Pci,
+            parent: None,
+            tags: BTreeMap::new(),
+        };
+        let check = |devices: Vec<PciDevice>| {
+            let host = HostTopology::new(vec![cell()], vec![vec![10]]).unwrap();
+            host.with_pci(devices).map_err(|e| e.to_string())
+        };
+        let sorted = check(vec![device("0000:02:00.0", 0), device("0000:01:00.0", 0)]).unwrap();
+        assert!(sorted.pci().is_sorted());
+        let text = serde_json::to_string(&sorted).unwrap();
+        assert_eq!(serde_json::from_str::<HostTopology>(&text).unwrap(), sorted);
+        let twice = check(vec![device("0000:02:00.0", 0), device("0000:02:00.0", 0)]);
+        assert!(twice.unwrap_err().contains("0000:02:00.0 appears twice"));
+        let lost = check(vec![device("0000:02:00.0", 7)]);
+        assert!(lost.unwrap_err().contains("cell 7, which the host"));
     }
 
     #[test]

@@ -21,10 +21,12 @@ pub use rules::NICS_MAX;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_shape::CpuShape;
 use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, VmName};
+use crate::pci::PciRequest;
 use crate::refusal::Refusal;
 
 /// What the guest starts from.
@@ -85,6 +87,10 @@ pub struct VmSpec {
     pub nics: Vec<Nic>,
     /// The topology that the flavor wishes for; absent for a guest that does not care.
     pub topology: Option<InstanceTopology>,
+    /// How the guest sees its vCPUs, where the flavor says.
+    pub cpu_shape: Option<CpuShape>,
+    /// The PCI functions that the flavor asks for.
+    pub pci: Vec<PciRequest>,
 }
 
 /// How far a VM is.

@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
-use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::instance::{
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
+};
 use berth_domain::numa::{
     Assignment, CellUsage, FitRefusal, HostUsage, Limits, Strategy as Preference, fit, try_fit,
     verify,
@@ -161,6 +163,12 @@ fn guest() -> impl Strategy<Value = InstanceTopology> {
             .map(
                 |(id, (shared, dedicated, halves, page_size))| InstanceCell {
                     id,
+                    cpu_policy: match policy {
+                        0 => CpuPolicy::Shared,
+                        1 => CpuPolicy::Dedicated,
+                        _ => CpuPolicy::Mixed,
+                    },
+                    thread_policy: ThreadPolicy::Prefer,
                     shared: take(if policy == 1 { 0 } else { shared }),
                     dedicated: take(if policy == 0 { 0 } else { dedicated }),
                     memory_mib: halves * 512,
@@ -171,6 +179,7 @@ fn guest() -> impl Strategy<Value = InstanceTopology> {
         InstanceTopology {
             cells,
             emulator_threads,
+            ..InstanceTopology::default()
         }
     })
 }

@@ -1,12 +1,12 @@
 //! Hosts and guests for tests of drivers, of the agent and of whole clusters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, VmUid};
-use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, VcpuId};
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
@@ -75,6 +75,8 @@ pub fn plain_spec(vcpus: u32) -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology: None,
+        cpu_shape: None,
+        pci: Vec::new(),
     }
 }
 
@@ -89,12 +91,13 @@ pub fn pinned_spec(vcpus: u32, page_size: PageSize) -> VmSpec {
     spec.topology = Some(InstanceTopology {
         cells: vec![InstanceCell {
             id: 0,
-            shared: BTreeSet::new(),
+            cpu_policy: CpuPolicy::Dedicated,
             dedicated: (0..vcpus).map(VcpuId).collect(),
             memory_mib: spec.flavor.memory_mib,
             page_size,
+            ..InstanceCell::default()
         }],
-        emulator_threads: EmulatorThreads::Unspecified,
+        ..InstanceTopology::default()
     });
     spec
 }
@@ -116,8 +119,9 @@ pub fn pins(host_cell: u32, cpus: &[u32], page_size_kib: Option<u64>) -> Assignm
             floating: CpuSet::new(),
             memory_mib: 128,
             page_size_kib,
+            ..CellAssignment::default()
         }],
-        emulator: CpuSet::new(),
+        ..Assignment::default()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::cpu_set::CpuId;
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{Generation, TimeMs, VmUid};
-use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, VcpuId};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::topology::CellId;
@@ -31,12 +31,10 @@ pub(crate) fn assignment(cpu: u32) -> Assignment {
             guest_cell: 0,
             host_cell: CellId(0),
             pins: BTreeMap::from([(VcpuId(0), CpuId(cpu))]),
-            shared_vcpus: 0,
-            floating: CpuSet::new(),
             memory_mib: 256,
-            page_size_kib: None,
+            ..CellAssignment::default()
         }],
-        emulator: CpuSet::new(),
+        ..Assignment::default()
     }
 }
 
@@ -44,12 +42,12 @@ pub(crate) fn wish() -> InstanceTopology {
     InstanceTopology {
         cells: vec![InstanceCell {
             id: 0,
-            shared: BTreeSet::new(),
+            cpu_policy: CpuPolicy::Dedicated,
             dedicated: BTreeSet::from([VcpuId(0)]),
             memory_mib: 256,
-            page_size: PageSize::Unspecified,
+            ..InstanceCell::default()
         }],
-        emulator_threads: EmulatorThreads::Unspecified,
+        ..InstanceTopology::default()
     }
 }
 
@@ -66,6 +64,8 @@ pub(crate) fn spec() -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology: Some(wish()),
+        cpu_shape: None,
+        pci: Vec::new(),
     }
 }
 

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CELLS_MAX, EXTRA_SPEC_LENGTH_MAX, Flavor, MEMORY_MIB_MAX, Wishes, page_size};
 use crate::cpu_set::CpuSet;
 use crate::fault::Fault;
-use crate::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId};
+use crate::instance::{
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
+};
 use crate::resource::Trait;
 
 const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy, \
@@ -60,6 +62,7 @@ pub(super) fn parse(flavor: &Flavor) -> Result<Wishes, Vec<Fault>> {
         specs.wishes.topology = Some(InstanceTopology {
             cells,
             emulator_threads: specs.emulator,
+            ..InstanceTopology::default()
         });
     } else {
         let cpus = specs.cpus.keys().map(|n| format!("hw:numa_cpus.{n}"));
@@ -205,6 +208,8 @@ impl Specs {
                 };
                 InstanceCell {
                     id,
+                    cpu_policy: CpuPolicy::of(&shared, &dedicated),
+                    thread_policy: ThreadPolicy::Prefer,
                     shared,
                     dedicated,
                     memory_mib,

@@ -1,18 +1,19 @@
-//! The exact CPUs and pages of one host that a guest was given.
+//! The exact CPUs, pages and PCI functions of one host that a guest was given.
 //!
 //! Invariant (kept by [`super::fit()`], checked by `State::check`): the guest cells of one
 //! assignment sit on distinct host cells, and no host CPU is pinned twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::instance::VcpuId;
+use crate::pci::PciAddress;
 use crate::topology::CellId;
 
 /// What one guest cell was given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CellAssignment {
     /// The guest's number of the cell.
     pub guest_cell: u32,
@@ -20,6 +21,9 @@ pub struct CellAssignment {
     pub host_cell: CellId,
     /// The host CPU of each dedicated vCPU.
     pub pins: BTreeMap<VcpuId, CpuId>,
+    /// Dedicated CPUs that are taken and stay idle, since they share a core with one of `pins` or
+    /// with the emulator, and the guest wishes to be alone there.
+    pub idle: CpuSet,
     /// How many vCPUs of this cell float over the host cell's shared CPUs.
     pub shared_vcpus: u32,
     /// The host CPUs over which they float; empty when none does.
@@ -46,13 +50,15 @@ pub struct Assignment {
     pub cells: Vec<CellAssignment>,
     /// Dedicated CPUs taken for the emulator's threads (policy `isolate`); empty otherwise.
     pub emulator: CpuSet,
+    /// The PCI functions given to each of the guest's requests, in their order.
+    pub pci: Vec<BTreeSet<PciAddress>>,
 }
 
 impl Assignment {
     /// Returns whether nothing exact was given.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.cells.is_empty() && self.emulator.is_empty()
+        self.cells.is_empty() && self.emulator.is_empty() && self.pci.is_empty()
     }
 
     /// Returns the host CPU of every dedicated vCPU.

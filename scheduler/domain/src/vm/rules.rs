@@ -29,9 +29,8 @@ impl VmSpec {
             faults.extend(flavor);
             Wishes::default()
         });
-        if faults.is_empty() && wishes.topology != self.topology {
-            let rule = "must be the one that the flavor wishes for";
-            faults.push(Fault::new("topology", "(differs)", rule));
+        if faults.is_empty() {
+            self.check_wishes(&wishes, &mut faults);
         }
         self.check_boot(&mut faults);
         self.check_disks(&mut faults);
@@ -40,6 +39,26 @@ impl VmSpec {
             Ok(wishes)
         } else {
             Err(faults)
+        }
+    }
+
+    /// Checks that the specification carries what the flavor wishes for.
+    fn check_wishes(&self, wishes: &Wishes, faults: &mut Vec<Fault>) {
+        for (field, is_same) in [
+            ("topology", wishes.topology == self.topology),
+            ("cpu_shape", wishes.cpu_shape == self.cpu_shape),
+            ("pci", wishes.pci == self.pci),
+        ] {
+            if !is_same {
+                let rule = "must be the one that the flavor wishes for";
+                faults.push(Fault::new(field, "(differs)", rule));
+            }
+        }
+        // Nobody attaches functions to guests yet: a guest that was started without them would
+        // have been promised something that it does not get.
+        if !wishes.pci.is_empty() {
+            let rule = "PCI functions cannot be given to guests yet";
+            faults.push(Fault::new("pci", wishes.pci.len(), rule));
         }
     }
 
@@ -181,6 +200,8 @@ mod tests {
             disks: vec![disk(Some("debian.qcow2"), 2), disk(None, 2)],
             nics: vec![nic("br0", "52:54:00:12:34:56")],
             topology: None,
+            cpu_shape: None,
+            pci: Vec::new(),
         }
     }
 

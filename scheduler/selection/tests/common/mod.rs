@@ -43,6 +43,8 @@ pub(crate) fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpe
         },
         disks: Vec::new(),
         nics: Vec::new(),
+        cpu_shape: None,
+        pci: Vec::new(),
     }
 }
 

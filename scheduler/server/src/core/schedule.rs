@@ -177,6 +177,8 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         disks: wanted.disks.clone(),
         nics: nics_of(state, wanted)?,
         topology: wishes.topology,
+        cpu_shape: wishes.cpu_shape,
+        pci: wishes.pci,
     };
     spec.validate()
         .map_err(|faults| fault::refusal("vm", &faults))?;

@@ -51,6 +51,7 @@ pub fn register_request(name: &str, cells: u32, cpus: u32) -> RegisterHostReques
             topology: Some(HostTopology {
                 cells: (0..cells).map(cell).collect(),
                 distances: (0..cells).map(distances).collect(),
+                pci_devices: Vec::new(),
             }),
             memory_reserved_mib: 0,
             disk_gib: 100_000,

@@ -130,6 +130,8 @@ pub(crate) fn spec(flavor: Flavor) -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology,
+        cpu_shape: None,
+        pci: Vec::new(),
     }
 }
 

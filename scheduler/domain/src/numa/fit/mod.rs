@@ -167,7 +167,11 @@ impl Search<'_> {
         let cells = (0..hosts.len())
             .map(|index| self.assign_cell(index, &self.sites[hosts[index]], &mut emulator))
             .collect();
-        Assignment { cells, emulator }
+        Assignment {
+            cells,
+            emulator,
+            pci: Vec::new(),
+        }
     }
 
     fn assign_cell(&self, index: usize, site: &Site<'_>, emulator: &mut CpuSet) -> CellAssignment {
@@ -192,6 +196,7 @@ impl Search<'_> {
             guest_cell: wished.id,
             host_cell: site.cell.id,
             pins,
+            idle: CpuSet::new(),
             shared_vcpus: need.shared,
             floating,
             memory_mib: wished.memory_mib,

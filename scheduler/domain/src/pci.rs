@@ -1,0 +1,42 @@
+//! PCI functions of hosts, and what guests ask of them.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`PciAddress`] | where a function is on its host |
+//! | [`PciDevice`] | what is there: never whether it is taken, see [`crate::numa::HostUsage`] |
+//! | [`PciRequest`] | what a guest asks for: how many of which, and how near to its cells |
+
+mod address;
+mod device;
+mod request;
+
+pub use address::PciAddress;
+pub use device::{PciDevice, PciId, PciKind};
+pub use request::{PciMatch, PciNumaPolicy, PciRequest};
+
+/// Why a text is not a PCI address or number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {what}")]
+pub struct ParseError {
+    /// The text, cut where it is long.
+    pub text: String,
+    /// What was expected.
+    pub what: &'static str,
+}
+
+impl ParseError {
+    fn new(text: &str, what: &'static str) -> Self {
+        Self {
+            text: text.chars().take(64).collect(),
+            what,
+        }
+    }
+}
+
+/// Reads a number of this many hexadecimal digits, at least and at most.
+fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
+    let is_good = digits.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    is_good
+        .then(|| u32::from_str_radix(text, 16).ok())
+        .flatten()
+}
