@@ -1,4 +1,4 @@
-//! Goal: every command and every row is read back as it was written, and what cannot be read is
+//! Goal: every command, outcome and row is read back as it was written, and what cannot be read is
 //! refused.
 //!
 //! Method: the sequences of commands with which the state is tested, their rows and changes; and
@@ -10,12 +10,14 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope};
-use berth_state::{Row, State};
+use berth_state::{Reply, Row, State};
 use berth_store::codec::{
-    CodecError, decode_command, decode_row, encode_change, encode_command, encode_row,
+    CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
+    encode_outcome, encode_row,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -59,7 +61,10 @@ fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
             bytes,
             "equal commands have equal bytes"
         );
-        for change in state.apply(1, &read).changes {
+        let applied = state.apply(1, &read);
+        let outcome = decode_outcome(&encode_outcome(&applied.outcome)).unwrap();
+        assert_eq!(outcome, applied.outcome);
+        for change in applied.changes {
             let change = encode_change(&change);
             assert_eq!(stored.get(&change.key), change.old.as_ref());
             match change.new {
@@ -103,6 +108,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_command(&bytes);
+        let _ = decode_outcome(&bytes);
         let value = Bytes::from(bytes);
         let _ = decode_row(&berth_store::Row { key: Bytes::from_static(&[0]), value });
     }
@@ -129,6 +135,19 @@ fn kind_of_row(row: &Row) -> String {
         return format!("{kind} {}", variant(&request.receipt));
     }
     kind
+}
+
+/// Returns what came of each command.
+fn outcomes(commands: &[Envelope]) -> Vec<Result<Reply, Refusal>> {
+    let mut state = World::with_hosts(3).state;
+    let outcomes = commands
+        .iter()
+        .map(|command| state.apply(1, command).outcome);
+    outcomes.collect()
+}
+
+fn kind_of_outcome(outcome: &Result<Reply, Refusal>) -> String {
+    outcome.as_ref().map_or("Refused".to_owned(), variant)
 }
 
 /// The commands that the drawn sequences never hold, each under a request of its own.
@@ -199,6 +218,7 @@ fn every_kind_is_among_them() {
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let mut commands = BTreeSet::new();
     let mut rows = BTreeSet::new();
+    let mut answers = BTreeSet::new();
     for _ in 0..60 {
         let mut both = draws().new_tree(&mut runner).unwrap().current();
         both.extend(placement_draws().new_tree(&mut runner).unwrap().current());
@@ -209,6 +229,7 @@ fn every_kind_is_among_them() {
             .collect();
         played.extend(by_hand());
         commands.extend(played.iter().map(|e| kind_of_command(&e.command)));
+        answers.extend(outcomes(&played).iter().map(kind_of_outcome));
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
@@ -216,6 +237,8 @@ fn every_kind_is_among_them() {
     assert_eq!(commands.len(), 32 + 11, "{commands:#?}");
     // 13 tables, of which requests with each of 11 receipts.
     assert_eq!(rows.len(), 12 + 11, "{rows:#?}");
+    // Nine kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 11, "{answers:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Commands and rows of the replicated state as bytes (`berth.state.v1`), and back.
+//! Commands, their outcomes and rows of the replicated state as bytes (`berth.state.v1`), and back.
 //!
 //! It does *not* interpret them, and nothing else of this crate looks inside: the machine that
 //! joins state and store calls it.
@@ -11,27 +11,30 @@
 //! |---|---|
 //! | [`command`] | envelopes with their commands |
 //! | [`key`] | what names a row |
+//! | [`outcome`] | what came of a command, for another member |
 //! | [`row`] | rows and changes of rows |
 //! | [`request`] | remembered requests, a row with parts of its own |
 
 pub mod command;
 pub mod key;
+pub mod outcome;
 pub mod request;
 pub mod row;
 
 pub use command::{decode_command, encode_command};
 pub use key::{decode_watched_key, encode_key};
+pub use outcome::{decode_outcome, encode_outcome};
 pub use row::{decode_row, encode_change, encode_row};
 
 use berth_proto::convert::Invalid;
 
-/// Why bytes are not a command or a row.
+/// Why bytes are not a command, an outcome or a row.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// They are no message of that kind.
     #[error("bytes are no {what}")]
     Wire {
-        /// `command` or `row`.
+        /// `command`, `outcome` or `row`.
         what: &'static str,
         /// What is wrong with them.
         #[source]
@@ -40,7 +43,7 @@ pub enum CodecError {
     /// A field is absent, or not known to this build.
     #[error("a stored {what} cannot be read by this build")]
     Field {
-        /// `command` or `row`.
+        /// `command`, `outcome` or `row`.
         what: &'static str,
         /// Which field, and what is allowed.
         #[source]

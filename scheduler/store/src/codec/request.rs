@@ -91,7 +91,10 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
     })
 }
 
-fn read_names<N: ResourceName>(names: Vec<String>, field: &str) -> Result<Vec<N>, Invalid> {
+pub(super) fn read_names<N: ResourceName>(
+    names: Vec<String>,
+    field: &str,
+) -> Result<Vec<N>, Invalid> {
     field::each_by(names, field, usize::MAX, |name: String| {
         N::from_resource_name(&name)
     })

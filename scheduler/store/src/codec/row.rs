@@ -96,7 +96,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
     })
 }
 
-fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> v1::Custom {
+pub(super) fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> v1::Custom {
     v1::Custom {
         name: text(&custom.name).to_owned(),
         created_at_ms: custom.created_at.0,
@@ -104,7 +104,7 @@ fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> v1::Custom 
     }
 }
 
-fn read_custom<N>(
+pub(super) fn read_custom<N>(
     wire: &v1::Custom,
     name: impl Fn(&str, &str) -> Result<N, Invalid>,
 ) -> Result<Custom<N>, Invalid> {
