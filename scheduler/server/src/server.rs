@@ -12,6 +12,7 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_process::server::{self, Reflection};
@@ -24,7 +25,7 @@ use berth_proto::placement::v1::placement_service_server::{self, PlacementServic
 use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
-use berth_replication::transport;
+use berth_replication::transport::{self, Forwarder};
 use berth_store::FileDisk;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -161,6 +162,12 @@ impl Scheduler {
             cluster_id: self.runtime.identity().cluster_id.clone(),
             liveness_limit_ms: self.config.liveness_limit_ms,
             request_timeout: Duration::from_millis(self.config.request_timeout_ms),
+            forwarder: Forwarder::new(
+                &self.runtime.inbox(),
+                self.advertise.clone(),
+                transport::Options::default(),
+            ),
+            leader_wait: two_elections(&self.config),
             stopping: stopping.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
@@ -169,9 +176,7 @@ impl Scheduler {
         let expelled = expelled::wait(
             handle.clone(),
             self.runtime.identity().cluster_id.clone(),
-            // Twice the longest time until an election.
-            Duration::from_millis(self.config.raft_tick_ms)
-                * u32::try_from(self.config.raft_election_ticks * 4).unwrap_or(u32::MAX),
+            two_elections(&self.config),
         );
         let (health, health_service) = tonic_health::server::health_reporter();
         let health = spawn(health::report(health, handle.clone(), stopping.clone()));
@@ -180,6 +185,7 @@ impl Scheduler {
             self.runtime.inbox(),
             self.advertise.clone(),
             transport::Options::default(),
+            Some(Arc::new(context.clone())),
         );
         let replica_stop = CancellationToken::new();
         let replica = self
@@ -262,6 +268,12 @@ fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> 
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
     })
+}
+
+/// Returns twice the longest time until an election.
+fn two_elections(config: &Config) -> Duration {
+    Duration::from_millis(config.raft_tick_ms)
+        * u32::try_from(config.raft_election_ticks * 4).unwrap_or(u32::MAX)
 }
 
 fn settings(config: &Config) -> Settings {

@@ -5,6 +5,9 @@
 //! sender's address and disk. Snapshots travel on streams of their own, so that a large state
 //! holds up no heartbeat.
 //!
+//! A command that a client asked the wrong member for travels to the leader by a call of its own
+//! ([`Forwarder`]), under the same hello. What is in it is for the server's eyes.
+//!
 //! What is *not* here: authentication (the listener's), and reliability. Under pressure old
 //! messages are dropped for newer ones; Raft repeats what matters.
 //!
@@ -12,6 +15,7 @@
 //! removed, and known members on an unknown disk. It accepts members that it does not know *yet*:
 //! it may be the one that is behind.
 
+mod forward;
 mod peer;
 mod server;
 
@@ -21,9 +25,12 @@ use std::time::Duration;
 
 use berth_proto::raft::v1::Hello;
 use berth_proto::raft::v1::raft_service_server::RaftServiceServer;
-use berth_store::{Member, Membership};
+use berth_store::{Identity, Member, Membership};
+use bytes::Bytes;
 use raft::eraftpb::Message;
+use tonic::Status;
 
+pub use self::forward::Forwarder;
 use self::peer::Peer;
 pub use self::server::RaftReceiver;
 use crate::machine::Machine;
@@ -74,15 +81,25 @@ pub struct GrpcNetwork<M: Machine> {
     peers: HashMap<u64, Peer>,
 }
 
+/// Carries out what other members pass on to this one.
+#[tonic::async_trait]
+pub trait Answering: Send + Sync {
+    /// Answers an envelope with its outcome.
+    async fn answer(&self, envelope: Bytes) -> Result<Bytes, Status>;
+}
+
 /// Returns both directions of the transport: the network to run the member with, and the service
-/// to serve at `address`, which is where the other members reach it.
+/// to serve at `address`, which is where the other members reach it. Without `answering` nothing
+/// is carried out for them.
 pub fn grpc<M: Machine>(
     inbox: Inbox<M>,
     address: impl Into<String>,
     options: Options,
+    answering: Option<Arc<dyn Answering>>,
 ) -> (GrpcNetwork<M>, RaftServiceServer<RaftReceiver<M>>) {
     let learned = Learned::default();
-    let service = RaftServiceServer::new(RaftReceiver::new(inbox.clone(), learned.clone()))
+    let receiver = RaftReceiver::new(inbox.clone(), learned.clone(), answering);
+    let service = RaftServiceServer::new(receiver)
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(FRAME_BYTES_MAX);
     let network = GrpcNetwork {
@@ -112,14 +129,7 @@ impl<M: Machine> GrpcNetwork<M> {
             .get(&member.id)
             .is_some_and(|peer| peer.address() == address);
         if !known {
-            let identity = self.inbox.identity();
-            let hello = Hello {
-                cluster_id: identity.cluster_id.clone(),
-                from: identity.member_id,
-                to: member.id,
-                from_address: self.address.clone(),
-                from_disk: identity.disk_id.clone(),
-            };
+            let hello = hello(self.inbox.identity(), &self.address, member.id);
             let inbox = self.inbox.clone();
             let to = member.id;
             let peer = Peer::start(address, hello, self.options.clone(), move || {
@@ -128,6 +138,16 @@ impl<M: Machine> GrpcNetwork<M> {
             self.peers.insert(member.id, peer);
         }
         self.peers.get(&member.id)
+    }
+}
+
+fn hello(identity: &Identity, address: &str, to: u64) -> Hello {
+    Hello {
+        cluster_id: identity.cluster_id.clone(),
+        from: identity.member_id,
+        to,
+        from_address: address.to_owned(),
+        from_disk: identity.disk_id.clone(),
     }
 }
 

@@ -229,16 +229,15 @@ fn encode(message: &Message) -> Bytes {
     Bytes::from(bytes.expect("a Raft message has no required fields and fits into memory"))
 }
 
-async fn connect(
-    address: &str,
-    options: &Options,
-) -> Result<RaftServiceClient<Channel>, tonic::Status> {
+/// Returns how a member is reached.
+pub(super) fn endpoint(address: &str, options: &Options) -> Result<Endpoint, tonic::Status> {
     let url = match address.contains("://") {
         true => address.to_owned(),
         false => format!("http://{address}"),
     };
     let endpoint = Endpoint::from_shared(url)
-        .map_err(|e| tonic::Status::invalid_argument(format!("address {address}: {e}")))?
+        .map_err(|e| tonic::Status::invalid_argument(format!("address {address}: {e}")))?;
+    Ok(endpoint
         .connect_timeout(options.connect_timeout)
         .tcp_nodelay(true)
         // Without these a connection stays dead after a partition has healed.
@@ -246,13 +245,24 @@ async fn connect(
         .keep_alive_timeout(options.keep_alive_timeout)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(Some(4 << 20))
-        .initial_connection_window_size(Some(8 << 20));
-    let channel = endpoint.connect().await.map_err(|e| {
+        .initial_connection_window_size(Some(8 << 20)))
+}
+
+/// Returns a client that talks through this channel.
+pub(super) fn client(channel: Channel) -> RaftServiceClient<Channel> {
+    RaftServiceClient::new(channel)
+        .max_decoding_message_size(FRAME_BYTES_MAX)
+        .max_encoding_message_size(FRAME_BYTES_MAX)
+}
+
+async fn connect(
+    address: &str,
+    options: &Options,
+) -> Result<RaftServiceClient<Channel>, tonic::Status> {
+    let channel = endpoint(address, options)?.connect().await.map_err(|e| {
         tonic::Status::unavailable(format!("connecting to {address}: {}", told(&e)))
     })?;
-    Ok(RaftServiceClient::new(channel)
-        .max_decoding_message_size(FRAME_BYTES_MAX)
-        .max_encoding_message_size(FRAME_BYTES_MAX))
+    Ok(client(channel))
 }
 
 fn told(error: &dyn std::error::Error) -> String {

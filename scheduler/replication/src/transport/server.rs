@@ -1,18 +1,20 @@
-//! The way in: what other members' streams carry goes to the inbox.
+//! The way in: what other members' streams carry goes to the inbox, and what they pass on to the
+//! server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_proto::raft::v1::raft_service_server::RaftService;
 use berth_proto::raft::v1::{
-    ExchangeRequest, ExchangeResponse, Hello, InstallSnapshotRequest, InstallSnapshotResponse,
+    ExchangeRequest, ExchangeResponse, ForwardRequest, ForwardResponse, Hello,
+    InstallSnapshotRequest, InstallSnapshotResponse,
 };
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Learned;
+use super::{Answering, Learned};
 use crate::machine::Machine;
 use crate::runtime::{Inbox, InboxError};
 
@@ -20,6 +22,7 @@ use crate::runtime::{Inbox, InboxError};
 pub struct RaftReceiver<M: Machine> {
     inbox: Inbox<M>,
     learned: Learned,
+    answering: Option<Arc<dyn Answering>>,
     /// The newest stream of each member; an older one, left by a broken connection, ends.
     streams: Arc<Mutex<HashMap<u64, u64>>>,
     turned_away: Arc<TurnedAway>,
@@ -46,10 +49,15 @@ impl TurnedAway {
 }
 
 impl<M: Machine> RaftReceiver<M> {
-    pub(super) fn new(inbox: Inbox<M>, learned: Learned) -> Self {
+    pub(super) fn new(
+        inbox: Inbox<M>,
+        learned: Learned,
+        answering: Option<Arc<dyn Answering>>,
+    ) -> Self {
         Self {
             inbox,
             learned,
+            answering,
             streams: Arc::default(),
             turned_away: Arc::default(),
         }
@@ -210,6 +218,19 @@ impl<M: Machine> RaftService for RaftReceiver<M> {
             .await
             .map_err(|e| refused(&e))?;
         Ok(Response::new(InstallSnapshotResponse {}))
+    }
+
+    async fn forward(
+        &self,
+        request: Request<ForwardRequest>,
+    ) -> Result<Response<ForwardResponse>, Status> {
+        let ForwardRequest { hello, envelope } = request.into_inner();
+        self.admit(hello)?;
+        let Some(answering) = &self.answering else {
+            return Err(Status::unimplemented("nothing is carried out for others"));
+        };
+        let outcome = answering.answer(envelope).await?;
+        Ok(Response::new(ForwardResponse { outcome }))
     }
 }
 

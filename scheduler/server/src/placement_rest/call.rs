@@ -19,7 +19,6 @@ use super::query::Query;
 use super::refused;
 use super::schema::Schema;
 use super::schemas;
-use crate::core::{Ask, Request};
 use crate::service::{Context, wall};
 
 /// One call that may be made.
@@ -73,13 +72,10 @@ impl Call<'_> {
         })
     }
 
-    /// Asks for a command, and returns what it came to.
+    /// Has a command carried out by whoever leads, and returns what it came to.
     pub(super) async fn command(&self, command: Command) -> Result<Outcome, Refusal> {
-        let ask = Ask::new(self.principal(), Request::Plain(command));
-        match self.context.ask(ask).await {
-            Ok(done) => Ok(done.reply),
-            Err(status) => Err(from_status(&status)),
-        }
+        let carried = self.context.carry(self.principal(), command).await;
+        carried.unwrap_or_else(|status| Err(from_status(&status)))
     }
 
     /// Returns where a client finds something.

@@ -16,9 +16,9 @@
 //! | [`endpoints`] | one resource per file |
 //! | [`reply`], [`fault`], [`refused`] | yes and no as HTTP |
 //!
-//! Invariant: nothing here decides. A write is one command of the log, a read is a state that is
-//! as new as anything that anybody was told. What hosts of Berth report and what its claims hold
-//! can be read here and not changed.
+//! Invariant: nothing here decides. A write is one command of the log, whichever member it was
+//! asked of; a read is a state that is as new as anything that anybody was told. What hosts of
+//! Berth report and what its claims hold can be read here and not changed.
 
 mod accept;
 mod call;

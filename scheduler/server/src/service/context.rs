@@ -9,7 +9,8 @@ use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_replication::runtime::{Decision as Replicated, Handle, Proposed};
+use berth_replication::runtime::{Decision as Replicated, Handle, ProposeError, Proposed};
+use berth_replication::transport::Forwarder;
 use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
@@ -33,6 +34,10 @@ pub(crate) struct Setup {
     pub(crate) cluster_id: String,
     pub(crate) liveness_limit_ms: u64,
     pub(crate) request_timeout: Duration,
+    /// The way to whoever leads.
+    pub(crate) forwarder: Forwarder,
+    /// How long a new leader is waited for.
+    pub(crate) leader_wait: Duration,
     /// Ends what would otherwise wait for long.
     pub(crate) stopping: CancellationToken,
 }
@@ -57,6 +62,24 @@ pub(crate) struct Done {
     pub(crate) reply: Reply,
     /// How the host was chosen; absent where none was, and for a retry.
     pub(crate) choice: Option<Choice>,
+}
+
+/// Why a request has no outcome.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The replica does not say.
+    Propose(ProposeError),
+    /// It was not seen to be durable in time: it may or may not be carried out.
+    TimedOut,
+}
+
+impl From<Unanswered> for Status {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Propose(error) => refusal::of_propose(error),
+            Unanswered::TimedOut => refusal::timed_out(),
+        }
+    }
 }
 
 impl Context {
@@ -87,6 +110,18 @@ impl Context {
 
     pub(crate) fn stopping(&self) -> &CancellationToken {
         &self.inner.setup.stopping
+    }
+
+    pub(crate) fn forwarder(&self) -> &Forwarder {
+        &self.inner.setup.forwarder
+    }
+
+    pub(crate) fn leader_wait(&self) -> Duration {
+        self.inner.setup.leader_wait
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.inner.setup.request_timeout
     }
 
     /// Returns how often an agent reports: three reports may be lost before it counts as down.
@@ -135,6 +170,17 @@ impl Context {
         ask: Ask,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
     ) -> Result<(Done, T), Status> {
+        let (done, read) = self.propose(Arc::new(ask), then).await?;
+        Ok((done.map_err(|refusal| to_status(&refusal))?, read))
+    }
+
+    /// Decides on a request if this member leads, and returns what came of it once that is
+    /// durable. The closure runs in the replica's task.
+    pub(super) async fn propose<T: Default + Send + 'static>(
+        &self,
+        ask: Arc<Ask>,
+        then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
+    ) -> Result<(Result<Done, Refusal>, T), Unanswered> {
         // The decision is made in the replica's own task; what is not part of the command comes
         // back by this side door.
         let chosen = Arc::new(OnceLock::new());
@@ -156,20 +202,21 @@ impl Context {
             Some(reply) => then(machine.state(), reply),
             None => T::default(),
         };
-        let (proposed, read) = self
-            .bounded(self.handle().propose_then(decide, read))
-            .await?
-            .map_err(refusal::of_propose)?;
+        let proposed = self.handle().propose_then(decide, read);
+        let proposed = tokio::time::timeout(self.request_timeout(), proposed).await;
+        let (proposed, read) = proposed
+            .map_err(|_| Unanswered::TimedOut)?
+            .map_err(Unanswered::Propose)?;
         let done = match proposed {
-            Proposed::Committed(committed) => Done {
-                reply: committed.outcome.map_err(|r| to_status(&r))?,
+            Proposed::Committed(committed) => committed.outcome.map(|reply| Done {
+                reply,
                 choice: chosen.get().cloned(),
-            },
+            }),
             Proposed::Answered(Ok(answer)) => {
                 let Answer { reply, choice } = *answer;
-                Done { reply, choice }
+                Ok(Done { reply, choice })
             }
-            Proposed::Answered(Err(refusal)) => return Err(to_status(&refusal)),
+            Proposed::Answered(Err(refusal)) => Err(*refusal),
         };
         Ok((done, read))
     }

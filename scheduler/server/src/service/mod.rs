@@ -3,6 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`context`] | what all services share: asking the replica, reading its state |
+//! | [`carry`] | a command on its way to whoever leads |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`filter`] | which providers a list is asked for |
@@ -10,6 +11,7 @@
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
+mod carry;
 mod catalog;
 mod cluster;
 mod context;

@@ -4,6 +4,7 @@
 
 pub mod process;
 pub mod rest;
+pub mod trio;
 pub mod world;
 
 use std::net::SocketAddr;

@@ -12,6 +12,8 @@ use super::PATIENCE;
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
+    /// The status line and the headers, in small letters.
+    pub head: String,
     pub body: String,
 }
 
@@ -71,6 +73,7 @@ async fn exchange(
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some(Answer {
         status,
+        head: head.to_ascii_lowercase(),
         body: body.to_owned(),
     })
 }

@@ -1,0 +1,64 @@
+//! The way to the leader for a command that a client asked this member for.
+//!
+//! One connection, to whoever led last. What is *not* here: repeating. Whether a command that was
+//! not answered may be sent again is known to whoever made it.
+
+use std::sync::{Mutex, PoisonError};
+
+use berth_proto::raft::v1::ForwardRequest;
+use berth_store::{Identity, Member};
+use bytes::Bytes;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::{Options, hello, peer};
+use crate::machine::Machine;
+use crate::runtime::Inbox;
+
+/// The way to the leader.
+pub struct Forwarder {
+    identity: Identity,
+    address: String,
+    options: Options,
+    /// The channel to the leader by its address. It connects by itself, again and again.
+    leader: Mutex<Option<(String, Channel)>>,
+}
+
+impl Forwarder {
+    /// Returns the way out of the member with this inbox, which others reach at `address`.
+    pub fn new<M: Machine>(inbox: &Inbox<M>, address: impl Into<String>, options: Options) -> Self {
+        Self {
+            identity: inbox.identity().clone(),
+            address: address.into(),
+            options,
+            leader: Mutex::default(),
+        }
+    }
+
+    /// Has a member carry out what is in an envelope, and returns the outcome.
+    ///
+    /// # Errors
+    ///
+    /// What the member or the way to it says. It may have been carried out all the same.
+    pub async fn forward(&self, to: &Member, envelope: Bytes) -> Result<Bytes, Status> {
+        let request = ForwardRequest {
+            hello: Some(hello(&self.identity, &self.address, to.id)),
+            envelope,
+        };
+        let channel = self.channel(&to.address)?;
+        let response = peer::client(channel).forward(request).await?;
+        Ok(response.into_inner().outcome)
+    }
+
+    fn channel(&self, address: &str) -> Result<Channel, Status> {
+        let mut leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, channel)) = &*leader
+            && known == address
+        {
+            return Ok(channel.clone());
+        }
+        let channel = peer::endpoint(address, &self.options)?.connect_lazy();
+        *leader = Some((address.to_owned(), channel.clone()));
+        Ok(channel)
+    }
+}
