@@ -16,7 +16,7 @@ use crate::candidates::explain_rules::{Rule, Wish, root_rules, wishes};
 use crate::candidates::index::Index;
 use crate::candidates::node::Node;
 use crate::candidates::plan::Plan;
-use crate::candidates::query::{Query, Suffix};
+use crate::candidates::query::{Group, Query, Suffix};
 use crate::candidates::walk::{Came, Walk};
 
 /// Something that is asked of a provider or a tree.
@@ -118,6 +118,33 @@ impl Index {
         let nearest = self.count_trees(query, &wishes, &serving, &mut explanation.removed);
         explanation.nearest = nearest.map(|tree| self.nearest(query, &wishes, &serving, tree));
         explanation
+    }
+
+    /// Returns about how much [`Self::explain`] has to look at: providers, each as often as
+    /// something is asked of it.
+    #[must_use]
+    pub fn explaining_takes(&self, query: &Query) -> u64 {
+        let asked = |(suffix, group): (&Suffix, &Group)| {
+            let required: usize = group.required.iter().map(BTreeSet::len).sum();
+            let member_of: usize = group.member_of.iter().map(BTreeSet::len).sum();
+            let forbidden = group.forbidden.len() + group.forbidden_aggregates.len();
+            let wishes = if suffix.is_empty() {
+                group.resources.len()
+            } else {
+                1
+            };
+            // At a tree the sharing providers are looked at as well.
+            let names = 2 + required + member_of + forbidden;
+            (group.resources.len() * 3 + wishes * names) as u64
+        };
+        let asked: u64 = query.groups.iter().map(asked).sum();
+        let shared = |tree: &u32| {
+            let aggregates = self.trees[*tree as usize].aggregates.iter();
+            let sharing = aggregates.filter_map(|a| self.sharing_in.get(*a as usize));
+            sharing.map(Vec::len).sum::<usize>()
+        };
+        let shared: usize = self.order.iter().map(shared).sum();
+        asked.saturating_mul((self.len() + shared) as u64)
     }
 
     /// Counts what each rule of a wish removes; returns by number who is left.
@@ -382,15 +409,22 @@ impl fmt::Display for Requirement {
     }
 }
 
+/// How many names of a requirement are told.
+pub const NAMES_SHOWN: usize = 16;
+
+/// Some names, the first of them told.
 struct OneOf<'a, T>(&'static str, &'a BTreeSet<T>);
 
 impl<T: fmt::Display> fmt::Display for OneOf<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
-        for (at, name) in self.1.iter().enumerate() {
+        for (at, name) in self.1.iter().take(NAMES_SHOWN).enumerate() {
             let before = if at == 0 { " " } else { " or " };
             write!(f, "{before}{name}")?;
         }
-        Ok(())
+        match self.1.len().saturating_sub(NAMES_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " or {more} others"),
+        }
     }
 }

@@ -77,6 +77,12 @@ impl Index {
         self.numbers.len()
     }
 
+    /// Returns the number of trees.
+    #[must_use]
+    pub fn trees(&self) -> usize {
+        self.order.len()
+    }
+
     /// Returns whether there is no provider.
     #[must_use]
     pub fn is_empty(&self) -> bool {

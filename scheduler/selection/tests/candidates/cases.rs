@@ -431,3 +431,15 @@ fn the_nearest_miss_is_told() {
         1
     );
 }
+
+/// Goal: a requirement with many names is told in a line.
+#[test]
+fn of_many_names_the_first_are_told() {
+    let names = (0..40).map(|n| Trait::new(&format!("CUSTOM_{n:02}")).unwrap());
+    let told = Requirement::Traits(names.collect()).to_string();
+    assert!(
+        told.starts_with("trait CUSTOM_00 or CUSTOM_01 or "),
+        "{told}"
+    );
+    assert!(told.ends_with(" or CUSTOM_15 or 24 others"), "{told}");
+}

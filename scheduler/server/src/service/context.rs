@@ -21,7 +21,7 @@ use tonic::Status;
 
 use super::keyed::Caller;
 use super::refusal;
-use super::table::Table;
+use super::table::{Loan, Table, Turn};
 use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
@@ -269,6 +269,26 @@ impl Context {
         work: impl FnOnce(&State, &Index) -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         self.inner.table.clone().search(state, work).await
+    }
+
+    /// Returns the right to keep the searchable table while a reader catches up, once there is one.
+    pub(super) async fn loan(&self) -> Loan {
+        self.inner.table.loan().await
+    }
+
+    /// As [`Self::search`], for work that may wait for whoever reads what it finds.
+    ///
+    /// # Errors
+    ///
+    /// When the search panicked.
+    pub(super) async fn search_for_reader<T: Send + 'static>(
+        &self,
+        state: State,
+        loan: Option<Loan>,
+        work: impl FnOnce(&State, &Index, &mut Turn<'_>) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let table = self.inner.table.clone();
+        table.search_for_reader(state, loan, work).await
     }
 
     async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {

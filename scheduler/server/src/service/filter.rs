@@ -1,11 +1,11 @@
-//! Which providers `ListResourceProviders` lists.
+//! Which providers `ListResourceProviders` lists, and what it shares with the query of candidates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::allocation::Resources;
 use berth_domain::id::AggregateId;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::resource::Trait;
+use berth_domain::resource::{ResourceClass, Trait};
 use berth_proto::convert::placement::{read_aggregates, read_traits};
 use berth_proto::convert::{Invalid, field};
 use berth_proto::placement::v1;
@@ -21,15 +21,10 @@ pub(crate) fn read(wire: &v1::ListResourceProvidersRequest) -> Result<Filter, In
     Ok(Filter {
         id: None,
         name: (!display_name.is_empty()).then(|| display_name.clone()),
-        resources: amounts(wire)?,
-        required: field::each_by(
-            wire.required_traits.clone(),
-            "required_traits",
-            SETS_MAX,
-            any_trait,
-        )?,
+        resources: amounts(wire.resources.clone())?,
+        required: any_traits(wire.required_traits.clone())?,
         forbidden: read_traits(wire.forbidden_traits.clone(), "forbidden_traits")?,
-        member_of: field::each_by(wire.member_of.clone(), "member_of", SETS_MAX, any_aggregate)?,
+        member_of: any_aggregates(wire.member_of.clone())?,
         forbidden_aggregates: read_aggregates(
             wire.forbidden_aggregates.clone(),
             "forbidden_aggregates",
@@ -38,8 +33,9 @@ pub(crate) fn read(wire: &v1::ListResourceProvidersRequest) -> Result<Filter, In
     })
 }
 
-fn amounts(wire: &v1::ListResourceProvidersRequest) -> Result<Resources, Invalid> {
-    let resources = field::resources(wire.resources.clone(), "resources")?;
+/// Reads amounts that are at least 1.
+pub(super) fn amounts(wire: BTreeMap<String, u64>) -> Result<Resources, Invalid> {
+    let resources = field::resources(wire, "resources")?;
     match resources.iter().find(|(_, amount)| **amount == 0) {
         None => Ok(resources),
         Some((class, _)) => {
@@ -47,6 +43,18 @@ fn amounts(wire: &v1::ListResourceProvidersRequest) -> Result<Resources, Invalid
             Err(Invalid::new(field, "must be at least 1"))
         }
     }
+}
+
+/// Reads sets of traits of each of which one is enough.
+pub(super) fn any_traits(wire: Vec<v1::AnyTrait>) -> Result<Vec<BTreeSet<Trait>>, Invalid> {
+    field::each_by(wire, "required_traits", SETS_MAX, any_trait)
+}
+
+/// Reads sets of aggregates of each of which one is enough.
+pub(super) fn any_aggregates(
+    wire: Vec<v1::AnyAggregate>,
+) -> Result<Vec<BTreeSet<AggregateId>>, Invalid> {
+    field::each_by(wire, "member_of", SETS_MAX, any_aggregate)
 }
 
 fn any_trait(wire: v1::AnyTrait) -> Result<BTreeSet<Trait>, Invalid> {
@@ -69,19 +77,37 @@ fn some<T>(set: BTreeSet<T>, field: &str) -> Result<BTreeSet<T>, Invalid> {
 
 /// Checks that the state knows what a filter names: a misspelt name would find nothing.
 pub(crate) fn check(filter: &Filter, state: &State) -> Result<(), Refusal> {
-    let mut classes = filter.resources.keys();
-    if let Some(unknown) = classes.find(|class| !state.knows_class(class)) {
-        let message = format!("resource class {unknown} does not exist");
-        let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_RESOURCE_CLASS", message);
-        let refusal = refusal.with_hint("ListResourceClasses names those that exist");
-        return Err(refusal.with("class", unknown));
-    }
-    let mut traits = filter.required.iter().flatten().chain(&filter.forbidden);
-    if let Some(unknown) = traits.find(|name| !state.knows_trait(name)) {
-        let message = format!("trait {unknown} does not exist");
-        let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_TRAIT", message);
-        let refusal = refusal.with_hint("ListTraits names those that exist");
-        return Err(refusal.with("traits", unknown));
-    }
-    Ok(())
+    check_classes(filter.resources.keys(), state)?;
+    let required = filter.required.iter().flatten();
+    check_traits(required.chain(&filter.forbidden), state)
+}
+
+/// Checks that the state knows these resource classes.
+pub(super) fn check_classes<'n>(
+    classes: impl IntoIterator<Item = &'n ResourceClass>,
+    state: &State,
+) -> Result<(), Refusal> {
+    let unknown = classes.into_iter().find(|class| !state.knows_class(class));
+    let Some(unknown) = unknown else {
+        return Ok(());
+    };
+    let message = format!("resource class {unknown} does not exist");
+    let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_RESOURCE_CLASS", message);
+    let refusal = refusal.with_hint("ListResourceClasses names those that exist");
+    Err(refusal.with("class", unknown))
+}
+
+/// Checks that the state knows these traits.
+pub(super) fn check_traits<'n>(
+    traits: impl IntoIterator<Item = &'n Trait>,
+    state: &State,
+) -> Result<(), Refusal> {
+    let unknown = traits.into_iter().find(|name| !state.knows_trait(name));
+    let Some(unknown) = unknown else {
+        return Ok(());
+    };
+    let message = format!("trait {unknown} does not exist");
+    let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_TRAIT", message);
+    let refusal = refusal.with_hint("ListTraits names those that exist");
+    Err(refusal.with("traits", unknown))
 }

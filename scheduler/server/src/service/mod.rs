@@ -7,20 +7,24 @@
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`filter`] | which providers a list is asked for |
+//! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
+mod candidates;
 mod carry;
 mod catalog;
 mod cluster;
 mod context;
+mod explanation;
 mod filter;
 mod host;
 mod keyed;
 mod list;
 mod operation;
 mod placement;
+mod query;
 mod read;
 mod refusal;
 mod scheduler;

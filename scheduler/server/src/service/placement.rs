@@ -1,6 +1,7 @@
 //! `berth.placement.v1.PlacementService`.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use berth_domain::allocation::Consumer;
@@ -20,12 +21,13 @@ use berth_state::command::{Command, ProviderInventories};
 use berth_state::placement::ConsumerTypes;
 use berth_state::{Reply, State};
 use imbl::OrdMap;
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::{filter, list, refusal};
+use super::{candidates, filter, list, refusal};
 
 /// The most consumers whose allocations, or providers whose inventories, are replaced at once.
 const CONSUMERS_MAX: usize = 1000;
@@ -325,6 +327,17 @@ impl PlacementService for PlacementApi {
             usages: usages.collect(),
             revision: state.revision(),
         }))
+    }
+
+    type FindAllocationCandidatesStream =
+        Pin<Box<dyn Stream<Item = Result<v1::FindAllocationCandidatesResponse, Status>> + Send>>;
+
+    async fn find_allocation_candidates(
+        &self,
+        request: Request<v1::FindAllocationCandidatesRequest>,
+    ) -> Result<Response<Self::FindAllocationCandidatesStream>, Status> {
+        let stream = candidates::find(self.0.clone(), request.into_inner()).await?;
+        Ok(Response::new(Box::pin(stream)))
     }
 }
 

@@ -3,22 +3,32 @@
 //! Searches run side by side, as many as there are CPUs: more would only keep the replica from
 //! its own. A search that needs a newer state than the table holds brings it up first, which
 //! costs what changed in between.
+//!
+//! A search whose answer is longer than what may wait for its reader goes on from a loan: it
+//! keeps the table as it is while the reader catches up, and whoever brings the table up
+//! meanwhile copies it once. So loans are few ([`LOANS_MAX`]).
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use berth_selection::candidates::{Index, Sources};
 use berth_state::State;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
+
+/// How many searches may wait for their readers at once: each can keep a table of its own, which
+/// takes about a kilobyte for a provider.
+const LOANS_MAX: usize = 8;
 
 /// The table, and the state that it was made of.
 #[derive(Debug)]
 pub(super) struct Table {
-    held: RwLock<Held>,
+    held: RwLock<Arc<Held>>,
     turns: Arc<Semaphore>,
+    loans: Arc<Semaphore>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Held {
     state: State,
     index: Index,
@@ -30,8 +40,56 @@ impl Default for Table {
         Self {
             held: RwLock::default(),
             turns: Arc::new(Semaphore::new(cpus)),
+            loans: Arc::new(Semaphore::new(LOANS_MAX)),
         }
     }
+}
+
+/// The right to keep the table as it is while a reader catches up.
+#[derive(Debug)]
+pub(super) struct Loan {
+    /// Given back by dropping.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// There are as many loans as there may be.
+#[derive(Debug)]
+pub(super) struct NoLoan;
+
+/// What a search holds while it runs, and lets go of while it waits for its reader.
+pub(super) struct Turn<'t> {
+    table: &'t Table,
+    /// Keeps the table from being brought up, so that it need not be copied.
+    guard: Option<RwLockReadGuard<'t, Arc<Held>>>,
+    permit: Option<OwnedSemaphorePermit>,
+    loan: Option<Loan>,
+}
+
+impl Turn<'_> {
+    /// Waits for something, while others may search and the table may be brought up.
+    ///
+    /// # Errors
+    ///
+    /// When there was no loan, and there is none.
+    pub(super) fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, NoLoan> {
+        if self.loan.is_none() {
+            let loan = self.table.loans.clone().try_acquire_owned();
+            self.loan = Some(Loan {
+                _permit: loan.map_err(|_| NoLoan)?,
+            });
+        }
+        self.guard = None;
+        self.permit = None;
+        let runtime = Handle::current();
+        let done = runtime.block_on(what);
+        self.permit = Some(runtime.block_on(turn(&self.table.turns)));
+        Ok(done)
+    }
+}
+
+async fn turn(turns: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let turn = turns.clone().acquire_owned().await;
+    turn.expect("nobody closes it")
 }
 
 impl Table {
@@ -46,30 +104,68 @@ impl Table {
         state: State,
         work: impl FnOnce(&State, &Index) -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        let turn = self.turns.clone().acquire_owned();
-        let turn = turn.await.expect("nobody closes it");
+        let turn = turn(&self.turns).await;
         spawn_blocking(move || {
             let _turn = turn;
-            self.search_here(&state, work)
+            let held = self.at(&state);
+            work(&held.state, &held.index)
         })
         .await
     }
 
-    fn search_here<T>(&self, state: &State, work: impl FnOnce(&State, &Index) -> T) -> T {
+    /// Returns the right to wait for a reader, once there is one.
+    pub(super) async fn loan(&self) -> Loan {
+        let loan = self.loans.clone().acquire_owned().await;
+        Loan {
+            _permit: loan.expect("nobody closes it"),
+        }
+    }
+
+    /// As [`Self::search`], for work that may wait for whoever reads what it finds, by its turn.
+    ///
+    /// # Errors
+    ///
+    /// When the search panicked.
+    pub(super) async fn search_for_reader<T: Send + 'static>(
+        self: Arc<Self>,
+        state: State,
+        loan: Option<Loan>,
+        work: impl FnOnce(&State, &Index, &mut Turn<'_>) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let permit = turn(&self.turns).await;
+        spawn_blocking(move || {
+            let guard = self.at(&state);
+            let held = Arc::clone(&guard);
+            let mut turn = Turn {
+                table: &self,
+                guard: Some(guard),
+                permit: Some(permit),
+                loan,
+            };
+            let done = work(&held.state, &held.index, &mut turn);
+            // Before the guard: nobody copies what is about to be given back.
+            drop(held);
+            drop(turn);
+            done
+        })
+        .await
+    }
+
+    /// Returns the table at this state or a newer one.
+    fn at(&self, state: &State) -> RwLockReadGuard<'_, Arc<Held>> {
         // A table that was left half way by a panic is made anew by whoever finds it.
         if self.held.is_poisoned() {
             let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-            *held = Held::default();
+            *held = Arc::default();
             self.held.clear_poison();
         }
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         if held.state.revision() >= state.revision() {
-            return work(&held.state, &held.index);
+            return held;
         }
         drop(held);
         self.bring_up(state);
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        work(&held.state, &held.index)
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn bring_up(&self, state: &State) {
@@ -77,11 +173,112 @@ impl Table {
         if held.state.revision() >= state.revision() {
             return;
         }
+        let held = Arc::make_mut(&mut held);
         held.index.sync(&Sources {
             providers: state.providers().clone(),
             used: state.client_used().clone(),
             hosts: state.hosts().clone(),
         });
         held.state = state.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::id::{ProviderId, TimeMs};
+    use berth_selection::candidates::Filter;
+    use berth_state::command::{Command, Envelope};
+    use tokio::sync::oneshot;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn state(providers: u128) -> State {
+        let mut state = State::new();
+        for number in 1..=providers {
+            let command = Command::CreateProvider {
+                id: ProviderId(Uuid::from_u128(number)),
+                name: number.to_string(),
+                parent: None,
+            };
+            let envelope = Envelope {
+                at: TimeMs(1),
+                principal: "test".to_owned(),
+                request: None,
+                command,
+            };
+            let index = u64::try_from(number).unwrap();
+            state.apply(index, &envelope).outcome.unwrap();
+        }
+        state
+    }
+
+    fn count(_: &State, index: &Index) -> usize {
+        index.list(&Filter::default()).len()
+    }
+
+    /// Goal: a search that waits for its reader keeps what it began with, and holds up nobody.
+    /// Method: while one waits, the table is brought up and searched; then it looks again.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_waits_keeps_what_he_began_with() {
+        let table = Arc::new(Table::default());
+        let (waits, waiting) = oneshot::channel();
+        let (go_on, may_go_on) = oneshot::channel();
+        let slow = table
+            .clone()
+            .search_for_reader(state(2), None, |state, index, turn| {
+                let before = count(state, index);
+                waits.send(()).unwrap();
+                turn.wait(may_go_on).unwrap().unwrap();
+                (before, count(state, index), turn.guard.is_some())
+            });
+        let slow = tokio::spawn(slow);
+        waiting.await.unwrap();
+        for _ in 0..64 {
+            assert_eq!(table.clone().search(state(5), count).await.unwrap(), 5);
+        }
+        go_on.send(()).unwrap();
+        assert_eq!(slow.await.unwrap().unwrap(), (2, 2, false));
+        assert_eq!(table.loans.available_permits(), LOANS_MAX);
+    }
+
+    /// Goal: who does not wait takes no loan, and nobody copies a table because of him.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_does_not_wait_has_nothing_copied() {
+        let table = Arc::new(Table::default());
+        table.clone().search(state(2), count).await.unwrap();
+        let at = |table: &Table| Arc::as_ptr(&table.held.read().unwrap());
+        let before = at(&table) as usize;
+        for providers in 3..20 {
+            let found = table
+                .clone()
+                .search_for_reader(state(providers), None, |s, i, turn| {
+                    (count(s, i), turn.guard.is_some())
+                });
+            assert_eq!(
+                found.await.unwrap(),
+                (usize::try_from(providers).unwrap(), true)
+            );
+        }
+        assert_eq!(at(&table) as usize, before);
+    }
+
+    /// Goal: no more searches wait than may.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn loans_are_few() {
+        let table = Arc::new(Table::default());
+        let mut loans = Vec::new();
+        for _ in 0..LOANS_MAX {
+            loans.push(table.loan().await);
+        }
+        let refused = table
+            .clone()
+            .search_for_reader(state(1), None, |_, _, turn| turn.wait(async {}).is_err());
+        assert!(refused.await.unwrap());
+        let own = loans.pop();
+        let lent = table
+            .clone()
+            .search_for_reader(state(1), own, |_, _, turn| turn.wait(async { 7 }).ok());
+        assert_eq!(lent.await.unwrap(), Some(7));
     }
 }
