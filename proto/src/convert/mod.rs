@@ -22,6 +22,7 @@ pub mod claim;
 pub mod field;
 pub mod flavor;
 pub mod host;
+pub mod import;
 pub mod instance;
 pub mod migration;
 pub mod name;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::id::{AggregateId, Generation, ProviderId};
+use berth_domain::import::{Origin, SOURCE_MAX};
 use berth_domain::inventory::Inventory;
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::provider::{ENTRIES_MAX, ResourceProvider};
@@ -33,6 +34,7 @@ impl From<&ResourceProvider> for v1::ResourceProvider {
             inventories: write_inventories(&provider.inventories),
             traits: write_traits(&provider.traits),
             aggregates: write_aggregates(&provider.aggregates),
+            origin: provider.origin.as_ref().map(Into::into),
             create_time: Some(field::timestamp(provider.created_at)),
             update_time: Some(field::timestamp(provider.updated_at)),
         }
@@ -53,6 +55,7 @@ impl TryFrom<v1::ResourceProvider> for ResourceProvider {
             inventories: read_inventories(wire.inventories, "inventories")?,
             traits: read_traits(wire.traits, "traits")?,
             aggregates: read_aggregates(wire.aggregates, "aggregates")?,
+            origin: field::optional(wire.origin, "origin")?,
             created_at: field::time(wire.create_time, "create_time")?,
             updated_at: field::time(wire.update_time, "update_time")?,
         })
@@ -72,7 +75,7 @@ pub fn read_display_name(name: String) -> Result<String, Invalid> {
 }
 
 /// Reads a text whose characters are counted, not its bytes, as OpenStack Placement does.
-fn characters(text: String, field: &str, max: usize) -> Result<String, Invalid> {
+pub(super) fn characters(text: String, field: &str, max: usize) -> Result<String, Invalid> {
     let count = text.chars().count();
     if count > max {
         let rule = format!("has {count} characters; at most {max} are allowed");
@@ -171,13 +174,33 @@ pub fn read_aggregates(wire: Vec<String>, field: &str) -> Result<BTreeSet<Aggreg
     Ok(aggregates.into_iter().collect())
 }
 
-fn read_consumer_type(text: &str) -> Result<Option<ConsumerType>, Invalid> {
+pub(super) fn read_consumer_type(text: &str) -> Result<Option<ConsumerType>, Invalid> {
     let read = |text| ConsumerType::new(text).map_err(|e| Invalid::here(e).within("consumer_type"));
     (!text.is_empty()).then(|| read(text)).transpose()
 }
 
-fn write_consumer_type(consumer_type: Option<&ConsumerType>) -> String {
+pub(super) fn write_consumer_type(consumer_type: Option<&ConsumerType>) -> String {
     consumer_type.map(ToString::to_string).unwrap_or_default()
+}
+
+impl From<&Origin> for v1::Origin {
+    fn from(origin: &Origin) -> Self {
+        Self {
+            source: origin.source.clone(),
+            generation: origin.generation.0,
+        }
+    }
+}
+
+impl TryFrom<v1::Origin> for Origin {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Origin) -> Result<Self, Invalid> {
+        Ok(Self {
+            source: characters(wire.source, "source", SOURCE_MAX)?,
+            generation: Generation(wire.generation),
+        })
+    }
 }
 
 impl From<&Inventory> for v1::Inventory {
@@ -222,6 +245,7 @@ impl From<&Consumer> for v1::Consumer {
             user: consumer.user.clone(),
             allocations: write_allocations(&consumer.allocations),
             consumer_type: write_consumer_type(consumer.consumer_type.as_ref()),
+            origin: consumer.origin.as_ref().map(Into::into),
             create_time: Some(field::timestamp(consumer.created_at)),
             update_time: Some(field::timestamp(consumer.updated_at)),
         }
@@ -238,6 +262,7 @@ impl TryFrom<v1::Consumer> for Consumer {
             project: characters(wire.project, "project", OWNER_MAX)?,
             user: characters(wire.user, "user", OWNER_MAX)?,
             consumer_type: read_consumer_type(&wire.consumer_type)?,
+            origin: field::optional(wire.origin, "origin")?,
             created_at: field::time(wire.create_time, "create_time")?,
             updated_at: field::time(wire.update_time, "update_time")?,
             allocations: read_allocations(wire.allocations, "allocations")?,
@@ -286,7 +311,9 @@ impl TryFrom<v1::ConsumerUpdate> for ConsumerUpdate {
     }
 }
 
-fn write_allocations(allocations: &BTreeMap<ProviderId, Resources>) -> Vec<v1::Allocation> {
+pub(super) fn write_allocations(
+    allocations: &BTreeMap<ProviderId, Resources>,
+) -> Vec<v1::Allocation> {
     allocations
         .iter()
         .map(|(provider, resources)| v1::Allocation {
@@ -296,7 +323,7 @@ fn write_allocations(allocations: &BTreeMap<ProviderId, Resources>) -> Vec<v1::A
         .collect()
 }
 
-fn read_allocations(
+pub(super) fn read_allocations(
     wire: Vec<v1::Allocation>,
     field: &str,
 ) -> Result<BTreeMap<ProviderId, Resources>, Invalid> {

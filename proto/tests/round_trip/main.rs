@@ -81,6 +81,8 @@ round_trips! {
     hosts: values::host() => host::v1::Host;
     providers: values::provider() => placement::v1::ResourceProvider;
     consumers: values::consumer() => placement::v1::Consumer;
+    provider_imports: values::provider_import() => placement::v1::ProviderImport;
+    consumer_imports: values::consumer_import() => placement::v1::ConsumerImport;
     consumer_updates: values::consumer_update() => placement::v1::ConsumerUpdate;
     services: values::service() => cluster::v1::Service;
     vms: values::vm() => scheduler::v1::Vm;

@@ -16,6 +16,7 @@ use berth_domain::id::{
     ClaimId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId, ProviderId,
     TimeMs, VmUid,
 };
+use berth_domain::import::{ConsumerImport, Origin, ProviderImport};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize,
     ThreadPolicy, VcpuId,
@@ -538,7 +539,7 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
         id(),
         option::of(host_name()),
         btree_map(class(), inventory, 0..3),
-        (traits, btree_set(id(), 0..3), time(), time()),
+        (traits, btree_set(id(), 0..3), time(), time(), origin()),
     )
         .prop_map(
             |(id, name, generation, parent, root, host, inventories, others)| ResourceProvider {
@@ -551,6 +552,7 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
                 inventories,
                 traits: others.0,
                 aggregates: others.1,
+                origin: others.4,
                 created_at: others.2,
                 updated_at: others.3,
             },
@@ -565,7 +567,7 @@ pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
     (
         id(),
         generation(),
-        (TEXT, TEXT, consumer_type()),
+        (TEXT, TEXT, consumer_type(), origin()),
         time(),
         time(),
         allocations(),
@@ -574,7 +576,7 @@ pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
             |(
                 id,
                 generation,
-                (project, user, consumer_type),
+                (project, user, consumer_type, origin),
                 created_at,
                 updated_at,
                 allocations,
@@ -584,11 +586,43 @@ pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
                 project,
                 user,
                 consumer_type,
+                origin,
                 created_at,
                 updated_at,
                 allocations,
             },
         )
+}
+
+fn origin() -> impl Strategy<Value = Option<Origin>> {
+    let origin = (TEXT, generation());
+    option::of(origin.prop_map(|(source, generation)| Origin { source, generation }))
+}
+
+/// A provider and a consumer as they are taken over, from what they are when they are there.
+pub(crate) fn provider_import() -> impl Strategy<Value = ProviderImport> {
+    (provider(), option::of(generation())).prop_map(|(it, seen)| ProviderImport {
+        id: it.id,
+        name: it.name,
+        parent: it.parent,
+        generation: it.generation,
+        inventories: it.inventories,
+        traits: it.traits,
+        aggregates: it.aggregates,
+        seen,
+    })
+}
+
+pub(crate) fn consumer_import() -> impl Strategy<Value = ConsumerImport> {
+    (consumer(), option::of(generation())).prop_map(|(it, seen)| ConsumerImport {
+        id: it.id,
+        generation: it.generation,
+        project: it.project,
+        user: it.user,
+        consumer_type: it.consumer_type,
+        allocations: it.allocations,
+        seen,
+    })
 }
 
 fn consumer_type() -> impl Strategy<Value = Option<ConsumerType>> {

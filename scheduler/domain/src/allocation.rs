@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ConsumerId, Generation, ProviderId, TimeMs};
+use crate::import::Origin;
 use crate::resource::{ConsumerType, ResourceClass};
 
 /// The longest project or user of a consumer, in characters.
@@ -26,6 +27,8 @@ pub struct Consumer {
     pub user: String,
     /// What kind of thing it is, if a client said so.
     pub consumer_type: Option<ConsumerType>,
+    /// From where it was taken over; absent if it was made here. Written by imports only.
+    pub origin: Option<Origin>,
     /// When it was made.
     pub created_at: TimeMs,
     /// When it changed last.

@@ -11,6 +11,7 @@
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
+//! | [`import`] | what is taken over from another Placement |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
@@ -28,6 +29,7 @@ pub mod flavor;
 pub mod host;
 pub mod host_view;
 pub mod id;
+pub mod import;
 pub mod instance;
 pub mod inventory;
 pub mod migration;

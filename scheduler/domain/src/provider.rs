@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AggregateId, Generation, ProviderId, TimeMs};
+use crate::import::Origin;
 use crate::inventory::Inventory;
 use crate::name::HostName;
 use crate::resource::{ResourceClass, Trait};
@@ -38,6 +39,8 @@ pub struct ResourceProvider {
     pub traits: BTreeSet<Trait>,
     /// The groups that it belongs to.
     pub aggregates: BTreeSet<AggregateId>,
+    /// From where it was taken over; absent if it was made here. Written by imports only.
+    pub origin: Option<Origin>,
     /// When it was made.
     pub created_at: TimeMs,
     /// When it, or what is taken from it, changed last.

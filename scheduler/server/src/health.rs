@@ -11,13 +11,14 @@ use tonic_health::server::HealthReporter;
 use crate::machine::Machine;
 
 /// The services that clients ask about, and the empty name for the whole.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     "",
     "berth.scheduler.v1.SchedulerService",
     "berth.operation.v1.OperationService",
     "berth.host.v1.HostService",
     "berth.placement.v1.PlacementService",
     "berth.placement.v1.CatalogService",
+    "berth.placement.v1.ImportService",
     "berth.cluster.v1.ClusterService",
 ];
 

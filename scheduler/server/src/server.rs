@@ -21,6 +21,7 @@ use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServe
 use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
 use berth_proto::operation::v1::operation_service_server::{self, OperationServiceServer};
 use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
+use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
 use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
 use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
@@ -36,7 +37,8 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
-    CatalogApi, ClusterApi, Context, HostApi, OperationApi, PlacementApi, SchedulerApi, Setup,
+    CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi, SchedulerApi,
+    Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -47,6 +49,7 @@ const REFLECTION: Reflection = Reflection {
         catalog_service_server::SERVICE_NAME,
         cluster_service_server::SERVICE_NAME,
         host_service_server::SERVICE_NAME,
+        import_service_server::SERVICE_NAME,
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
         raft_service_server::SERVICE_NAME,
@@ -217,6 +220,10 @@ impl Scheduler {
             )
             .add_service(
                 CatalogServiceServer::new(CatalogApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                ImportServiceServer::new(ImportApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

@@ -13,6 +13,7 @@ use berth_domain::id::{
     AggregateId, ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId,
     RequestId, TimeMs, VmUid,
 };
+use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 pub use berth_domain::operation::{Effect, LeaseRequest};
@@ -224,6 +225,20 @@ pub enum Command {
     DeleteTrait {
         /// Its name.
         name: Trait,
+    },
+    /// Takes providers over from another Placement, all or none.
+    ImportProviders {
+        /// The name of the other Placement.
+        source: String,
+        /// The providers, parents before what is below them.
+        providers: Vec<ProviderImport>,
+    },
+    /// Takes consumers over from another Placement, all or none.
+    ImportConsumers {
+        /// The name of the other Placement.
+        source: String,
+        /// The consumers.
+        consumers: Vec<ConsumerImport>,
     },
     /// Makes a VM together with its claim and the operation that boots it.
     BeginBoot {

@@ -233,8 +233,8 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 33 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 32 + 11, "{commands:#?}");
+    // 35 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 34 + 11, "{commands:#?}");
     // 13 tables, of which requests with each of 11 receipts.
     assert_eq!(rows.len(), 12 + 11, "{rows:#?}");
     // Nine kinds of replies beside none, and the refusal.

@@ -72,6 +72,7 @@ impl Fleet {
                 .collect(),
             traits: names.clone(),
             aggregates: aggregates.iter().map(|number| aggregate(*number)).collect(),
+            origin: None,
             created_at: TimeMs(0),
             updated_at: TimeMs(0),
         };

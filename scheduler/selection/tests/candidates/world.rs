@@ -107,6 +107,7 @@ impl World {
                 .collect(),
             traits: names,
             aggregates: aggregates(drawn.aggregates),
+            origin: None,
             created_at: TimeMs(0),
             updated_at: TimeMs(0),
         }

@@ -92,6 +92,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::DeleteClass { .. }
         | Command::CreateTrait { .. }
         | Command::DeleteTrait { .. }
+        | Command::ImportProviders { .. }
+        | Command::ImportConsumers { .. }
         | Command::BeginDelete { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. } => true,

@@ -70,6 +70,8 @@ keyed! {
     "DeleteResourceClass": placement::v1::DeleteResourceClassRequest;
     "CreateTrait": placement::v1::CreateTraitRequest;
     "DeleteTrait": placement::v1::DeleteTraitRequest;
+    "ImportResourceProviders": placement::v1::ImportResourceProvidersRequest;
+    "ImportConsumers": placement::v1::ImportConsumersRequest;
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;

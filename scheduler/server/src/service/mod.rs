@@ -8,7 +8,7 @@
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
-//! | `host`, `placement`, `catalog`, `scheduler`, `operation`, `cluster` | one service each |
+//! | `host`, `placement`, `catalog`, `import`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
@@ -20,6 +20,7 @@ mod context;
 mod explanation;
 mod filter;
 mod host;
+mod import;
 mod keyed;
 mod list;
 mod operation;
@@ -35,6 +36,7 @@ pub(crate) use catalog::CatalogApi;
 pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};
 pub(crate) use context::{Context, Setup, wall};
 pub(crate) use host::HostApi;
+pub(crate) use import::ImportApi;
 pub(crate) use operation::OperationApi;
 pub(crate) use placement::PlacementApi;
 pub(crate) use scheduler::SchedulerApi;

@@ -122,7 +122,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    fn examine_owner(&self, id: ConsumerId) -> Result<(), Refusal> {
+    pub(super) fn examine_owner(&self, id: ConsumerId) -> Result<(), Refusal> {
         let Some(claim) = self.state.claim(ClaimId(id.0)) else {
             return Ok(());
         };
@@ -140,17 +140,7 @@ impl<J: Journal> Transaction<'_, J> {
         let id = update.consumer;
         self.examine_owner(id)?;
         examine_count(update.allocations.len(), "providers of one consumer")?;
-        // What is stored must be readable again: a longer name would stop the members.
-        let long = |name: &str| name.chars().count() > OWNER_MAX;
-        if long(&update.project) || long(&update.user) {
-            return Err(invalid(
-                "INVALID_OWNER",
-                format!(
-                    "the project and the user of a consumer have at most {OWNER_MAX} characters"
-                ),
-            )
-            .with("consumer", id));
-        }
+        examine_names_of(id, &update.project, &update.user)?;
         let known = self.state.consumer(id).map(|c| c.generation);
         let given = match update.generation {
             ConsumerGeneration::Any => return Ok(()),
@@ -248,6 +238,7 @@ impl<J: Journal> Transaction<'_, J> {
             project: update.project.clone(),
             user: update.user.clone(),
             consumer_type: update.consumer_type.clone().or(known_type),
+            origin: old.and_then(|c| c.origin.clone()),
             created_at: old.map_or(now, |c| c.created_at),
             updated_at: now,
             allocations: update.allocations.clone(),
@@ -255,12 +246,35 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
-fn provider_gone(id: ProviderId) -> Refusal {
+/// Refuses names that are too long.
+pub(super) fn examine_names_of(id: ConsumerId, project: &str, user: &str) -> Result<(), Refusal> {
+    // What is stored must be readable again: a longer name would stop the members.
+    let long = |name: &str| name.chars().count() > OWNER_MAX;
+    if !long(project) && !long(user) {
+        return Ok(());
+    }
+    Err(invalid(
+        "INVALID_OWNER",
+        format!("the project and the user of a consumer have at most {OWNER_MAX} characters"),
+    )
+    .with("consumer", id))
+}
+
+pub(super) fn provider_gone(id: ProviderId) -> Refusal {
     invalid(
         "PROVIDER_NOT_FOUND",
         format!("allocation from resource provider {id}, which does not exist"),
     )
     .with("provider", id)
+}
+
+pub(super) fn no_inventory(id: ProviderId, class: &ResourceClass) -> Refusal {
+    precondition(
+        "NO_INVENTORY",
+        format!("resource provider {id} has no {class}"),
+    )
+    .with("provider", id)
+    .with("class", class)
 }
 
 fn examine_amounts(
@@ -277,12 +291,7 @@ fn examine_amounts(
     }
     for (class, amount) in resources {
         let Some(inventory) = provider.inventories.get(class) else {
-            return Err(precondition(
-                "NO_INVENTORY",
-                format!("resource provider {id} has no {class}"),
-            )
-            .with("provider", id)
-            .with("class", class));
+            return Err(no_inventory(id, class));
         };
         let (least, most, step) = (inventory.min_unit, inventory.max_unit, inventory.step_size);
         if *amount < least || *amount > most || *amount % step != 0 {

@@ -66,6 +66,7 @@ impl<J: Journal> Transaction<'_, J> {
             inventories: inventories_of(report),
             traits: traits_of(report),
             aggregates: BTreeSet::new(),
+            origin: None,
             created_at,
             updated_at: created_at,
         });

@@ -17,6 +17,7 @@ mod cluster;
 mod delete;
 mod flavor;
 mod host;
+mod import;
 mod inventory;
 mod lease;
 mod log;
@@ -157,6 +158,12 @@ impl<J: Journal> Transaction<'_, J> {
             Command::DeleteClass { class } => self.delete_class(class),
             Command::CreateTrait { name } => self.create_trait(name),
             Command::DeleteTrait { name } => self.delete_trait(name),
+            Command::ImportProviders { source, providers } => {
+                self.import_providers(source, providers)
+            }
+            Command::ImportConsumers { source, consumers } => {
+                self.import_consumers(source, consumers)
+            }
             Command::BeginBoot {
                 operation,
                 vm,

@@ -89,6 +89,7 @@ impl<J: Journal> Transaction<'_, J> {
             inventories: BTreeMap::new(),
             traits: BTreeSet::new(),
             aggregates: BTreeSet::new(),
+            origin: None,
             created_at: self.now(),
             updated_at: self.now(),
         })))
@@ -160,7 +161,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Gives the new root to everything below a provider.
-    fn take_along(&mut self, top: ProviderId, root: ProviderId) {
+    pub(super) fn take_along(&mut self, top: ProviderId, root: ProviderId) {
         let updated_at = self.now();
         let mut below = vec![top];
         while let Some(parent) = below.pop() {
@@ -176,7 +177,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    fn parent(&self, id: ProviderId) -> Result<&Arc<ResourceProvider>, Refusal> {
+    pub(super) fn parent(&self, id: ProviderId) -> Result<&Arc<ResourceProvider>, Refusal> {
         self.state.provider(id).ok_or_else(|| {
             invalid(
                 "PARENT_NOT_FOUND",
@@ -211,7 +212,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
-fn examine_name(name: &str) -> Result<(), Refusal> {
+pub(super) fn examine_name(name: &str) -> Result<(), Refusal> {
     if (1..=NAME_MAX).contains(&name.chars().count()) {
         return Ok(());
     }
@@ -221,7 +222,7 @@ fn examine_name(name: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn duplicate(reason: &str, what: &str) -> Refusal {
+pub(super) fn duplicate(reason: &str, what: &str) -> Refusal {
     let message = format!("resource provider {what} exists already");
     Refusal::new(Code::AlreadyExists, reason, message)
 }

@@ -21,6 +21,12 @@ impl<J: Journal> Transaction<'_, J> {
         traits: &BTreeSet<Trait>,
     ) -> Result<Reply, Refusal> {
         at_generation(self.clients_provider(id)?, generation)?;
+        self.examine_traits(traits)?;
+        self.replace_traits(id, traits)
+    }
+
+    /// Refuses traits that are too many, or neither standard nor created by a client.
+    pub(super) fn examine_traits(&self, traits: &BTreeSet<Trait>) -> Result<(), Refusal> {
         examine_count(traits.len(), "traits")?;
         let unknown: Vec<&str> = traits
             .iter()
@@ -35,7 +41,7 @@ impl<J: Journal> Transaction<'_, J> {
                     .with("traits", unknown),
             );
         }
-        self.replace_traits(id, traits)
+        Ok(())
     }
 
     pub(super) fn delete_traits(&mut self, id: ProviderId) -> Result<Reply, Refusal> {

@@ -222,6 +222,18 @@ fn write(command: &Command) -> envelope::Command {
         Command::DeleteTrait { name } => Wire::DeleteTrait(v1::DeleteTrait {
             r#trait: name.to_string(),
         }),
+        Command::ImportProviders { source, providers } => {
+            Wire::ImportProviders(v1::ImportProviders {
+                source: source.clone(),
+                providers: providers.iter().map(Into::into).collect(),
+            })
+        }
+        Command::ImportConsumers { source, consumers } => {
+            Wire::ImportConsumers(v1::ImportConsumers {
+                source: source.clone(),
+                consumers: consumers.iter().map(Into::into).collect(),
+            })
+        }
         Command::BeginBoot {
             operation,
             vm,
@@ -441,6 +453,14 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::DeleteTrait(wire) => Command::DeleteTrait {
             name: placement::read_trait(&wire.r#trait, "trait")?,
+        },
+        Wire::ImportProviders(wire) => Command::ImportProviders {
+            source: wire.source,
+            providers: field::each(wire.providers, "providers", usize::MAX)?,
+        },
+        Wire::ImportConsumers(wire) => Command::ImportConsumers {
+            source: wire.source,
+            consumers: field::each(wire.consumers, "consumers", usize::MAX)?,
         },
         Wire::BeginBoot(wire) => Command::BeginBoot {
             operation: field::name(&wire.operation, "operation")?,

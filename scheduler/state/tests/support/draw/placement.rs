@@ -3,6 +3,7 @@
 
 use berth_domain::allocation::ConsumerGeneration;
 use berth_domain::id::{Generation, ProviderId};
+use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 use berth_state::command::{Command, ConsumerUpdate, ProviderInventories};
@@ -66,12 +67,14 @@ pub(super) fn command(world: &World, pick: [u8; 4]) -> Command {
             parent: world.state.providers().keys().next().copied(),
         },
         Some(_) if empty && pick[3] > 60 => of_inventory(world, id, pick),
-        Some(_) | None => match pick[0] % 10 {
+        Some(_) | None => match pick[0] % 12 {
             0 => of_provider(id, pick),
             1 | 2 => of_inventory(world, id, pick),
             3 => of_qualities(world, id, pick),
             4 => of_catalog(pick),
             5 => reshape(world, id, pick),
+            10 => import_provider(world, id, pick),
+            11 => import_consumer(world, id, pick),
             _ => of_consumer(world, id, pick),
         },
     }
@@ -180,6 +183,47 @@ fn update(world: &World, id: ProviderId, pick: [u8; 4]) -> ConsumerUpdate {
             .then(|| (id, of_class.into()))
             .into_iter()
             .collect(),
+    }
+}
+
+/// Takes one or two providers over, the second mostly below the first.
+fn import_provider(world: &World, id: ProviderId, pick: [u8; 4]) -> Command {
+    let import = |id: ProviderId, parent: Option<ProviderId>, pick: u8| ProviderImport {
+        id,
+        name: format!("p{}", pick % 4),
+        parent,
+        generation: Generation(u64::from(pick)),
+        inventories: [(known_class(world, pick), inventory(pick))].into(),
+        traits: [some_trait(pick)].into(),
+        aggregates: [aggregate(u64::from(pick % 3))].into(),
+        seen: world.state.provider(id).map(|p| p.generation),
+    };
+    let other = provider(u64::from(pick[2] % 3));
+    let mut providers = vec![import(id, (pick[3] > 128).then_some(other), pick[1])];
+    if pick[3].is_multiple_of(3) {
+        providers.push(import(other, (pick[2] > 30).then_some(id), pick[2]));
+    }
+    Command::ImportProviders {
+        source: "elsewhere".to_owned(),
+        providers,
+    }
+}
+
+/// Takes a consumer over, more than there is among others.
+fn import_consumer(world: &World, id: ProviderId, pick: [u8; 4]) -> Command {
+    let update = update(world, id, pick);
+    let known = world.state.consumer(update.consumer);
+    Command::ImportConsumers {
+        source: "elsewhere".to_owned(),
+        consumers: vec![ConsumerImport {
+            id: update.consumer,
+            generation: Generation(u64::from(pick[1])),
+            project: update.project,
+            user: update.user,
+            consumer_type: update.consumer_type,
+            allocations: update.allocations,
+            seen: known.map(|c| c.generation),
+        }],
     }
 }
 
