@@ -6,6 +6,7 @@ use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::Format;
+pub use crate::placement::arguments::Placement;
 
 /// Places and moves virtual machines, down to the CPU and the memory page.
 #[derive(Debug, Parser)]
@@ -13,7 +14,7 @@ use crate::output::Format;
 #[command(after_help = "\
 Try it without any host:    berth demo
 Keep a cluster to play:     berth dev
-Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered.
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered, 4 two sides differ.
 With --output json, what is refused or fails is one JSON object on standard error:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
@@ -67,6 +68,9 @@ pub enum Command {
     /// Make and look at resource providers
     #[command(subcommand)]
     Provider(Provider),
+    /// Take over what another OpenStack Placement holds, and compare both
+    #[command(subcommand)]
+    Placement(Placement),
     /// Make and look at the resource classes that providers may have
     #[command(subcommand)]
     Class(Class),

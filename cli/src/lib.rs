@@ -6,6 +6,7 @@
 //! | [`session`] | where the scheduler and the conductor are |
 //! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits) | the nouns of counted placement |
+//! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
@@ -24,6 +25,7 @@ pub mod host;
 pub mod migration;
 pub mod operation;
 pub mod output;
+pub mod placement;
 pub mod progress;
 pub mod provider;
 pub mod quality;
@@ -44,6 +46,8 @@ use crate::session::Session;
 pub const EXIT_REFUSED: u8 = 1;
 /// The exit status when nobody who could answer was reached. Wrong usage is 2, by clap.
 pub const EXIT_UNREACHABLE: u8 = 3;
+/// The exit status when what was compared is not the same.
+pub const EXIT_DIFFERENT: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -89,6 +93,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Operation(command) => operation::run(&session, command).await,
         Command::Cluster(command) => cluster::run(&session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,
+        Command::Placement(command) => placement::run(&session, command).await,
         Command::Class(command) => class::run(&session, command).await,
         Command::Trait(command) => quality::run(&session, command).await,
         Command::Dev(options) => dev::run_until_interrupted(options).await,
@@ -110,10 +115,9 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         )),
     };
     output::tell(&text);
-    let unreachable = refusal.is_some_and(|refusal| refusal.code == Code::Unavailable);
-    ExitCode::from(if unreachable {
-        EXIT_UNREACHABLE
-    } else {
-        EXIT_REFUSED
+    ExitCode::from(match refusal {
+        Some(refusal) if refusal.code == Code::Unavailable => EXIT_UNREACHABLE,
+        Some(refusal) if refusal.reason == placement::SIDES_DIFFER => EXIT_DIFFERENT,
+        Some(_) | None => EXIT_REFUSED,
     })
 }

@@ -142,6 +142,13 @@ async fn get(session: &Session, provider: &str) -> anyhow::Result<ResourceProvid
     Ok(answer.resource_provider.unwrap_or_default().try_into()?)
 }
 
+fn taken_over(record: &ResourceProvider) -> String {
+    let origin = record.origin.as_ref();
+    origin.map_or("-".to_owned(), |origin| {
+        format!("{}, at generation {}", origin.source, origin.generation)
+    })
+}
+
 async fn list(session: &Session) -> anyhow::Result<()> {
     let request = ListResourceProvidersRequest::default();
     let all = all_pages!(
@@ -211,6 +218,7 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
         ("root", record.root.to_string()),
         ("traits", joined(traits)),
         ("aggregates", joined(aggregates)),
+        ("taken over from", taken_over(&record)),
     ]);
     let rows = record
         .inventories

@@ -1,0 +1,192 @@
+//! How far a long command is, told on standard error: a bar on a terminal, a line for each part
+//! elsewhere, and nothing where programs read the output.
+
+use std::future::Future;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::output;
+use crate::progress::seconds;
+
+/// How often a bar is drawn at most.
+const REDRAWN: Duration = Duration::from_millis(100);
+/// How wide a bar is, in characters.
+const WIDTH: usize = 30;
+
+/// Whom to tell, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    bars: bool,
+    lines: bool,
+}
+
+/// One part of a command, as it goes on.
+pub struct Part {
+    meter: Meter,
+    what: String,
+    total: usize,
+    done: usize,
+    began: Instant,
+    drawn: Option<Instant>,
+    ended: bool,
+}
+
+impl Meter {
+    /// Returns a meter for whoever reads standard error.
+    #[must_use]
+    pub fn new(programs: bool) -> Self {
+        Self {
+            bars: !programs && std::io::stderr().is_terminal(),
+            lines: !programs,
+        }
+    }
+
+    /// Says something once.
+    pub fn say(self, text: &str) {
+        if self.lines {
+            output::tell(text);
+        }
+    }
+
+    /// Begins a part of so many steps.
+    #[must_use]
+    pub fn part(self, what: &str, total: usize) -> Part {
+        let mut part = Part {
+            meter: self,
+            what: what.to_owned(),
+            total,
+            done: 0,
+            began: Instant::now(),
+            drawn: None,
+            ended: false,
+        };
+        part.draw();
+        part
+    }
+}
+
+impl Part {
+    /// Notes that so many steps are done.
+    pub fn step(&mut self, count: usize) {
+        self.done += count;
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN) {
+            self.draw();
+        }
+    }
+
+    /// Says how it ended.
+    pub fn end(mut self) {
+        self.ended = true;
+        if self.meter.bars {
+            // The bar goes, the line stays.
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+        let time = seconds(self.began.elapsed());
+        self.meter
+            .say(&format!("  {:<28} {:>8}  {time:>8}", self.what, self.done));
+    }
+
+    fn draw(&mut self) {
+        self.drawn = Some(Instant::now());
+        if !self.meter.bars {
+            return;
+        }
+        let filled = WIDTH * self.done.min(self.total) / self.total.max(1);
+        let bar = format!("{}{}", "#".repeat(filled), ".".repeat(WIDTH - filled));
+        let line = format!(
+            "\r\x1b[K  {:<28} [{bar}] {}/{}",
+            self.what, self.done, self.total
+        );
+        let mut err = std::io::stderr().lock();
+        let _ = err.write_all(line.as_bytes()).and_then(|()| err.flush());
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // What comes next is why it did not end: that belongs on a line of its own.
+        if !self.ended && self.meter.bars {
+            output::tell("");
+        }
+    }
+}
+
+/// Works on each of these, on so many at once, and returns what came of them in any order.
+///
+/// # Errors
+///
+/// The first; the others are given up.
+pub async fn each<I, T, E, F>(
+    items: impl IntoIterator<Item = I>,
+    at_once: usize,
+    mut part: Part,
+    work: impl Fn(I) -> F,
+) -> Result<Vec<T>, E>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let mut items = items.into_iter();
+    let mut running = JoinSet::new();
+    let mut results = Vec::new();
+    loop {
+        while running.len() < at_once.max(1) {
+            let Some(item) = items.next() else { break };
+            running.spawn(work(item));
+        }
+        let Some(ended) = running.join_next().await else {
+            part.end();
+            return Ok(results);
+        };
+        match ended {
+            Ok(result) => results.push(result?),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // Nothing is cancelled before this function returns.
+            Err(_) => {}
+        }
+        part.step(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn quiet() -> Meter {
+        Meter {
+            bars: false,
+            lines: false,
+        }
+    }
+
+    /// Goal: never more at once than was said, and all of it. Method: count those at work.
+    #[tokio::test]
+    async fn so_many_are_worked_on_at_once() {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let work = |number: usize| {
+            let (now, most) = (now.clone(), most.clone());
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                if number == 1000 {
+                    Err(number)
+                } else {
+                    Ok(number)
+                }
+            }
+        };
+        let mut all = each(0..100, 7, quiet().part("", 100), work).await.unwrap();
+        all.sort_unstable();
+        assert_eq!(all, (0..100).collect::<Vec<_>>());
+        assert!(most.load(Ordering::SeqCst) <= 7);
+        let failed = each(990..1010, 7, quiet().part("", 20), work).await;
+        assert_eq!(failed, Err(1000));
+    }
+}
