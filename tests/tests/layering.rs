@@ -75,7 +75,14 @@ const PURE: &[&str] = &[
 ];
 
 /// The only foreign crates that a pure crate may depend on.
-const PURE_DEPENDENCIES: &[&str] = &["imbl", "serde", "thiserror", "uuid", "xxhash-rust"];
+const PURE_DEPENDENCIES: &[&str] = &[
+    "imbl",
+    "serde",
+    "smallvec",
+    "thiserror",
+    "uuid",
+    "xxhash-rust",
+];
 
 /// What must not stand in the sources of a pure crate.
 const IMPURE: &[&str] = &[

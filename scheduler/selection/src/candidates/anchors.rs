@@ -95,18 +95,21 @@ struct Narrow<'a> {
     lists: Vec<Cow<'a, [u32]>>,
     /// Whether it is the root that has it.
     of_root: bool,
+    /// Whether a sharing provider that has it may serve other trees than its own.
+    follow: bool,
     /// How many trees there are at most, counted with repetition.
     cost: usize,
 }
 
 fn narrowest<'a>(index: &'a Index, plan: &'a Plan) -> Option<Narrow<'a>> {
     let mut best: Option<Narrow<'a>> = None;
+    let follow = !serves_at_home(plan);
     let mut consider = |lists: Vec<Cow<'a, [u32]>>, of_root: bool| {
         let length: usize = lists.iter().map(|l| l.len()).sum();
         if best.as_ref().is_some_and(|b| b.cost <= length) {
             return;
         }
-        let cost = match of_root {
+        let cost = match of_root || !follow {
             true => length,
             false => length.saturating_add(reach(index, &lists)),
         };
@@ -114,6 +117,7 @@ fn narrowest<'a>(index: &'a Index, plan: &'a Plan) -> Option<Narrow<'a>> {
             best = Some(Narrow {
                 lists,
                 of_root,
+                follow,
                 cost,
             });
         }
@@ -132,6 +136,16 @@ fn narrowest<'a>(index: &'a Index, plan: &'a Plan) -> Option<Narrow<'a>> {
     best
 }
 
+/// Returns whether every candidate is found at the tree of its provider. It is where one provider
+/// serves all and nothing is asked of the root: what a sharing provider gives at other trees it
+/// gives at its own.
+fn serves_at_home(plan: &Plan) -> bool {
+    plan.slots.len() == 1
+        && plan.root_required.is_empty()
+        && plan.root_forbidden.is_empty()
+        && plan.root_outside.is_empty()
+}
+
 fn traits<'a>(index: &'a Index, set: &[u32]) -> Vec<Cow<'a, [u32]>> {
     set.iter().map(|t| index.traits.list(*t).into()).collect()
 }
@@ -145,7 +159,7 @@ fn lists_of<'a>(index: &'a Index, kind: &Kind) -> Vec<Vec<Cow<'a, [u32]>>> {
     };
     let mut lists: Vec<Vec<Cow<'a, [u32]>>> = Vec::new();
     if kind.tree != NONE {
-        lists.push(vec![(&index.trees[kind.tree as usize].members).into()]);
+        lists.push(vec![index.trees[kind.tree as usize].members[..].into()]);
     }
     for demand in &kind.demands {
         let few = || index.few_with_room(demand.class, demand.amount, FEW);
@@ -196,7 +210,7 @@ impl Narrow<'_> {
                 continue;
             }
             add(node.tree);
-            if node.sharing != NONE {
+            if node.sharing != NONE && self.follow {
                 let members = node.aggregates.iter().map(|a| index.aggregates.list(*a));
                 members
                     .flatten()

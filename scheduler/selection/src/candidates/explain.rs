@@ -4,6 +4,7 @@
 //! It reads every provider once. Requirements are counted in a fixed order, each over what the
 //! ones before it left.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -14,9 +15,10 @@ use berth_domain::resource::{ResourceClass, Trait};
 use crate::candidates::candidate::Bounds;
 use crate::candidates::explain_rules::{Rule, Wish, root_rules, wishes};
 use crate::candidates::index::Index;
-use crate::candidates::node::Node;
+use crate::candidates::node::{NONE, Node};
 use crate::candidates::plan::Plan;
 use crate::candidates::query::{Group, Query, Suffix};
+use crate::candidates::tree::Tree;
 use crate::candidates::walk::{Came, Walk};
 
 /// Something that is asked of a provider or a tree.
@@ -151,10 +153,14 @@ impl Index {
     fn count_providers(&self, wish: &Wish, removed: &mut Vec<Removed>) -> Vec<bool> {
         let mut counts = vec![0_u64; wish.rules.len()];
         let mut serving = vec![false; self.nodes.len()];
-        for number in self.numbers.values() {
-            match self.first_broken(&wish.rules, &self.nodes[*number as usize]) {
+        for (node, serving) in self.nodes.iter().zip(&mut serving) {
+            // Its number waits for another provider.
+            if node.tree == NONE {
+                continue;
+            }
+            match self.first_broken(&wish.rules, node) {
                 Some(at) => counts[at] += 1,
-                None => serving[*number as usize] = true,
+                None => *serving = true,
             }
         }
         let mut left = self.len() as u64;
@@ -171,7 +177,7 @@ impl Index {
     }
 
     fn first_broken(&self, rules: &[Rule], node: &Node) -> Option<usize> {
-        let root = &self.nodes[self.trees[node.tree as usize].root_node() as usize];
+        let root = || &self.nodes[self.trees[node.tree as usize].root_node() as usize];
         rules.iter().position(|rule| !rule.holds(node, root))
     }
 
@@ -185,22 +191,30 @@ impl Index {
     ) -> Option<u32> {
         let root_rules = root_rules(self, query);
         let mut by_root = vec![0_u64; root_rules.len()];
-        let (mut lacking, mut best) = (0, None);
-        for tree in &self.order {
-            let root = &self.nodes[self.trees[*tree as usize].root_node() as usize];
-            if let Some(at) = root_rules.iter().position(|rule| !rule.holds(root, root)) {
+        let (mut lacking, mut best, mut seen) = (0, None, Vec::new());
+        // As they lie in memory. Of equals the one with the smallest identifier is told, so that
+        // the answer does not depend on their numbers.
+        for (number, tree) in (0..).zip(&self.trees) {
+            let Some(root) = tree.members.first() else {
+                continue;
+            };
+            let broken = |rule: &Rule| {
+                let root = &self.nodes[*root as usize];
+                !rule.holds(root, || root)
+            };
+            if let Some(at) = root_rules.iter().position(broken) {
                 by_root[at] += 1;
                 continue;
             }
-            let seen = self.seen_from(*tree);
+            self.seen_from(tree, &mut seen);
             let serves = |serving: &&Vec<bool>| seen.iter().any(|n| serving[*n as usize]);
             let served = serving.iter().filter(serves).count();
             lacking += u64::from(served < wishes.len());
             let first = serving.iter().position(|s| !serves(&s));
             let progress = first.map(|at| self.progress(&wishes[at].rules, &seen).0);
-            let score = (served, progress);
+            let score = (served, progress, Reverse(tree.root));
             if best.as_ref().is_none_or(|(_, known)| score > *known) {
-                best = Some((*tree, score));
+                best = Some((number, score));
             }
         }
         let mut left = self.order.len() as u64;
@@ -220,13 +234,15 @@ impl Index {
         best.map(|(tree, _)| tree)
     }
 
-    /// Returns the providers that may serve at a tree.
-    fn seen_from(&self, tree: u32) -> Vec<u32> {
-        let tree = &self.trees[tree as usize];
-        let shared = tree.aggregates.iter();
-        let shared = shared.filter_map(|a| self.sharing_in.get(*a as usize));
-        let shared = shared.flatten().map(|place| self.sharing[*place as usize]);
-        tree.members.iter().copied().chain(shared).collect()
+    /// Lists the providers that may serve at a tree.
+    fn seen_from(&self, tree: &Tree, seen: &mut Vec<u32>) {
+        seen.clear();
+        seen.extend(&tree.members);
+        if !self.sharing.is_empty() {
+            let shared = tree.aggregates.iter();
+            let shared = shared.filter_map(|a| self.sharing_in.get(*a as usize));
+            seen.extend(shared.flatten().map(|at| self.sharing[*at as usize]));
+        }
     }
 
     /// Returns how far the best of some providers comes with these rules, and which one it is:
@@ -247,7 +263,8 @@ impl Index {
 
     fn nearest(&self, query: &Query, wishes: &[Wish], serving: &[Vec<bool>], tree: u32) -> Nearest {
         let root = self.trees[tree as usize].root;
-        let seen = self.seen_from(tree);
+        let mut seen = Vec::new();
+        self.seen_from(&self.trees[tree as usize], &mut seen);
         let lacks = |serving: &Vec<bool>| !seen.iter().any(|n| serving[*n as usize]);
         let Some(at) = serving.iter().position(lacks) else {
             return Nearest {

@@ -44,7 +44,8 @@ enum Test {
 }
 
 impl Rule {
-    pub(crate) fn holds(&self, node: &Node, root: &Node) -> bool {
+    /// Says whether a provider has it; few rules look at its root.
+    pub(crate) fn holds<'n>(&self, node: &Node, root: impl Fn() -> &'n Node) -> bool {
         let cell = |class: &Option<u32>| class.and_then(|class| node.cell(class));
         match &self.test {
             Test::Tree(tree) => *tree == Some(node.tree),
@@ -54,7 +55,7 @@ impl Rule {
             Test::Traits(any) => holds_any(&node.traits, any),
             Test::NoTraits(any) => !holds_any(&node.traits, any),
             Test::Aggregates { any, or_root } => {
-                holds_any(&node.aggregates, any) || (*or_root && holds_any(&root.aggregates, any))
+                holds_any(&node.aggregates, any) || (*or_root && holds_any(&root().aggregates, any))
             }
             Test::NoAggregates(any) => !holds_any(&node.aggregates, any),
         }

@@ -15,7 +15,7 @@ use berth_domain::resource::{ResourceClass, Trait};
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use crate::candidates::node::{Cell, NONE, Node};
+use crate::candidates::node::{Cell, Cells, NONE, Node};
 use crate::candidates::posting::Postings;
 use crate::candidates::tree::Tree;
 
@@ -148,7 +148,7 @@ impl Index {
     }
 
     /// Takes what a provider has, instead of what it had.
-    fn replace_cells(&mut self, number: u32, cells: Box<[Cell]>) {
+    fn replace_cells(&mut self, number: u32, cells: Cells) {
         let node = &mut self.nodes[number as usize];
         for cell in &node.cells {
             self.rooms[cell.class as usize].remove(&(cell.room(), number));
@@ -182,7 +182,7 @@ impl Index {
             position: 0,
             end: 0,
             sharing: NONE,
-            cells: Box::default(),
+            cells: Cells::new(),
             traits: Box::default(),
             aggregates: Box::default(),
         };
@@ -263,7 +263,7 @@ impl Index {
         }
         self.leave_tree(number, dirty);
         dirty.sharing |= self.nodes[number as usize].sharing != NONE;
-        self.replace_cells(number, Box::default());
+        self.replace_cells(number, Cells::new());
         let node = &mut self.nodes[number as usize];
         (node.traits, node.aggregates) = Default::default();
         node.sharing = NONE;

@@ -5,6 +5,7 @@ use berth_domain::allocation::Resources;
 use berth_domain::id::ProviderId;
 use berth_domain::inventory::Inventory;
 use berth_domain::resource::ResourceClass;
+use smallvec::SmallVec;
 
 /// Stands for "none" where the number of a provider or tree is expected.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -63,6 +64,9 @@ impl Cell {
     }
 }
 
+/// What a provider has; hosts have three or four classes.
+pub(crate) type Cells = SmallVec<[Cell; 4]>;
+
 /// A provider as the search reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -78,8 +82,9 @@ pub(crate) struct Node {
     pub(crate) end: u32,
     /// Its place among the sharing providers, [`NONE`] if it is none.
     pub(crate) sharing: u32,
-    /// What it has, by class.
-    pub(crate) cells: Box<[Cell]>,
+    /// What it has, by class. Beside the rest: who reads all providers waits for memory, and
+    /// one place is read ahead where two are not.
+    pub(crate) cells: Cells,
     /// Numbers of its traits, ascending.
     pub(crate) traits: Box<[u32]>,
     /// Numbers of its aggregates, ascending.

@@ -4,6 +4,7 @@
 //! order of their identifiers; all that is below a member stands right behind it.
 
 use berth_domain::id::ProviderId;
+use smallvec::SmallVec;
 
 use crate::candidates::node::Node;
 
@@ -13,7 +14,7 @@ pub(crate) struct Tree {
     /// Its root.
     pub(crate) root: ProviderId,
     /// Its members, the root first.
-    pub(crate) members: Vec<u32>,
+    pub(crate) members: SmallVec<[u32; 4]>,
     /// Numbers of the aggregates of all members, ascending.
     pub(crate) aggregates: Box<[u32]>,
 }
@@ -22,7 +23,7 @@ impl Tree {
     pub(crate) fn new(root: ProviderId) -> Self {
         Self {
             root,
-            members: Vec::new(),
+            members: SmallVec::new(),
             aggregates: Box::default(),
         }
     }

@@ -188,6 +188,28 @@ fn one_sharing_provider_for_many_trees_comes_once() {
     assert_eq!(found(&index, &query(&[("", wants([1, 0, 1]))])).len(), 500);
 }
 
+/// Goal: who asks for nothing but what is shared waits for those who share, not for all that they
+/// serve. Method: steps over few and over many trees.
+#[test]
+fn what_is_shared_is_found_without_looking_at_those_it_serves() {
+    let served = |count| {
+        let host = Drawn {
+            aggregates: 1,
+            ..provider(None, [8, 8, 0])
+        };
+        let hosts = std::iter::repeat_n(host, count);
+        let world = World(
+            std::iter::once(sharing(None, [0, 0, 100]))
+                .chain(hosts)
+                .collect(),
+        );
+        let index = index(&world.sources());
+        ["", "_1"].map(|suffix| steps(&index, &query(&[(suffix, wants([0, 0, 1]))])))
+    };
+    assert_eq!(served(10), served(1000));
+    assert_eq!(served(10).map(|(found, _)| found), [1, 1]);
+}
+
 #[test]
 fn the_cost_of_a_wide_host_follows_the_limit() {
     let index = index(&wide(1, 64).sources());
