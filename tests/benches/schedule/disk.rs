@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::report::Figures;
+use crate::figures::Figures;
 
 /// Appends records of `bytes` bytes, each followed by fdatasync, for `time`.
 pub(crate) fn append_and_sync(

@@ -23,7 +23,7 @@ use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::cluster::Cluster;
-use crate::report::Figures;
+use crate::figures::Figures;
 
 /// Cells of a host.
 const CELLS: u32 = 8;

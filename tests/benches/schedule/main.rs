@@ -11,8 +11,12 @@
 
 mod cluster;
 mod disk;
+#[path = "../common/etcd.rs"]
 mod etcd;
+#[path = "../common/figures.rs"]
+mod figures;
 mod load;
+#[path = "../common/ports.rs"]
 mod ports;
 mod report;
 

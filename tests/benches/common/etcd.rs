@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::figures::Figures;
 use crate::ports::free_ports;
-use crate::report::Figures;
 
 #[allow(
     missing_docs,
@@ -106,6 +106,12 @@ impl Etcd {
         }
         etcd.wait().await?;
         Ok(etcd)
+    }
+
+    /// Returns its processes.
+    #[allow(dead_code, reason = "not every benchmark looks at them")]
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.members.iter().map(Child::id).collect()
     }
 
     async fn wait(&mut self) -> anyhow::Result<()> {
