@@ -5,8 +5,13 @@ use std::path::PathBuf;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
+pub use self::placement::{
+    Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
+};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
+
+mod placement;
 
 /// Places and moves virtual machines, down to the CPU and the memory page.
 #[derive(Debug, Parser)]
@@ -14,7 +19,8 @@ pub use crate::placement::arguments::Placement;
 #[command(after_help = "\
 Try it without any host:    berth demo
 Keep a cluster to play:     berth dev
-Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered, 4 two sides differ.
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered,
+4 the answer is no: there are no candidates, or two sides differ.
 With --output json, what is refused or fails is one JSON object on standard error:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
@@ -71,6 +77,8 @@ pub enum Command {
     /// Take over what another OpenStack Placement holds, and compare both
     #[command(subcommand)]
     Placement(Placement),
+    /// Find allocation candidates: ways to take resources from providers, or why there is none
+    Candidates(Box<Candidates>),
     /// Make and look at the resource classes that providers may have
     #[command(subcommand)]
     Class(Class),
@@ -305,117 +313,6 @@ pub enum Cluster {
     },
 }
 
-/// Verbs of resource providers.
-#[derive(Debug, Subcommand)]
-pub enum Provider {
-    /// List resource providers
-    List,
-    /// Show one with its inventories, usages and traits
-    Show {
-        /// Its UUID
-        provider: String,
-    },
-    /// Make one
-    Create {
-        /// What people call it
-        display_name: String,
-        /// The UUID of the one above it
-        #[arg(long)]
-        parent: Option<String>,
-    },
-    /// Rename one, or move it with all that is below it
-    Update {
-        /// Its UUID
-        provider: String,
-        /// What people call it from now on
-        #[arg(long)]
-        display_name: Option<String>,
-        /// The UUID of the one above it from now on
-        #[arg(long, conflicts_with = "root")]
-        parent: Option<String>,
-        /// Take it out of its tree: it becomes a root
-        #[arg(long)]
-        root: bool,
-    },
-    /// Replace the inventories of one
-    SetInventories {
-        /// Its UUID
-        provider: String,
-        /// A class and its total (can be repeated)
-        #[arg(long = "inventory", value_name = "CLASS=TOTAL", value_parser = amount)]
-        inventories: Vec<(String, u64)>,
-    },
-    /// Replace the traits of one
-    SetTraits {
-        /// Its UUID
-        provider: String,
-        /// A trait (can be repeated)
-        #[arg(long = "trait", value_name = "TRAIT")]
-        traits: Vec<String>,
-    },
-    /// Replace the aggregates of one
-    SetAggregates {
-        /// Its UUID
-        provider: String,
-        /// The UUID of an aggregate (can be repeated)
-        #[arg(long = "aggregate", value_name = "UUID")]
-        aggregates: Vec<String>,
-    },
-    /// Delete one that has neither children nor allocations
-    Delete {
-        /// Its UUID
-        provider: String,
-    },
-}
-
-/// Verbs of resource classes.
-#[derive(Debug, Subcommand)]
-pub enum Class {
-    /// List the standard ones and those that were created
-    List,
-    /// Make one, unless it is there
-    Create {
-        /// Its name, as CUSTOM_GOLD
-        class: String,
-    },
-    /// Rename one wherever it is counted
-    Rename {
-        /// Its name so far
-        class: String,
-        /// Its name from now on
-        new_name: String,
-    },
-    /// Delete one of which no provider has any
-    Delete {
-        /// Its name
-        class: String,
-    },
-}
-
-/// Verbs of traits.
-#[derive(Debug, Subcommand)]
-pub enum Trait {
-    /// List the standard ones and those that were created
-    List {
-        /// What the names begin with
-        #[arg(long)]
-        prefix: Option<String>,
-        /// Only those that a provider has
-        #[arg(long)]
-        associated: bool,
-    },
-    /// Make one, unless it is there
-    Create {
-        /// Its name, as CUSTOM_FAST
-        name: String,
-    },
-    /// Delete one that no provider has
-    Delete {
-        /// Its name
-        name: String,
-    },
-}
-
 /// What `berth dev` runs.
 #[derive(Debug, Args)]
 pub struct Dev {
@@ -466,14 +363,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         return Err("the part before '=' is empty".to_owned());
     }
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn amount(text: &str) -> Result<(String, u64), String> {
-    let (class, total) = key_value(text)?;
-    let total = total
-        .parse()
-        .map_err(|_| format!("{total:?} is not a whole number"))?;
-    Ok((class, total))
 }
 
 fn disk(text: &str) -> Result<(String, u64), String> {

@@ -5,7 +5,7 @@
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
 //! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster` | one noun each |
-//! | `provider`, `class`, `quality` (traits) | the nouns of counted placement |
+//! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`draw`] | pictures of topologies |
@@ -15,6 +15,7 @@
 //! Invariant: this crate decides nothing; it asks, waits and shows.
 
 pub mod arguments;
+pub mod candidates;
 pub mod class;
 pub mod cluster;
 pub mod demo;
@@ -48,6 +49,8 @@ pub const EXIT_REFUSED: u8 = 1;
 pub const EXIT_UNREACHABLE: u8 = 3;
 /// The exit status when what was compared is not the same.
 pub const EXIT_DIFFERENT: u8 = 4;
+/// The exit status when there are no allocation candidates.
+pub const EXIT_NO_CANDIDATES: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -94,6 +97,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Cluster(command) => cluster::run(&session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,
         Command::Placement(command) => placement::run(&session, command).await,
+        Command::Candidates(asked) => candidates::run(&session, *asked).await,
         Command::Class(command) => class::run(&session, command).await,
         Command::Trait(command) => quality::run(&session, command).await,
         Command::Dev(options) => dev::run_until_interrupted(options).await,
@@ -102,6 +106,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+    if error.is::<candidates::NoneFound>() {
+        // The answer said why.
+        return ExitCode::from(EXIT_NO_CANDIDATES);
+    }
     let refusal = error.downcast_ref::<Refusal>();
     let text = match (format, refusal) {
         (Format::Table, Some(refusal)) => output::refusal(refusal),

@@ -67,6 +67,12 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
         tell(none);
         return;
     }
+    print(&rendered(head, rows));
+}
+
+/// Returns rows below a head, a line each.
+#[must_use]
+pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -83,7 +89,7 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
         .lines()
         .map(|l| l.strip_prefix(' ').unwrap_or(l).trim_end())
         .collect();
-    print(&format!("{}\n", text.join("\n")));
+    format!("{}\n", text.join("\n"))
 }
 
 /// Prints names with values, one a line.

@@ -11,9 +11,9 @@ use berth_proto::placement::v1::{
 };
 use serde_json::json;
 
-use crate::arguments::Provider as Verb;
+use crate::arguments::{Provider as Verb, ProviderList};
 use crate::session::{Session, request_id, resource};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, ask, candidates, output};
 
 /// Does what was typed.
 ///
@@ -22,7 +22,7 @@ use crate::{all_pages, ask, output};
 /// What the scheduler refused.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List => list(session).await,
+        Verb::List(wanted) => list(session, wanted).await,
         Verb::Show { provider } => show(session, &provider).await,
         Verb::Create {
             display_name,
@@ -149,8 +149,22 @@ fn taken_over(record: &ResourceProvider) -> String {
     })
 }
 
-async fn list(session: &Session) -> anyhow::Result<()> {
-    let request = ListResourceProvidersRequest::default();
+async fn list(session: &Session, wanted: ProviderList) -> anyhow::Result<()> {
+    let none = match wanted == ProviderList::default() {
+        true => "there is no resource provider",
+        false => "no resource provider is like that",
+    };
+    let qualities = wanted.qualities;
+    let request = ListResourceProvidersRequest {
+        display_name: wanted.name.unwrap_or_default(),
+        resources: candidates::amounts(wanted.resources)?,
+        required_traits: candidates::any_traits(&qualities.required),
+        forbidden_traits: qualities.forbidden,
+        member_of: candidates::any_aggregates(&qualities.member_of),
+        forbidden_aggregates: qualities.not_member_of,
+        in_tree: candidates::provider_or_empty(qualities.in_tree),
+        ..Default::default()
+    };
     let all = all_pages!(
         session,
         PlacementServiceClient,
@@ -178,7 +192,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         })
         .collect();
     let head = ["provider", "name", "parent", "owner", "generation"];
-    output::table(head, rows, "there is no resource provider");
+    output::table(head, rows, none);
     Ok(())
 }
 

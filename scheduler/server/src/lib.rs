@@ -44,6 +44,6 @@ mod service;
 pub use config::{Config, Start};
 pub use error::Error;
 pub use machine::Machine;
-pub use placement_rest::Profile;
+pub use placement_rest::{Profile, candidates_request};
 pub use process::main;
 pub use server::{Scheduler, run};

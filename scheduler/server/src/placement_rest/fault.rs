@@ -47,7 +47,7 @@ pub(super) mod code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     status: StatusCode,
-    detail: String,
+    pub(super) detail: String,
     code: &'static str,
     /// What else may be done here, for the header `Allow`.
     allow: Option<String>,

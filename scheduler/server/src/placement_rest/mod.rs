@@ -12,6 +12,7 @@
 //! | [`microversion`], [`accept`], [`query`], [`uuids`] | what a request says |
 //! | [`schema`], [`schemas`], [`forms`], [`groups`] | what it must look like |
 //! | [`filter`], [`names`] | from what was sent to what the state knows |
+//! | [`wire`] | from a query to the gRPC message of the same meaning |
 //! | [`call`] | one call: the state, commands, the body |
 //! | [`endpoints`] | one resource per file |
 //! | [`reply`], [`fault`], [`refused`] | yes and no as HTTP |
@@ -41,6 +42,7 @@ mod schema;
 mod schemas;
 mod tokens;
 mod uuids;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +58,7 @@ use face::Face;
 
 pub use policy::Profile;
 pub(crate) use tokens::Tokens;
+pub use wire::candidates_request;
 
 /// How the face is shown.
 #[derive(Clone, Debug)]

@@ -93,7 +93,8 @@ pub(super) fn check_classes<'n>(
     };
     let message = format!("resource class {unknown} does not exist");
     let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_RESOURCE_CLASS", message);
-    let refusal = refusal.with_hint("ListResourceClasses names those that exist");
+    let refusal =
+        refusal.with_hint("ListResourceClasses (berth class list) names those that exist");
     Err(refusal.with("class", unknown))
 }
 
@@ -108,6 +109,6 @@ pub(super) fn check_traits<'n>(
     };
     let message = format!("trait {unknown} does not exist");
     let refusal = Refusal::new(Code::InvalidArgument, "UNKNOWN_TRAIT", message);
-    let refusal = refusal.with_hint("ListTraits names those that exist");
+    let refusal = refusal.with_hint("ListTraits (berth trait list) names those that exist");
     Err(refusal.with("traits", unknown))
 }
