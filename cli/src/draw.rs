@@ -386,6 +386,7 @@ mod tests {
             memory_reserved_mib: 512,
             disk_gib: 0,
             storage_id: String::new(),
+            traits: Default::default(),
         }
     }
 

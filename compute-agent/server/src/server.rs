@@ -192,6 +192,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         topology,
         disk_gib: config.disk_gib,
         storage_id,
+        traits: Default::default(),
     };
     Ok((facts, report, known, driver))
 }

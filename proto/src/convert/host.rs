@@ -12,6 +12,7 @@ use berth_domain::version::ServiceVersion;
 
 use super::field::{self, ADDRESS_MAX, Invalid, choices};
 use super::name::ResourceName;
+use super::placement::{read_traits, write_traits};
 use crate::host::v1;
 
 choices!(Liveness => v1::host::Liveness { Up, Down });
@@ -28,6 +29,7 @@ impl From<&HostReport> for v1::HostReport {
             memory_reserved_mib: report.memory_reserved_mib,
             disk_gib: report.disk_gib,
             storage_id: report.storage_id.clone(),
+            traits: write_traits(&report.traits),
         }
     }
 }
@@ -47,6 +49,7 @@ impl TryFrom<v1::HostReport> for HostReport {
             memory_reserved_mib: wire.memory_reserved_mib,
             disk_gib: wire.disk_gib,
             storage_id: address(wire.storage_id, "storage_id")?,
+            traits: read_traits(wire.traits, "traits")?,
         })
     }
 }

@@ -473,14 +473,18 @@ pub(crate) fn refusal() -> impl Strategy<Value = Refusal> {
         )
 }
 
+fn traits() -> impl Strategy<Value = BTreeSet<Trait>> {
+    btree_set("[A-Z0-9_]{1,8}".prop_map(|t| Trait::new(&t).unwrap()), 0..4)
+}
+
 fn report() -> impl Strategy<Value = HostReport> {
     (
         (TEXT, id::<Incarnation>(), version(), TEXT, TEXT),
-        (topology(), any::<u64>(), any::<u64>(), TEXT),
+        (topology(), any::<u64>(), any::<u64>(), TEXT, traits()),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
-                let (topology, memory_reserved_mib, disk_gib, storage_id) = rest;
+                let (topology, memory_reserved_mib, disk_gib, storage_id, traits) = rest;
                 HostReport {
                     agent_address,
                     incarnation,
@@ -491,6 +495,7 @@ fn report() -> impl Strategy<Value = HostReport> {
                     memory_reserved_mib,
                     disk_gib,
                     storage_id,
+                    traits,
                 }
             },
         )
@@ -530,7 +535,6 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
         step_size: n[4],
         allocation_ratio,
     });
-    let traits = btree_set("[A-Z0-9_]{1,8}".prop_map(|t| Trait::new(&t).unwrap()), 0..4);
     (
         id(),
         "[a-z]{1,12}",
@@ -539,7 +543,7 @@ pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
         id(),
         option::of(host_name()),
         btree_map(class(), inventory, 0..3),
-        (traits, btree_set(id(), 0..3), time(), time(), origin()),
+        (traits(), btree_set(id(), 0..3), time(), time(), origin()),
     )
         .prop_map(
             |(id, name, generation, parent, root, host, inventories, others)| ResourceProvider {

@@ -35,6 +35,8 @@ pub struct HostReport {
     pub disk_gib: u64,
     /// Identifies the storage that holds guest disks; hosts with the same one share it.
     pub storage_id: String,
+    /// The qualities that the agent found, and those that the operator gives to the host.
+    pub traits: BTreeSet<Trait>,
 }
 
 /// Whether an agent is heard of.
@@ -119,14 +121,14 @@ pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     }
 }
 
-/// Returns the qualities that follow from what a host reports, named as in OpenStack's os-traits.
+/// Returns the qualities of a host: those that it reports, and those that follow from its shape
+/// even if an older agent does not say so. They are named as in OpenStack's os-traits.
 #[must_use]
 pub fn traits_of(report: &HostReport) -> BTreeSet<Trait> {
     let mut cores = report.topology.cells().iter().flat_map(|c| &c.cores);
-    let named = |name| Trait::new(name).expect("a constant name that holds to the rule");
-    cores
-        .any(|core| core.len() > 1)
-        .then(|| named("HW_CPU_HYPERTHREADING"))
-        .into_iter()
-        .collect()
+    let mut traits = report.traits.clone();
+    if cores.any(|core| core.len() > 1) {
+        traits.insert(Trait::hyperthreading());
+    }
+    traits
 }

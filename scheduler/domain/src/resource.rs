@@ -121,7 +121,7 @@ pub struct Custom<Name> {
     pub updated_at: TimeMs,
 }
 
-macro_rules! class {
+macro_rules! constant {
     ($(#[$doc:meta])* $function:ident, $text:literal) => {
         $(#[$doc])*
         #[must_use]
@@ -133,24 +133,38 @@ macro_rules! class {
 }
 
 impl ResourceClass {
-    class!(
+    constant!(
         /// Returns `VCPU`: virtual CPUs that float over shared host CPUs.
         vcpu,
         "VCPU"
     );
-    class!(
+    constant!(
         /// Returns `PCPU`: host CPUs given to one virtual CPU each.
         pcpu,
         "PCPU"
     );
-    class!(
+    constant!(
         /// Returns `MEMORY_MB`: memory in MiB.
         memory_mb,
         "MEMORY_MB"
     );
-    class!(
+    constant!(
         /// Returns `DISK_GB`: disk space in GiB.
         disk_gb,
         "DISK_GB"
+    );
+}
+
+impl Trait {
+    constant!(
+        /// Returns `HW_CPU_HYPERTHREADING`: cores have more than one thread.
+        hyperthreading,
+        "HW_CPU_HYPERTHREADING"
+    );
+    constant!(
+        /// Returns `COMPUTE_SOCKET_PCI_NUMA_AFFINITY`: the agent knows the policy `socket` of
+        /// PCI requests.
+        socket_pci_numa_affinity,
+        "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"
     );
 }

@@ -123,6 +123,7 @@ mod tests {
             memory_reserved_mib: 0,
             disk_gib: 0,
             storage_id: String::new(),
+            traits: Default::default(),
         };
         let register = Command::RegisterHost {
             host: name(),

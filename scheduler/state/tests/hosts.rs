@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::Incarnation;
 use berth_domain::migration::Event;
+use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 use berth_state::command::Command;
 use support::*;
@@ -154,6 +157,45 @@ fn old_agents_do_not_move_guests_with_a_topology() {
             "VM_BUSY"
         );
     }
+}
+
+/// Goal: what a host says of itself is what its provider has; a custom trait that nobody has
+/// created is created by the same command, and one that nobody can create is refused.
+#[test]
+fn traits_that_a_host_reports_are_those_of_its_provider() {
+    let mut world = World::with_hosts(0);
+    let named = |names: &[&str]| {
+        let names = names.iter().map(|name| Trait::new(name).unwrap());
+        names.collect::<BTreeSet<_>>()
+    };
+    let mut told = report(topology(1, 3, 1));
+    told.traits = named(&["COMPUTE_NODE", "CUSTOM_RACK_7"]);
+    world.register("h1", told.clone()).unwrap();
+    let traits = |world: &World| {
+        let provider = world.view("h1").host.provider;
+        world.state.provider(provider).unwrap().traits.clone()
+    };
+    assert_eq!(traits(&world), told.traits);
+    let rack = Trait::new("CUSTOM_RACK_7").unwrap();
+    assert!(world.state.custom_trait(&rack).is_some());
+    let name = rack.clone();
+    let deleted = world.run(Command::DeleteTrait { name });
+    assert_eq!(reason(&deleted), "TRAIT_IN_USE");
+
+    told.traits = named(&["COMPUTE_NODE", "CUSTOM_RACK_8"]);
+    world.register("h1", told.clone()).unwrap();
+    assert_eq!(traits(&world), told.traits);
+    // It stays for others, and may be deleted now.
+    assert!(world.state.custom_trait(&rack).is_some());
+    world.run(Command::DeleteTrait { name: rack }).unwrap();
+
+    told.traits = named(&["HW_CPU_X86_AVX1024"]);
+    let refused = world.register("h1", told).unwrap_err();
+    assert_eq!(refused.reason, "INVALID_HOST_REPORT");
+    assert_eq!(
+        refused.message,
+        "host h1 reports trait HW_CPU_X86_AVX1024, which is not a standard one"
+    );
 }
 
 /// A guest without a topology was let loose over the CPUs that were shared when it began.

@@ -312,6 +312,7 @@ fn host(number: usize) -> RegisterHostRequest {
             memory_reserved_mib: 0,
             disk_gib: 1000,
             storage_id: String::new(),
+            traits: Vec::new(),
         }),
         request_id: String::new(),
     }

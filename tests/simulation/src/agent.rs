@@ -128,6 +128,7 @@ impl Agent {
             memory_reserved_mib: 0,
             disk_gib: 100,
             storage_id: facts.storage_id.clone(),
+            traits: Default::default(),
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(report);

@@ -85,6 +85,7 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
             memory_reserved_mib: 0,
             disk_gib: 10_000,
             storage_id: "s".to_owned(),
+            traits: Default::default(),
         },
         liveness: Liveness::Up,
         cordoned: false,

@@ -67,6 +67,7 @@ fn report(version: u32) -> HostReport {
         memory_reserved_mib: 0,
         disk_gib: 100,
         storage_id: "s".into(),
+        traits: Default::default(),
     }
 }
 

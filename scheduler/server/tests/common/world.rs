@@ -56,6 +56,7 @@ pub fn register_request(name: &str, cells: u32, cpus: u32) -> RegisterHostReques
             memory_reserved_mib: 0,
             disk_gib: 100_000,
             storage_id: "shared".into(),
+            traits: Vec::new(),
         }),
         request_id: String::new(),
     }

@@ -14,7 +14,9 @@ use berth_domain::instance::EmulatorThreads;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
+use berth_domain::resource::{Custom, Trait};
 
+use super::inventory::examine_count;
 use crate::refusals::{exists, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
@@ -35,9 +37,40 @@ impl<J: Journal> Transaction<'_, J> {
                 format!("host {name} keeps more memory for itself than it has"),
             ));
         }
+        self.examine_host_traits(name, report)?;
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
+        }
+    }
+
+    /// Refuses a trait that nobody can create, and too many of them. A newer agent may know standard
+    /// ones that this scheduler does not.
+    fn examine_host_traits(&self, name: &HostName, report: &HostReport) -> Result<(), Refusal> {
+        examine_count(report.traits.len(), "traits")?;
+        let strange = |t: &&Trait| !t.is_custom() && !self.state.knows_trait(t);
+        let Some(strange) = report.traits.iter().find(strange) else {
+            return Ok(());
+        };
+        Err(invalid(
+            "INVALID_HOST_REPORT",
+            format!("host {name} reports trait {strange}, which is not a standard one"),
+        )
+        .with_hint("upgrade the schedulers before the agents; custom traits begin with CUSTOM_")
+        .with("host", name)
+        .with("trait", strange))
+    }
+
+    /// Creates the custom traits that a host reports and that do not exist yet.
+    fn create_missing_traits(&mut self, report: &HostReport) {
+        for name in &report.traits {
+            if !self.state.knows_trait(name) {
+                self.put_trait(Custom {
+                    name: name.clone(),
+                    created_at: self.now(),
+                    updated_at: self.now(),
+                });
+            }
         }
     }
 
@@ -55,6 +88,7 @@ impl<J: Journal> Transaction<'_, J> {
                 "a client's provider has the host's name: rename the host or delete it",
             ));
         }
+        self.create_missing_traits(report);
         let created_at = self.now();
         self.put_provider(ResourceProvider {
             id: provider,
@@ -110,6 +144,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Ok(Reply::Host(old.clone()));
         }
         host.generation = old.generation.next();
+        self.create_missing_traits(&host.report);
         let (inventories, traits) = (inventories_of(&host.report), traits_of(&host.report));
         let provider = self.state.provider(host.provider).cloned();
         if let Some(provider) = provider

@@ -102,6 +102,7 @@ pub(crate) fn report(topology: HostTopology) -> HostReport {
         memory_reserved_mib: 512,
         disk_gib: 100,
         storage_id: "shared".to_owned(),
+        traits: Default::default(),
     }
 }
 
