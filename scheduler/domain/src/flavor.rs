@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::Resources;
 use crate::cpu_shape::CpuShape;
 use crate::fault::Fault;
+use crate::image::ImageProperties;
 use crate::instance::{EmulatorThreads, InstanceTopology};
 use crate::name::FlavorName;
-use crate::pci::PciRequest;
+use crate::pci::{PciAliases, PciRequest};
 use crate::resource::{ResourceClass, Trait};
 
 /// The most virtual CPUs of a guest.
@@ -59,6 +60,30 @@ pub struct Wishes {
 }
 
 impl Flavor {
+    /// Returns what a guest of this flavor from an image wishes for. `aliases` are what the names
+    /// in `pci_passthrough:alias` stand for.
+    ///
+    /// # Errors
+    ///
+    /// All faults at once: `extra_specs.KEY` of the flavor, `image_properties.KEY` of the image.
+    pub fn wishes(
+        &self,
+        image: &ImageProperties,
+        _aliases: &PciAliases,
+    ) -> Result<Wishes, Vec<Fault>> {
+        let wishes = self.validate()?;
+        let not_yet = |(key, value): (&String, &String)| {
+            let field = format!("image_properties.{key}");
+            Fault::new(field, value, "image properties are not supported yet")
+        };
+        let faults: Vec<Fault> = image.0.iter().map(not_yet).collect();
+        if faults.is_empty() {
+            Ok(wishes)
+        } else {
+            Err(faults)
+        }
+    }
+
     /// Returns what the flavor wishes for.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
 //! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
-//! | [`flavor`], [`instance`], [`cpu_shape`] | what a guest wishes |
+//! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest wishes |
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
@@ -29,6 +29,7 @@ pub mod flavor;
 pub mod host;
 pub mod host_view;
 pub mod id;
+pub mod image;
 pub mod import;
 pub mod instance;
 pub mod inventory;

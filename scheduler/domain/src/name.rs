@@ -116,6 +116,10 @@ name!(
     FlavorName, "flavor"
 );
 name!(
+    /// The name of a PCI alias; `pciAliases/{alias}` on the wire.
+    PciAliasName, "pci alias"
+);
+name!(
     /// The name of a service process, as a conductor; agents use their host's name.
     ServiceName, "service"
 );

@@ -5,12 +5,15 @@
 //! | [`PciAddress`] | where a function is on its host |
 //! | [`PciDevice`] | what is there: never whether it is taken, see [`crate::numa::HostUsage`] |
 //! | [`PciRequest`] | what a guest asks for: how many of which, and how near to its cells |
+//! | [`PciAlias`] | a name for such functions, that flavors use |
 
 mod address;
+mod alias;
 mod device;
 mod request;
 
 pub use address::PciAddress;
+pub use alias::{PciAlias, PciAliases};
 pub use device::{PciDevice, PciId, PciKind};
 pub use request::{PciMatch, PciNumaPolicy, PciRequest};
 

@@ -1,0 +1,18 @@
+//! The properties of an image: what the image's maker knows of the guest inside.
+//!
+//! They are text, as OpenStack Glance keeps them. What they wish for is read together with the
+//! flavor's extra specs: see [`crate::flavor::Flavor::wishes`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The most properties of an image.
+pub const PROPERTIES_MAX: usize = 256;
+/// The longest key or value of a property.
+pub const PROPERTY_LENGTH_MAX: usize = 255;
+
+/// The properties of an image, as `hw_cpu_policy` = `dedicated`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageProperties(pub BTreeMap<String, String>);
