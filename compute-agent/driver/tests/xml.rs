@@ -148,6 +148,16 @@ fn a_guest_of_two_cells_and_the_same_on_its_destination() {
     golden("two-cells-destination", &destination, &settings());
 }
 
+/// A guest outlives the agent that began it: what was recorded before cells had policies and
+/// guests had PCI functions still says the same.
+#[test]
+fn a_guest_that_an_older_agent_began_is_known() {
+    let path = "testdata/xml/two-cells-before-policies.xml";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    let written = std::fs::read_to_string(path).unwrap();
+    assert_eq!(xml::metadata::parse(&written).unwrap(), two_cells());
+}
+
 #[test]
 fn a_pinned_guest_under_hardware_virtualisation() {
     let spec = sample::pinned_spec(2, PageSize::Unspecified);

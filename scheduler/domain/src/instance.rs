@@ -118,6 +118,7 @@ pub enum ThreadPolicy {
 
 /// One NUMA cell of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "RecordedCell")]
 pub struct InstanceCell {
     /// The guest's number of the cell, from 0.
     pub id: u32,
@@ -136,6 +137,35 @@ pub struct InstanceCell {
     pub page_size: PageSize,
 }
 
+/// A cell as text: guests that run carry what was written when they began, with the fields of
+/// then.
+#[derive(Deserialize)]
+struct RecordedCell {
+    id: u32,
+    cpu_policy: Option<CpuPolicy>,
+    #[serde(default)]
+    thread_policy: ThreadPolicy,
+    shared: BTreeSet<VcpuId>,
+    dedicated: BTreeSet<VcpuId>,
+    memory_mib: u64,
+    page_size: PageSize,
+}
+
+impl From<RecordedCell> for InstanceCell {
+    fn from(cell: RecordedCell) -> Self {
+        let policy = || CpuPolicy::of(&cell.shared, &cell.dedicated);
+        Self {
+            id: cell.id,
+            cpu_policy: cell.cpu_policy.unwrap_or_else(policy),
+            thread_policy: cell.thread_policy,
+            shared: cell.shared,
+            dedicated: cell.dedicated,
+            memory_mib: cell.memory_mib,
+            page_size: cell.page_size,
+        }
+    }
+}
+
 /// The topology that a guest wishes for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InstanceTopology {
@@ -144,8 +174,10 @@ pub struct InstanceTopology {
     /// Where the emulator runs.
     pub emulator_threads: EmulatorThreads,
     /// Dedicated vCPUs that run with real-time priority (`hw:cpu_realtime_mask`).
+    #[serde(default)]
     pub realtime: BTreeSet<VcpuId>,
     /// Whether the guest's memory is never swapped out (`hw:locked_memory`).
+    #[serde(default)]
     pub locked_memory: bool,
 }
 

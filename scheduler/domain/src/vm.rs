@@ -90,6 +90,7 @@ pub struct VmSpec {
     /// How the guest sees its vCPUs, where the flavor says.
     pub cpu_shape: Option<CpuShape>,
     /// The PCI functions that the flavor asks for.
+    #[serde(default)]
     pub pci: Vec<PciRequest>,
 }
 

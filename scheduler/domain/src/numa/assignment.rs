@@ -23,6 +23,7 @@ pub struct CellAssignment {
     pub pins: BTreeMap<VcpuId, CpuId>,
     /// Dedicated CPUs that are taken and stay idle, since they share a core with one of `pins` or
     /// with the emulator, and the guest wishes to be alone there.
+    #[serde(default)]
     pub idle: CpuSet,
     /// How many vCPUs of this cell float over the host cell's shared CPUs.
     pub shared_vcpus: u32,
@@ -51,6 +52,7 @@ pub struct Assignment {
     /// Dedicated CPUs taken for the emulator's threads (policy `isolate`); empty otherwise.
     pub emulator: CpuSet,
     /// The PCI functions given to each of the guest's requests, in their order.
+    #[serde(default)]
     pub pci: Vec<BTreeSet<PciAddress>>,
 }
 
