@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_the_rest_api_refuses_is_refused() {
         for (query, part) in [
-            ("", "At least one"),
+            ("", "at least one resources"),
             ("resources=VCPU", "Badly formed resources parameter"),
             (
                 "resources=VCPU:1&bogus=1",
