@@ -44,6 +44,8 @@ pub struct Config {
     /// The file with the tokens of the REST API's callers; absent, they are believed, for which
     /// the profile must be given.
     pub placement_tokens: Option<PathBuf>,
+    /// How many connections the REST API has at once; who comes then waits.
+    pub placement_connections_max: usize,
     /// The cluster that the directory must belong to, if it matters.
     pub cluster_id: Option<String>,
     /// How to begin in an empty directory.
@@ -80,6 +82,7 @@ impl Config {
             placement_listen: None,
             placement_profile: None,
             placement_tokens: None,
+            placement_connections_max: 512,
             cluster_id: None,
             start: Start::Restart,
             log: Log::default(),
@@ -171,15 +174,17 @@ impl Config {
         )
     }
 
-    fn bounded(&self) -> [configuration::Bounded; 9] {
+    fn bounded(&self) -> [configuration::Bounded; 10] {
         let bytes = self.request_bytes_max as u64;
         let requests = self.requests_per_connection_max as u64;
+        let connections = self.placement_connections_max as u64;
         let history = self.watch_history_max as u64;
         [
             ("liveness_limit_ms", self.liveness_limit_ms, 100, 3_600_000),
             ("request_bytes_max", bytes, 64 << 10, 64 << 20),
             ("request_timeout_ms", self.request_timeout_ms, 100, 600_000),
             ("requests_per_connection_max", requests, 1, 1 << 20),
+            ("placement_connections_max", connections, 1, 1 << 20),
             ("watch_history_max", history, 16, 1 << 24),
             ("raft_tick_ms", self.raft_tick_ms, 1, 10_000),
             ("raft_heartbeat_ticks", self.raft_heartbeat_ticks, 1, 1000),
@@ -205,6 +210,10 @@ impl Configuration for Config {
         keys.take_some("placement_listen", &mut self.placement_listen);
         keys.take_some("placement_profile", &mut self.placement_profile);
         keys.take_some("placement_tokens", &mut self.placement_tokens);
+        keys.take(
+            "placement_connections_max",
+            &mut self.placement_connections_max,
+        );
         keys.take_some("cluster_id", &mut self.cluster_id);
         self.log.read(keys);
         keys.take("liveness_limit_ms", &mut self.liveness_limit_ms);
@@ -247,6 +256,7 @@ mod tests {
             "placement_listen",
             "placement_profile",
             "placement_tokens",
+            "placement_connections_max",
             "cluster_id",
             "log_format",
             "log_filter",

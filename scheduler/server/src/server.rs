@@ -274,6 +274,7 @@ fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> 
         tokens: tokens.map_err(Faults)?,
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
+        connections_max: config.placement_connections_max,
     })
 }
 
@@ -335,11 +336,7 @@ fn serve_placement(
 ) -> Option<Task<()>> {
     let (listener, options) = placement?;
     let served = placement_rest::serve(listener, context.clone(), options, closing.clone());
-    Some(spawn(async move {
-        if let Err(error) = served.await {
-            tracing::error!(%error, "the REST API cannot be served any longer");
-        }
-    }))
+    Some(spawn(served))
 }
 
 /// Ends a task that has nothing to lose.

@@ -10,6 +10,8 @@ const TOKEN: &str = "x-auth-token";
 const ROLES: &str = "x-roles";
 /// Carries the project where callers are believed.
 const PROJECT: &str = "x-project-id";
+/// The longest user or project that is believed, in bytes; it is kept with each command.
+const NAME_MAX: usize = 255;
 /// Says that the caller acts for the whole system, not for a project.
 const SYSTEM: &str = "openstack-system-scope";
 
@@ -49,13 +51,16 @@ impl Authority {
         let token = header(headers, TOKEN)?;
         match self {
             Self::Tokens(tokens) => tokens.find(token),
-            Self::Believing => Some(believed(token, headers)),
+            Self::Believing => believed(token, headers),
         }
     }
 }
 
-fn believed(token: &str, headers: &HeaderMap) -> Caller {
+fn believed(token: &str, headers: &HeaderMap) -> Option<Caller> {
     let (user, project) = token.split_once(':').unwrap_or((token, ""));
+    if user.len() > NAME_MAX || project.len() > NAME_MAX {
+        return None;
+    }
     let is_system = header(headers, SYSTEM).is_some_and(|scope| !scope.is_empty());
     let roles = match header(headers, ROLES) {
         Some(roles) => roles
@@ -67,12 +72,12 @@ fn believed(token: &str, headers: &HeaderMap) -> Caller {
     };
     let own = if project.is_empty() { user } else { project };
     let project = header(headers, PROJECT).unwrap_or(own);
-    Caller {
+    Some(Caller {
         user: user.to_owned(),
         project: Some(project.to_owned()).filter(|_| !is_system),
         roles,
         is_system,
-    }
+    })
 }
 
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
@@ -94,6 +99,8 @@ mod tests {
     #[test]
     fn who_is_believed_says_it_in_headers() {
         assert_eq!(caller(&[]), None);
+        let long: &'static str = Box::leak("x".repeat(256).into_boxed_str());
+        assert_eq!(caller(&[(TOKEN, long)]), None);
         let admin = caller(&[(TOKEN, "admin")]).unwrap();
         assert!(admin.has_role("admin") && admin.project.as_deref() == Some("admin"));
         let user = caller(&[(TOKEN, "user:p"), (ROLES, "member, reader")]).unwrap();

@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, VARY};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::LengthLimitError;
 use uuid::Uuid;
 
 use super::accept::{Accept, JSON};
+use super::budget::{Budget, Share};
 use super::call::{Call, base};
 use super::caller::{Authority, Caller};
 use super::cors::Cors;
@@ -33,6 +35,13 @@ use crate::service::Context;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
 const VERSION: HeaderName = HeaderName::from_static(microversion::HEADER);
+/// How many bytes of long bodies may be on their way in, in bodies of the greatest length.
+const COMING_MAX: usize = 16;
+/// How many bytes of long bodies may be worked on, in bodies of the greatest length. JSON that is
+/// taken apart can be 80 times as large.
+const WORKED_ON_MAX: usize = 2;
+/// How many bytes of long answers may be on their way out.
+const ANSWERS_BYTES_MAX: usize = 1 << 30;
 /// The origin that the CORS profile lets in; the one of OpenStack's test suite.
 const CORS_ORIGIN: &str = "http://valid.example.com";
 
@@ -44,6 +53,9 @@ pub(super) struct Face {
     cors: Option<Cors>,
     body_bytes_max: usize,
     timeout: Duration,
+    coming: Budget,
+    worked_on: Budget,
+    answers: Budget,
 }
 
 impl Face {
@@ -61,6 +73,9 @@ impl Face {
             cors,
             body_bytes_max: options.body_bytes_max,
             timeout: options.timeout,
+            coming: Budget::new(COMING_MAX * options.body_bytes_max),
+            worked_on: Budget::new(WORKED_ON_MAX * options.body_bytes_max),
+            answers: Budget::new(ANSWERS_BYTES_MAX),
         }
     }
 
@@ -103,8 +118,8 @@ impl Face {
             }
         };
         let judged = self.judged(parts, &accept, caller, version, body).await;
-        let mut response = match judged {
-            Ok(reply) => reply.answer(version),
+        let mut response = match judged.and_then(|reply| reply.answer(version, &self.answers)) {
+            Ok(response) => response,
             Err(fault) => fault.answer(&accept, Some(version), request_id),
         };
         let told = HeaderValue::try_from(format!("placement {version}"));
@@ -133,20 +148,22 @@ impl Face {
             .and_then(|query| query.get("project_id"));
         let project = project.filter(|_| endpoint.who == Who::AdminServiceOrReader);
         policy::check(self.profile, endpoint.who, endpoint.rule, &caller, project)?;
+        let query = query?;
+        let (body, _share) = self.read(headers, body).await?;
         let call = Call {
             context: &self.context,
             version,
             caller,
-            query: query?,
-            body: self.read(headers, body).await?,
+            query,
+            body,
             media_type: media_type(headers).map(str::to_owned),
             base: base(headers),
         };
         endpoints::answer(&call, &route, endpoint.method).await
     }
 
-    /// Reads a body, up to the length that is allowed.
-    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Fault> {
+    /// Reads a body, up to the length that is allowed, and gets leave to work on it.
+    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<(Bytes, Option<Share>), Fault> {
         let max = self.body_bytes_max;
         let too_large = || {
             let detail = format!("the body is longer than the {max} bytes that are read");
@@ -155,17 +172,40 @@ impl Face {
         if content_length(headers).is_some_and(|length| length > max as u64) {
             return Err(too_large());
         }
+        let busy = |()| {
+            let detail = "too many long bodies at once; repeat the request";
+            Fault::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        let said = match headers.contains_key(TRANSFER_ENCODING) {
+            // It does not say.
+            true => Some(max as u64),
+            false => content_length(headers),
+        };
+        let said = usize::try_from(said.unwrap_or(0)).unwrap_or(max);
+        let coming = self.coming.wait(said, self.timeout).await.map_err(busy)?;
         let read = axum::body::to_bytes(body, max);
-        match tokio::time::timeout(self.timeout, read).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            // Longer than it said, or the connection broke: then nobody reads this.
-            Ok(Err(_)) => Err(too_large()),
-            Err(_) => Err(Fault::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "the body did not arrive in time",
-            )),
-        }
+        let bytes = match tokio::time::timeout(self.timeout, read).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) if is_too_long(&error) => return Err(too_large()),
+            // Or the connection broke: then nobody reads this.
+            Ok(Err(_)) => return Err(Fault::bad_request("the body's chunks are malformed")),
+            Err(_) => {
+                return Err(Fault::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the body did not arrive in time",
+                ));
+            }
+        };
+        let share = self.worked_on.wait(bytes.len(), self.timeout).await;
+        drop(coming);
+        Ok((bytes, share.map_err(busy)?))
     }
+}
+
+/// Says whether a body was not read to its end because it is too long.
+fn is_too_long(error: &axum::Error) -> bool {
+    let cause = std::error::Error::source(error);
+    cause.is_some_and(|cause| cause.is::<LengthLimitError>())
 }
 
 /// Finds what a request is for.

@@ -114,7 +114,8 @@ impl Asked {
             let keys: Vec<String> = orphans
                 .map(|(suffix, _)| format!("{key}{suffix}"))
                 .collect();
-            keys.join(", ")
+            let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+            some(&keys)
         };
         let traits = orphans("required", |group| !group.traits.required.is_empty());
         if !traits.is_empty() {
@@ -159,15 +160,16 @@ impl Asked {
         conflicts.sort_unstable();
         Err(Fault::bad_request(format!(
             "Conflicting required and forbidden traits found in the following traits keys: {}",
-            conflicts.join(", ")
+            some(&conflicts.iter().map(|text| &**text).collect::<Vec<_>>())
         )))
     }
 }
 
-/// Names some of what may be many.
+/// Names some of what may be many and long.
 fn some(names: &[&str]) -> String {
     const SHOWN: usize = 16;
-    let mut text = names[..names.len().min(SHOWN)].join(", ");
+    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| quoted(name)).collect();
+    let mut text = shown.join(", ");
     if names.len() > SHOWN {
         text.push_str(", ...");
     }

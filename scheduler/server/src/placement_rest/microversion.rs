@@ -2,6 +2,8 @@
 
 use axum::http::HeaderMap;
 
+use super::fault::quoted;
+
 /// The header of requests and answers.
 pub(super) const HEADER: &str = "openstack-api-version";
 /// The service whose version counts; one header may name versions for several.
@@ -48,9 +50,9 @@ impl Microversion {
         let numbers = text.split_once('.');
         let numbers = numbers.and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
         match numbers {
-            None => Err(Disagreement::Malformed(text.to_owned())),
+            None => Err(Disagreement::Malformed(quoted(text))),
             Some((1, minor)) if minor <= Self::MAX.0 => Ok(Self(minor)),
-            Some(_) => Err(Disagreement::Unknown(text.to_owned())),
+            Some(_) => Err(Disagreement::Unknown(quoted(text))),
         }
     }
 }

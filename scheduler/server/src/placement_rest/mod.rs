@@ -6,6 +6,7 @@
 //!
 //! | room | what |
 //! |---|---|
+//! | [`listen`], [`budget`] | how many connections there are, how slow, how much they hold |
 //! | [`face`] | the order in which everything is judged |
 //! | [`route`] | paths, methods, since when, and for whom |
 //! | [`caller`], [`tokens`], [`policy`], [`cors`] | who calls and what they may |
@@ -22,6 +23,7 @@
 //! Berth report and what its claims hold can be read here and not changed.
 
 mod accept;
+mod budget;
 mod call;
 mod caller;
 mod cors;
@@ -31,6 +33,7 @@ mod fault;
 mod filter;
 mod forms;
 mod groups;
+mod listen;
 mod microversion;
 mod names;
 mod policy;
@@ -47,14 +50,12 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Context;
 use face::Face;
+use listen::Limits;
 
 pub use policy::Profile;
 pub(crate) use tokens::Tokens;
@@ -69,8 +70,10 @@ pub(crate) struct Options {
     pub(crate) tokens: Option<Tokens>,
     /// The longest body that is read.
     pub(crate) body_bytes_max: usize,
-    /// How long a body may take to arrive.
+    /// How long a body may take to arrive, and how long the other end may be silent.
     pub(crate) timeout: Duration,
+    /// Connections at a time.
+    pub(crate) connections_max: usize,
 }
 
 /// Serves until `stop` is cancelled.
@@ -79,22 +82,20 @@ pub(crate) async fn serve(
     context: Context,
     options: Options,
     stop: CancellationToken,
-) -> std::io::Result<()> {
-    // Who is let in is answered: until somebody leads, connections wait in the backlog.
+) {
+    // Who is let in is answered: while a member starts, connections wait in the backlog until
+    // somebody leads. If nobody does for long they are told so.
     let mut leader = context.handle().watch_leader();
+    let led = leader.wait_for(|leader| leader.role.leader.is_some());
     tokio::select! {
         biased;
-        () = stop.cancelled() => return Ok(()),
-        _ = leader.wait_for(|leader| leader.role.leader.is_some()) => {}
+        () = stop.cancelled() => return,
+        _ = tokio::time::timeout(context.leader_wait(), led) => {}
     }
+    let limits = Limits {
+        connections_max: options.connections_max,
+        patience: options.timeout,
+    };
     let face = Arc::new(Face::new(context, options));
-    let answer = |State(face): State<Arc<Face>>, request: Request| face.answer(request);
-    let router = Router::new().fallback(answer).with_state(face);
-    let listener = listener.tap_io(|stream| {
-        // An answer is small and is waited for. Without it answers come late, no more.
-        let _ = stream.set_nodelay(true);
-    });
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+    listen::listen(listener, face, limits, stop).await;
 }

@@ -9,6 +9,7 @@ use berth_domain::id::TimeMs;
 use serde::Serialize;
 
 use super::accept::JSON;
+use super::budget::Budget;
 use super::fault::Fault;
 use super::microversion::Microversion;
 
@@ -69,8 +70,12 @@ impl Reply {
         self
     }
 
-    /// Returns the answer as HTTP.
-    pub(super) fn answer(self, version: Microversion) -> Response<Body> {
+    /// Returns the answer as HTTP. A long one counts in `answers` until it is sent.
+    pub(super) fn answer(
+        self,
+        version: Microversion,
+        answers: &Budget,
+    ) -> Result<Response<Body>, Fault> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
@@ -88,9 +93,13 @@ impl Reply {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
         if let Some(body) = self.body {
+            let body = answers.hold(body).ok_or_else(|| {
+                let detail = "too many long answers are on their way; repeat the request";
+                Fault::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            })?;
             *response.body_mut() = Body::from(body);
         }
-        response
+        Ok(response)
     }
 }
 
@@ -104,16 +113,18 @@ mod tests {
     #[test]
     fn times_are_told_from_1_15_on() {
         let reply = || Reply::done().modified(TimeMs(784_111_777_000));
-        let new = reply().answer(Microversion::MAX);
+        let answers = Budget::new(1);
+        let answer = |reply: Reply, version| reply.answer(version, &answers).unwrap();
+        let new = answer(reply(), Microversion::MAX);
         assert_eq!(
             new.headers()[LAST_MODIFIED],
             "Sun, 06 Nov 1994 08:49:37 GMT"
         );
         assert_eq!(new.headers()[CACHE_CONTROL], "no-cache");
-        assert!(reply().answer(Microversion::MIN).headers().is_empty());
+        assert!(answer(reply(), Microversion::MIN).headers().is_empty());
         let never = Reply::done().modified(TimeMs(u64::MAX));
         assert_eq!(
-            never.answer(Microversion::MAX).status(),
+            answer(never, Microversion::MAX).status(),
             StatusCode::NO_CONTENT
         );
     }

@@ -176,7 +176,7 @@ impl Judge {
         match (schema, value) {
             (Schema::Text(rule), Value::String(text)) => self.text(rule, text, value, path),
             (Schema::Integer(min, max), Value::Number(number)) if is_whole(number) => {
-                self.bounds(*min as f64, *max as f64, number, value, path);
+                self.bounds(lower(*min), upper(*max), number, value, path);
             }
             (Schema::Number(max), Value::Number(number)) => {
                 self.bounds(f64::MIN, *max, number, value, path);
@@ -325,6 +325,22 @@ impl UuidForm {
             Self::Any => super::uuids::parse(text).is_some(),
             Self::Dashed => super::uuids::is_dashed(text),
         }
+    }
+}
+
+// The ends of the type are no bounds: what a client writes may lie beyond.
+
+fn lower(min: i64) -> f64 {
+    match min {
+        i64::MIN => f64::MIN,
+        min => min as f64,
+    }
+}
+
+fn upper(max: i64) -> f64 {
+    match max {
+        i64::MAX => f64::MAX,
+        max => max as f64,
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::Claim;
-use berth_domain::id::{ClaimId, ConsumerId, Generation, ProviderId};
+use berth_domain::id::{ClaimId, ConsumerId, Generation, ProviderId, TimeMs};
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ConsumerType, ResourceClass};
 use berth_state::State;
@@ -99,11 +99,19 @@ fn shown(state: &State, id: ProviderId, resources: &Resources) -> Option<(String
 }
 
 pub(super) async fn of_provider(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
-    let state = call.state().await?;
-    let provider = find(&state, id)?;
+    let (id, has_generation, now) = (id.to_owned(), call.has(28), call.now());
+    // A provider may have as many consumers as there are.
+    let told = call.search("allocations", move |state, _| {
+        taken_of(state, &id, has_generation, now)
+    });
+    told.await
+}
+
+fn taken_of(state: &State, id: &str, has_generation: bool, now: TimeMs) -> Result<Reply, Fault> {
+    let provider = find(state, id)?;
     let told = |resources: &Resources, generation: u64| {
         let mut told = json!({"resources": resources});
-        if call.has(28) {
+        if has_generation {
             told["consumer_generation"] = generation.into();
         }
         told
@@ -132,7 +140,7 @@ pub(super) async fn of_provider(call: &Call<'_>, id: &str) -> Result<Reply, Faul
         "allocations": allocations,
         "resource_provider_generation": provider.generation.0,
     });
-    Ok(Reply::json(&body)?.modified(modified.unwrap_or_else(|| call.now())))
+    Ok(Reply::json(&body)?.modified(modified.unwrap_or(now)))
 }
 
 pub(super) async fn replace(call: &Call<'_>, text: &str) -> Result<Reply, Fault> {

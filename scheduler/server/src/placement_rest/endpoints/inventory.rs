@@ -17,7 +17,7 @@ use super::shared::{
 use crate::placement_rest::call::Call;
 use crate::placement_rest::fault::{Fault, code, quoted};
 use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{refused, schemas};
+use crate::placement_rest::{names, refused, schemas};
 
 const GENERATION: &str = "resource_provider_generation";
 const CONFLICT: &str = "resource provider generation conflict";
@@ -98,7 +98,8 @@ fn read(call: &Call<'_>, id: &str, class: &str, body: &Value) -> Result<Inventor
         _ => return Ok(inventory),
     };
     Err(format!(
-        "Invalid inventory for '{class}' on resource provider '{id}'. The reserved value is {wrong}."
+        "Invalid inventory for '{}' on resource provider '{id}'. The reserved value is {wrong}.",
+        quoted(class)
     ))
 }
 
@@ -226,7 +227,7 @@ pub(super) async fn update(call: &Call<'_>, id: &str, name: &str) -> Result<Repl
     let class = || class_name(name).map_err(Fault::not_found);
     let (class, inventory) = match read.and_then(|inventory| Ok((class()?, inventory))) {
         Ok(read) => read,
-        Err(fault) => return Err(before(call, id, Some((given, CONFLICT)), fault).await),
+        Err(fault) => return Err(before_unfit(call, id, given, name, fault).await),
     };
     let command = Command::PutInventory {
         provider: provider_id(id)?,
@@ -246,6 +247,21 @@ pub(super) async fn update(call: &Call<'_>, id: &str, name: &str) -> Result<Repl
             _ => refused::in_general(&refusal),
         })?;
     tell_written(&*provider_of(written)?, &class)
+}
+
+/// As [`before`]; that the class does not exist goes first, too.
+async fn before_unfit(
+    call: &Call<'_>,
+    id: &str,
+    given: Generation,
+    class: &str,
+    fault: Fault,
+) -> Fault {
+    let fault = match call.state().await {
+        Ok(state) => names::class(&state, class).map_or_else(Fault::not_found, |_| fault),
+        Err(unavailable) => return unavailable,
+    };
+    before(call, id, Some((given, CONFLICT)), fault).await
 }
 
 pub(super) async fn delete_all(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {

@@ -36,7 +36,6 @@ pub(super) async fn total(call: &Call<'_>) -> Result<Reply, Fault> {
     let project = call.query.get("project_id").unwrap_or_default();
     let user = call.query.get("user_id");
     let asked = call.query.get("consumer_type");
-    let state = call.state().await?;
     let types = match asked {
         None | Some(ALL) => ConsumerTypes::Every,
         Some(UNKNOWN) => ConsumerTypes::Unknown,
@@ -45,7 +44,12 @@ pub(super) async fn total(call: &Call<'_>) -> Result<Reply, Fault> {
             Err(error) => return Err(Fault::bad_request(error.to_string())),
         },
     };
-    let usages = state.usages(project, user, &types);
+    let (project, user) = (project.to_owned(), user.map(str::to_owned));
+    // A project may have as many consumers as there are.
+    let usages = call.search("usages", move |state, _| {
+        Ok(state.usages(&project, user.as_deref(), &types))
+    });
+    let usages = usages.await?;
     let usages = if !call.has(38) {
         Value::from(amounts(&together(usages.into_values())))
     } else if asked == Some(ALL) {
