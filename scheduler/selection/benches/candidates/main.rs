@@ -82,15 +82,32 @@ fn flat_hosts(hosts: usize) {
     measure(hosts, "flat, room nowhere, explained", 0, 0, |_| {
         black_box(index.explain(&nowhere));
     });
-    let filter = Filter {
-        required: vec![traits(&["CUSTOM_RARE"])],
+    lists(&index, hosts);
+    follow(sources, index, hosts);
+}
+
+/// Measures lists of providers by what they have.
+fn lists(index: &Index, hosts: usize) {
+    let room = |amount| Filter {
+        resources: amounts(&[("MEMORY_MB", amount)]),
         ..Filter::default()
     };
-    let listed = index.list(&filter).len();
-    measure(hosts, "flat, list of a trait of ten", listed, 0, |_| {
-        black_box(index.list(&filter));
-    });
-    follow(sources, index, hosts);
+    let having = |name: &str| Filter {
+        required: vec![traits(&[name])],
+        ..Filter::default()
+    };
+    for (name, filter) in [
+        ("a trait of ten", having("CUSTOM_RARE")),
+        ("a trait of every tenth", having("CUSTOM_GOLD")),
+        ("room on one host only", room(1 << 19)),
+        ("room on every 48th", room(1 << 18)),
+        ("room on half of them", room((1 << 18) - 24 * 1024)),
+    ] {
+        let listed = index.list(&filter).len();
+        measure(hosts, &format!("flat, list of {name}"), listed, 0, |_| {
+            black_box(index.list(&filter));
+        });
+    }
 }
 
 /// Measures bringing the index up to date after one allocation.

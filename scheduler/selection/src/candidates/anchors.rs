@@ -129,7 +129,7 @@ fn narrowest<'a>(index: &'a Index, plan: &'a Plan) -> Option<Narrow<'a>> {
         consider(traits(index, set), false);
     }
     for kind in &plan.kinds {
-        for lists in lists_of(index, kind) {
+        for lists in lists_of(index, kind, FEW) {
             consider(lists, false);
         }
     }
@@ -152,7 +152,8 @@ fn traits<'a>(index: &'a Index, set: &[u32]) -> Vec<Cow<'a, [u32]>> {
 
 /// Returns the lists of providers out of each of which one serves a slot of this kind; of a group
 /// without suffix it may be the root that is in the aggregate, and then its tree is found by it.
-fn lists_of<'a>(index: &'a Index, kind: &Kind) -> Vec<Vec<Cow<'a, [u32]>>> {
+/// Those with room for an amount are listed if they are `few` at most.
+pub(crate) fn lists_of<'a>(index: &'a Index, kind: &Kind, few: usize) -> Vec<Vec<Cow<'a, [u32]>>> {
     let aggregates = |set: &Vec<u32>| -> Vec<Cow<'a, [u32]>> {
         let lists = set.iter().map(|a| index.aggregates.list(*a));
         lists.map(Cow::from).collect()
@@ -162,10 +163,10 @@ fn lists_of<'a>(index: &'a Index, kind: &Kind) -> Vec<Vec<Cow<'a, [u32]>>> {
         lists.push(vec![index.trees[kind.tree as usize].members[..].into()]);
     }
     for demand in &kind.demands {
-        let few = || index.few_with_room(demand.class, demand.amount, FEW);
         let all = index.classes.list(demand.class);
-        let few = (all.len() > FEW).then(few).flatten();
-        lists.push(vec![few.map_or_else(|| all.into(), Cow::from)]);
+        let with_room = || index.few_with_room(demand.class, demand.amount, few);
+        let with_room = (all.len() > few).then(with_room).flatten();
+        lists.push(vec![with_room.map_or_else(|| all.into(), Cow::from)]);
     }
     lists.extend(kind.required.iter().map(|set| traits(index, set)));
     lists.extend(kind.member_of.iter().map(aggregates));

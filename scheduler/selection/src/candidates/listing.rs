@@ -1,14 +1,16 @@
 //! Providers by what they have: the filters of OpenStack Placement's `GET /resource_providers`.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use berth_domain::allocation::Resources;
 use berth_domain::id::{AggregateId, ProviderId};
 use berth_domain::resource::Trait;
 
+use crate::candidates::anchors::lists_of;
 use crate::candidates::index::Index;
-use crate::candidates::node::{Node, holds_any, holds_of_each};
-use crate::candidates::plan::{known, sets};
+use crate::candidates::node::{NONE, Node, holds_of_each};
+use crate::candidates::plan::{Demand, Kind, known, sets};
 
 /// Which providers are wanted; all of it has to hold, and of nothing all do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,95 +33,115 @@ pub struct Filter {
     pub in_tree: Option<ProviderId>,
 }
 
-/// A filter in the numbers of an index.
-struct Numbers {
-    resources: Vec<(u32, u64)>,
-    required: Vec<Vec<u32>>,
-    forbidden: Vec<u32>,
-    member_of: Vec<Vec<u32>>,
-    outside: Vec<u32>,
-    tree: Option<u32>,
+/// Which part of a list is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Those after this identifier; absent: from the first on.
+    pub after: Option<ProviderId>,
+    /// At most so many.
+    pub most: usize,
 }
+
+impl Part {
+    /// All of the list.
+    pub const WHOLE: Self = Self {
+        after: None,
+        most: usize::MAX,
+    };
+
+    fn begins_before(&self, id: ProviderId) -> bool {
+        self.after.is_none_or(|after| after < id)
+    }
+}
+
+/// A list of those that may be wanted pays if at most one of so many is on it: to read it in the
+/// order of the identifiers it has to be sorted, while the index is in that order.
+const PAYS: usize = 4;
 
 impl Index {
     /// Returns the providers that are wanted, by identifier.
     #[must_use]
     pub fn list(&self, filter: &Filter) -> Vec<ProviderId> {
-        let Some(numbers) = Numbers::new(self, filter) else {
+        self.list_part(filter, Part::WHOLE)
+    }
+
+    /// Returns a part of the providers that are wanted, by identifier. Where few have what is asked
+    /// for, it costs what they are; else, the part that is looked through to fill it.
+    #[must_use]
+    pub fn list_part(&self, filter: &Filter, part: Part) -> Vec<ProviderId> {
+        let Some(kind) = self.kind(filter) else {
             return Vec::new();
         };
-        let mut few: Vec<u32> = Vec::new();
-        if let Some(id) = filter.id {
-            few.extend(self.numbers.get(&id));
-        }
-        if let Some(name) = &filter.name {
-            let named = self.names.get(name).copied();
-            if filter.id.is_none() {
-                few.extend(named);
-            } else {
-                few.retain(|number| Some(*number) == named);
-            }
-        }
-        let test = |number: &u32| numbers.test(&self.nodes[*number as usize]);
+        let suits = |number: u32| alone(&kind, &self.nodes[number as usize]);
+        let mut few: Vec<(ProviderId, u32)> = Vec::new();
         if filter.id.is_some() || filter.name.is_some() {
-            few.retain(test);
-        } else if let Some(lists) = numbers.narrowest(self) {
-            few.extend(lists.into_iter().flatten().filter(|n| test(n)));
+            few.extend(self.named(filter));
+        } else if let Some(lists) = self.narrowest(&kind) {
+            let numbers = lists.iter().flat_map(|list| list.iter().copied());
+            few.extend(numbers.map(|number| (self.nodes[number as usize].id, number)));
         } else {
-            let all = self.numbers.iter().filter(|(_, number)| test(number));
-            return all.map(|(id, _)| *id).collect();
+            let from = part.after.map_or(Bound::Unbounded, Bound::Excluded);
+            let rest = self.numbers.range((from, Bound::Unbounded));
+            let wanted = rest.filter(|(_, number)| suits(**number));
+            return wanted.map(|(id, _)| *id).take(part.most).collect();
         }
-        let mut ids: Vec<_> = few.iter().map(|n| self.nodes[*n as usize].id).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+        few.retain(|(id, _)| part.begins_before(*id));
+        few.sort_unstable();
+        few.dedup();
+        let wanted = few.into_iter().filter(|(_, number)| suits(*number));
+        wanted.map(|(id, _)| id).take(part.most).collect()
     }
-}
 
-impl Numbers {
-    /// Returns nothing if no provider has something that is wanted.
-    fn new(index: &Index, filter: &Filter) -> Option<Self> {
-        let resources = filter.resources.iter();
-        let resources =
-            resources.map(|(class, amount)| Some((index.classes.number(class)?, *amount)));
-        let tree = match filter.in_tree {
-            Some(id) => Some(index.nodes[*index.numbers.get(&id)? as usize].tree),
-            None => None,
+    /// Returns the only provider that may be wanted, if it is there.
+    fn named(&self, filter: &Filter) -> Option<(ProviderId, u32)> {
+        let named = filter.name.as_ref().map(|name| self.names.get(name));
+        let number = match (filter.id, named) {
+            (Some(id), None) => self.numbers.get(&id),
+            (Some(id), Some(named)) => self.numbers.get(&id).filter(|n| Some(*n) == named),
+            (None, named) => named.flatten(),
         };
-        Some(Self {
-            resources: resources.collect::<Option<_>>()?,
-            required: sets(&index.traits, &filter.required)?,
-            forbidden: known(&index.traits, &filter.forbidden),
-            member_of: sets(&index.aggregates, &filter.member_of)?,
-            outside: known(&index.aggregates, &filter.forbidden_aggregates),
+        number.map(|number| (self.nodes[*number as usize].id, *number))
+    }
+
+    /// Returns the filter as what a search asks of one provider; nothing if no provider has
+    /// something that is wanted.
+    fn kind(&self, filter: &Filter) -> Option<Kind> {
+        let demands = filter.resources.iter().map(|(class, amount)| {
+            Some(Demand {
+                class: self.classes.number(class)?,
+                amount: *amount,
+                contended: NONE,
+            })
+        });
+        let tree = match filter.in_tree {
+            Some(id) => self.nodes[*self.numbers.get(&id)? as usize].tree,
+            None => NONE,
+        };
+        Some(Kind {
+            suffixed: true,
+            demands: demands.collect::<Option<_>>()?,
+            classes: filter.resources.keys().cloned().collect(),
+            required: sets(&self.traits, &filter.required)?,
+            forbidden: known(&self.traits, &filter.forbidden),
+            member_of: sets(&self.aggregates, &filter.member_of)?,
+            outside: known(&self.aggregates, &filter.forbidden_aggregates),
             tree,
         })
     }
 
-    fn test(&self, node: &Node) -> bool {
-        let has_room = |(class, amount): &(u32, u64)| {
-            let cell = node.cell(*class);
-            cell.is_some_and(|cell| cell.admits(*amount))
-        };
-        self.tree.is_none_or(|tree| tree == node.tree)
-            && self.resources.iter().all(has_room)
-            && holds_of_each(&node.traits, &self.required)
-            && !holds_any(&node.traits, &self.forbidden)
-            && holds_of_each(&node.aggregates, &self.member_of)
-            && !holds_any(&node.aggregates, &self.outside)
+    /// Returns the shortest lists that hold all that is wanted, if they are short enough to pay.
+    fn narrowest(&self, kind: &Kind) -> Option<Vec<std::borrow::Cow<'_, [u32]>>> {
+        let most = self.len() / PAYS;
+        let lists = lists_of(self, kind, most).into_iter();
+        let lists = lists.map(|lists| (lists.iter().map(|l| l.len()).sum::<usize>(), lists));
+        let narrowest = lists.min_by_key(|(length, _)| *length);
+        narrowest
+            .filter(|(length, _)| *length <= most)
+            .map(|(_, lists)| lists)
     }
+}
 
-    /// Returns the shortest lists that hold all that is wanted.
-    fn narrowest<'a>(&self, index: &'a Index) -> Option<Vec<&'a [u32]>> {
-        let tree = self.tree.iter();
-        let tree = tree.map(|t| vec![&index.trees[*t as usize].members[..]]);
-        let classes = self.resources.iter();
-        let classes = classes.map(|(class, _)| vec![index.classes.list(*class)]);
-        let traits = |set: &Vec<u32>| set.iter().map(|t| index.traits.list(*t)).collect();
-        let aggregates = |set: &Vec<u32>| set.iter().map(|a| index.aggregates.list(*a)).collect();
-        tree.chain(classes)
-            .chain(self.required.iter().map(traits))
-            .chain(self.member_of.iter().map(aggregates))
-            .min_by_key(|lists: &Vec<&[u32]>| lists.iter().map(|l| l.len()).sum::<usize>())
-    }
+/// Returns whether a provider alone has everything that is wanted.
+fn alone(kind: &Kind, node: &Node) -> bool {
+    kind.suits(node) && holds_of_each(&node.aggregates, &kind.member_of)
 }

@@ -39,6 +39,6 @@ mod walk;
 pub use candidate::{Bounds, Candidate, Candidates, SearchBound};
 pub use explain::Explanation;
 pub use index::{Index, Sources};
-pub use listing::Filter;
+pub use listing::{Filter, Part};
 pub use query::{Group, GroupPolicy, Invalid, Order, Query, Suffix};
 pub use search::{Failed, Search};

@@ -244,7 +244,8 @@ impl Kind {
             && holds_of_each(&node.aggregates, &self.member_of)
     }
 
-    fn suits(&self, node: &Node) -> bool {
+    /// Returns whether a provider has what is asked of it, wherever it serves.
+    pub(crate) fn suits(&self, node: &Node) -> bool {
         let has_room = |demand: &Demand| {
             let cell = node.cell(demand.class);
             cell.is_some_and(|cell| cell.admits(demand.amount))

@@ -13,7 +13,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use berth_selection::candidates::{Bounds, Candidate, Index, Order, Query, Sources};
+use berth_selection::candidates::{Bounds, Candidate, Index, Order, Part, Query, Sources};
 use proptest::prelude::*;
 
 use oracle::Oracle;
@@ -77,6 +77,21 @@ proptest! {
     fn a_filter_lists_what_the_rules_say(world in world(), filter in filter()) {
         let sources = world.sources();
         prop_assert_eq!(index(&sources).list(&filter), Oracle::new(&sources).list(&filter));
+    }
+
+    /// Parts of a list are its pieces, wherever they begin.
+    #[test]
+    fn a_list_in_parts_is_the_list(world in world(), filter in filter(), most in 1..4_usize) {
+        let sources = world.sources();
+        let index = index(&sources);
+        let all = Oracle::new(&sources).list(&filter);
+        let mut after = None;
+        for expected in all.chunks(most) {
+            let part = index.list_part(&filter, Part { after, most });
+            prop_assert_eq!(&part[..], expected);
+            after = part.last().copied();
+        }
+        prop_assert_eq!(index.list_part(&filter, Part { after, most }), Vec::new());
     }
 
     /// One index follows the worlds; what it knew of the ones before must not shine through.
