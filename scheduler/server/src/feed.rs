@@ -1,16 +1,20 @@
 //! What has changed lately: the applied changes that watches follow, without gaps.
 //!
 //! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes of VMs
-//! in a bounded ring, outside the replicated state; every member can serve watches. Whoever waits
-//! for an operation is woken when that operation changes, not whenever anything does.
+//! and of resource providers, each in a bounded [`ring`], outside the replicated state; every
+//! member can serve watches. Whoever waits for an operation is woken when that operation changes,
+//! not whenever anything does.
 //!
-//! Invariant: the ring holds every change of a VM after revision `first` up to `last`.
+//! Invariant: what is not kept is refused, never left out.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod ring;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_domain::id::OperationId;
+use berth_domain::id::{OperationId, ProviderId};
 use berth_domain::name::VmName;
+use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::Vm;
 use berth_replication::effects::AppliedBatch;
@@ -20,25 +24,20 @@ use berth_state::{Key, Row};
 use berth_store::codec;
 use tokio::sync::{Notify, broadcast, watch};
 
+pub(crate) use self::ring::Changes;
+use self::ring::{Limits, Ring};
 use crate::machine::Machine;
 
-/// A change of a VM.
-struct VmChange {
-    revision: u64,
-    vm: VmName,
-    /// The stored row, decoded for those who watch only; `None` when the VM is gone.
-    row: Option<StoredRow>,
-}
+/// How many bytes of changes are kept for each table.
+const BYTES_MAX: usize = 64 << 20;
 
-struct Ring {
-    first: u64,
-    last: u64,
-    changes: VecDeque<VmChange>,
-    changes_max: usize,
+struct Rings {
+    vms: Ring<VmName>,
+    providers: Ring<ProviderId>,
 }
 
 struct Shared {
-    ring: Mutex<Ring>,
+    rings: Mutex<Rings>,
     revision: watch::Sender<u64>,
     waiting: Mutex<HashMap<OperationId, Arc<Notify>>>,
 }
@@ -62,13 +61,15 @@ impl Feed {
     /// Returns the feed of a member whose state begins at this revision.
     #[must_use]
     pub fn new(revision: u64, changes_max: usize) -> Self {
+        let limits = Limits {
+            changes: changes_max,
+            bytes: BYTES_MAX,
+        };
         Self {
             shared: Arc::new(Shared {
-                ring: Mutex::new(Ring {
-                    first: revision,
-                    last: revision,
-                    changes: VecDeque::new(),
-                    changes_max,
+                rings: Mutex::new(Rings {
+                    vms: Ring::new(revision, limits),
+                    providers: Ring::new(revision, limits),
                 }),
                 revision: watch::Sender::new(revision),
                 waiting: Mutex::new(HashMap::new()),
@@ -99,31 +100,29 @@ impl Feed {
 
     fn applied(&self, batch: &AppliedBatch<Machine>) {
         let mut operations = Vec::new();
-        let mut ring = lock(&self.shared.ring);
+        let mut rings = lock(&self.shared.rings);
         for command in &batch.commands {
+            let revision = command.index;
             for change in &command.changes {
                 match codec::decode_watched_key(&change.key) {
-                    Some(Key::Vm(vm)) => ring.push(VmChange {
-                        revision: command.index,
-                        vm,
-                        row: stored(change),
-                    }),
+                    Some(Key::Vm(vm)) => rings.vms.push(revision, vm, stored(change)),
+                    Some(Key::Provider(id)) => rings.providers.push(revision, id, stored(change)),
                     Some(Key::Operation(id)) => operations.push(id),
                     _ => {}
                 }
             }
         }
-        ring.last = ring.last.max(batch.position.index);
-        drop(ring);
+        rings.vms.complete(batch.position.index);
+        rings.providers.complete(batch.position.index);
+        drop(rings);
         self.wake(operations, batch.position.index);
     }
 
     fn start_over(&self, revision: u64) {
-        let mut ring = lock(&self.shared.ring);
-        ring.changes.clear();
-        ring.first = revision;
-        ring.last = revision;
-        drop(ring);
+        let mut rings = lock(&self.shared.rings);
+        rings.vms.start_over(revision);
+        rings.providers.start_over(revision);
+        drop(rings);
         let everybody = lock(&self.shared.waiting).keys().copied().collect();
         self.wake(everybody, revision);
     }
@@ -148,11 +147,37 @@ impl Feed {
     ///
     /// When changes after that revision are no longer kept.
     pub async fn vm_changes(&self, after: u64) -> Result<Option<VmChanges>, Refusal> {
-        let mut revision = self.shared.revision.subscribe();
-        if revision.wait_for(|last| *last > after).await.is_err() {
-            return Ok(None);
+        let changes = match self.beyond(after).await {
+            true => lock(&self.shared.rings).vms.since(after)?,
+            false => return Ok(None),
+        };
+        let vms = changes.rows.into_iter();
+        let vms = vms.map(|(name, row)| Ok((name, row.as_ref().map(decode_vm).transpose()?)));
+        Ok(Some(VmChanges {
+            revision: changes.revision,
+            vms: vms.collect::<Result<_, Refusal>>()?,
+        }))
+    }
+
+    /// As [`Self::vm_changes`], of resource providers; who watches decodes them, a few at a time.
+    ///
+    /// # Errors
+    ///
+    /// When changes after that revision are no longer kept.
+    pub(crate) async fn provider_changes(
+        &self,
+        after: u64,
+    ) -> Result<Option<Changes<ProviderId>>, Refusal> {
+        match self.beyond(after).await {
+            true => lock(&self.shared.rings).providers.since(after).map(Some),
+            false => Ok(None),
         }
-        lock(&self.shared.ring).since(after).map(Some)
+    }
+
+    /// Waits until more is known than up to this revision; returns whether the replica is there.
+    async fn beyond(&self, after: u64) -> bool {
+        let mut revision = self.shared.revision.subscribe();
+        revision.wait_for(|last| *last > after).await.is_ok()
     }
 
     /// Returns what tells of changes of this operation from now on.
@@ -167,45 +192,6 @@ impl Feed {
     }
 }
 
-impl Ring {
-    fn push(&mut self, change: VmChange) {
-        if self.changes.len() == self.changes_max
-            && let Some(oldest) = self.changes.pop_front()
-        {
-            self.first = oldest.revision;
-        }
-        self.changes.push_back(change);
-    }
-
-    fn since(&self, after: u64) -> Result<VmChanges, Refusal> {
-        if after < self.first {
-            return Err(Refusal::new(
-                Code::OutOfRange,
-                "REVISION_NOT_KEPT",
-                format!(
-                    "changes after revision {after} are no longer kept, those after {} are",
-                    self.first
-                ),
-            )
-            .with_hint("list again and watch from the revision of that list")
-            .with("first_revision", self.first));
-        }
-        let from = self.changes.partition_point(|c| c.revision <= after);
-        let mut latest = BTreeMap::new();
-        for change in self.changes.range(from..) {
-            latest.insert(change.vm.clone(), change.row.clone());
-        }
-        let vms = latest
-            .into_iter()
-            .map(|(name, row)| Ok((name, row.as_ref().map(decode_vm).transpose()?)))
-            .collect::<Result<_, Refusal>>()?;
-        Ok(VmChanges {
-            revision: self.last,
-            vms,
-        })
-    }
-}
-
 fn stored(change: &RowChange) -> Option<StoredRow> {
     let value = change.new.clone()?;
     let key = change.key.clone();
@@ -215,12 +201,21 @@ fn stored(change: &RowChange) -> Option<StoredRow> {
 fn decode_vm(row: &StoredRow) -> Result<Arc<Vm>, Refusal> {
     match codec::decode_row(row) {
         Ok(Row::Vm(vm)) => Ok(vm),
-        Ok(_) | Err(_) => Err(Refusal::new(
-            Code::Internal,
-            "ROW_NOT_READABLE",
-            "a stored vm cannot be read",
-        )),
+        Ok(_) | Err(_) => Err(not_readable("vm")),
     }
+}
+
+/// Returns the provider that a stored row is.
+pub(crate) fn decode_provider(row: &StoredRow) -> Result<Arc<ResourceProvider>, Refusal> {
+    match codec::decode_row(row) {
+        Ok(Row::Provider(provider)) => Ok(provider),
+        Ok(_) | Err(_) => Err(not_readable("resource provider")),
+    }
+}
+
+fn not_readable(what: &str) -> Refusal {
+    let message = format!("a stored {what} cannot be read");
+    Refusal::new(Code::Internal, "ROW_NOT_READABLE", message)
 }
 
 /// Tells of changes of one operation.
@@ -263,45 +258,6 @@ mod tests {
 
     fn name(text: &str) -> VmName {
         VmName::new(text).unwrap()
-    }
-
-    fn ring(changes: &[(u64, &str)]) -> Ring {
-        let mut ring = Ring {
-            first: 10,
-            last: 10,
-            changes: VecDeque::new(),
-            changes_max: 3,
-        };
-        for (revision, vm) in changes {
-            ring.push(VmChange {
-                revision: *revision,
-                vm: name(vm),
-                row: None,
-            });
-            ring.last = *revision;
-        }
-        ring
-    }
-
-    fn told(ring: &Ring, after: u64) -> Result<Vec<String>, String> {
-        let changes = ring.since(after).map_err(|refusal| refusal.reason)?;
-        Ok(changes.vms.into_keys().map(String::from).collect())
-    }
-
-    #[test]
-    fn what_changed_after_a_revision_is_told_once() {
-        let ring = ring(&[(11, "a"), (12, "b"), (14, "a")]);
-        assert_eq!(told(&ring, 10), Ok(vec!["a".into(), "b".into()]));
-        assert_eq!(told(&ring, 12), Ok(vec!["a".into()]));
-        assert_eq!(told(&ring, 14), Ok(Vec::new()));
-    }
-
-    #[test]
-    fn what_is_no_longer_kept_is_refused() {
-        let ring = ring(&[(11, "a"), (12, "b"), (13, "c"), (14, "d")]);
-        assert_eq!(told(&ring, 10), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&ring, 11).map(|names| names.len()), Ok(3));
-        assert_eq!(told(&self::ring(&[]), 9), Err("REVISION_NOT_KEPT".into()));
     }
 
     fn batch(index: u64, vm: &str) -> Event<Machine> {

@@ -199,6 +199,11 @@ pub enum Command {
         /// The consumers.
         consumers: Vec<ConsumerUpdate>,
     },
+    /// Carries out several writes of counted placement in their order, all or none.
+    Batch {
+        /// The writes; what is no such write is refused.
+        writes: Vec<Command>,
+    },
     /// Makes a custom resource class, unless it is there.
     CreateClass {
         /// Its name.
@@ -315,4 +320,50 @@ pub enum Command {
         /// What it means for the state.
         effect: Effect,
     },
+}
+
+impl Command {
+    /// Returns whether this is a write of counted placement, which can be one of a batch.
+    #[must_use]
+    pub fn is_placement_write(&self) -> bool {
+        match self {
+            Self::CreateProvider { .. }
+            | Self::UpdateProvider { .. }
+            | Self::DeleteProvider { .. }
+            | Self::SetInventories { .. }
+            | Self::PutInventory { .. }
+            | Self::DeleteInventory { .. }
+            | Self::DeleteInventories { .. }
+            | Self::SetTraits { .. }
+            | Self::DeleteTraits { .. }
+            | Self::SetAggregates { .. }
+            | Self::SetAllocations { .. }
+            | Self::DeleteAllocations { .. }
+            | Self::Reshape { .. }
+            | Self::CreateClass { .. }
+            | Self::DeleteClass { .. }
+            | Self::CreateTrait { .. }
+            | Self::DeleteTrait { .. } => true,
+            // It is carried out wherever the class is used, however often that is.
+            Self::RenameClass { .. }
+            | Self::Batch { .. }
+            | Self::ImportProviders { .. }
+            | Self::ImportConsumers { .. }
+            | Self::Bootstrap { .. }
+            | Self::RegisterHost { .. }
+            | Self::SetLiveness { .. }
+            | Self::SetCordon { .. }
+            | Self::RemoveHost { .. }
+            | Self::RegisterService(_)
+            | Self::CreateFlavor(_)
+            | Self::DeleteFlavor { .. }
+            | Self::BeginBoot { .. }
+            | Self::BeginMigration { .. }
+            | Self::BeginDelete { .. }
+            | Self::TakeLease { .. }
+            | Self::RenewLeases { .. }
+            | Self::CancelOperation { .. }
+            | Self::Advance { .. } => false,
+        }
+    }
 }

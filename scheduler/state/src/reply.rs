@@ -31,6 +31,13 @@ pub enum Reply {
     Provider(Arc<ResourceProvider>),
     /// The consumers that exist after the command, in the order of its updates.
     Consumers(Vec<Arc<Consumer>>),
+    /// What the writes of a batch have written and that exists after it, each once.
+    Batch {
+        /// Providers that were made or changed by name, as they are now.
+        providers: Vec<Arc<ResourceProvider>>,
+        /// Consumers, as they are now.
+        consumers: Vec<Arc<Consumer>>,
+    },
     /// The custom resource class as it is now.
     Class {
         /// The class.

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::allocation::Consumer;
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, ServiceName};
 use berth_domain::refusal::{Code, Refusal};
@@ -50,6 +51,13 @@ pub enum Receipt {
     Provider(ProviderId),
     /// Consumers.
     Consumers(Vec<ConsumerId>),
+    /// Providers and consumers.
+    Batch {
+        /// The providers.
+        providers: Vec<ProviderId>,
+        /// The consumers.
+        consumers: Vec<ConsumerId>,
+    },
     /// A resource class.
     Class {
         /// Its name.
@@ -108,6 +116,13 @@ impl Receipt {
             Ok(Reply::Consumers(consumers)) => {
                 Self::Consumers(consumers.iter().map(|c| c.id).collect())
             }
+            Ok(Reply::Batch {
+                providers,
+                consumers,
+            }) => Self::Batch {
+                providers: providers.iter().map(|p| p.id).collect(),
+                consumers: consumers.iter().map(|c| c.id).collect(),
+            },
             Ok(Reply::Class { class, existed }) => Self::Class {
                 name: class.name.clone(),
                 existed: *existed,
@@ -178,6 +193,13 @@ impl State {
         }
     }
 
+    fn those_left(&self, consumers: &[ConsumerId]) -> Vec<Arc<Consumer>> {
+        let consumers = consumers.iter();
+        consumers
+            .filter_map(|id| self.consumer(*id).cloned())
+            .collect()
+    }
+
     fn answer_again(&self, receipt: &Receipt) -> Result<Reply, Refusal> {
         let found = match receipt {
             Receipt::Refused(refusal) => return Err(refusal.clone()),
@@ -198,11 +220,17 @@ impl State {
                 })
             }
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
-            Receipt::Consumers(ids) => Some(Reply::Consumers(
-                ids.iter()
-                    .filter_map(|id| self.consumer(*id).cloned())
+            Receipt::Consumers(ids) => Some(Reply::Consumers(self.those_left(ids))),
+            Receipt::Batch {
+                providers,
+                consumers,
+            } => Some(Reply::Batch {
+                providers: providers
+                    .iter()
+                    .filter_map(|id| self.provider(*id).cloned())
                     .collect(),
-            )),
+                consumers: self.those_left(consumers),
+            }),
         };
         found.ok_or_else(|| {
             Refusal::new(

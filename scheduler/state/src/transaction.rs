@@ -4,6 +4,7 @@
 //! It does not decide anything. A command looks first and writes last, because nothing undoes a
 //! write: what is refused must not have written.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::allocation::{Consumer, Resources};
@@ -28,6 +29,9 @@ use crate::state::State;
 pub(crate) trait Journal {
     /// Takes note of one write; the change is made only if somebody wants it.
     fn note(&mut self, change: impl FnOnce() -> Change);
+
+    /// Forgets everything: all of it was taken back.
+    fn forget(&mut self);
 }
 
 /// Nobody wants to know.
@@ -35,16 +39,55 @@ pub(crate) struct Silent;
 
 impl Journal for Silent {
     fn note(&mut self, _: impl FnOnce() -> Change) {}
+
+    fn forget(&mut self) {}
 }
 
-impl Journal for Vec<Change> {
+/// How many rows are searched one by one: most commands write a handful.
+const SEARCHED_MAX: usize = 32;
+
+/// Every row that differs from before, each once.
+#[derive(Default)]
+pub(crate) struct Noted {
+    changes: Vec<Change>,
+    /// Where the change of a row stands; kept only where there are many.
+    places: BTreeMap<Key, usize>,
+}
+
+impl Noted {
+    /// Returns the changes. A row that the command both made and took away is no change.
+    pub(crate) fn into_changes(mut self) -> Vec<Change> {
+        self.changes
+            .retain(|change| change.old.is_some() || change.new.is_some());
+        self.changes
+    }
+
+    fn place(&self, key: &Key) -> Option<usize> {
+        match self.changes.len() <= SEARCHED_MAX {
+            true => self.changes.iter().position(|c| c.key == *key),
+            false => self.places.get(key).copied(),
+        }
+    }
+}
+
+impl Journal for Noted {
     fn note(&mut self, change: impl FnOnce() -> Change) {
         let change = change();
-        // A command writes a handful of rows: searching them is cheaper than any index.
-        match self.iter_mut().find(|c| c.key == change.key) {
-            Some(earlier) => earlier.new = change.new,
-            None => self.push(change),
+        if let Some(at) = self.place(&change.key) {
+            self.changes[at].new = change.new;
+            return;
         }
+        self.changes.push(change);
+        // From the first on as soon as there are many.
+        if self.changes.len() > SEARCHED_MAX {
+            for (at, change) in self.changes.iter().enumerate().skip(self.places.len()) {
+                self.places.insert(change.key.clone(), at);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        *self = Self::default();
     }
 }
 

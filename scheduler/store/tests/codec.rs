@@ -200,6 +200,10 @@ fn by_hand() -> Vec<Envelope> {
             inventories: [after(1, 3, &[("VCPU", 2)]), after(0, 0, &[])].into(),
             consumers: vec![update(2, None, &[(1, "VCPU", 1)])],
         },
+        Command::Batch {
+            writes: vec![new_trait("CUSTOM_BATCH"), place(1, Some(0), true)],
+        },
+        Command::Batch { writes: Vec::new() },
         Command::RenewLeases {
             conductor: conductor("c1"),
             leases: vec![(operation_id(1), berth_domain::id::Epoch(7))],
@@ -233,12 +237,12 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 35 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 34 + 11, "{commands:#?}");
-    // 13 tables, of which requests with each of 11 receipts.
-    assert_eq!(rows.len(), 12 + 11, "{rows:#?}");
-    // Nine kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 11, "{answers:#?}");
+    // 36 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 35 + 11, "{commands:#?}");
+    // 13 tables, of which requests with each of 12 receipts.
+    assert_eq!(rows.len(), 12 + 12, "{rows:#?}");
+    // Ten kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 12, "{answers:#?}");
 }
 
 #[test]
@@ -270,6 +274,14 @@ fn what_is_not_known_is_refused() {
         ..v1::Envelope::default()
     };
     assert_eq!(field(&wire.encode_to_vec()), "effect");
+    let batch = |writes| v1::Envelope {
+        command: Some(v1::envelope::Command::Batch(v1::Batch { writes })),
+        ..v1::Envelope::default()
+    };
+    let nested = batch(vec![batch(Vec::new())]).encode_to_vec();
+    assert_eq!(field(&nested), "writes[0].command");
+    let unknown = batch(vec![v1::Envelope::default()]).encode_to_vec();
+    assert_eq!(field(&unknown), "writes[0].command");
     assert!(matches!(
         decode_command(&[0xff]),
         Err(CodecError::Wire { .. })

@@ -502,6 +502,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Flavor(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
+        | Reply::Batch { .. }
         | Reply::Class { .. }
         | Reply::Trait { .. }
         | Reply::Leases(_) => unreachable!("an operation was asked for"),

@@ -87,6 +87,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::SetAllocations { .. }
         | Command::DeleteAllocations { .. }
         | Command::Reshape { .. }
+        | Command::Batch { .. }
         | Command::CreateClass { .. }
         | Command::RenameClass { .. }
         | Command::DeleteClass { .. }

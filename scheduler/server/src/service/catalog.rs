@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::refusal;
+use super::{refusal, write};
 use crate::core::{Ask, Request as Asked};
 
 /// Serves `CatalogService`.
@@ -53,8 +53,7 @@ impl CatalogService for CatalogApi {
         request: Request<v1::CreateResourceClassRequest>,
     ) -> Result<Response<v1::CreateResourceClassResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let class = read_class(&wire.name, "name")?;
-        let command = Command::CreateClass { class };
+        let command = write::create_class(wire)?;
         let (resource_class, existed) = self.class(caller, command).await?;
         Ok(Response::new(v1::CreateResourceClassResponse {
             resource_class,
@@ -82,8 +81,7 @@ impl CatalogService for CatalogApi {
         request: Request<v1::DeleteResourceClassRequest>,
     ) -> Result<Response<v1::DeleteResourceClassResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let class = read_class(&wire.name, "name")?;
-        self.command(caller, Command::DeleteClass { class }).await?;
+        self.command(caller, write::delete_class(wire)?).await?;
         Ok(Response::new(v1::DeleteResourceClassResponse {}))
     }
 
@@ -116,8 +114,7 @@ impl CatalogService for CatalogApi {
         request: Request<v1::CreateTraitRequest>,
     ) -> Result<Response<v1::CreateTraitResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let name = read_trait(&wire.name, "name")?;
-        let reply = self.command(caller, Command::CreateTrait { name }).await?;
+        let reply = self.command(caller, write::create_trait(wire)?).await?;
         let Reply::Trait { custom, existed } = reply else {
             return Err(refusal::mismatch());
         };
@@ -132,8 +129,7 @@ impl CatalogService for CatalogApi {
         request: Request<v1::DeleteTraitRequest>,
     ) -> Result<Response<v1::DeleteTraitResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let name = read_trait(&wire.name, "name")?;
-        self.command(caller, Command::DeleteTrait { name }).await?;
+        self.command(caller, write::delete_trait(wire)?).await?;
         Ok(Response::new(v1::DeleteTraitResponse {}))
     }
 

@@ -65,6 +65,7 @@ keyed! {
     "ReplaceAggregates": placement::v1::ReplaceAggregatesRequest;
     "DeleteAllocations": placement::v1::DeleteAllocationsRequest;
     "Reshape": placement::v1::ReshapeRequest;
+    "BatchWrite": placement::v1::BatchWriteRequest;
     "CreateResourceClass": placement::v1::CreateResourceClassRequest;
     "RenameResourceClass": placement::v1::RenameResourceClassRequest;
     "DeleteResourceClass": placement::v1::DeleteResourceClassRequest;

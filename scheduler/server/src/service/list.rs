@@ -18,15 +18,7 @@ pub(crate) fn page<K, V>(
 where
     K: Ord + Clone,
 {
-    let after = match &page.after {
-        None => Bound::Unbounded,
-        Some(text) => Bound::Excluded(parse(text).ok_or_else(|| {
-            Invalid::new(
-                "page_token",
-                "must be empty or the next_page_token of an answer",
-            )
-        })?),
-    };
+    let after = after(page, parse)?.map_or(Bound::Unbounded, Bound::Excluded);
     let rest = table
         .range((after, Bound::Unbounded))
         .filter(|(_, value)| keep(value));
@@ -38,4 +30,20 @@ where
             .collect(),
         next,
     ))
+}
+
+/// Returns the key after which a page begins, if it is not the first.
+pub(crate) fn after<K>(
+    page: &Page,
+    parse: impl Fn(&str) -> Option<K>,
+) -> Result<Option<K>, Invalid> {
+    let read = |text: &String| {
+        parse(text).ok_or_else(|| {
+            Invalid::new(
+                "page_token",
+                "must be empty or the next_page_token of an answer",
+            )
+        })
+    };
+    page.after.as_ref().map(read).transpose()
 }

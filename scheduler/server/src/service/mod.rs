@@ -6,6 +6,8 @@
 //! | [`carry`] | a command on its way to whoever leads |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`table`] | the providers as lists and candidates are searched among |
+//! | [`watch`], [`watch_providers`] | the streams of what changes |
+//! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `scheduler`, `operation`, `cluster` | one service each |
@@ -31,6 +33,8 @@ mod refusal;
 mod scheduler;
 mod table;
 mod watch;
+mod watch_providers;
+mod write;
 
 pub(crate) use catalog::CatalogApi;
 pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};

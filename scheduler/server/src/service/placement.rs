@@ -1,36 +1,29 @@
 //! `berth.placement.v1.PlacementService`.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use berth_domain::allocation::Consumer;
-use berth_domain::id::{ClaimId, ConsumerId, Generation, ProviderId};
+use berth_domain::id::{ClaimId, ConsumerId, ProviderId};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_proto::convert::page::Page;
-use berth_proto::convert::placement::{
-    fill_defaults, read_aggregates, read_class, read_display_name, read_inventories, read_traits,
-};
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::placement::v1;
 use berth_proto::placement::v1::placement_service_server::PlacementService;
 use berth_proto::status::to_status;
-use berth_selection::candidates::Filter;
-use berth_state::command::{Command, ProviderInventories};
+use berth_proto::types::v1::ReadConsistency;
+use berth_selection::candidates::{Filter, Part};
+use berth_state::command::Command;
 use berth_state::placement::ConsumerTypes;
 use berth_state::{Reply, State};
-use imbl::OrdMap;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
-use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::{candidates, filter, list, refusal};
-
-/// The most consumers whose allocations, or providers whose inventories, are replaced at once.
-const CONSUMERS_MAX: usize = 1000;
+use super::{candidates, filter, list, refusal, watch_providers, write};
+use crate::core::Request as Asked;
 
 /// Serves `PlacementService`.
 pub(crate) struct PlacementApi(pub(crate) Context);
@@ -66,7 +59,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::CreateResourceProviderRequest>,
     ) -> Result<Response<v1::CreateResourceProviderResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let command = create_provider(wire)?;
+        let command = write::create_provider(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::CreateResourceProviderResponse {
             resource_provider,
@@ -96,17 +89,25 @@ impl PlacementService for PlacementApi {
         let filter = filter::read(&wire)?;
         let state = self.0.state(wire.consistency).await?;
         if filter == Filter::default() {
+            let parse = |text: &str| text.parse().ok();
             let all = state.providers();
-            return Ok(Response::new(providers(all, &page, state.revision())?));
+            let (all, next) = list::page(all, &page, parse, ProviderId::to_string, |_| true)?;
+            return Ok(Response::new(page_of(&all, next, state.revision())));
         }
         filter::check(&filter, &state).map_err(|refusal| to_status(&refusal))?;
+        let part = Part {
+            after: list::after(&page, |text| text.parse().ok())?,
+            // One more says whether there is another page.
+            most: page.size + 1,
+        };
         let found = self.0.search(state, move |state, index| {
-            let found = index.list(&filter).into_iter();
-            let found = found.filter_map(|id| Some((id, state.provider(id)?.clone())));
-            providers(&found.collect(), &page, state.revision())
+            let found = index.list_part(&filter, part).into_iter();
+            let found = found.filter_map(|id| state.provider(id).cloned());
+            let (found, next_page_token) = page.cut(found, |provider| provider.id.to_string());
+            page_of(&found, next_page_token, state.revision())
         });
         let found = found.await.map_err(|_| refusal::search_failed())?;
-        Ok(Response::new(found?))
+        Ok(Response::new(found))
     }
 
     async fn update_resource_provider(
@@ -114,7 +115,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::UpdateResourceProviderRequest>,
     ) -> Result<Response<v1::UpdateResourceProviderResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let command = update_provider(wire)?;
+        let command = write::update_provider(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::UpdateResourceProviderResponse {
             resource_provider,
@@ -126,9 +127,8 @@ impl PlacementService for PlacementApi {
         request: Request<v1::DeleteResourceProviderRequest>,
     ) -> Result<Response<v1::DeleteResourceProviderResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let id = field::name(&wire.name, "name")?;
         self.0
-            .command(caller, Command::DeleteProvider { id })
+            .command(caller, write::delete_provider(wire)?)
             .await?;
         Ok(Response::new(v1::DeleteResourceProviderResponse {}))
     }
@@ -138,7 +138,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::ReplaceInventoriesRequest>,
     ) -> Result<Response<v1::ReplaceInventoriesResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let command = replace_inventories(wire)?;
+        let command = write::replace_inventories(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::ReplaceInventoriesResponse {
             resource_provider,
@@ -150,7 +150,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::PutInventoryRequest>,
     ) -> Result<Response<v1::PutInventoryResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let command = put_inventory(wire)?;
+        let command = write::put_inventory(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::PutInventoryResponse {
             resource_provider,
@@ -162,12 +162,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::DeleteInventoryRequest>,
     ) -> Result<Response<v1::DeleteInventoryResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let provider = field::name(&wire.resource_provider, "resource_provider");
-        let class = read_class(&wire.resource_class, "resource_class");
-        let command = Command::DeleteInventory {
-            provider: provider?,
-            class: class?,
-        };
+        let command = write::delete_inventory(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::DeleteInventoryResponse {
             resource_provider,
@@ -179,12 +174,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::ReplaceTraitsRequest>,
     ) -> Result<Response<v1::ReplaceTraitsResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let provider = field::name(&wire.resource_provider, "resource_provider");
-        let command = Command::SetTraits {
-            provider: provider?,
-            generation: Generation(wire.generation),
-            traits: read_traits(wire.traits, "traits")?,
-        };
+        let command = write::replace_traits(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::ReplaceTraitsResponse {
             resource_provider,
@@ -196,13 +186,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::ReplaceAggregatesRequest>,
     ) -> Result<Response<v1::ReplaceAggregatesResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let provider = field::name(&wire.resource_provider, "resource_provider");
-        let aggregates = read_aggregates(wire.aggregates, "aggregates");
-        let command = Command::SetAggregates {
-            provider: provider?,
-            generation: wire.generation.map(Generation),
-            aggregates: aggregates?,
-        };
+        let command = write::replace_aggregates(wire)?;
         let resource_provider = self.provider(caller, command).await?;
         Ok(Response::new(v1::ReplaceAggregatesResponse {
             resource_provider,
@@ -214,10 +198,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::ReplaceAllocationsRequest>,
     ) -> Result<Response<v1::ReplaceAllocationsResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let consumers = field::each(wire.consumers, "consumers", CONSUMERS_MAX);
-        let command = Command::SetAllocations {
-            consumers: consumers?,
-        };
+        let command = write::replace_allocations(wire)?;
         let consumers = self.consumers(caller, command).await?;
         Ok(Response::new(v1::ReplaceAllocationsResponse { consumers }))
     }
@@ -227,8 +208,7 @@ impl PlacementService for PlacementApi {
         request: Request<v1::DeleteAllocationsRequest>,
     ) -> Result<Response<v1::DeleteAllocationsResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let consumer = field::name(&wire.consumer, "consumer")?;
-        let command = Command::DeleteAllocations { consumer };
+        let command = write::delete_allocations(wire)?;
         self.0.command(caller, command).await?;
         Ok(Response::new(v1::DeleteAllocationsResponse {}))
     }
@@ -238,9 +218,30 @@ impl PlacementService for PlacementApi {
         request: Request<v1::ReshapeRequest>,
     ) -> Result<Response<v1::ReshapeResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let command = reshape(wire)?;
+        let command = write::reshape(wire)?;
         let consumers = self.consumers(caller, command).await?;
         Ok(Response::new(v1::ReshapeResponse { consumers }))
+    }
+
+    async fn batch_write(
+        &self,
+        request: Request<v1::BatchWriteRequest>,
+    ) -> Result<Response<v1::BatchWriteResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let validate_only = wire.validate_only;
+        let command = write::batch(wire)?;
+        let ask = caller.ask(validate_only, Asked::Plain(command));
+        let Reply::Batch {
+            providers,
+            consumers,
+        } = self.0.ask(ask).await?.reply
+        else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::BatchWriteResponse {
+            resource_providers: providers.iter().map(|p| (&**p).into()).collect(),
+            consumers: consumers.iter().map(|c| (&**c).into()).collect(),
+        }))
     }
 
     async fn get_allocations(
@@ -329,6 +330,26 @@ impl PlacementService for PlacementApi {
         }))
     }
 
+    type WatchResourceProvidersStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchResourceProvidersResponse, Status>> + Send>>;
+
+    async fn watch_resource_providers(
+        &self,
+        request: Request<v1::WatchResourceProvidersRequest>,
+    ) -> Result<Response<Self::WatchResourceProvidersStream>, Status> {
+        let wire = request.into_inner();
+        let only = field::optional_name(&wire.resource_provider, "resource_provider")?;
+        let from = match wire.revision {
+            0 => {
+                let now = ReadConsistency::Linearizable.into();
+                watch_providers::From::Snapshot(Box::new(self.0.state(now).await?))
+            }
+            revision => watch_providers::From::After(revision),
+        };
+        let stream = watch_providers::watch(self.0.clone(), from, only);
+        Ok(Response::new(Box::pin(stream)))
+    }
+
     type FindAllocationCandidatesStream =
         Pin<Box<dyn Stream<Item = Result<v1::FindAllocationCandidatesResponse, Status>> + Send>>;
 
@@ -341,20 +362,16 @@ impl PlacementService for PlacementApi {
     }
 }
 
-/// Returns a page of these providers, in order of their ids.
-fn providers(
-    all: &OrdMap<ProviderId, Arc<ResourceProvider>>,
-    page: &Page,
+fn page_of(
+    providers: &[Arc<ResourceProvider>],
+    next_page_token: String,
     revision: u64,
-) -> Result<v1::ListResourceProvidersResponse, Invalid> {
-    let parse = |text: &str| text.parse().ok();
-    let (providers, next_page_token) =
-        list::page(all, page, parse, ProviderId::to_string, |_| true)?;
-    Ok(v1::ListResourceProvidersResponse {
+) -> v1::ListResourceProvidersResponse {
+    v1::ListResourceProvidersResponse {
         resource_providers: providers.iter().map(|p| (&**p).into()).collect(),
         next_page_token,
         revision,
-    })
+    }
 }
 
 /// Returns a page of consumers, in order of their ids. Those of a provider or a project are found
@@ -383,72 +400,6 @@ fn consumers(
 fn find(state: &State, id: ProviderId) -> Result<&Arc<ResourceProvider>, Status> {
     let provider = state.provider(id);
     provider.ok_or_else(|| to_status(&Refusal::not_found("provider", id)))
-}
-
-fn create_provider(wire: v1::CreateResourceProviderRequest) -> Result<Command, Invalid> {
-    let id: Option<ProviderId> = field::optional_name(&wire.name, "name")?;
-    Ok(Command::CreateProvider {
-        id: id.unwrap_or_else(|| ProviderId(Uuid::new_v4())),
-        name: read_display_name(wire.display_name)?,
-        parent: field::optional_name(&wire.parent, "parent")?,
-    })
-}
-
-fn update_provider(wire: v1::UpdateResourceProviderRequest) -> Result<Command, Invalid> {
-    let parent = wire.parent.as_deref();
-    Ok(Command::UpdateProvider {
-        id: field::name(&wire.name, "name")?,
-        name: wire.display_name.map(read_display_name).transpose()?,
-        parent: parent
-            .map(|parent| field::optional_name(parent, "parent"))
-            .transpose()?,
-        reparent: true,
-    })
-}
-
-fn put_inventory(mut wire: v1::PutInventoryRequest) -> Result<Command, Invalid> {
-    wire.inventory.iter_mut().for_each(fill_defaults);
-    Ok(Command::PutInventory {
-        provider: field::name(&wire.resource_provider, "resource_provider")?,
-        generation: wire.generation.map(Generation),
-        class: read_class(&wire.resource_class, "resource_class")?,
-        inventory: field::required(wire.inventory, "inventory")?,
-        create: wire.create,
-    })
-}
-
-fn reshape(wire: v1::ReshapeRequest) -> Result<Command, Invalid> {
-    let count = wire.providers.len();
-    if count == 0 {
-        return Err(Invalid::new("providers", "must name at least one"));
-    }
-    let read = |mut one: v1::ProviderInventories| {
-        one.inventories.values_mut().for_each(fill_defaults);
-        let after = ProviderInventories {
-            generation: Generation(one.generation),
-            inventories: read_inventories(one.inventories, "inventories")?,
-        };
-        let provider: ProviderId = field::name(&one.resource_provider, "resource_provider")?;
-        Ok((provider, after))
-    };
-    let providers = field::each_by(wire.providers, "providers", CONSUMERS_MAX, read)?;
-    let inventories: BTreeMap<_, _> = providers.into_iter().collect();
-    if inventories.len() < count {
-        return Err(Invalid::new("providers", "must name each provider once"));
-    }
-    Ok(Command::Reshape {
-        inventories,
-        consumers: field::each(wire.consumers, "consumers", CONSUMERS_MAX)?,
-    })
-}
-
-fn replace_inventories(mut wire: v1::ReplaceInventoriesRequest) -> Result<Command, Invalid> {
-    wire.inventories.values_mut().for_each(fill_defaults);
-    Ok(Command::SetInventories {
-        provider: field::name(&wire.resource_provider, "resource_provider")?,
-        generation: Generation(wire.generation),
-        inventories: read_inventories(wire.inventories, "inventories")?,
-    })
 }
 
 /// Returns a claim as the consumer that it is to clients of counted resources.

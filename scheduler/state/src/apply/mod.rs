@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Invariant: a command looks first and writes last, so that a refused one changes nothing but
-//! the header and what is remembered of its request.
+//! the header and what is remembered of its request. A batch alone takes back what it wrote.
 
 mod advance;
 mod allocation;
+mod batch;
 mod boot;
 mod candidate;
 mod catalog;
@@ -32,6 +33,7 @@ mod service;
 mod settle;
 mod trim;
 
+pub use batch::MOVED_MAX;
 pub use log::LOG_MAX;
 pub use trim::{DONE_MAX, ENDED_MAX};
 
@@ -43,15 +45,16 @@ use crate::reply::{Applied, Reply};
 use crate::request::Recall;
 use crate::row::{Change, Key, Row};
 use crate::state::State;
-use crate::transaction::{Journal, Silent, Transaction};
+use crate::transaction::{Journal, Noted, Silent, Transaction};
 
 impl State {
     /// Carries a command out, and says what it changed.
     pub fn apply(&mut self, index: u64, envelope: &Envelope) -> Applied {
-        let (outcome, mut changes) = run(self, Vec::new(), index, envelope);
-        // A row that the command both made and took away is no change.
-        changes.retain(|c: &Change| c.old.is_some() || c.new.is_some());
-        Applied { outcome, changes }
+        let (outcome, noted) = run(self, Noted::default(), index, envelope);
+        Applied {
+            outcome,
+            changes: noted.into_changes(),
+        }
     }
 
     /// Carries a command out as [`Self::apply`] does, without saying what it changed.
@@ -153,6 +156,7 @@ impl<J: Journal> Transaction<'_, J> {
                 inventories,
                 consumers,
             } => self.reshape(inventories, consumers),
+            Command::Batch { writes } => self.batch(writes),
             Command::CreateClass { class } => self.create_class(class),
             Command::RenameClass { from, to } => self.rename_class(from, to),
             Command::DeleteClass { class } => self.delete_class(class),

@@ -206,6 +206,9 @@ fn write(command: &Command) -> envelope::Command {
             providers: inventories.iter().map(write_provider).collect(),
             consumers: consumers.iter().map(Into::into).collect(),
         }),
+        Command::Batch { writes } => Wire::Batch(v1::Batch {
+            writes: writes.iter().map(write_of_batch).collect(),
+        }),
         Command::CreateClass { class } => Wire::CreateClass(v1::CreateClass {
             resource_class: class.to_string(),
         }),
@@ -305,6 +308,22 @@ fn write(command: &Command) -> envelope::Command {
             effect: write_effect(effect),
         }),
     }
+}
+
+/// A write of a batch is a command without what surrounds every command.
+fn write_of_batch(command: &Command) -> v1::Envelope {
+    v1::Envelope {
+        command: Some(write(command)),
+        ..v1::Envelope::default()
+    }
+}
+
+fn read_of_batch(wire: v1::Envelope) -> Result<Command, Invalid> {
+    let command = read_envelope(wire)?.command;
+    if let Command::Batch { .. } = command {
+        return Err(Invalid::new("command", "must not be a batch in a batch"));
+    }
+    Ok(command)
 }
 
 fn write_provider(
@@ -437,6 +456,9 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
                 .into_iter()
                 .collect(),
             consumers: field::each(wire.consumers, "consumers", usize::MAX)?,
+        },
+        Wire::Batch(wire) => Command::Batch {
+            writes: field::each_by(wire.writes, "writes", usize::MAX, read_of_batch)?,
         },
         Wire::CreateClass(wire) => Command::CreateClass {
             class: placement::read_class(&wire.resource_class, "resource_class")?,

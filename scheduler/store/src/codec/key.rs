@@ -2,7 +2,7 @@
 //!
 //! Invariant: a byte never changes its table, and two rows never have one key.
 
-use berth_domain::id::OperationId;
+use berth_domain::id::{OperationId, ProviderId};
 use berth_domain::name::VmName;
 use berth_state::Key;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -41,6 +41,7 @@ pub fn encode_key(key: &Key) -> Bytes {
 #[must_use]
 pub fn decode_watched_key(key: &[u8]) -> Option<Key> {
     match key.split_first()? {
+        (2, id) => Some(Key::Provider(ProviderId(Uuid::from_slice(id).ok()?))),
         (6, name) => Some(Key::Vm(VmName::new(std::str::from_utf8(name).ok()?).ok()?)),
         (9, id) => Some(Key::Operation(OperationId(Uuid::from_slice(id).ok()?))),
         _ => None,
@@ -60,7 +61,8 @@ mod tests {
     fn watched_keys_are_read_as_they_were_written() {
         let vm = Key::Vm(VmName::new("a").unwrap());
         let operation = Key::Operation(OperationId(Uuid::from_u128(7)));
-        for key in [vm, operation] {
+        let provider = Key::Provider(ProviderId(Uuid::from_u128(8)));
+        for key in [vm, operation, provider] {
             assert_eq!(decode_watched_key(&encode_key(&key)), Some(key));
         }
         assert_eq!(decode_watched_key(&encode_key(&Key::Header)), None);

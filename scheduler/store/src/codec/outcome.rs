@@ -51,6 +51,13 @@ fn write(reply: &Reply) -> Wire {
         Reply::Consumers(consumers) => Wire::Consumers(v1::Consumers {
             consumers: consumers.iter().map(|c| (&**c).into()).collect(),
         }),
+        Reply::Batch {
+            providers,
+            consumers,
+        } => Wire::Batch(v1::Written {
+            resource_providers: providers.iter().map(|p| (&**p).into()).collect(),
+            consumers: consumers.iter().map(|c| (&**c).into()).collect(),
+        }),
         Reply::Class { class, existed } => Wire::ResourceClass(v1::CustomOutcome {
             custom: Some(write_custom(class, ResourceClass::as_str)),
             existed: *existed,
@@ -80,6 +87,14 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
         Wire::Consumers(wire) => {
             let consumers = field::each(wire.consumers, "consumers", usize::MAX)?;
             Reply::Consumers(consumers.into_iter().map(Arc::new).collect())
+        }
+        Wire::Batch(wire) => {
+            let providers = field::each(wire.resource_providers, "resource_providers", usize::MAX)?;
+            let consumers = field::each(wire.consumers, "consumers", usize::MAX)?;
+            Reply::Batch {
+                providers: providers.into_iter().map(Arc::new).collect(),
+                consumers: consumers.into_iter().map(Arc::new).collect(),
+            }
         }
         Wire::ResourceClass(wire) => Reply::Class {
             class: Arc::new(read_custom(&custom(wire.custom)?, placement::read_class)?),

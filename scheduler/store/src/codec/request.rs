@@ -56,6 +56,13 @@ fn write_receipt(receipt: &Receipt) -> Wire {
         Receipt::Leases(ids) => Wire::Leases(v1::OperationNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
         }),
+        Receipt::Batch {
+            providers,
+            consumers,
+        } => Wire::Batch(v1::WrittenNames {
+            providers: providers.iter().map(ResourceName::resource_name).collect(),
+            consumers: consumers.iter().map(ResourceName::resource_name).collect(),
+        }),
         Receipt::Class { name, existed } => Wire::ResourceClass(v1::CustomName {
             name: name.to_string(),
             existed: *existed,
@@ -78,6 +85,10 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
         Wire::Provider(name) => Receipt::Provider(field::name(&name, "provider")?),
         Wire::Operation(name) => Receipt::Operation(field::name(&name, "operation")?),
         Wire::Consumers(wire) => Receipt::Consumers(read_names(wire.names, "consumers")?),
+        Wire::Batch(wire) => Receipt::Batch {
+            providers: read_names(wire.providers, "providers")?,
+            consumers: read_names(wire.consumers, "consumers")?,
+        },
         Wire::Leases(wire) => Receipt::Leases(read_names(wire.names, "leases")?),
         Wire::ResourceClass(wire) => Receipt::Class {
             name: placement::read_class(&wire.name, "name")?,

@@ -56,6 +56,28 @@ fn inventory(pick: u8) -> Inventory {
 }
 
 pub(super) fn command(world: &World, pick: [u8; 4]) -> Command {
+    if pick[1] > 250 {
+        return batch(world, pick);
+    }
+    single(world, pick)
+}
+
+/// Writes that are drawn one after the other, so that some build on those before them.
+fn batch(world: &World, mut pick: [u8; 4]) -> Command {
+    let mut then = world.clone();
+    let mut writes = Vec::new();
+    for _ in 0..=pick[0] % 4 {
+        pick.rotate_left(1);
+        pick[1] = pick[1].wrapping_mul(31).wrapping_add(7);
+        let write = single(&then, pick);
+        // Refused or not: a batch may be, at each of its writes.
+        let _ = then.run(write.clone());
+        writes.push(write);
+    }
+    Command::Batch { writes }
+}
+
+fn single(world: &World, pick: [u8; 4]) -> Command {
     let id = provider(u64::from(pick[1] % 3));
     let row = world.state.provider(id);
     let empty = row.is_some_and(|p| p.inventories.is_empty());
