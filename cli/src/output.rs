@@ -61,6 +61,13 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints a value as JSON on one line, as one of many.
+pub fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string(value).context("failed to write JSON")?;
+    print(&format!("{text}\n"));
+    Ok(())
+}
+
 /// Prints rows below a head, or a sentence when there is none.
 pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) {
     if rows.is_empty() {

@@ -1,5 +1,7 @@
 //! `berth provider`: makes and looks at resource providers.
 
+mod watch;
+
 use berth_domain::inventory::Inventory;
 use berth_domain::provider::ResourceProvider;
 
@@ -23,6 +25,7 @@ use crate::{all_pages, ask, candidates, output};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List(wanted) => list(session, wanted).await,
+        Verb::Watch { provider, after } => watch::run(session, provider, after).await,
         Verb::Show { provider } => show(session, &provider).await,
         Verb::Create {
             display_name,

@@ -10,6 +10,15 @@ pub enum Provider {
     /// List resource providers, all or those that are like this
     #[command(after_help = LIST_HELP)]
     List(ProviderList),
+    /// Show the providers as they are, and then each change as it happens
+    #[command(after_help = WATCH_HELP)]
+    Watch {
+        /// Only the one with this UUID
+        provider: Option<String>,
+        /// Begin with the changes after this revision, as told by an earlier watch
+        #[arg(long, value_name = "REVISION")]
+        after: Option<u64>,
+    },
     /// Show one with its inventories, usages and traits
     Show {
         /// Its UUID
@@ -120,6 +129,12 @@ const LIST_HELP: &str = "\
 Examples: providers of one tree; fast ones that could give 4 CPUs to one consumer now:
   berth provider list --in-tree 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10
   berth provider list --resources VCPU=4 --required 'HW_CPU_X86_AVX2|HW_CPU_X86_AVX512F'";
+
+const WATCH_HELP: &str = "\
+One line for each provider that is there, is new, was changed or is gone, until Ctrl-C. With
+--output json each line is an object with `revision` and `provider` or `deleted`; a watch with
+--after REVISION goes on from there, if so much is still kept. It goes on by itself at another
+scheduler where one stops.";
 
 /// Which providers are listed.
 #[derive(Debug, Default, PartialEq, Eq, Args)]
