@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serves a real OpenStack Placement on loopback, filled with a seeded world that can be changed.
 
-  serve.py [--seed 1] [--trees 12] [--consumers 60] [--port 0] [--cert PEM]
+  serve.py [--seed 1] [--trees 12] [--consumers 60] [--port 0] [--folder DIR] [--cert PEM]
 
 It prints `listening PORT filled PROVIDERS CONSUMERS`, then carries out one command a line from
 standard input, and answers each by one line:
@@ -11,7 +11,7 @@ standard input, and answers each by one line:
   audit URL      asks itself and the Placement at URL everything that can be read, and compares
   quit           ends it; so does the end of the input
 
-Placement runs inside of this process, on sqlite in a temporary file.
+Placement runs inside of this process, on sqlite in a file of that folder or a temporary one.
 
 Needs: pip install openstack-placement==16.0.0.
 """
@@ -358,7 +358,7 @@ def obey(world, port):
             said = "changed"
         elif command == "busy":
             stop.clear()
-            writer = threading.Thread(target=world.scribble, args=(stop,))
+            writer = threading.Thread(target=world.scribble, args=(stop,), daemon=True)
             writer.start()
             said = "busy"
         elif command == "calm":
@@ -378,10 +378,11 @@ def main():
     parser.add_argument("--trees", type=int, default=12, help="how many trees of five providers")
     parser.add_argument("--consumers", type=int, default=60, help="how many consumers")
     parser.add_argument("--port", type=int, default=0, help="where to listen")
+    parser.add_argument("--folder", help="where the database is kept, an empty folder")
     parser.add_argument("--cert", help="a PEM file with a key and its certificate: serve HTTPS")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        client = Client(application(f"{folder}/placement.sqlite"))
+        client = Client(application(f"{options.folder or folder}/placement.sqlite"))
 
         def serve(environ, start_response):
             with client.lock:

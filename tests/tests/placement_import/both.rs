@@ -16,14 +16,19 @@ pub(crate) struct Source {
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
     pub(crate) url: String,
+    // Goes after the process that was killed, and takes its database along.
+    _folder: tempfile::TempDir,
 }
 
 impl Source {
     /// Starts it, filled with so many trees of five providers, and consumers.
     pub(crate) fn start(seed: &str, trees: u32, consumers: u32) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("placement/serve.py");
+        let folder = tempfile::tempdir().expect("a folder");
         let mut child = Command::new(placement_python())
             .arg(script)
+            .arg("--folder")
+            .arg(folder.path())
             .args(["--seed", seed])
             .args(["--trees", &trees.to_string()])
             .args(["--consumers", &consumers.to_string()])
@@ -36,6 +41,7 @@ impl Source {
             answers: BufReader::new(child.stdout.take().expect("a pipe")),
             child,
             url: String::new(),
+            _folder: folder,
         };
         let begun = source.answer();
         let port = begun
