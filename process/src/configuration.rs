@@ -6,14 +6,21 @@ use std::fmt;
 use std::path::Path;
 
 use crate::keys::Keys;
+use crate::places::Places;
 
 /// What a program is told when it starts.
 pub trait Configuration: Sized {
     /// Takes its values out of a file.
     fn read(&mut self, keys: &mut Keys);
 
-    /// Returns everything that is wrong with it.
+    /// Returns everything that is wrong with it, each fault beginning with its key.
     fn faults(&self) -> Vec<String>;
+
+    /// Returns everything in which it contradicts the machine that the program runs on. Each names
+    /// the line itself, where it comes from one.
+    fn contradictions(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Returns `defaults` as overridden by this file, and that as overridden by `flags`.
@@ -26,25 +33,39 @@ pub fn load<C: Configuration>(
     file: Option<&Path>,
     flags: impl FnOnce(&mut C),
 ) -> Result<C, Faults> {
-    let (mut config, mut faults) = match file {
-        None => (defaults, Vec::new()),
+    let (mut config, mut faults, places) = match file {
+        None => (defaults, Vec::new(), Places::default()),
         Some(path) => match std::fs::read_to_string(path) {
-            Ok(text) => parse(defaults, &text),
+            Ok(text) => {
+                let (config, faults) = parse_file(defaults, &text, file);
+                (config, faults, Places::read(&text, file))
+            }
             Err(error) => {
                 let fault = format!("{} cannot be read: {error}", path.display());
                 return Err(Faults(vec![fault]));
             }
         },
     };
+    // What is wrong only with the flags has no line.
+    let of_file = config.faults();
     flags(&mut config);
-    faults.extend(config.faults());
+    let all = config.faults().into_iter();
+    faults.extend(all.map(|fault| match of_file.contains(&fault) {
+        true => places.locate_by_text(&fault),
+        false => fault,
+    }));
+    faults.extend(config.contradictions());
     Faults::none_or(faults, config)
 }
 
 /// Returns `defaults` as overridden by the text of a file, and what is wrong with the text.
 pub fn parse<C: Configuration>(defaults: C, text: &str) -> (C, Vec<String>) {
+    parse_file(defaults, text, None)
+}
+
+fn parse_file<C: Configuration>(defaults: C, text: &str, file: Option<&Path>) -> (C, Vec<String>) {
     let mut config = defaults;
-    match Keys::parse(text) {
+    match Keys::parse(text, file) {
         Err(fault) => (config, vec![fault]),
         Ok(mut keys) => {
             config.read(&mut keys);
@@ -141,6 +162,24 @@ mod tests {
         }
         let faults = load(Sample::default(), None, |c| c.number = 10).unwrap_err();
         assert_eq!(faults.0, ["number = 10 is not within 0 to 9"]);
+    }
+
+    /// Goal: a fault that comes from the file names its line, one that comes from a flag does not.
+    #[test]
+    fn faults_of_a_file_name_the_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.toml");
+        std::fs::write(&file, "\nnumber = 11\nother = 1\n").unwrap();
+        let told = |number: Option<u64>| {
+            let flags = |c: &mut Sample| c.number = number.unwrap_or(c.number);
+            load(Sample::default(), Some(&file), flags).unwrap_err().0
+        };
+        let shown = file.display();
+        let unknown = format!("{shown}:3: unknown key other; the keys are number, table");
+        let line = format!("{shown}:2: number = 11 is not within 0 to 9");
+        assert_eq!(told(None), [unknown.clone(), line]);
+        let flag = "number = 12 is not within 0 to 9".to_owned();
+        assert_eq!(told(Some(12)), [unknown, flag]);
     }
 
     #[test]

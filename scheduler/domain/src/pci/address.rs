@@ -17,6 +17,32 @@ pub struct PciAddress {
     function: u8,
 }
 
+impl PciAddress {
+    /// Returns the segment of the machine's PCI buses.
+    #[must_use]
+    pub fn domain(self) -> u32 {
+        self.domain
+    }
+
+    /// Returns the bus.
+    #[must_use]
+    pub fn bus(self) -> u8 {
+        self.bus
+    }
+
+    /// Returns the slot, below 32.
+    #[must_use]
+    pub fn slot(self) -> u8 {
+        self.slot
+    }
+
+    /// Returns the function, below 8.
+    #[must_use]
+    pub fn function(self) -> u8 {
+        self.function
+    }
+}
+
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
