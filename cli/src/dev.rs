@@ -410,7 +410,7 @@ fn machine() -> Description {
         }
     };
     Description {
-        distances: None,
         cells: vec![cell(0), cell(1)],
+        ..Description::default()
     }
 }

@@ -11,17 +11,40 @@
 //! cores = ["0-1", "2-3"] # optional; by default each CPU is a core of its own
 //! memory_mib = 4096
 //! huge_pages = [{ size_kib = 2048, total = 512 }]
+//!
+//! # Optional, in the words of the kernel's files. Which of them are for guests says the agent's
+//! # configuration, as on a real machine.
+//! [[pci]]
+//! address = "0000:81:00.0"
+//! vendor = "8086"
+//! device = "1572"
+//! class = "020000"      # optional; an Ethernet controller by default
+//! numa_node = 0         # optional; not known by default
+//! sriov_totalvfs = 64   # optional; makes it a physical function
+//! net = "ens1f0"        # optional; the network device that it is
+//!
+//! [[pci]]
+//! address = "0000:81:10.0"
+//! vendor = "8086"
+//! device = "154c"
+//! numa_node = 0
+//! physfn = "0000:81:00.0" # makes it a virtual function
+//! carries = "the file system /" # optional; the host lives on it
 //! ```
+//!
+//! `cpu_flags = ["avx2"]` beside `distances` says what the processor can do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::cpu_set::CpuSet;
+use berth_domain::pci::{PciAddress, PciId, PciKind};
 use berth_domain::topology::SocketId;
 use serde::{Deserialize, Serialize};
 
-use crate::Discovery;
 use crate::machine::{Machine, Node};
 use crate::options::{self, Options, apply, each};
+use crate::pci::function::{Function, Iommu, inherit_use};
+use crate::{Discovery, cpu_flags};
 
 /// The size of ordinary pages on described machines.
 const SMALL_PAGE_KIB: u64 = 4;
@@ -61,15 +84,55 @@ pub struct Cell {
     pub huge_pages: Vec<HugePages>,
 }
 
-/// A described machine.
+/// A described PCI function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pci {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Who made it.
+    pub vendor: PciId,
+    /// What it is.
+    pub device: PciId,
+    /// Its class: six hexadecimal digits.
+    #[serde(default = "ethernet")]
+    pub class: String,
+    /// The cell that it is attached to, if that is known.
+    #[serde(default)]
+    pub numa_node: Option<u32>,
+    /// How many virtual functions it can have; none makes it an ordinary function.
+    #[serde(default)]
+    pub sriov_totalvfs: u32,
+    /// The physical function of a virtual one.
+    #[serde(default)]
+    pub physfn: Option<PciAddress>,
+    /// The network device that it is.
+    #[serde(default)]
+    pub net: Option<String>,
+    /// What the host lives on it for, as `the file system /`.
+    #[serde(default)]
+    pub carries: Option<String>,
+}
+
+fn ethernet() -> String {
+    "020000".to_owned()
+}
+
+/// A described machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
     /// The distances, by position of the cells.
     #[serde(default)]
     pub distances: Option<Vec<Vec<u32>>>,
+    /// What the processor can do, as the kernel calls it.
+    #[serde(default)]
+    pub cpu_flags: BTreeSet<String>,
     /// The cells in ascending order.
     pub cells: Vec<Cell>,
+    /// The PCI functions.
+    #[serde(default)]
+    pub pci: Vec<Pci>,
 }
 
 /// Why a description makes no host.
@@ -115,6 +178,8 @@ impl Description {
                 .clone()
                 .unwrap_or_else(|| (0..count).map(default).collect()),
             small_page_kib: SMALL_PAGE_KIB,
+            functions: functions(&self.pci),
+            traits: cpu_flags::traits_of(&self.cpu_flags),
         };
         Ok(apply(machine, options, Vec::new())?)
     }
@@ -140,8 +205,72 @@ impl Description {
             faults.extend(cores(cell));
             faults.extend(huge_pages(cell));
         }
+        faults.extend(self.pci_faults());
         faults
     }
+
+    fn pci_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let by_address: BTreeMap<_, _> = self.pci.iter().map(|p| (p.address, p)).collect();
+        if by_address.len() < self.pci.len() {
+            faults.push("two PCI functions have one address".to_owned());
+        }
+        for pci in by_address.values() {
+            let address = pci.address;
+            if let Some(node) = pci.numa_node
+                && !self.cells.iter().any(|cell| cell.id == node)
+            {
+                let fault = format!("PCI function {address} is on cell {node}, which is not there");
+                faults.push(fault);
+            }
+            if class(pci).is_none() {
+                faults.push(format!(
+                    "the class of PCI function {address} is not six hexadecimal digits"
+                ));
+            }
+            let Some(parent) = pci.physfn else { continue };
+            let is_physical = by_address
+                .get(&parent)
+                .is_some_and(|p| p.physfn.is_none() && p.sriov_totalvfs > 0);
+            if !is_physical {
+                faults.push(format!(
+                    "PCI function {address} is a virtual one of {parent}, which is not there or \
+                     has no sriov_totalvfs"
+                ));
+            }
+        }
+        faults
+    }
+}
+
+fn class(pci: &Pci) -> Option<u32> {
+    let is_hexadecimal = pci.class.len() == 6 && pci.class.chars().all(|c| c.is_ascii_hexdigit());
+    let class = u32::from_str_radix(&pci.class, 16).ok();
+    class.filter(|_| is_hexadecimal)
+}
+
+fn functions(described: &[Pci]) -> Vec<Function> {
+    let function = |pci: &Pci| Function {
+        address: pci.address,
+        vendor: pci.vendor,
+        product: pci.device,
+        class: class(pci).unwrap_or_default(),
+        node: pci.numa_node,
+        kind: match (pci.physfn, pci.sriov_totalvfs) {
+            (Some(_), _) => PciKind::Virtual,
+            (None, 1..) => PciKind::Physical,
+            (None, 0) => PciKind::Pci,
+        },
+        parent: pci.physfn,
+        driver: None,
+        iommu: Iommu::Untold,
+        devnames: pci.net.iter().cloned().collect(),
+        carries: pci.carries.iter().cloned().collect(),
+    };
+    let mut functions: Vec<_> = described.iter().map(function).collect();
+    functions.sort_by_key(|f| f.address);
+    inherit_use(&mut functions);
+    functions
 }
 
 fn cores(cell: &Cell) -> Option<String> {

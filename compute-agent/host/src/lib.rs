@@ -1,4 +1,5 @@
-//! Discovery of a host: CPUs, NUMA cells, sockets, cores and page pools.
+//! Discovery of a host: CPUs, NUMA cells, sockets, cores, page pools, PCI functions, and what the
+//! processor can do.
 //!
 //! | room | what |
 //! |---|---|
@@ -6,16 +7,23 @@
 //! | [`description`] | reads a machine from a TOML file, for simulated hosts |
 //! | [`machine`] | what both of them find |
 //! | [`options`] | what the operator says about it: which CPUs are whose, reserved pages |
+//! | [`pci`] | PCI functions, and which of them are for guests |
+//! | `cpu_flags` | what the processor can do, as traits |
 //!
 //! Invariant: only what the kernel's files or the description say is believed; anything odd is an
 //! error that names the file, or a warning where a safe reading exists. Nothing here looks at
 //! what guests use, except [`sysfs::free_pages`].
 
+mod cpu_flags;
 pub mod description;
 pub mod machine;
 pub mod options;
+pub mod pci;
 pub mod sysfs;
 
+use std::collections::BTreeSet;
+
+use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
 
 pub use machine::Warning;
@@ -26,6 +34,8 @@ pub use options::{Options, ReservedPages};
 pub struct Discovery {
     /// Its shape.
     pub topology: HostTopology,
+    /// What its processor can do, named as in os-traits.
+    pub traits: BTreeSet<Trait>,
     /// What was odd, but could be read safely.
     pub warnings: Vec<Warning>,
 }

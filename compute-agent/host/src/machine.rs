@@ -1,10 +1,17 @@
 //! A machine as it was read, before the operator's options are applied to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::pci::PciAddress;
+use berth_domain::resource::Trait;
 use berth_domain::topology::{CellId, SocketId};
+
+use crate::pci::function::Function;
+
+/// How many of anything a warning names.
+const NAMED_MAX: usize = 8;
 
 /// A NUMA node of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +37,10 @@ pub(crate) struct Machine {
     /// By position of the nodes.
     pub(crate) distances: Vec<Vec<u32>>,
     pub(crate) small_page_kib: u64,
+    /// All of its PCI functions.
+    pub(crate) functions: Vec<Function>,
+    /// What its processor can do.
+    pub(crate) traits: BTreeSet<Trait>,
 }
 
 /// Something odd about a machine that could be read safely.
@@ -61,6 +72,85 @@ pub enum Warning {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// Of some cores not all threads are dedicated: what runs on the others disturbs guests that
+    /// have a CPU to themselves.
+    SplitCores {
+        /// The cores, each with all of its threads.
+        cores: Vec<CpuSet>,
+    },
+    /// A rule about PCI functions decides about none.
+    IdleRule {
+        /// Which one, counted from 0.
+        rule: usize,
+        /// Whether it is like some, all of which earlier rules decided about.
+        shadowed: bool,
+    },
+    /// A function that a rule is like stays with the host, which lives on it.
+    Withheld {
+        /// The rule, counted from 0.
+        rule: usize,
+        /// The function.
+        function: PciAddress,
+        /// What the host lives on it for.
+        carries: String,
+    },
+    /// Functions are attached to a node that has neither CPUs nor memory: their cell is taken for
+    /// not known.
+    StrayFunctions {
+        /// The node.
+        cell: CellId,
+        /// The functions.
+        functions: Vec<PciAddress>,
+    },
+    /// The machine's IOMMU is off: no guest can be given a function.
+    NoIommu {
+        /// Those that are offered.
+        functions: Vec<PciAddress>,
+    },
+    /// The machine's IOMMU cannot tell functions apart.
+    SharedGroup {
+        /// Those that are offered.
+        functions: Vec<PciAddress>,
+        /// Those that a driver of the host has.
+        host: Vec<PciAddress>,
+    },
+}
+
+impl Warning {
+    /// Returns the key of the configuration that it is about.
+    #[must_use]
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Self::SplitCores { .. } => Some("cpu_dedicated_set".to_owned()),
+            Self::IdleRule { rule, .. } | Self::Withheld { rule, .. } => Some(rule_key(*rule)),
+            Self::SeveralSockets { .. }
+            | Self::UnknownCores { .. }
+            | Self::NoNodes
+            | Self::EmptyNode { .. }
+            | Self::Homeless { .. }
+            | Self::StrayFunctions { .. }
+            | Self::NoIommu { .. }
+            | Self::SharedGroup { .. } => None,
+        }
+    }
+}
+
+/// Returns the key of a rule about PCI functions, counted from 0.
+pub(crate) fn rule_key(rule: usize) -> String {
+    format!("pci.device_spec[{rule}]")
+}
+
+/// Returns the first ones of a list, and how many more there are.
+fn list<T: fmt::Display>(all: &[T], gap: &str) -> String {
+    let mut names: Vec<_> = all
+        .iter()
+        .take(NAMED_MAX)
+        .map(ToString::to_string)
+        .collect();
+    if all.len() > NAMED_MAX {
+        names.push(format!("{} more", all.len() - NAMED_MAX));
+    }
+    names.join(gap)
 }
 
 impl fmt::Display for Warning {
@@ -88,6 +178,56 @@ impl fmt::Display for Warning {
             Self::Homeless { cpus } => {
                 write!(f, "CPUs {cpus} are online but in no node and are left out")
             }
+            Self::SplitCores { cores } => write!(
+                f,
+                "cpu_dedicated_set splits cores: not all threads of {} are in it",
+                list(cores, " and ")
+            ),
+            Self::IdleRule { rule, shadowed } => {
+                let what = match shadowed {
+                    false => "no PCI function here",
+                    true => "only PCI functions that are like an earlier rule",
+                };
+                write!(f, "{} matches {what}", rule_key(*rule))
+            }
+            Self::Withheld {
+                rule,
+                function,
+                carries,
+            } => write!(
+                f,
+                "{} matches {function}, which carries {carries}: it stays with the host",
+                rule_key(*rule)
+            ),
+            Self::StrayFunctions { cell, functions } => write!(
+                f,
+                "PCI functions {} are attached to node {cell}, which is left out: their cell is \
+                 taken for not known",
+                list(functions, ", ")
+            ),
+            Self::NoIommu { functions } => write!(
+                f,
+                "the IOMMU of this machine is off: no guest can be given PCI functions {}",
+                list(functions, ", ")
+            ),
+            Self::SharedGroup { functions, host } => shared_group(f, functions, host),
         }
     }
+}
+
+fn shared_group(
+    f: &mut fmt::Formatter<'_>,
+    functions: &[PciAddress],
+    host: &[PciAddress],
+) -> fmt::Result {
+    let functions = list(functions, ", ");
+    write!(f, "PCI functions {functions} are in one IOMMU group")?;
+    if host.is_empty() {
+        return f.write_str(": only one guest at a time can have any of them");
+    }
+    let host = list(host, ", ");
+    write!(
+        f,
+        " with {host}, which drivers of the host have: no guest can be given them"
+    )
 }

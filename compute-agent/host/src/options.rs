@@ -1,11 +1,13 @@
 //! What the operator says about a machine, and the topology that comes of both.
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::resource::Trait;
 use berth_domain::topology::{self, CellId, HostCell, HostTopology, PagePool};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, Node};
-use crate::{Discovery, Warning};
+use crate::machine::{Machine, Node, rule_key};
+use crate::pci::offer::offer;
+use crate::{Discovery, Warning, pci};
 
 /// Pages that no guest may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,10 @@ pub struct Options {
     pub cpu_shared_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
+    /// Memory that the host keeps for itself, if the operator said so: more than there is.
+    pub memory_reserved_mib: Option<u64>,
+    /// Which PCI functions are for guests.
+    pub pci: Vec<pci::Rule>,
 }
 
 /// One thing that is wrong with the options.
@@ -53,17 +59,93 @@ pub enum Fault {
     /// No CPU is left for guests.
     #[error("cpu_dedicated_set and cpu_shared_set are both empty")]
     NoCpus,
-    /// Pages are reserved that are not there.
+    /// Pages are reserved in a cell that is not there.
     #[error(
-        "reserved_pages asks for {} pages of {} KiB in cell {}, which has {available}",
-        .reserved.count, .reserved.size_kib, .reserved.cell
+        "reserved_pages[{index}] names cell {}, which this machine does not have; its cells are {cells}",
+        .reserved.cell
+    )]
+    PagesCell {
+        /// Which of the reservations, counted from 0.
+        index: usize,
+        /// What was asked for.
+        reserved: ReservedPages,
+        /// The cells, written as a list of numbers.
+        cells: CpuSet,
+    },
+    /// Pages are reserved of a size of which there are none.
+    #[error(
+        "reserved_pages[{index}] names pages of {} KiB, of which cell {} has none; it has pages of {} KiB",
+        .reserved.size_kib, .reserved.cell, numbers(.sizes_kib)
+    )]
+    PagesSize {
+        /// Which of the reservations, counted from 0.
+        index: usize,
+        /// What was asked for.
+        reserved: ReservedPages,
+        /// The sizes that there are.
+        sizes_kib: Vec<u64>,
+    },
+    /// More pages are reserved than there are.
+    #[error(
+        "reserved_pages[{index}] asks for {} pages of {} KiB in cell {}, which has {available}{}",
+        .reserved.count, .reserved.size_kib, .reserved.cell, left(*.earlier)
     )]
     Pages {
+        /// Which of the reservations, counted from 0.
+        index: usize,
         /// What was asked for.
         reserved: ReservedPages,
         /// What there is.
         available: u64,
+        /// What earlier reservations took of it.
+        earlier: u64,
     },
+    /// The host keeps more memory than it has.
+    #[error("memory_reserved_mib = {reserved} is more than this machine has: {available} MiB")]
+    Memory {
+        /// What was asked for.
+        reserved: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// A rule about PCI functions names one that cannot be given to guests.
+    #[error("{}: {why}", rule_key(*.rule))]
+    Pci {
+        /// Which rule, counted from 0.
+        rule: usize,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+fn numbers(all: &[u64]) -> String {
+    let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+    all.join(", ")
+}
+
+fn left(earlier: u64) -> String {
+    if earlier == 0 {
+        String::new()
+    } else {
+        format!(", of which {earlier} are reserved already")
+    }
+}
+
+impl Fault {
+    /// Returns the keys of the configuration that it is about.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let (dedicated, shared) = ("cpu_dedicated_set", "cpu_shared_set");
+        match self {
+            Self::Offline { set, .. } => vec![(*set).to_owned()],
+            Self::Overlap { .. } | Self::NoCpus => vec![dedicated.to_owned(), shared.to_owned()],
+            Self::PagesCell { index, .. }
+            | Self::PagesSize { index, .. }
+            | Self::Pages { index, .. } => vec![format!("reserved_pages[{index}]")],
+            Self::Memory { .. } => vec!["memory_reserved_mib".to_owned()],
+            Self::Pci { rule, .. } => vec![rule_key(*rule)],
+        }
+    }
 }
 
 /// Why a machine and its options do not make a host.
@@ -88,7 +170,9 @@ pub(crate) fn apply(
     options: &Options,
     mut warnings: Vec<Warning>,
 ) -> Result<Discovery, Error> {
-    let (dedicated, shared) = cpu_sets(&machine, options).map_err(Error::Options)?;
+    let (dedicated, shared) = cpu_sets(&machine, options);
+    let mut faults = cpu_faults(&machine, &dedicated, &shared);
+    warnings.extend(split_cores(&machine, &dedicated));
     let mut cells = Vec::new();
     let mut kept = Vec::new();
     for (index, node) in machine.nodes.iter().enumerate() {
@@ -100,7 +184,15 @@ pub(crate) fn apply(
         kept.push(index);
         cells.push(cell(node, &machine, &dedicated, &shared, &mut warnings));
     }
-    reserve(&mut cells, &options.reserved_pages).map_err(Error::Options)?;
+    faults.extend(reserve(&mut cells, &options.reserved_pages));
+    faults.extend(memory(&cells, options.memory_reserved_mib));
+    let ids = cells.iter().map(|cell| cell.id).collect();
+    let offer = offer(&machine.functions, &options.pci, &ids);
+    faults.extend(offer.faults);
+    warnings.extend(offer.warnings);
+    if !faults.is_empty() {
+        return Err(Error::Options(faults));
+    }
     let distances = kept
         .iter()
         .map(|from| {
@@ -109,29 +201,38 @@ pub(crate) fn apply(
                 .collect()
         })
         .collect();
+    let mut traits = machine.traits;
+    let mut cores = machine.nodes.iter().flat_map(|n| n.siblings.values());
+    if cores.any(|core| core.len() > 1) {
+        traits.insert(Trait::hyperthreading());
+    }
     Ok(Discovery {
-        topology: HostTopology::new(cells, distances)?,
+        topology: HostTopology::new(cells, distances)?.with_pci(offer.devices)?,
+        traits,
         warnings,
     })
 }
 
-fn cpu_sets(machine: &Machine, options: &Options) -> Result<(CpuSet, CpuSet), Vec<Fault>> {
-    let online = machine
-        .nodes
-        .iter()
-        .fold(CpuSet::new(), |all, n| all.union(&n.cpus));
-    let (dedicated, shared) = match (&options.cpu_dedicated_set, &options.cpu_shared_set) {
-        (None, None) => (CpuSet::new(), online.clone()),
+/// Returns which CPUs are dedicated and which are shared.
+fn cpu_sets(machine: &Machine, options: &Options) -> (CpuSet, CpuSet) {
+    match (&options.cpu_dedicated_set, &options.cpu_shared_set) {
+        (None, None) => (CpuSet::new(), online(machine)),
         (dedicated, shared) => (
             dedicated.clone().unwrap_or_default(),
             shared.clone().unwrap_or_default(),
         ),
-    };
+    }
+}
+
+fn online(machine: &Machine) -> CpuSet {
+    let nodes = machine.nodes.iter();
+    nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus))
+}
+
+fn cpu_faults(machine: &Machine, dedicated: &CpuSet, shared: &CpuSet) -> Vec<Fault> {
+    let online = online(machine);
     let mut faults = Vec::new();
-    for (set, cpus) in [
-        ("cpu_dedicated_set", &dedicated),
-        ("cpu_shared_set", &shared),
-    ] {
+    for (set, cpus) in [("cpu_dedicated_set", dedicated), ("cpu_shared_set", shared)] {
         if !cpus.is_subset(&online) {
             faults.push(Fault::Offline {
                 set,
@@ -140,18 +241,23 @@ fn cpu_sets(machine: &Machine, options: &Options) -> Result<(CpuSet, CpuSet), Ve
             });
         }
     }
-    if !dedicated.is_disjoint(&shared) {
-        let cpus = dedicated.intersection(&shared);
+    if !dedicated.is_disjoint(shared) {
+        let cpus = dedicated.intersection(shared);
         faults.push(Fault::Overlap { cpus });
     }
     if dedicated.is_empty() && shared.is_empty() {
         faults.push(Fault::NoCpus);
     }
-    if faults.is_empty() {
-        Ok((dedicated, shared))
-    } else {
-        Err(faults)
-    }
+    faults
+}
+
+fn split_cores(machine: &Machine, dedicated: &CpuSet) -> Option<Warning> {
+    let all = machine.nodes.iter().flat_map(|n| n.siblings.values());
+    let is_split = |core: &&CpuSet| !core.is_disjoint(dedicated) && !core.is_subset(dedicated);
+    let mut cores: Vec<CpuSet> = all.filter(is_split).cloned().collect();
+    cores.sort_by_key(CpuSet::first);
+    cores.dedup();
+    (!cores.is_empty()).then_some(Warning::SplitCores { cores })
 }
 
 fn cell(
@@ -240,26 +346,52 @@ fn pools(node: &Node, small_page_kib: u64) -> Vec<PagePool> {
         .collect()
 }
 
-fn reserve(cells: &mut [HostCell], reserved: &[ReservedPages]) -> Result<(), Vec<Fault>> {
+fn reserve(cells: &mut [HostCell], reserved: &[ReservedPages]) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for wanted in reserved {
+    for (index, wanted) in reserved.iter().enumerate() {
+        let all = cells.iter().map(|c| CpuId(c.id.0)).collect();
+        let reserved = *wanted;
         let cell = cells.iter_mut().find(|c| c.id == CellId(wanted.cell));
-        let pool = cell.and_then(|c| c.pages.iter_mut().find(|p| p.size_kib == wanted.size_kib));
-        match pool {
+        let Some(cell) = cell else {
+            faults.push(Fault::PagesCell {
+                index,
+                reserved,
+                cells: all,
+            });
+            continue;
+        };
+        let sizes_kib = cell.pages.iter().map(|p| p.size_kib).collect();
+        let pool = cell.pages.iter_mut();
+        match pool.into_iter().find(|p| p.size_kib == wanted.size_kib) {
+            None => faults.push(Fault::PagesSize {
+                index,
+                reserved,
+                sizes_kib,
+            }),
             Some(pool) if pool.total - pool.reserved >= wanted.count => {
                 pool.reserved += wanted.count;
             }
-            other => faults.push(Fault::Pages {
-                reserved: *wanted,
-                available: other.map_or(0, |p| p.total - p.reserved),
+            Some(pool) => faults.push(Fault::Pages {
+                index,
+                reserved,
+                available: pool.total,
+                earlier: pool.reserved,
             }),
         }
     }
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(faults)
-    }
+    faults
+}
+
+fn memory(cells: &[HostCell], reserved: Option<u64>) -> Option<Fault> {
+    let available = cells
+        .iter()
+        .map(|c| c.memory_mib)
+        .fold(0, u64::saturating_add);
+    let reserved = reserved.filter(|reserved| *reserved > available)?;
+    Some(Fault::Memory {
+        reserved,
+        available,
+    })
 }
 
 /// Returns each CPU of a list as its own set; helps those who know no better.

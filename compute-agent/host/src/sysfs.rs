@@ -13,7 +13,7 @@ use berth_domain::topology::{CellId, SocketId};
 
 use crate::machine::{Machine, Node};
 use crate::options::{self, Options, apply};
-use crate::{Discovery, Warning};
+use crate::{Discovery, Warning, cpu_flags, pci};
 
 /// How much of a file is read.
 const FILE_MAX: u64 = 64 * 1024;
@@ -70,6 +70,8 @@ pub fn discover(root: &Path, options: &Options) -> Result<Discovery, Error> {
         housed = housed.union(&node.cpus);
         threads(&system, node)?;
     }
+    machine.functions = pci::read::functions(root)?;
+    machine.traits = cpu_flags::discover(root);
     if housed != online {
         let cpus = online.difference(&housed);
         warnings.push(Warning::Homeless { cpus });
@@ -141,6 +143,7 @@ fn one_node(root: &Path, online: &CpuSet) -> Result<Machine, Error> {
         nodes: vec![node],
         distances: vec![vec![10]],
         small_page_kib: SMALL_PAGE_KIB,
+        ..Machine::default()
     })
 }
 
@@ -220,13 +223,17 @@ fn cpu_list(path: &Path) -> Result<CpuSet, Error> {
     CpuSet::from_str(&content).map_err(|_| value_error(path, &content, "a list like 0-3,8"))
 }
 
-fn number<T: FromStr>(path: &Path, text: &str, expected: &'static str) -> Result<T, Error> {
+pub(crate) fn number<T: FromStr>(
+    path: &Path,
+    text: &str,
+    expected: &'static str,
+) -> Result<T, Error> {
     text.trim()
         .parse()
         .map_err(|_| value_error(path, text, expected))
 }
 
-fn optional(path: &Path) -> Result<Option<String>, Error> {
+pub(crate) fn optional(path: &Path) -> Result<Option<String>, Error> {
     match text(path) {
         Ok(text) => Ok(Some(text)),
         Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -234,7 +241,7 @@ fn optional(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+pub(crate) fn text(path: &Path) -> Result<String, Error> {
     let mut content = String::new();
     File::open(path)
         .and_then(|file| file.take(FILE_MAX).read_to_string(&mut content))
@@ -242,14 +249,14 @@ fn text(path: &Path) -> Result<String, Error> {
     Ok(content)
 }
 
-fn read_error(path: &Path, source: io::Error) -> Error {
+pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
     Error::Read {
         path: path.to_owned(),
         source,
     }
 }
 
-fn value_error(path: &Path, value: &str, expected: &'static str) -> Error {
+pub(crate) fn value_error(path: &Path, value: &str, expected: &'static str) -> Error {
     Error::Value {
         path: path.to_owned(),
         value: value.trim().chars().take(60).collect(),

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use berth_domain::cpu_set::CpuSet;
+use berth_domain::resource::Trait;
 use berth_domain::topology::{CellId, SocketId};
 use berth_host::description::Description;
 use berth_host::options::{self, Fault};
@@ -26,7 +27,7 @@ fn options(dedicated: &str, shared: &str) -> Options {
     Options {
         cpu_dedicated_set: Some(set(dedicated)),
         cpu_shared_set: Some(set(shared)),
-        reserved_pages: Vec::new(),
+        ..Options::default()
     }
 }
 
@@ -155,6 +156,12 @@ fn sibling_threads_make_cores_cut_to_the_configured_cpus() {
         lines(&found),
         ["0 socket 0 shared 0,4 dedicated 1-3,5-6 cores 0,4 1,5 2,6 3 4096 MiB 4x1048576-0"]
     );
+    assert!(found.traits.contains(&Trait::hyperthreading()));
+    let split: Vec<_> = found.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        split,
+        ["cpu_dedicated_set splits cores: not all threads of 3,7 are in it"]
+    );
 }
 
 #[test]
@@ -184,12 +191,26 @@ fn pages_are_counted_per_size_and_reserved() {
         ]
     );
     assert_eq!(free_pages(tree.0.path()).unwrap()[&CellId(0)][&2048], 200);
-    options.reserved_pages = vec![reserve(0, 2048, 257), reserve(3, 2048, 1)];
+    options.reserved_pages = vec![
+        reserve(0, 2048, 257),
+        reserve(3, 2048, 1),
+        reserve(0, 1_048_576, 1),
+        reserve(0, 2048, 200),
+        reserve(0, 2048, 100),
+    ];
+    options.memory_reserved_mib = Some(4097);
+    options.cpu_dedicated_set = Some(set("9"));
     let refused = tree.discover(&options).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "reserved_pages asks for 257 pages of 2048 KiB in cell 0, which has 256; \
-         reserved_pages asks for 1 pages of 2048 KiB in cell 3, which has 0"
+        "cpu_dedicated_set names CPUs 9, which are not online; online are 0-1; \
+         reserved_pages[0] asks for 257 pages of 2048 KiB in cell 0, which has 256; \
+         reserved_pages[1] names cell 3, which this machine does not have; its cells are 0-1; \
+         reserved_pages[2] names pages of 1048576 KiB, of which cell 0 has none; it has pages of \
+         4, 2048 KiB; \
+         reserved_pages[4] asks for 100 pages of 2048 KiB in cell 0, which has 256, of which 200 \
+         are reserved already; \
+         memory_reserved_mib = 4097 is more than this machine has: 4096 MiB"
     );
 }
 
@@ -351,7 +372,8 @@ fn a_described_machine_is_what_it_says() {
     "#;
     let described = Description::parse(text).unwrap();
     let found = described.discover(&options("1-3", "0,4-5")).unwrap();
-    assert_eq!(found.warnings, []);
+    let cores = vec![set("0,2")];
+    assert_eq!(found.warnings, [Warning::SplitCores { cores }]);
     assert_eq!(
         lines(&found),
         [

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::name::HostName;
+use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
-use berth_host::ReservedPages;
 use berth_host::description::Description;
+use berth_host::{ReservedPages, pci};
 use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
 use berth_process::listening::{Listening, check_host_port, check_listen};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
-use berth_process::{Keys, Log};
+use berth_process::{Keys, Log, Places};
 use serde::Deserialize;
+
+use crate::hypervisor;
 
 /// Where an agent listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7300";
@@ -131,6 +134,10 @@ pub struct Config {
     pub cpu_shared_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
+    /// Which PCI functions are for guests; everything else is never offered.
+    pub pci: Vec<pci::Rule>,
+    /// Qualities of the host that only the operator knows; each name begins with `CUSTOM_`.
+    pub traits: Vec<Trait>,
     /// Memory that the host keeps for itself.
     pub memory_reserved_mib: u64,
     /// Disk space for guests.
@@ -152,6 +159,8 @@ pub struct Config {
     pub sim: Sim,
     /// Which log lines are written, and how.
     pub log: Log,
+    /// Where all of this was told.
+    pub places: Places,
 }
 
 impl Default for Config {
@@ -165,6 +174,8 @@ impl Default for Config {
             cpu_dedicated_set: None,
             cpu_shared_set: None,
             reserved_pages: Vec::new(),
+            pci: Vec::new(),
+            traits: Vec::new(),
             memory_reserved_mib: 512,
             disk_gib: 100,
             storage_id: None,
@@ -175,6 +186,7 @@ impl Default for Config {
             libvirt: Libvirt::default(),
             sim: Sim::default(),
             log: Log::default(),
+            places: Places::default(),
         }
     }
 }
@@ -218,6 +230,18 @@ impl Config {
         schedulers::check(&self.schedulers, &mut faults);
         check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
+        for (index, rule) in self.pci.iter().enumerate() {
+            let wrong = rule.faults().into_iter();
+            faults.extend(wrong.map(|what| format!("pci.device_spec[{index}] {what}")));
+        }
+        for (index, name) in self.traits.iter().enumerate() {
+            if !name.is_custom() {
+                faults.push(format!(
+                    "traits[{index}] = \"{name}\" does not begin with CUSTOM_: the agent finds out \
+                     itself which standard traits a host has"
+                ));
+            }
+        }
         match (name, listen, sim_listen) {
             (Some(name), Some(listen), Some(sim_listen)) if faults.is_empty() => Ok(Valid {
                 name,
@@ -267,7 +291,8 @@ impl Configuration for Config {
         keys.take("driver", &mut self.driver);
         keys.take_some("cpu_dedicated_set", &mut self.cpu_dedicated_set);
         keys.take_some("cpu_shared_set", &mut self.cpu_shared_set);
-        keys.take("reserved_pages", &mut self.reserved_pages);
+        keys.take_each("reserved_pages", &mut self.reserved_pages);
+        keys.take_each("traits", &mut self.traits);
         keys.take("memory_reserved_mib", &mut self.memory_reserved_mib);
         keys.take("disk_gib", &mut self.disk_gib);
         keys.take_some("storage_id", &mut self.storage_id);
@@ -277,6 +302,10 @@ impl Configuration for Config {
         self.log.read(keys);
         keys.table("libvirt", |keys| self.libvirt.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));
+        keys.table("pci", |keys| {
+            keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));
+        });
+        self.places = keys.places().clone();
     }
 
     fn faults(&self) -> Vec<String> {
@@ -284,6 +313,21 @@ impl Configuration for Config {
             .err()
             .map_or_else(Vec::new, |faults| faults.0)
     }
+
+    fn contradictions(&self) -> Vec<String> {
+        hypervisor::contradictions(self)
+    }
+}
+
+fn read_rule(keys: &mut Keys) -> pci::Rule {
+    let mut rule = pci::Rule::default();
+    keys.take_some("vendor_id", &mut rule.vendor_id);
+    keys.take_some("product_id", &mut rule.product_id);
+    keys.take_some("address", &mut rule.address);
+    keys.take_some("devname", &mut rule.devname);
+    keys.take_some("physical_network", &mut rule.physical_network);
+    keys.take("tags", &mut rule.tags);
+    rule
 }
 
 impl Libvirt {
@@ -345,12 +389,16 @@ mod tests {
     /// Goal: the sample is a working configuration and shows the true defaults, each key once.
     #[test]
     fn the_sample_holds_every_default() {
-        let config = Config::load(Some(&sample()), |_| ()).unwrap();
+        let mut config = Config::load(Some(&sample()), |_| ()).unwrap();
+        assert!(config.places.tells("pci.device_spec"));
+        config.places = Places::default();
         assert_eq!(config, Config::default());
         let text = std::fs::read_to_string(sample()).unwrap();
-        let (_, faults) =
-            configuration::parse(Config::default(), "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1");
-        assert_eq!(faults.len(), 3, "{faults:?}");
+        let (_, faults) = configuration::parse(
+            Config::default(),
+            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1",
+        );
+        assert_eq!(faults.len(), 4, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];

@@ -76,6 +76,27 @@ impl Flags {
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
+        for (key, flag, is_said) in [
+            (
+                "cpu_dedicated_set",
+                "--cpu-dedicated-set",
+                flags.cpu_dedicated_set.is_some(),
+            ),
+            (
+                "cpu_shared_set",
+                "--cpu-shared-set",
+                flags.cpu_shared_set.is_some(),
+            ),
+            (
+                "memory_reserved_mib",
+                "--memory-reserved-mib",
+                flags.memory_reserved_mib.is_some(),
+            ),
+        ] {
+            if is_said {
+                config.places.by_flag(key, flag);
+            }
+        }
         replace_some(&mut config.name, flags.name);
         replace_some(&mut config.cpu_dedicated_set, flags.cpu_dedicated_set);
         replace_some(&mut config.cpu_shared_set, flags.cpu_shared_set);

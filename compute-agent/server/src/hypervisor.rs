@@ -1,47 +1,100 @@
 //! The machine and the driver that the configuration asks for.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
 use berth_driver::Driver;
 use berth_driver::libvirt::{LibvirtDriver, driver as libvirt};
 use berth_driver::sim::{SimDriver, driver as sim};
 use berth_driver::xml::{Settings, VirtType};
-use berth_host::description::Description;
+use berth_host::description::{self, Description};
+use berth_host::options::{self, Fault};
 use berth_host::{Discovery, Options, sysfs};
+use berth_process::Faults;
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
 
-/// Returns the shape of the machine, real or described.
-pub(crate) fn discover(config: &Config) -> Result<Arc<HostTopology>, Error> {
+/// What the machine is, and what the operator says of it.
+fn discovery(config: &Config) -> Result<Discovery, Error> {
+    let told = config.places.tells("memory_reserved_mib");
     let options = Options {
         cpu_dedicated_set: config.cpu_dedicated_set.clone(),
         cpu_shared_set: config.cpu_shared_set.clone(),
         reserved_pages: config.reserved_pages.clone(),
+        memory_reserved_mib: told.then_some(config.memory_reserved_mib),
+        pci: config.pci.clone(),
     };
-    let Discovery { topology, warnings } = match (&config.machine, &config.machine_file) {
-        (Some(machine), _) => machine.discover(&options)?,
+    let described = |error| match error {
+        description::Error::Host(options::Error::Options(faults)) => located(config, &faults),
+        other @ (description::Error::Host(_)
+        | description::Error::Toml(_)
+        | description::Error::Contradiction(_)) => match config.machine_file.clone() {
+            Some(path) => Error::MachineInFile {
+                path,
+                source: other,
+            },
+            None => Error::Machine(other),
+        },
+    };
+    match (&config.machine, &config.machine_file) {
+        (Some(machine), _) => machine.discover(&options).map_err(described),
         (None, Some(path)) => {
             let read = std::fs::read_to_string(path);
             let text = read.map_err(|source| Error::MachineFile {
                 path: path.clone(),
                 source,
             })?;
-            let described = Description::parse(&text).and_then(|d| d.discover(&options));
-            described.map_err(|source| Error::MachineInFile {
-                path: path.clone(),
-                source,
-            })?
+            let found = Description::parse(&text).and_then(|d| d.discover(&options));
+            found.map_err(described)
         }
-        (None, None) => sysfs::discover(&config.root, &options)?,
-    };
-    for warning in warnings {
-        tracing::warn!("{warning}");
+        (None, None) => {
+            let found = sysfs::discover(&config.root, &options);
+            found.map_err(|error| match error {
+                sysfs::Error::Host(options::Error::Options(faults)) => located(config, &faults),
+                other @ (sysfs::Error::Host(_)
+                | sysfs::Error::Read { .. }
+                | sysfs::Error::Value { .. }) => Error::Discover(other),
+            })
+        }
     }
-    Ok(Arc::new(topology))
+}
+
+fn located(config: &Config, faults: &[Fault]) -> Error {
+    let located = faults.iter().map(|fault| {
+        let keys = fault.keys();
+        let keys = keys.iter().map(String::as_str);
+        config.places.locate(keys, &fault.to_string())
+    });
+    Error::Config(Faults(located.collect()))
+}
+
+/// Returns in what the configuration contradicts the machine, with the lines. A machine that
+/// cannot be read at all is no contradiction.
+pub(crate) fn contradictions(config: &Config) -> Vec<String> {
+    match discovery(config) {
+        Err(Error::Config(faults)) => faults.0,
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+/// Returns the shape of the machine, real or described, and what its processor can do.
+pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<Trait>), Error> {
+    let Discovery {
+        topology,
+        traits,
+        warnings,
+    } = discovery(config)?;
+    for warning in warnings {
+        let key = warning.key();
+        let warning = warning.to_string();
+        tracing::warn!("{}", config.places.locate(key.as_deref(), &warning));
+    }
+    Ok((Arc::new(topology), traits))
 }
 
 /// Returns the driver; the simulated one listens from here on.

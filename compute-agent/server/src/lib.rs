@@ -27,6 +27,7 @@ pub mod error;
 pub mod flags;
 mod hypervisor;
 pub mod process;
+mod qualities;
 mod registration;
 pub mod server;
 mod service;

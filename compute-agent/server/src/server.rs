@@ -25,7 +25,7 @@ use crate::core::{Agent, Facts};
 use crate::error::Error;
 use crate::registration::Registration;
 use crate::service::AgentApi;
-use crate::{hypervisor, shell};
+use crate::{hypervisor, qualities, shell};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -157,7 +157,8 @@ type Woken = (Facts, HostReport, Vec<Known>, Arc<dyn Driver>);
 
 /// Does what blocks at the start.
 fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Error> {
-    let topology = hypervisor::discover(&config)?;
+    let (topology, processor) = hypervisor::discover(&config)?;
+    let traits = qualities::traits(&config, &processor);
     let driver = hypervisor::driver(&config, valid, &topology)?;
     let info = driver.info()?;
     let known = driver.domains()?;
@@ -192,7 +193,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         topology,
         disk_gib: config.disk_gib,
         storage_id,
-        traits: Default::default(),
+        traits,
     };
     Ok((facts, report, known, driver))
 }
