@@ -170,6 +170,21 @@ fn a_pinned_guest_under_hardware_virtualisation() {
     golden("pinned-kvm", &guest, &settings);
 }
 
+/// Goal: every function that the claim gives, of all requests, is a device of the guest, and none
+/// else is.
+#[test]
+fn a_guest_with_pci_functions() {
+    let spec = sample::pinned_spec(1, PageSize::Unspecified);
+    let mut assignment = sample::pins(0, &[2], None);
+    let addresses = |all: &[&str]| all.iter().map(|a| a.parse().unwrap()).collect();
+    assignment.pci = vec![
+        addresses(&["0000:81:10.0", "0000:81:10.1"]),
+        addresses(&["10000:e1:1f.7"]),
+    ];
+    let guest = sample::domain("devices", 4, spec, assignment);
+    golden("pci-functions", &guest, &settings());
+}
+
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     for kernel in ["../vmlinuz", "/etc/passwd", "a/b", "..", ""] {

@@ -10,6 +10,7 @@
 //! source's, with the claim that came back in `migrate_data`; so both have the same elements and
 //! the guest sees the same machine.
 
+mod hostdev;
 pub mod metadata;
 mod node;
 pub mod read;

@@ -10,8 +10,8 @@ use berth_domain::instance::InstanceCell;
 use berth_domain::numa::CellAssignment;
 use berth_domain::vm::{BootSource, Nic};
 
-use super::metadata;
 use super::node::Node;
+use super::{hostdev, metadata};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 
@@ -276,6 +276,7 @@ fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
         .children(disks)
         .child(usb)
         .children(guest.spec.nics.iter().map(nic))
+        .children(hostdev::elements(&guest.assignment))
         .child(serial(guest.uid, settings))
         .child(Node::new("memballoon").with("model", "none")))
 }
