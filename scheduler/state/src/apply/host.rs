@@ -130,7 +130,10 @@ impl<J: Journal> Transaction<'_, J> {
             shape_refused: None,
             ..(**old).clone()
         };
-        let refused = match self.floating_over_dedicated(old, &host) {
+        let refused = self
+            .floating_over_dedicated(old, &host)
+            .or_else(|| self.without_their_functions(&host));
+        let refused = match refused {
             Some(why) => Some(why),
             None => self.homeless_in_new_shape(&host)?,
         };
@@ -189,6 +192,29 @@ impl<J: Journal> Transaction<'_, J> {
                 named(&vms)
             )
         })
+    }
+
+    /// Returns which guests have PCI functions that the host does not report any more. One that
+    /// nobody has is simply gone.
+    fn without_their_functions(&self, host: &Host) -> Option<String> {
+        let mut vms = BTreeSet::new();
+        let mut lost = BTreeSet::new();
+        for claim in self.state.claims_of_host(&host.name) {
+            let gone = constraint::shape::lost_functions(&host.report.topology, &claim.assignment);
+            if !gone.is_empty() {
+                vms.insert(&claim.vm);
+                lost.extend(gone);
+            }
+        }
+        let first = lost.first()?;
+        let more = match lost.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "vms {} have PCI function {first}{more}, which the host does not report any more",
+            named(&vms)
+        ))
     }
 
     /// Returns who of those that live on the host does not fit it as it reports itself now, and
