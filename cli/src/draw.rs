@@ -1,7 +1,9 @@
 //! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
 //!
-//! Not for programs: `--output json` gives them the same facts. Invariant: a line is at most
+//! PCI functions are drawn by [`devices`]. Not for programs: `--output json` gives them the same facts. Invariant: a line is at most
 //! 78 columns wide, however many CPUs a cell has.
+
+mod devices;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,6 +53,11 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
             writeln!(out, "{label}").expect("a string takes all");
         }
         draw_cell(&mut out, cell, claims, &letters);
+        devices::draw(&mut out, topology, Some(cell.id), claims, &letters);
+    }
+    if topology.pci().iter().any(|device| device.cell.is_none()) {
+        writeln!(out, "cell unknown").expect("a string takes all");
+        devices::draw(&mut out, topology, None, claims, &letters);
     }
     if !claims.is_empty() {
         writeln!(out, "whose").expect("a string takes all");
@@ -85,14 +92,13 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
 /// Draws where a guest sits on its host.
 pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assignment) -> String {
     let mut out = String::new();
-    if given.is_empty() {
+    if given.cells.is_empty() && given.emulator.is_empty() {
         writeln!(
             out,
             "{vm} floats over the shared CPUs of {host} ({})",
             topology.shared()
         )
         .expect("a string takes all");
-        return out;
     }
     for cell in &given.cells {
         writeln!(out, "{}", guest_cell(host, topology, cell)).expect("a string takes all");
@@ -109,6 +115,11 @@ pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assi
     }
     if !given.emulator.is_empty() {
         writeln!(out, "emulator on CPU {}", given.emulator).expect("a string takes all");
+    }
+    let functions = given.pci.iter().flatten().map(ToString::to_string);
+    let functions: Vec<String> = functions.collect();
+    if !functions.is_empty() {
+        wrap(&mut out, "PCI functions ", &functions, " ");
     }
     out
 }
@@ -336,6 +347,7 @@ mod tests {
     use std::sync::Arc;
 
     use berth_domain::id::{ClaimId, Incarnation};
+    use berth_domain::pci::{PciDevice, PciId, PciKind};
     use berth_domain::topology::{CellId, PagePool, SocketId};
     use berth_domain::version::ServiceVersion;
 
@@ -449,6 +461,68 @@ whose
         ] {
             assert_eq!(bar(used, reserved, total), expected);
         }
+    }
+
+    /// Goal: a person sees which functions there are, where, and who has them; a long value does not
+    /// break the picture. Method: the lines about functions.
+    #[test]
+    fn functions_are_drawn_under_their_cell() {
+        let device = |address: &str, product, cell: Option<u32>, kind, tags: &[(&str, &str)]| {
+            let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            PciDevice {
+                address: address.parse().unwrap(),
+                vendor: PciId(0x8086),
+                product: PciId(product),
+                cell: cell.map(CellId),
+                kind,
+                parent: None,
+                tags: tags.collect(),
+            }
+        };
+        let (physical, virtual_) = (PciKind::Physical, PciKind::Virtual);
+        let long = "x".repeat(80);
+        let blue: &[(&str, &str)] = &[("physical_network", "blue")];
+        let mut report = report();
+        let devices = vec![
+            device("0000:81:00.0", 0x1572, Some(1), physical, &[]),
+            device("0000:81:02.0", 0x154c, Some(1), virtual_, blue),
+            device("0000:81:02.1", 0x154c, Some(1), virtual_, blue),
+            device(
+                "0000:82:00.0",
+                0x1eb8,
+                None,
+                PciKind::Pci,
+                &[("note", &long)],
+            ),
+        ];
+        report.topology = Arc::new(topology().with_pci(devices).unwrap());
+        let mut claim = claim();
+        claim.assignment.pci = vec![["0000:81:02.1".parse().unwrap()].into()];
+        let claims = [claim];
+        let drawn = host(&HostName::new("h1").unwrap(), &report, &claims);
+        let about = drawn.split("of 1000 taken\n").nth(2).unwrap();
+        let expected = "    pci        8086:154c VF physical_network=blue
+               0000:81:02.0=· 0000:81:02.1=A
+    pci        8086:1572 PF
+               0000:81:00.0=·
+cell unknown
+    pci        8086:1eb8 PCI
+               note=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+               xxxxxxxxxxxxxxxxxxxxxx
+               0000:82:00.0=·
+whose
+  A = db (ACTIVE, cell 1)
+";
+        assert_eq!(about, expected);
+        let [claim] = &claims;
+        let name = VmName::new("db").unwrap();
+        let drawn = guest(
+            &name,
+            &HostName::new("h1").unwrap(),
+            &topology(),
+            &claim.assignment,
+        );
+        assert!(drawn.ends_with("PCI functions 0000:81:02.1\n"), "{drawn}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `berth host`: looks at hosts and keeps guests off them.
 
 use berth_domain::claim::Claim;
-use berth_domain::host::{Host, Liveness};
+use berth_domain::host::{Host, Liveness, traits_of};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{
     CordonHostRequest, GetHostRequest, HostSummary, ListHostsRequest, RemoveHostRequest,
@@ -135,6 +135,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     output::print(&draw::host(&host.name, &host.report, &claims));
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
+    let traits = traits_of(&host.report);
+    let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
     fields.extend([
         ("driver", host.report.driver.clone()),
         (
@@ -145,6 +147,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             ),
         ),
         ("provider", host.provider.to_string()),
+        ("traits", traits.join(" ")),
     ]);
     output::fields(&fields);
     Ok(())
