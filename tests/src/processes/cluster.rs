@@ -19,6 +19,10 @@ pub struct Host {
     pub cpus: u32,
     /// The service version that its agent behaves like; the newest if absent.
     pub service_version: Option<u32>,
+    /// What else its machine has, as the description of a machine writes it.
+    pub machine_more: String,
+    /// What else its agent is told, as its configuration file writes it: tables.
+    pub config_more: String,
 }
 
 impl Host {
@@ -30,7 +34,17 @@ impl Host {
             cells: 2,
             cpus: 4,
             service_version: None,
+            machine_more: String::new(),
+            config_more: String::new(),
         }
+    }
+
+    /// Returns the same host with these PCI functions and these rules about them.
+    #[must_use]
+    pub fn with_pci(mut self, functions: &str, rules: &str) -> Self {
+        self.machine_more = functions.to_owned();
+        self.config_more = rules.to_owned();
+        self
     }
 
     /// Returns the same host with so many CPUs per cell.
@@ -55,7 +69,8 @@ impl Host {
                  memory_mib = 65536\nhuge_pages = [{{ size_kib = 2048, total = 4096 }}]\n"
             )
         };
-        (0..self.cells).map(cell).collect()
+        let more = std::iter::once(self.machine_more.clone());
+        (0..self.cells).map(cell).chain(more).collect()
     }
 
     fn cpu_sets(&self) -> (String, String) {
@@ -270,7 +285,9 @@ impl Cluster {
             &config,
             &format!(
                 "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = \"shared\"\n\
-                 [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n"
+                 [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
+                 {}",
+                host.config_more
             ),
         );
         let (dedicated, shared) = host.cpu_sets();
