@@ -1,6 +1,7 @@
 //! `berth provider watch`: the providers, and what becomes of them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
@@ -14,6 +15,9 @@ use tonic::Streaming;
 
 use crate::session::{Session, resource, short};
 use crate::{ask, draw, output};
+
+/// How long to wait before a watch that ended is begun again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// What was told, to go on from and to tell new from changed.
 #[derive(Default)]
@@ -55,6 +59,7 @@ pub(super) async fn run(
         } else if ended.code != Code::Unavailable {
             return Err(ended.into());
         }
+        tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 
