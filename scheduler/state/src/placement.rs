@@ -143,15 +143,18 @@ impl State {
     /// Returns what is taken from this provider, by claims or by other consumers.
     #[must_use]
     pub fn used_of(&self, provider: ProviderId) -> Resources {
-        let host = self.providers.get(&provider).and_then(|p| p.host.as_ref());
+        let provider = self.providers.get(&provider);
+        let used = provider.and_then(|provider| self.used_of_this(provider));
+        used.cloned().unwrap_or_default()
+    }
+
+    /// As [`Self::used_of`], of a provider that was looked up; absent where nothing is taken.
+    #[must_use]
+    pub fn used_of_this(&self, provider: &ResourceProvider) -> Option<&Resources> {
+        let host = provider.host.as_ref();
         match host.and_then(|name| self.hosts.get(name)) {
-            Some(view) => view.used.clone(),
-            None => self
-                .index
-                .provider_used
-                .get(&provider)
-                .map(|used| (**used).clone())
-                .unwrap_or_default(),
+            Some(view) => Some(&view.used),
+            None => Some(&**self.index.provider_used.get(&provider.id)?),
         }
     }
 

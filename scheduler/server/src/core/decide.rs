@@ -45,12 +45,16 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
         request: ask.key.clone().filter(|_| !ask.validate_only),
         command: scheduled.command,
     };
-    if ask.validate_only || is_tried_first(&envelope.command) {
-        match state.clone().speculate(state.revision() + 1, &envelope) {
-            Err(refusal) => return Decision::refuse(refusal),
-            Ok(reply) if ask.validate_only => return Decision::answer(reply, scheduled.choice),
-            Ok(_) => {}
-        }
+    if ask.validate_only {
+        return match state.clone().speculate(state.revision() + 1, &envelope) {
+            Ok(reply) => Decision::answer(reply, scheduled.choice),
+            Err(refusal) => Decision::refuse(refusal),
+        };
+    }
+    if is_tried_first(&envelope.command)
+        && let Err(refusal) = state.examine(&envelope)
+    {
+        return Decision::refuse(refusal);
     }
     Decision::Command(Box::new(Proposal {
         envelope,
@@ -58,8 +62,8 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
     }))
 }
 
-/// Says whether a command is carried out on a copy of the state before it is replicated. The
-/// others are frequent, and hardly ever refused.
+/// Says whether it is looked at before it is replicated whether a command would be refused. The
+/// others are frequent, and hardly ever are.
 fn is_tried_first(command: &Command) -> bool {
     match command {
         Command::BeginBoot { .. }

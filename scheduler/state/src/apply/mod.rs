@@ -37,6 +37,8 @@ pub use batch::MOVED_MAX;
 pub use log::LOG_MAX;
 pub use trim::{DONE_MAX, ENDED_MAX};
 
+use std::collections::BTreeMap;
+
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 
@@ -55,6 +57,27 @@ impl State {
             outcome,
             changes: noted.into_changes(),
         }
+    }
+
+    /// Says whether a command would be refused now, if nothing is remembered of its request.
+    ///
+    /// # Errors
+    ///
+    /// Why it would be.
+    pub fn examine(&self, envelope: &Envelope) -> Result<(), Refusal> {
+        let mut copy = self.clone();
+        if let Command::SetAllocations { consumers } = &envelope.command {
+            // The most frequent one. A copy costs little as long as nothing is written to it.
+            let state = &mut copy;
+            let tx = Transaction {
+                state,
+                journal: Silent,
+            };
+            return tx
+                .examine_allocations(consumers, &BTreeMap::new())
+                .map(drop);
+        }
+        copy.speculate(self.revision() + 1, envelope).map(drop)
     }
 
     /// Carries a command out as [`Self::apply`] does, without saying what it changed.

@@ -233,8 +233,13 @@ impl World {
         self.index += 1;
         let mut speculative = self.state.clone();
         let foretold = speculative.speculate(self.index, &envelope);
+        let examined = self.state.examine(&envelope);
         let applied = self.state.apply(self.index, &envelope);
         assert_eq!(applied.outcome, foretold, "{envelope:?}");
+        if envelope.request.is_none() {
+            let outcome = applied.outcome.clone();
+            assert_eq!(examined, outcome.map(drop), "{envelope:?}");
+        }
         assert!(
             self.state == speculative,
             "speculating differs: {envelope:?}"

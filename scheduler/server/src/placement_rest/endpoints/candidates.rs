@@ -1,6 +1,6 @@
 //! `/allocation_candidates`: every way to serve a query.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::allocation::Resources;
@@ -107,18 +107,7 @@ struct Form {
 #[derive(Serialize)]
 struct Answer<'a> {
     allocation_requests: Requests<'a>,
-    provider_summaries: BTreeMap<ProviderId, Summary<'a>>,
-}
-
-#[derive(Serialize)]
-struct Summary<'a> {
-    resources: BTreeMap<&'a ResourceClass, Count>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traits: Option<Vec<&'a Trait>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent_provider_uuid: Option<Option<ProviderId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    root_provider_uuid: Option<ProviderId>,
+    provider_summaries: Summaries<'a>,
 }
 
 #[derive(Serialize)]
@@ -161,37 +150,85 @@ impl Form {
             .groups
             .values()
             .flat_map(|group| group.resources.keys());
-        let asked: BTreeSet<&ResourceClass> = asked.collect();
-        let summaries = shown.into_iter();
-        let summaries = summaries.map(|p| (p.id, self.summary(state, p, &asked)));
+        let summaries = Summaries {
+            form: self,
+            state,
+            shown,
+            asked: asked.collect(),
+        };
         Reply::json(&Answer {
             allocation_requests: Requests { form: self, found },
-            provider_summaries: summaries.collect(),
+            provider_summaries: summaries,
         })
     }
+}
 
-    fn summary<'a>(
-        self,
-        state: &State,
-        provider: &'a ResourceProvider,
-        asked: &BTreeSet<&ResourceClass>,
-    ) -> Summary<'a> {
-        let used = state.used_of(provider.id);
-        let classes = provider.inventories.iter();
-        let classes = classes.filter(|(class, _)| self.has_all_classes || asked.contains(class));
-        let counts = classes.map(|(class, inventory)| {
-            let count = Count {
-                capacity: inventory.capacity(),
-                used: used.get(class).copied().unwrap_or_default(),
+/// What is told of providers, written one by one.
+struct Summaries<'a> {
+    form: Form,
+    state: &'a State,
+    shown: Vec<&'a Arc<ResourceProvider>>,
+    /// The classes that are asked for.
+    asked: BTreeSet<&'a ResourceClass>,
+}
+
+impl Serialize for Summaries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let summaries = self.shown.iter().map(|provider| {
+            let summary = Summary {
+                resources: CountsOf(self, provider),
+                traits: self.form.has_traits.then_some(InOrder(&provider.traits)),
+                parent_provider_uuid: self.form.is_nested.then_some(provider.parent),
+                root_provider_uuid: self.form.is_nested.then_some(provider.root),
             };
-            (class, count)
+            (provider.id, summary)
         });
-        Summary {
-            resources: counts.collect(),
-            traits: self.has_traits.then(|| in_order(&provider.traits)),
-            parent_provider_uuid: self.is_nested.then_some(provider.parent),
-            root_provider_uuid: self.is_nested.then_some(provider.root),
-        }
+        serializer.collect_map(summaries)
+    }
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    resources: CountsOf<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traits: Option<InOrder<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_provider_uuid: Option<Option<ProviderId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root_provider_uuid: Option<ProviderId>,
+}
+
+/// What a provider has and what is taken of it.
+struct CountsOf<'a>(&'a Summaries<'a>, &'a ResourceProvider);
+
+impl Serialize for CountsOf<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(summaries, provider) = self;
+        let used = summaries.state.used_of_this(provider);
+        let is_shown = |class: &ResourceClass| {
+            summaries.form.has_all_classes || summaries.asked.contains(class)
+        };
+        let classes = provider.inventories.iter();
+        let counts = classes
+            .filter(|(class, _)| is_shown(class))
+            .map(|(class, inventory)| {
+                let used = used.and_then(|used| used.get(class)).copied();
+                let count = Count {
+                    capacity: inventory.capacity(),
+                    used: used.unwrap_or_default(),
+                };
+                (class, count)
+            });
+        serializer.collect_map(counts)
+    }
+}
+
+/// The traits of a provider.
+struct InOrder<'a>(&'a BTreeSet<Trait>);
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(in_order(self.0))
     }
 }
 
@@ -216,9 +253,27 @@ impl Serialize for Requests<'_> {
 
 #[derive(Serialize)]
 struct ByMap<'a> {
-    allocations: BTreeMap<&'a ProviderId, Taken<'a>>,
+    allocations: TakenByProvider<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mappings: Option<BTreeMap<&'a str, &'a [ProviderId]>>,
+    mappings: Option<Mappings<'a>>,
+}
+
+impl<'a> ByMap<'a> {
+    fn of(form: Form, candidate: &'a Candidate) -> Self {
+        Self {
+            allocations: TakenByProvider(candidate),
+            mappings: form.has_mappings.then_some(Mappings(candidate)),
+        }
+    }
+}
+
+struct TakenByProvider<'a>(&'a Candidate);
+
+impl Serialize for TakenByProvider<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let taken = self.0.allocations.iter();
+        serializer.collect_map(taken.map(|(id, resources)| (id, Taken { resources })))
+    }
 }
 
 #[derive(Serialize)]
@@ -226,17 +281,12 @@ struct Taken<'a> {
     resources: &'a Resources,
 }
 
-impl<'a> ByMap<'a> {
-    fn of(form: Form, candidate: &'a Candidate) -> Self {
-        let allocations = candidate.allocations.iter();
-        let mappings = candidate.mappings.iter();
-        let mappings = mappings.map(|(suffix, providers)| (suffix.as_str(), &**providers));
-        Self {
-            allocations: allocations
-                .map(|(id, resources)| (id, Taken { resources }))
-                .collect(),
-            mappings: form.has_mappings.then(|| mappings.collect()),
-        }
+struct Mappings<'a>(&'a Candidate);
+
+impl Serialize for Mappings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mappings = self.0.mappings.iter();
+        serializer.collect_map(mappings.map(|(suffix, providers)| (suffix.as_str(), providers)))
     }
 }
 

@@ -100,9 +100,9 @@ pub(super) fn in_use(refusal: &Refusal, provider: &str) -> String {
 }
 
 /// Returns traits in the order in which OpenStack Placement shows them: standard ones first.
-pub(super) fn in_order(traits: &BTreeSet<Trait>) -> Vec<&Trait> {
-    let (standard, custom): (Vec<_>, Vec<_>) = traits.iter().partition(|name| !name.is_custom());
-    [standard, custom].concat()
+pub(super) fn in_order(traits: &BTreeSet<Trait>) -> impl Iterator<Item = &Trait> {
+    let standard = traits.iter().filter(|name| !name.is_custom());
+    standard.chain(traits.iter().filter(|name| name.is_custom()))
 }
 
 /// The class does not exist.

@@ -144,7 +144,7 @@ pub(super) async fn of_provider(call: &Call<'_>, id: &str) -> Result<Reply, Faul
 
 fn tell(provider: &ResourceProvider) -> Result<Reply, Fault> {
     let body = json!({
-        "traits": in_order(&provider.traits),
+        "traits": in_order(&provider.traits).collect::<Vec<_>>(),
         "resource_provider_generation": provider.generation.0,
     });
     Ok(Reply::json(&body)?.modified(provider.updated_at))
