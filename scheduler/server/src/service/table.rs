@@ -7,8 +7,12 @@
 //! A search whose answer is longer than what may wait for its reader goes on from a loan: it
 //! keeps the table as it is while the reader catches up, and whoever brings the table up
 //! meanwhile copies it once. So loans are few ([`LOANS_MAX`]).
+//!
+//! Nobody waits for somebody else's search much longer than [`PATIENCE`]: a table that is read for
+//! longer is copied too, and the copy takes its place.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use berth_selection::candidates::{Index, Sources};
 use berth_state::State;
@@ -20,10 +24,16 @@ use tokio::task::{JoinError, spawn_blocking};
 /// takes about a kilobyte for a provider.
 const LOANS_MAX: usize = 8;
 
+/// How long searches that run are waited for before the table is copied. Nearly all are over in
+/// less; a copy takes about a microsecond for each provider.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// The table, and the state that it was made of.
 #[derive(Debug)]
 pub(super) struct Table {
-    held: RwLock<Arc<Held>>,
+    newest: Mutex<Newest>,
+    /// Told when nobody searches in the newest table any more, and when it was brought up.
+    changed: Condvar,
     turns: Arc<Semaphore>,
     loans: Arc<Semaphore>,
 }
@@ -32,13 +42,55 @@ pub(super) struct Table {
 struct Held {
     state: State,
     index: Index,
+    /// Whether it was left half way by a panic.
+    torn: bool,
+}
+
+/// The newest table, and who searches in it.
+#[derive(Debug, Default)]
+struct Newest {
+    held: Arc<Held>,
+    /// Counts the tables that took the place of one that was read for too long.
+    number: u64,
+    searches: usize,
+    /// Somebody waits to bring it up: who comes now lets them go first.
+    wanted: bool,
+}
+
+/// Keeps a table from being brought up.
+struct Guard<'t> {
+    table: &'t Table,
+    number: u64,
+    /// Present until it is dropped.
+    held: Option<Arc<Held>>,
+}
+
+impl Guard<'_> {
+    fn held(&self) -> &Arc<Held> {
+        self.held.as_ref().expect("taken when dropped")
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        // First, so that whoever is told finds it unshared.
+        self.held = None;
+        let mut newest = self.table.newest();
+        if newest.number == self.number {
+            newest.searches -= 1;
+            if newest.searches == 0 {
+                self.table.changed.notify_all();
+            }
+        }
+    }
 }
 
 impl Default for Table {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            held: RwLock::default(),
+            newest: Mutex::default(),
+            changed: Condvar::new(),
             turns: Arc::new(Semaphore::new(cpus)),
             loans: Arc::new(Semaphore::new(LOANS_MAX)),
         }
@@ -60,7 +112,7 @@ pub(super) struct NoLoan;
 pub(super) struct Turn<'t> {
     table: &'t Table,
     /// Keeps the table from being brought up, so that it need not be copied.
-    guard: Option<RwLockReadGuard<'t, Arc<Held>>>,
+    guard: Option<Guard<'t>>,
     permit: Option<OwnedSemaphorePermit>,
     loan: Option<Loan>,
 }
@@ -107,7 +159,8 @@ impl Table {
         let turn = turn(&self.turns).await;
         spawn_blocking(move || {
             let _turn = turn;
-            let held = self.at(&state);
+            let guard = self.at(&state);
+            let held = guard.held();
             work(&held.state, &held.index)
         })
         .await
@@ -135,7 +188,7 @@ impl Table {
         let permit = turn(&self.turns).await;
         spawn_blocking(move || {
             let guard = self.at(&state);
-            let held = Arc::clone(&guard);
+            let held = guard.held().clone();
             let mut turn = Turn {
                 table: &self,
                 guard: Some(guard),
@@ -151,35 +204,69 @@ impl Table {
         .await
     }
 
-    /// Returns the table at this state or a newer one.
-    fn at(&self, state: &State) -> RwLockReadGuard<'_, Arc<Held>> {
-        // A table that was left half way by a panic is made anew by whoever finds it.
-        if self.held.is_poisoned() {
-            let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-            *held = Arc::default();
-            self.held.clear_poison();
-        }
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        if held.state.revision() >= state.revision() {
-            return held;
-        }
-        drop(held);
-        self.bring_up(state);
-        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        // A table that was left half way says so itself; the rest is whole between statements.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bring_up(&self, state: &State) {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        if held.state.revision() >= state.revision() {
+    /// Returns the table at this state or a newer one.
+    fn at(&self, state: &State) -> Guard<'_> {
+        let newest = self.newest();
+        let waited = self
+            .changed
+            .wait_timeout_while(newest, PATIENCE, |newest| newest.wanted);
+        let (mut newest, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !newest.held.serves(state) {
+            newest.wanted = true;
+            let busy = |newest: &mut Newest| newest.searches > 0 && !newest.held.serves(state);
+            let waited = self.changed.wait_timeout_while(newest, PATIENCE, busy);
+            (newest, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            newest.wanted = false;
+            newest.bring_up(state);
+            self.changed.notify_all();
+        }
+        newest.searches += 1;
+        Guard {
+            table: self,
+            number: newest.number,
+            held: Some(newest.held.clone()),
+        }
+    }
+}
+
+impl Newest {
+    fn bring_up(&mut self, state: &State) {
+        if self.held.serves(state) {
+            // Somebody else did, while this one waited.
             return;
         }
-        let held = Arc::make_mut(&mut held);
-        held.index.sync(&Sources {
+        if self.searches > 0 {
+            // Whoever searches goes on with what they began with.
+            self.number += 1;
+            self.searches = 0;
+        }
+        // A copy, where somebody still has it.
+        Arc::make_mut(&mut self.held).bring_up(state);
+    }
+}
+
+impl Held {
+    fn serves(&self, state: &State) -> bool {
+        !self.torn && self.state.revision() >= state.revision()
+    }
+
+    fn bring_up(&mut self, state: &State) {
+        if self.torn {
+            *self = Self::default();
+        }
+        self.torn = true;
+        self.index.sync(&Sources {
             providers: state.providers().clone(),
             used: state.client_used().clone(),
             hosts: state.hosts().clone(),
         });
-        held.state = state.clone();
+        self.state = state.clone();
+        self.torn = false;
     }
 }
 
@@ -247,7 +334,7 @@ mod tests {
     async fn who_does_not_wait_has_nothing_copied() {
         let table = Arc::new(Table::default());
         table.clone().search(state(2), count).await.unwrap();
-        let at = |table: &Table| Arc::as_ptr(&table.held.read().unwrap());
+        let at = |table: &Table| Arc::as_ptr(&table.newest().held);
         let before = at(&table) as usize;
         for providers in 3..20 {
             let found = table
@@ -280,5 +367,43 @@ mod tests {
             .clone()
             .search_for_reader(state(1), own, |_, _, turn| turn.wait(async { 7 }).ok());
         assert_eq!(lent.await.unwrap(), Some(7));
+    }
+
+    /// Goal: who looks something up does not wait for another one's long search. Method: a search
+    /// that ends only when two on newer states have ended, of which the second meets the copy.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_long_search_holds_nobody_up() {
+        let table = Arc::new(Table {
+            turns: Arc::new(Semaphore::new(2)),
+            ..Table::default()
+        });
+        let (begins, begun) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let long = table.clone().search(state(1), move |state, index| {
+            begins.send(()).unwrap();
+            ended.blocking_recv().unwrap();
+            count(state, index)
+        });
+        let long = tokio::spawn(long);
+        begun.await.unwrap();
+        for providers in [2, 3] {
+            let found = table.clone().search(state(providers), count).await;
+            assert_eq!(found.unwrap(), usize::try_from(providers).unwrap());
+        }
+        end.send(()).unwrap();
+        assert_eq!(long.await.unwrap().unwrap(), 1);
+        assert_eq!(table.newest().searches, 0);
+    }
+
+    /// Goal: a search that panics harms no other.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_search_that_panics_is_the_only_one_that_fails() {
+        let table = Arc::new(Table::default());
+        let broken = table
+            .clone()
+            .search(state(1), |_, _| -> usize { panic!("as meant") });
+        assert!(broken.await.is_err());
+        assert_eq!(table.clone().search(state(2), count).await.unwrap(), 2);
+        assert_eq!(table.newest().searches, 0);
     }
 }
