@@ -7,8 +7,8 @@
 //! of Placement uWSGI and MariaDB, of Berth all members. Not a test: it passes no judgement,
 //! except that both servers must find the same candidates.
 //!
-//! All parts take under six minutes on two cores that nobody else uses; no phase waits longer
-//! than half a minute for a single answer.
+//! All parts are made to take under six minutes on two cores that nobody else uses; no phase waits
+//! longer than half a minute for a single answer.
 //!
 //! ```text
 //! cargo bench -p berth-tests --bench placement -- [--only candidates,nested,wide,claims,growth]
