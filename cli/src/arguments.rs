@@ -127,8 +127,9 @@ Example: two vCPUs with a host CPU each, in 2 MiB pages:
   berth flavor create pinned --vcpus 2 --memory-mib 512 \\
       --spec hw:cpu_policy=dedicated --spec hw:mem_page_size=2048
 
-Specs: hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy,
-       hw:mem_page_size, hw:emulator_threads_policy, trait:NAME")]
+All specs with their values are in docs/flavors.md; the most used are
+hw:numa_nodes, hw:cpu_policy, hw:mem_page_size, hw:cpu_thread_policy,
+hw:emulator_threads_policy, trait:NAME")]
     Create {
         /// The flavor's name
         flavor: String,
@@ -232,6 +233,9 @@ pub struct VmCreate {
     /// Plug a network interface into a bridge of the host (can be repeated)
     #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
     pub nics: Vec<(String, String)>,
+    /// Tell a property of the image, as hw_cpu_policy=dedicated (can be repeated)
+    #[arg(long = "image-property", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub image_properties: Vec<(String, String)>,
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,

@@ -105,6 +105,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
                 mac: mac.clone(),
             })
             .collect(),
+        image_properties: options.image_properties.iter().cloned().collect(),
     })
 }
 

@@ -3,7 +3,7 @@
 //! The domain's own names and identifiers carry no collection: their type says it.
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
 
@@ -52,6 +52,7 @@ resource_names! {
     HostName: "hosts/", "host";
     VmName: "vms/", "vm";
     FlavorName: "flavors/", "flavor";
+    PciAliasName: "pciAliases/", "pci alias";
     ServiceName: "services/", "service";
 }
 

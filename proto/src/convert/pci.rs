@@ -1,10 +1,13 @@
 //! PCI functions of hosts, and what guests ask of them.
 
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
-use berth_domain::pci::{PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest};
+use berth_domain::pci::{
+    PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
+};
 use berth_domain::topology::{CellId, PCI_DEVICES_MAX};
 
 use super::field::{self, Invalid, choices};
+use super::name::ResourceName;
 use crate::types::v1;
 
 /// The most requests of a guest.
@@ -102,6 +105,54 @@ impl TryFrom<v1::PciRequest> for PciRequest {
             policy: policy.into(),
         })
     }
+}
+
+impl From<&PciAlias> for v1::PciAlias {
+    fn from(alias: &PciAlias) -> Self {
+        let policy = alias
+            .policy
+            .map_or(v1::PciNumaPolicy::Unspecified, Into::into);
+        Self {
+            name: alias.name.resource_name(),
+            any_of: alias.any_of.iter().map(Into::into).collect(),
+            policy: policy.into(),
+        }
+    }
+}
+
+impl TryFrom<v1::PciAlias> for PciAlias {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::PciAlias) -> Result<Self, Invalid> {
+        let any_of = field::each(wire.any_of, "any_of", ALTERNATIVES_MAX)?;
+        if any_of.is_empty() {
+            return Err(Invalid::new("any_of", "must have at least one match"));
+        }
+        let policy = match v1::PciNumaPolicy::try_from(wire.policy) {
+            Err(_) => return Err(Invalid::new("policy", "is not known")),
+            Ok(v1::PciNumaPolicy::Unspecified) => None,
+            Ok(policy) => Some(policy.into()),
+        };
+        Ok(Self {
+            name: field::name(&wire.name, "name")?,
+            any_of,
+            policy,
+        })
+    }
+}
+
+/// Reads aliases, each name once.
+pub(super) fn aliases(wire: Vec<v1::PciAlias>, field: &str) -> Result<PciAliases, Invalid> {
+    let mut aliases = PciAliases::new();
+    for alias in field::each::<_, PciAlias>(wire, field, REQUESTS_MAX)? {
+        if let Some(twice) = aliases.insert(alias.name.clone(), alias) {
+            return Err(Invalid::new(
+                field,
+                format!("{} is there twice", twice.name),
+            ));
+        }
+    }
+    Ok(aliases)
 }
 
 impl From<&PciMatch> for v1::PciMatch {

@@ -1,11 +1,14 @@
 //! VMs and what users ask for.
 
+use std::collections::BTreeMap;
+
+use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::FlavorName;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, State, Vm, VmSpec};
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
-use super::pci::REQUESTS_MAX;
+use super::pci::{self, REQUESTS_MAX};
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -25,6 +28,8 @@ pub struct VmTemplate {
     pub disks: Vec<Disk>,
     /// Its network interfaces, in order.
     pub nics: Vec<Nic>,
+    /// The properties of the image that it is made from.
+    pub image_properties: ImageProperties,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -34,6 +39,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             boot: Some((&template.boot).into()),
             disks: template.disks.iter().map(Into::into).collect(),
             nics: template.nics.iter().map(Into::into).collect(),
+            image_properties: template.image_properties.0.clone(),
         }
     }
 }
@@ -47,8 +53,16 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             boot: field::required(wire.boot, "boot")?,
             disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
+            image_properties: properties(wire.image_properties)?,
         })
     }
+}
+
+/// Reads the properties of an image. Whether they make sense is told together with the flavor, by
+/// their names.
+fn properties(wire: BTreeMap<String, String>) -> Result<ImageProperties, Invalid> {
+    let field = "image_properties";
+    field::text_map(wire, field, PROPERTIES_MAX, ADDRESS_MAX).map(ImageProperties)
 }
 
 impl From<&VmSpec> for v1::VmSpec {
@@ -61,6 +75,8 @@ impl From<&VmSpec> for v1::VmSpec {
             topology: spec.topology.as_ref().map(Into::into),
             cpu_shape: spec.cpu_shape.as_ref().map(Into::into),
             pci_requests: spec.pci.iter().map(Into::into).collect(),
+            image_properties: spec.image_properties.0.clone(),
+            pci_aliases: spec.pci_aliases.values().map(Into::into).collect(),
         }
     }
 }
@@ -77,6 +93,8 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             topology: field::optional(wire.topology, "topology")?,
             cpu_shape: field::optional(wire.cpu_shape, "cpu_shape")?,
             pci: field::each(wire.pci_requests, "pci_requests", REQUESTS_MAX)?,
+            image_properties: properties(wire.image_properties)?,
+            pci_aliases: pci::aliases(wire.pci_aliases, "pci_aliases")?,
         })
     }
 }

@@ -16,6 +16,7 @@ use berth_domain::id::{
     ClaimId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId, ProviderId,
     TimeMs, VmUid,
 };
+use berth_domain::image::ImageProperties;
 use berth_domain::import::{ConsumerImport, Origin, ProviderImport};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceNumaTopology, InstanceTopology, PageSize,
@@ -23,12 +24,13 @@ use berth_domain::instance::{
 };
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::pci::{
-    PciAddress, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
+    PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
+    PciRequest,
 };
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
@@ -250,24 +252,26 @@ fn pci_device() -> impl Strategy<Value = PciDevice> {
     )
 }
 
-pub(crate) fn pci_request() -> impl Strategy<Value = PciRequest> {
+fn pci_match() -> impl Strategy<Value = PciMatch> {
     let id = || option::of(any::<u16>().prop_map(PciId));
-    let wanted =
-        (id(), id(), option::of(pci_kind()), tags()).prop_map(|(vendor, product, kind, tags)| {
-            PciMatch {
-                vendor,
-                product,
-                kind,
-                tags,
-            }
-        });
+    (id(), id(), option::of(pci_kind()), tags()).prop_map(|(vendor, product, kind, tags)| {
+        PciMatch {
+            vendor,
+            product,
+            kind,
+            tags,
+        }
+    })
+}
+
+pub(crate) fn pci_request() -> impl Strategy<Value = PciRequest> {
     let policy = select(vec![
         PciNumaPolicy::Required,
         PciNumaPolicy::Preferred,
         PciNumaPolicy::Legacy,
         PciNumaPolicy::Socket,
     ]);
-    (1_u32..4096, vec(wanted, 1..3), policy).prop_map(|(count, any_of, policy)| PciRequest {
+    (1_u32..4096, vec(pci_match(), 1..3), policy).prop_map(|(count, any_of, policy)| PciRequest {
         count,
         any_of,
         policy,
@@ -389,9 +393,23 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         option::of(wish()),
         option::of(cpu_shape()),
         vec(pci_request(), 0..3),
+        texts().prop_map(ImageProperties),
+        pci_aliases(),
     )
         .prop_map(
-            |(flavor, boot, disks, nics, topology, cpu_shape, pci)| VmSpec {
+            |(
+                flavor,
+                boot,
+                disks,
+                nics,
+                topology,
+                cpu_shape,
+                pci,
+                image_properties,
+                pci_aliases,
+            )| VmSpec {
+                image_properties,
+                pci_aliases,
                 flavor,
                 boot,
                 disks,
@@ -401,6 +419,26 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
                 pci,
             },
         )
+}
+
+fn pci_aliases() -> impl Strategy<Value = PciAliases> {
+    let policy = select(vec![
+        None,
+        Some(PciNumaPolicy::Required),
+        Some(PciNumaPolicy::Preferred),
+        Some(PciNumaPolicy::Legacy),
+        Some(PciNumaPolicy::Socket),
+    ]);
+    let alias = (NAME, vec(pci_match(), 1..3), policy).prop_map(|(name, any_of, policy)| {
+        let name = PciAliasName::new(&name).unwrap();
+        let alias = PciAlias {
+            name: name.clone(),
+            any_of,
+            policy,
+        };
+        (name, alias)
+    });
+    vec(alias, 0..3).prop_map(|aliases| aliases.into_iter().collect())
 }
 
 fn cpu_shape() -> impl Strategy<Value = CpuShape> {

@@ -16,3 +16,11 @@ pub const PROPERTY_LENGTH_MAX: usize = 255;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageProperties(pub BTreeMap<String, String>);
+
+impl ImageProperties {
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

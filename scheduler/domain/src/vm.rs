@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 use crate::cpu_shape::CpuShape;
 use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
+use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, VmName};
-use crate::pci::PciRequest;
+use crate::pci::{PciAliases, PciRequest};
 use crate::refusal::Refusal;
 
 /// What the guest starts from.
@@ -85,9 +86,15 @@ pub struct VmSpec {
     pub disks: Vec<Disk>,
     /// Its network interfaces, in order.
     pub nics: Vec<Nic>,
-    /// The topology that the flavor wishes for; absent for a guest that does not care.
+    /// The properties of the image that it is made from.
+    #[serde(default, skip_serializing_if = "ImageProperties::is_empty")]
+    pub image_properties: ImageProperties,
+    /// Copies of the PCI aliases that the flavor names, as they were when the VM was made.
+    #[serde(default, skip_serializing_if = "PciAliases::is_empty")]
+    pub pci_aliases: PciAliases,
+    /// The topology that flavor and image wish for; absent for a guest that does not care.
     pub topology: Option<InstanceTopology>,
-    /// How the guest sees its vCPUs, where the flavor says.
+    /// How the guest sees its vCPUs, where flavor or image say.
     pub cpu_shape: Option<CpuShape>,
     /// The PCI functions that the flavor asks for.
     #[serde(default)]

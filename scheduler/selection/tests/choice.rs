@@ -58,8 +58,22 @@ const GUESTS: &[Guest] = &[
     (1, 3072, &[("hw:mem_page_size", "small")]),
     (5, 512, &[("hw:cpu_policy", "dedicated")]),
     (3, 768, &[("hw:numa_nodes", "3")]),
-    (1, 512, &[("trait:HW_CPU_HYPERTHREADING", "required")]),
-    (1, 512, &[("trait:HW_CPU_HYPERTHREADING", "forbidden")]),
+    (
+        1,
+        512,
+        &[
+            ("resources:PCPU", "1"),
+            ("trait:HW_CPU_HYPERTHREADING", "required"),
+        ],
+    ),
+    (
+        1,
+        512,
+        &[
+            ("resources:PCPU", "1"),
+            ("trait:HW_CPU_HYPERTHREADING", "forbidden"),
+        ],
+    ),
 ];
 
 /// Places guests, by number, wherever they fit; returns the hosts and their claims.

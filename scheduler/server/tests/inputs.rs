@@ -151,6 +151,71 @@ async fn impossible_flavors_and_hosts_are_refused() {
     assert_eq!(told.reason, "INVALID_FIELD", "{told}");
 }
 
+/// Goal: what an image says is judged with the flavor, kept with the VM, and refused by its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_of_the_image_count() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    register(&channel, "h1", 2, 4).await;
+    flavor(&channel, "pair", 2).await;
+    let specs = [("hw:emulator_threads_policy", "isolate")];
+    for request in [
+        flavor_request("open", 2, &specs),
+        flavor_request("pmem", 1, &[("hw:pmem", "128G")]),
+        flavor_request("gpu", 1, &[("pci_passthrough:alias", "gpu:1")]),
+    ] {
+        let answer = schedulers(&channel).create_flavor(request).await;
+        answer.expect("of use with some image");
+    }
+    let request = |vm: &str, flavor: &str, properties: &[(&str, &str)]| {
+        let mut request = vm_request(vm, flavor);
+        let template = request.template.as_mut().expect("a template");
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        template.image_properties = properties.iter().map(owned).collect();
+        request
+    };
+    for (flavor, properties, words) in [
+        (
+            "pair",
+            &[("hw_numa_nodes", "x")][..],
+            "image_properties.hw_numa_nodes = \"x\"",
+        ),
+        (
+            "pair",
+            &[("hw_mem_page_size", "2MB")],
+            "image_properties.hw_mem_page_size = \"2MB\"",
+        ),
+        (
+            "open",
+            &[],
+            "extra_specs.hw:emulator_threads_policy = \"isolate\"",
+        ),
+        (
+            "pmem",
+            &[],
+            "extra_specs.hw:pmem = \"128G\": persistent memory cannot be given",
+        ),
+        (
+            "gpu",
+            &[],
+            "extra_specs.pci_passthrough:alias = \"gpu\": is not a PCI alias",
+        ),
+    ] {
+        let status = schedule(&channel, request("bad", flavor, properties)).await;
+        let told = refusal(status.expect_err(words));
+        assert_eq!(told.reason, "INVALID_VM", "{told}");
+        assert!(told.message.contains(words), "{told}");
+    }
+
+    let dedicated = [("hw_cpu_policy", "dedicated"), ("hw_disk_bus", "scsi")];
+    let answer = schedule(&channel, request("good", "open", &dedicated)).await;
+    let vm = answer.expect("room for three").vm.expect("the vm");
+    let spec = vm.spec.expect("its specification");
+    assert_eq!(spec.image_properties["hw_disk_bus"], "scsi");
+    let topology = spec.topology.expect("dedicated CPUs make a cell");
+    assert_eq!(topology.cells[0].dedicated_vcpus, [0, 1]);
+}
+
 /// Goal: unknown names are told as such, whatever is asked of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_names_are_not_found() {

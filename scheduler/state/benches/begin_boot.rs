@@ -43,7 +43,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
         operation: operation_id(number),
         vm: vm.clone(),
         uid: VmUid(uuid(4, number)),
-        spec: spec.clone(),
+        spec: Box::new(spec.clone()),
         requested_host: None,
         claim: Claim {
             id: ClaimId(uuid(3, number.wrapping_mul(0x9E37_79B9_7F4A_7C15))),

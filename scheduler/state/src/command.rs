@@ -254,7 +254,7 @@ pub enum Command {
         /// This life of it.
         uid: VmUid,
         /// What the user asked for.
-        spec: VmSpec,
+        spec: Box<VmSpec>,
         /// The host that the user named, if any.
         requested_host: Option<HostName>,
         /// What was chosen, HELD.

@@ -58,7 +58,7 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
         operation: operation_id(number),
         vm: vm_name("a"),
         uid: berth_domain::id::VmUid(uuid(4, number)),
-        spec: pinned(1),
+        spec: Box::new(pinned(1)),
         requested_host: None,
         claim: claim.clone(),
         lease: lease.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::{Call, DomainStatus, Failure, Reply as AgentReply};
 use berth_domain::id::{ClaimId, MigrationId, OperationId, RequestId, TimeMs, VmUid};
+use berth_domain::image::ImageProperties;
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
@@ -406,6 +407,7 @@ impl Conductor {
                     },
                     disks: Vec::new(),
                     nics: Vec::new(),
+                    image_properties: ImageProperties::default(),
                     host: host.clone(),
                     lease,
                 };

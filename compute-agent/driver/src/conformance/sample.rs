@@ -6,9 +6,11 @@ use std::sync::Arc;
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, VmUid};
+use berth_domain::image::ImageProperties;
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, VcpuId};
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::pci::PciAliases;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::vm::{BootSource, VmSpec};
 use uuid::Uuid;
@@ -75,6 +77,8 @@ pub fn plain_spec(vcpus: u32) -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology: None,
+        image_properties: ImageProperties::default(),
+        pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
     }

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::cpu_set::CpuId;
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{Generation, TimeMs, VmUid};
+use berth_domain::image::ImageProperties;
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, VcpuId};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::pci::PciAliases;
 use berth_domain::topology::CellId;
 use berth_domain::vm::{self, BootSource, Vm, VmSpec};
 use uuid::Uuid;
@@ -64,6 +66,8 @@ pub(crate) fn spec() -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology: Some(wish()),
+        image_properties: ImageProperties::default(),
+        pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::fault;
-use crate::flavor::{self, Wishes};
+use crate::flavor::Wishes;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
 use crate::name::HostName;
@@ -54,7 +54,7 @@ impl Demand {
         let wishes = spec
             .validate()
             .map_err(|faults| fault::refusal("vm", &faults))?;
-        Ok(Self::new(spec, wishes))
+        Ok(Self::new(wishes))
     }
 
     /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
@@ -76,9 +76,9 @@ impl Demand {
         Ok(demand)
     }
 
-    fn new(spec: &VmSpec, wishes: Wishes) -> Self {
+    fn new(wishes: Wishes) -> Self {
         Self {
-            resources: flavor::resources(&spec.flavor, wishes.topology.as_ref()),
+            resources: wishes.resources,
             topology: wishes.topology,
             required: wishes.required_traits,
             forbidden: wishes.forbidden_traits,

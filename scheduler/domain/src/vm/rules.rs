@@ -18,14 +18,17 @@ const FILE_NAME_LENGTH_MAX: usize = 255;
 const CMDLINE_LENGTH_MAX: usize = 2047;
 
 impl VmSpec {
-    /// Returns what the VM's flavor wishes for.
+    /// Returns what the VM's flavor and image wish for.
     ///
     /// # Errors
     ///
     /// All faults of the specification at once.
     pub fn validate(&self) -> Result<Wishes, Vec<Fault>> {
         let mut faults = Vec::new();
-        let wishes = self.flavor.validate().unwrap_or_else(|flavor| {
+        let wishes = self
+            .flavor
+            .wishes(&self.image_properties, &self.pci_aliases);
+        let wishes = wishes.unwrap_or_else(|flavor| {
             faults.extend(flavor);
             Wishes::default()
         });
@@ -50,15 +53,22 @@ impl VmSpec {
             ("pci", wishes.pci == self.pci),
         ] {
             if !is_same {
-                let rule = "must be the one that the flavor wishes for";
+                let rule = "must be the one that flavor and image wish for";
                 faults.push(Fault::new(field, "(differs)", rule));
             }
         }
-        // Nobody attaches functions to guests yet: a guest that was started without them would
-        // have been promised something that it does not get.
+        // Nobody attaches these to guests yet: a guest that was started without them would have
+        // been promised something that it does not get.
+        let spec = |key: &str| self.flavor.extra_specs.get(key).map_or("", String::as_str);
         if !wishes.pci.is_empty() {
+            let key = "pci_passthrough:alias";
             let rule = "PCI functions cannot be given to guests yet";
-            faults.push(Fault::new("pci", wishes.pci.len(), rule));
+            faults.push(Fault::new(format!("extra_specs.{key}"), spec(key), rule));
+        }
+        if !wishes.pmem.is_empty() {
+            let key = "hw:pmem";
+            let rule = "persistent memory cannot be given to guests yet";
+            faults.push(Fault::new(format!("extra_specs.{key}"), spec(key), rule));
         }
     }
 
@@ -180,7 +190,9 @@ fn is_unicast_mac(text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::flavor::Flavor;
+    use crate::image::ImageProperties;
     use crate::name::FlavorName;
+    use crate::pci::PciAliases;
     use crate::vm::DiskFormat;
 
     fn spec() -> VmSpec {
@@ -199,6 +211,8 @@ mod tests {
             },
             disks: vec![disk(Some("debian.qcow2"), 2), disk(None, 2)],
             nics: vec![nic("br0", "52:54:00:12:34:56")],
+            image_properties: ImageProperties::default(),
+            pci_aliases: PciAliases::new(),
             topology: None,
             cpu_shape: None,
             pci: Vec::new(),
@@ -222,7 +236,10 @@ mod tests {
 
     fn check(change: impl FnOnce(&mut VmSpec), expected: &[&str]) {
         let mut spec = spec();
-        spec.topology = spec.flavor.validate().unwrap().topology;
+        let wishes = spec
+            .flavor
+            .wishes(&spec.image_properties, &spec.pci_aliases);
+        spec.topology = wishes.unwrap().topology;
         change(&mut spec);
         let faults = spec.validate().err().unwrap_or_default();
         let fields: Vec<_> = faults.iter().map(|f| &*f.field).collect();

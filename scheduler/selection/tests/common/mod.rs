@@ -8,7 +8,9 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::id::ClaimId;
+use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, VmName};
+use berth_domain::pci::PciAliases;
 use berth_domain::vm::{BootSource, VmSpec};
 use berth_selection::{Choice, Policy, Request};
 use std::sync::Arc;
@@ -33,8 +35,9 @@ pub(crate) fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpe
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect(),
     };
+    let wishes = flavor.wishes(&ImageProperties::default(), &PciAliases::new());
     VmSpec {
-        topology: flavor.validate().unwrap().topology,
+        topology: wishes.unwrap().topology,
         flavor,
         boot: BootSource::Kernel {
             kernel: "vmlinuz".to_owned(),
@@ -43,6 +46,8 @@ pub(crate) fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpe
         },
         disks: Vec::new(),
         nics: Vec::new(),
+        image_properties: ImageProperties::default(),
+        pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
     }

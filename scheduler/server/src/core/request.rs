@@ -4,6 +4,7 @@
 //! that a request may need is inside, made by whoever received it, so that deciding stays pure.
 
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::vm::{BootSource, Disk, Nic};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
@@ -36,10 +37,6 @@ impl Ask {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once and moved twice, never stored"
-)]
 pub enum Request {
     /// Makes a VM: chooses its host, claims there and begins the boot.
     ScheduleVm(ScheduleVm),
@@ -77,6 +74,8 @@ pub struct ScheduleVm {
     pub disks: Vec<Disk>,
     /// Its network interfaces; an empty MAC address is made from the VM's uid.
     pub nics: Vec<Nic>,
+    /// The properties of the image that it is made from.
+    pub image_properties: ImageProperties,
     /// The host that the user named, if any.
     pub host: Option<HostName>,
     /// Who carries the boot out.

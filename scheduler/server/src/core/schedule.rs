@@ -11,6 +11,7 @@ use berth_domain::fault::{self, Fault};
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{self, NICS_MAX, Nic, Vm, VmSpec};
 use berth_selection::{Choice, Policy};
@@ -58,7 +59,7 @@ pub(super) fn vm(
             operation: wanted.operation,
             vm: wanted.vm.clone(),
             uid: wanted.uid,
-            spec,
+            spec: Box::new(spec),
             requested_host: wanted.host.clone(),
             claim,
             lease: wanted.lease.clone(),
@@ -168,10 +169,13 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         return Err(Refusal::not_found("flavor", &wanted.flavor)
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
+    let aliases = PciAliases::new();
     let wishes = flavor
-        .validate()
-        .map_err(|faults| fault::refusal("flavor", &faults))?;
+        .wishes(&wanted.image_properties, &aliases)
+        .map_err(|faults| fault::refusal("vm", &faults))?;
     let spec = VmSpec {
+        image_properties: wanted.image_properties.clone(),
+        pci_aliases: aliases,
         flavor: (**flavor).clone(),
         boot: wanted.boot.clone(),
         disks: wanted.disks.clone(),

@@ -8,6 +8,7 @@ use berth_domain::host::HostReport;
 use berth_domain::id::{
     ClaimId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
 };
+use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
@@ -181,6 +182,7 @@ fn boot(name: &str, number: u128) -> Ask {
                 bridge: "br0".into(),
                 mac: String::new(),
             }],
+            image_properties: ImageProperties::default(),
             host: None,
             lease: lease(),
         }),

@@ -291,6 +291,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         boot: template.boot,
         disks: template.disks,
         nics: template.nics,
+        image_properties: template.image_properties,
         host: field::optional_name(&wire.requested_host, "requested_host")?,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
     })

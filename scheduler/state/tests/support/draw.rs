@@ -297,7 +297,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
         operation,
         vm: vm_name(vm),
         uid: berth_domain::id::VmUid(uuid(4, world.ids)),
-        spec,
+        spec: Box::new(spec),
         requested_host: None,
         claim,
         lease,

@@ -19,10 +19,12 @@ use berth_domain::host::HostReport;
 use berth_domain::id::{
     ClaimId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
 };
+use berth_domain::image::ImageProperties;
 use berth_domain::migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
+use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
@@ -120,7 +122,8 @@ pub(crate) fn flavor(name: &str, vcpus: u32, memory_mib: u64, extra: &[(&str, &s
 }
 
 pub(crate) fn spec(flavor: Flavor) -> VmSpec {
-    let topology = flavor.validate().unwrap().topology;
+    let wishes = flavor.wishes(&ImageProperties::default(), &PciAliases::new());
+    let topology = wishes.unwrap().topology;
     VmSpec {
         flavor,
         boot: BootSource::Kernel {
@@ -131,6 +134,8 @@ pub(crate) fn spec(flavor: Flavor) -> VmSpec {
         disks: Vec::new(),
         nics: Vec::new(),
         topology,
+        image_properties: ImageProperties::default(),
+        pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
     }
@@ -322,7 +327,7 @@ impl World {
             operation,
             vm: vm_name(vm),
             uid,
-            spec: spec.clone(),
+            spec: Box::new(spec.clone()),
             requested_host: None,
             claim,
             lease,

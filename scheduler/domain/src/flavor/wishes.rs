@@ -1,0 +1,202 @@
+//! What a guest wishes for: the settings of its flavor and its image, judged together.
+
+use std::collections::BTreeSet;
+
+use super::faults::Faults;
+use super::settings::Settings;
+use super::{
+    Flavor, cells, cpu_policy, emulator_threads, locked_memory, page_size, passthrough, pmem,
+    realtime, shape, thread_policy,
+};
+use crate::allocation::Resources;
+use crate::cpu_shape::CpuShape;
+use crate::image::ImageProperties;
+use crate::instance::{
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
+};
+use crate::pci::{PciAliases, PciNumaPolicy, PciRequest};
+use crate::resource::{ResourceClass, Trait};
+
+/// What a guest wishes for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The guest's cells; absent for a guest that does not care.
+    pub topology: Option<InstanceTopology>,
+    /// Everything that is counted; classes of which it takes nothing are left out.
+    pub resources: Resources,
+    /// Qualities that the host must have.
+    pub required_traits: BTreeSet<Trait>,
+    /// Qualities that the host must not have.
+    pub forbidden_traits: BTreeSet<Trait>,
+    /// How the guest sees its vCPUs, where it was said.
+    pub cpu_shape: Option<CpuShape>,
+    /// The PCI functions that it asks for.
+    pub pci: Vec<PciRequest>,
+    /// The class of each namespace of persistent memory that it asks for, in the order of its
+    /// devices.
+    pub pmem: Vec<ResourceClass>,
+}
+
+/// How a guest's CPUs are to be.
+struct Cpus {
+    policy: CpuPolicy,
+    threads: ThreadPolicy,
+    emulator: EmulatorThreads,
+    realtime: BTreeSet<VcpuId>,
+    dedicated: BTreeSet<VcpuId>,
+}
+
+/// Returns the wishes of a guest whose flavor has valid sizes; faults are noted. Without `aliases`
+/// no PCI alias is looked up.
+pub(super) fn judge(
+    flavor: &Flavor,
+    image: &ImageProperties,
+    aliases: Option<&PciAliases>,
+    faults: &mut Faults,
+) -> Wishes {
+    let settings = Settings::read(flavor, image, faults);
+    // With a value that is not understood, what the others mean together cannot be judged.
+    if !faults.is_empty() {
+        return Wishes::default();
+    }
+    let settings = &settings;
+    let cpus = cpus(flavor, settings, faults);
+    let page_size = page_size::judge(settings, faults);
+    let locked_memory = locked_memory::judge(settings, faults);
+    let pmem = settings
+        .pmem
+        .as_ref()
+        .map_or_else(Vec::new, |said| said.value.clone());
+    let cells = guest_cells(flavor, settings, &cpus, page_size, faults);
+    let topology = cells.map(|cells| InstanceTopology {
+        cells,
+        emulator_threads: cpus.emulator,
+        realtime: cpus.realtime.clone(),
+        locked_memory,
+    });
+    let pci_policy = passthrough::judge_policy(settings, faults);
+    let (mut required_traits, forbidden_traits) = settings.groups.qualities(faults);
+    required_traits.extend(implied_traits(cpus.threads, pci_policy));
+    settings.groups.check(faults);
+    Wishes {
+        topology,
+        resources: resources(flavor, settings, &cpus, &pmem, faults),
+        required_traits,
+        forbidden_traits,
+        cpu_shape: shape::judge(flavor, settings, faults),
+        pci: passthrough::judge(settings, pci_policy, aliases, faults),
+        pmem,
+    }
+}
+
+fn cpus(flavor: &Flavor, settings: &Settings<'_>, faults: &mut Faults) -> Cpus {
+    let policy = cpu_policy::judge(settings, faults);
+    let emulator = emulator_threads::judge(settings, policy, faults);
+    let realtime = realtime::judge(flavor, settings, policy, emulator, faults);
+    Cpus {
+        policy,
+        threads: thread_policy::judge(settings, policy, faults),
+        emulator,
+        dedicated: cpu_policy::dedicated(flavor, settings, policy, realtime.as_ref(), faults),
+        realtime: realtime.unwrap_or_default(),
+    }
+}
+
+/// Returns the guest's cells, if it has any.
+fn guest_cells(
+    flavor: &Flavor,
+    settings: &Settings<'_>,
+    cpus: &Cpus,
+    page_size: Option<PageSize>,
+    faults: &mut Faults,
+) -> Option<Vec<InstanceCell>> {
+    let nodes = cells::nodes(settings, faults);
+    let wants_cells = nodes.is_some()
+        || settings.page_size.first().is_some()
+        || settings.pmem.is_some()
+        || cpus.policy != CpuPolicy::Shared;
+    if !wants_cells {
+        cells::refuse_lists(settings, faults);
+        return None;
+    }
+    let cells = cells::judge(flavor, settings, nodes.unwrap_or(1), faults);
+    let page_size = page_size.unwrap_or_default();
+    let memory_mib: Vec<u64> = cells.iter().map(|cell| cell.memory_mib).collect();
+    page_size::check_multiple(settings, page_size, &memory_mib, faults);
+    let cells = (0..).zip(cells).map(|(id, cell)| InstanceCell {
+        id,
+        cpu_policy: cpus.policy,
+        thread_policy: cpus.threads,
+        shared: cell.vcpus.difference(&cpus.dedicated).copied().collect(),
+        dedicated: cell.vcpus.intersection(&cpus.dedicated).copied().collect(),
+        memory_mib: cell.memory_mib,
+        page_size,
+    });
+    Some(cells.collect())
+}
+
+/// Returns the qualities that a policy requires of the host.
+///
+/// Policy isolate forbids none: where cores have several threads, whether it can be kept depends
+/// on how the host's CPUs are set up, which the exact fit knows.
+fn implied_traits(threads: ThreadPolicy, pci: Option<PciNumaPolicy>) -> Vec<Trait> {
+    let threads = match threads {
+        ThreadPolicy::Prefer | ThreadPolicy::Isolate => None,
+        ThreadPolicy::Require => Some(thread_policy::HYPERTHREADING),
+    };
+    let socket = (pci == Some(PciNumaPolicy::Socket)).then_some(passthrough::SOCKET_TRAIT);
+    let named = |name| Trait::new(name).expect("a constant name that holds to the rule");
+    threads.into_iter().chain(socket).map(named).collect()
+}
+
+/// Returns everything that is counted. What is asked for by name of the classes that follow from
+/// the flavor's sizes must be what the guest takes: a claim counts what it gives.
+fn resources(
+    flavor: &Flavor,
+    settings: &Settings<'_>,
+    cpus: &Cpus,
+    pmem: &[ResourceClass],
+    faults: &mut Faults,
+) -> Resources {
+    let emulator = u64::from(cpus.emulator == EmulatorThreads::Isolate);
+    let dedicated = cpus.dedicated.len() as u64;
+    let pcpu = if cpus.policy == CpuPolicy::Shared {
+        0
+    } else {
+        dedicated + emulator
+    };
+    let mut counted = pmem::counted(pmem);
+    pmem::check_resources(settings, faults);
+    for (_, class, amount) in settings.groups.resources() {
+        *counted.entry(class.clone()).or_default() += amount;
+    }
+    for (class, amount, what) in [
+        (
+            ResourceClass::vcpu(),
+            u64::from(flavor.vcpus) - dedicated,
+            "its shared vCPUs",
+        ),
+        (
+            ResourceClass::pcpu(),
+            pcpu,
+            "its dedicated vCPUs, and one more with hw:emulator_threads_policy=isolate",
+        ),
+        (
+            ResourceClass::memory_mb(),
+            flavor.memory_mib,
+            "its memory_mib",
+        ),
+        (ResourceClass::disk_gb(), flavor.disk_gib, "its disk_gib"),
+    ] {
+        let name = class.as_str();
+        let asked = settings.groups.amount(name);
+        // Faults of the policies are told already.
+        if settings.groups.names(name) && asked != amount && faults.is_empty() {
+            let rule = format!("must be {amount}: {what}");
+            faults.add(&settings.groups.field(name), asked, rule);
+        }
+        counted.insert(class, amount);
+    }
+    counted.retain(|_, amount| *amount > 0);
+    counted
+}
