@@ -73,10 +73,13 @@ impl DomainSpec {
             .as_ref()
             .map(|t| t.emulator_threads)
             .unwrap_or_default();
+        let realtime = self.spec.topology.as_ref().map(|t| &t.realtime);
+        let is_realtime = |vcpu: &VcpuId| realtime.is_some_and(|realtime| realtime.contains(vcpu));
+        // Beside a real-time vCPU the hypervisor's threads would never run.
         let of_guest = || {
-            self.vcpu_cpus()
-                .values()
-                .fold(CpuSet::new(), |all, c| all.union(c))
+            let cpus = self.vcpu_cpus();
+            let ordinary = cpus.iter().filter(|(vcpu, _)| !is_realtime(vcpu));
+            ordinary.fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
         };
         match policy {
             EmulatorThreads::Share if !self.shared_cpus.is_empty() => self.shared_cpus.clone(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use berth_domain::cpu_set::CpuId;
+use berth_domain::cpu_shape::CpuShape;
 use berth_domain::id::{ClaimId, Epoch};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
@@ -156,6 +157,43 @@ fn a_guest_that_an_older_agent_began_is_known() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
     let written = std::fs::read_to_string(path).unwrap();
     assert_eq!(xml::metadata::parse(&written).unwrap(), two_cells());
+}
+
+/// Goal: shape, real-time vCPUs and locked memory reach the hypervisor; the hypervisor's own
+/// threads keep off the real-time CPUs, and the shared vCPU floats over the cell's shared CPUs.
+#[test]
+fn a_mixed_guest_with_real_time_vcpus_and_a_shape() {
+    let mut spec = sample::plain_spec(4);
+    spec.flavor.memory_mib = 256;
+    spec.cpu_shape = Some(CpuShape {
+        sockets: 1,
+        cores: 2,
+        threads: 2,
+    });
+    spec.topology = Some(InstanceTopology {
+        cells: vec![cell(0, &[0, 1], &[2, 3], PageSize::Kib(2048))],
+        realtime: [2, 3].map(VcpuId).into(),
+        ..InstanceTopology::default()
+    });
+    let assignment = Assignment {
+        cells: vec![given(0, 1, &[(2, 5), (3, 7)], "4,6", Some(2048))],
+        ..Assignment::default()
+    };
+    let mut guest = sample::domain("real-time", 4, spec, assignment);
+    guest.shared_cpus = "0,4,6".parse().unwrap();
+    golden("real-time", &guest, &settings());
+}
+
+/// Goal: memory is locked where only that is asked for.
+#[test]
+fn a_guest_with_locked_memory() {
+    let mut spec = sample::pinned_spec(1, PageSize::Small);
+    let topology = spec.topology.as_mut().unwrap();
+    topology.locked_memory = true;
+    let guest = sample::domain("locked", 5, spec, sample::pins(0, &[3], Some(4)));
+    let written = xml::domain(&guest, &settings()).unwrap();
+    assert!(written.contains("  <memoryBacking>\n    <locked/>\n  </memoryBacking>\n"));
+    assert!(!written.contains("vcpusched"));
 }
 
 #[test]

@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use berth_domain::cpu_set::CpuSet;
+use berth_domain::cpu_set::{CpuId, CpuSet};
+use berth_domain::cpu_shape::CpuShape;
 use berth_domain::id::VmUid;
 use berth_domain::instance::InstanceCell;
 use berth_domain::numa::CellAssignment;
@@ -17,6 +18,10 @@ use crate::error::Error;
 
 /// Pages up to this size are the kernel's ordinary ones and need no backing by huge pages.
 const SMALL_PAGE_KIB_MAX: u64 = 64;
+
+/// The priority of real-time vCPUs. Among themselves they never wait, each having its own CPU, so
+/// the lowest does; the kernel's own real-time threads stay above.
+const REALTIME_PRIORITY: u32 = 1;
 
 /// How guests are executed. Never found out by trying: a device that is there may be of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,8 +149,16 @@ fn memory_backing(guest: &DomainSpec) -> Option<Node> {
                 .with("nodeset", cell)
         })
         .collect();
-    (!pages.is_empty())
-        .then(|| Node::new("memoryBacking").child(Node::new("hugepages").children(pages)))
+    let huge = (!pages.is_empty()).then(|| Node::new("hugepages").children(pages));
+    let wish = guest.spec.topology.as_ref();
+    let is_realtime = wish.is_some_and(|wish| !wish.realtime.is_empty());
+    // A real-time vCPU must not wait for memory: not until it is back from swap, and not for a
+    // copy of a page that the kernel merged with another guest's.
+    let whole = is_realtime.then(|| Node::new("nosharepages"));
+    let is_locked = is_realtime || wish.is_some_and(|wish| wish.locked_memory);
+    let locked = is_locked.then(|| Node::new("locked"));
+    let backing: Vec<_> = huge.into_iter().chain(whole).chain(locked).collect();
+    (!backing.is_empty()).then(|| Node::new("memoryBacking").children(backing))
 }
 
 fn vcpu(guest: &DomainSpec) -> Node {
@@ -171,8 +184,21 @@ fn cpu_tune(guest: &DomainSpec) -> Option<Node> {
     let emulator = guest.emulator_cpus();
     let emulator =
         (!emulator.is_empty()).then(|| Node::new("emulatorpin").with("cpuset", emulator));
-    let all: Vec<_> = pins.chain(emulator).collect();
+    let all: Vec<_> = pins.chain(emulator).chain(schedule(guest)).collect();
     (!all.is_empty()).then(|| Node::new("cputune").children(all))
+}
+
+/// Returns how the real-time vCPUs are scheduled, if there are any.
+fn schedule(guest: &DomainSpec) -> Option<Node> {
+    let realtime = &guest.spec.topology.as_ref()?.realtime;
+    // A set of vCPUs is written in the same list notation as a set of CPUs.
+    let vcpus: CpuSet = realtime.iter().map(|vcpu| CpuId(vcpu.0)).collect();
+    (!vcpus.is_empty()).then(|| {
+        Node::new("vcpusched")
+            .with("vcpus", vcpus)
+            .with("scheduler", "fifo")
+            .with("priority", REALTIME_PRIORITY)
+    })
 }
 
 fn numa_tune(guest: &DomainSpec) -> Option<Node> {
@@ -180,7 +206,7 @@ fn numa_tune(guest: &DomainSpec) -> Option<Node> {
     let mut cells_of_memory = Vec::new();
     for (wish, given) in cells(guest) {
         // A set of cells is written in the same list notation as a set of CPUs.
-        nodes.insert(berth_domain::cpu_set::CpuId(given.host_cell.0));
+        nodes.insert(CpuId(given.host_cell.0));
         cells_of_memory.push(
             Node::new("memnode")
                 .with("cellid", wish.id)
@@ -233,18 +259,23 @@ fn cpu(guest: &DomainSpec, settings: &Settings) -> Node {
             .child(Node::new("model").with("fallback", "forbid").text("qemu64")),
         VirtType::Kvm => Node::new("cpu").with("mode", "host-model"),
     };
+    let shape = guest.spec.cpu_shape.unwrap_or(CpuShape {
+        sockets: guest.spec.flavor.vcpus,
+        cores: 1,
+        threads: 1,
+    });
     let cpu = cpu.child(
         Node::new("topology")
-            .with("sockets", guest.spec.flavor.vcpus)
-            .with("cores", 1)
-            .with("threads", 1),
+            .with("sockets", shape.sockets)
+            .with("cores", shape.cores)
+            .with("threads", shape.threads),
     );
     let numa: Vec<_> = cells(guest)
         .map(|(wish, given)| {
             let vcpus: CpuSet = wish
                 .shared
                 .union(&wish.dedicated)
-                .map(|v| berth_domain::cpu_set::CpuId(v.0))
+                .map(|v| CpuId(v.0))
                 .collect();
             Node::new("cell")
                 .with("id", wish.id)
