@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use berth_domain::cpu_set::{CPU_MAX, CpuId};
 use berth_domain::instance::VcpuId;
 use berth_domain::numa::{Assignment, CellAssignment};
-use berth_domain::pci::PciAddress;
+use berth_domain::pci::{PCI_REQUESTS_MAX, PciAddress};
 use berth_domain::topology::{CellId, PCI_DEVICES_MAX};
 
 use super::field::{self, Invalid};
-use super::pci::REQUESTS_MAX;
+
 use crate::types::v1;
 
 /// The most cells of a guest.
@@ -39,7 +39,7 @@ impl TryFrom<v1::Assignment> for Assignment {
         Ok(Self {
             cells,
             emulator: field::cpus(&wire.emulator_cpus, "emulator_cpus")?,
-            pci: field::each_by(wire.pci, "pci", REQUESTS_MAX, read_grant)?,
+            pci: field::each_by(wire.pci, "pci", PCI_REQUESTS_MAX, read_grant)?,
         })
     }
 }

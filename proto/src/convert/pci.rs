@@ -10,8 +10,6 @@ use super::field::{self, Invalid, choices};
 use super::name::ResourceName;
 use crate::types::v1;
 
-/// The most requests of a guest.
-pub(super) const REQUESTS_MAX: usize = 256;
 /// The most alternatives of a request.
 const ALTERNATIVES_MAX: usize = 256;
 

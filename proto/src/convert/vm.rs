@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::FlavorName;
+use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, State, Vm, VmSpec};
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
-use super::pci::{self, REQUESTS_MAX};
+use super::pci;
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -92,7 +93,7 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
             topology: field::optional(wire.topology, "topology")?,
             cpu_shape: field::optional(wire.cpu_shape, "cpu_shape")?,
-            pci: field::each(wire.pci_requests, "pci_requests", REQUESTS_MAX)?,
+            pci: field::each(wire.pci_requests, "pci_requests", PCI_REQUESTS_MAX)?,
             image_properties: properties(wire.image_properties)?,
             pci_aliases: pci::aliases(wire.pci_aliases, "pci_aliases")?,
         })

@@ -113,14 +113,14 @@ impl CpuSet {
 
     /// Returns the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, &word)| {
-            let base = u32::try_from(index * 64).expect("bounded by CPU_MAX");
-            std::iter::successors((word != 0).then_some(word), |w| {
-                let rest = w & (w - 1);
-                (rest != 0).then_some(rest)
-            })
-            .map(move |w| CpuId(base + w.trailing_zeros()))
-        })
+        let words = self.words.iter().enumerate();
+        words.flat_map(|(index, word)| cpus_of(index, *word))
+    }
+
+    /// Returns the CPUs that are in both sets in ascending order, without making that set.
+    pub fn iter_common<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = CpuId> + 'a {
+        let words = self.words.iter().zip(&other.words).enumerate();
+        words.flat_map(|(index, (a, b))| cpus_of(index, a & b))
     }
 
     /// Returns the lowest CPU, if any.
@@ -183,6 +183,13 @@ impl CpuSet {
             .sum()
     }
 
+    /// Returns the number of CPUs that are in both sets, without making that set.
+    #[must_use]
+    pub fn intersection_len(&self, other: &Self) -> usize {
+        let common = self.words.iter().zip(&other.words);
+        common.map(|(a, b)| (a & b).count_ones() as usize).sum()
+    }
+
     /// Returns whether no CPU is in both sets.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
@@ -203,6 +210,16 @@ impl CpuSet {
             self.words.pop();
         }
     }
+}
+
+/// Returns the CPUs of one word.
+fn cpus_of(index: usize, word: u64) -> impl Iterator<Item = CpuId> {
+    let base = u32::try_from(index * 64).expect("bounded by CPU_MAX");
+    std::iter::successors((word != 0).then_some(word), |w| {
+        let rest = w & (w - 1);
+        (rest != 0).then_some(rest)
+    })
+    .map(move |w| CpuId(base + w.trailing_zeros()))
 }
 
 fn split(cpu: CpuId) -> (usize, u64) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
-use crate::numa::Limits;
+use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
@@ -111,13 +111,14 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
 pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     let ratio = |class| {
         let inventory = inventories.get(&class);
-        inventory.map_or(1000, |i| i.allocation_ratio.milli())
+        inventory.map_or(AllocationRatio::ONE, |i| i.allocation_ratio)
     };
-    let ram_ratio_milli = ratio(ResourceClass::memory_mb());
+    let ram_ratio = ratio(ResourceClass::memory_mb());
     Limits {
-        cpu_ratio_milli: ratio(ResourceClass::vcpu()),
-        ram_ratio_milli,
-        exact_memory: ram_ratio_milli <= 1000,
+        cpu_ratio: Some(ratio(ResourceClass::vcpu())),
+        ram_ratio: Some(ram_ratio),
+        exact_memory: ram_ratio <= AllocationRatio::ONE,
+        threads: ThreadRules::Nova,
     }
 }
 

@@ -11,10 +11,9 @@ use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::host::{Host, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
-use crate::numa::fit::free_small_mib;
-use crate::numa::{CellUsage, HostUsage, Limits};
+use crate::numa::outline::{CellRoom, PoolRoom};
+use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::resource::{ResourceClass, Trait};
-use crate::topology::HostCell;
 
 /// What is left of a host at a glance, small enough that a thousand of them are read in
 /// microseconds.
@@ -67,8 +66,10 @@ pub struct HostView {
     pub traits: Arc<BTreeSet<Trait>>,
     /// Counted resources that are taken.
     pub used: Resources,
-    /// CPUs, pages and memory that are taken, by cell.
+    /// CPUs, pages and memory that are taken, by cell, and PCI functions.
     pub usage: HostUsage,
+    /// The host's cells in numbers.
+    pub outline: Outline,
     /// What is left, at a glance.
     pub room: Room,
 }
@@ -81,6 +82,7 @@ impl HostView {
             traits: Arc::new(traits_of(&host.report)),
             used: Resources::new(),
             usage: HostUsage::empty(&host.report.topology),
+            outline: Outline::default(),
             room: Room::default(),
             host,
         };
@@ -91,6 +93,22 @@ impl HostView {
         }
         view.refresh();
         view
+    }
+
+    /// Returns the view of the host without anything that is taken from it.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::new(Arc::clone(&self.host), [])
+    }
+
+    /// Returns what the fit looks at.
+    #[must_use]
+    pub fn ground(&self) -> Ground<'_> {
+        Ground {
+            topology: &self.host.report.topology,
+            usage: &self.usage,
+            outline: &self.outline,
+        }
     }
 
     /// Takes a new record of the host: another liveness, cordon or address.
@@ -177,8 +195,9 @@ impl HostView {
             ..Room::default()
         };
         let limits = self.limits();
-        for (cell, usage) in topology.cells().iter().zip(&self.usage.cells) {
-            room.add_cell(cell, usage, &limits);
+        self.outline.refresh(topology, &self.usage, &limits);
+        for cell in &self.outline.cells {
+            room.add_cell(cell, self.outline.pools(cell));
         }
         self.room = room;
     }
@@ -197,28 +216,18 @@ impl HostView {
 }
 
 impl Room {
-    fn add_cell(&mut self, cell: &HostCell, usage: &CellUsage, limits: &Limits) {
-        let scaled = |amount: u64, ratio_milli: u64| {
-            let scaled = u128::from(amount) * u128::from(ratio_milli) / 1000;
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        };
+    fn add_cell(&mut self, cell: &CellRoom, pools: &[PoolRoom]) {
         let raise = |most: &mut u32, amount: u64| *most = (*most).max(small(amount));
-        let dedicated = cell.dedicated.difference_len(&usage.pinned) as u64;
-        self.dedicated = self.dedicated.saturating_add(small(dedicated));
-        raise(&mut self.dedicated_max, dedicated);
-        let shared = cell.shared.len() as u64;
-        let floating =
-            scaled(shared, limits.cpu_ratio_milli).saturating_sub(u64::from(usage.shared_vcpus));
-        raise(&mut self.shared_max, floating.min(shared));
-        let memory = scaled(cell.memory_mib, limits.ram_ratio_milli);
-        raise(
-            &mut self.memory_max,
-            memory.saturating_sub(usage.memory_mib),
-        );
-        raise(&mut self.small_max, free_small_mib(cell, usage, limits));
-        for pool in &cell.pages {
-            let used = usage.pages.get(&pool.size_kib).copied().unwrap_or(0);
-            let free = (pool.total - pool.reserved).saturating_sub(used);
+        let left = |amount: i64| u64::try_from(amount).unwrap_or(0);
+        let dedicated = cell.cores.free;
+        self.dedicated = self.dedicated.saturating_add(dedicated);
+        raise(&mut self.dedicated_max, dedicated.into());
+        let shared = u64::from(cell.shared);
+        raise(&mut self.shared_max, left(cell.vcpus).min(shared));
+        raise(&mut self.memory_max, left(cell.memory_mib));
+        raise(&mut self.small_max, cell.exclusive_mib);
+        for pool in pools {
+            let free = pool.free_kib / pool.size_kib;
             match pool.size_kib {
                 2048 => raise(&mut self.pages_2m_max, free),
                 1_048_576 => raise(&mut self.pages_1g_max, free),

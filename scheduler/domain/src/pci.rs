@@ -17,6 +17,9 @@ pub use alias::{PciAlias, PciAliases};
 pub use device::{PciDevice, PciId, PciKind};
 pub use request::{PciMatch, PciNumaPolicy, PciRequest};
 
+/// The most PCI requests of a guest.
+pub const PCI_REQUESTS_MAX: usize = 64;
+
 /// Why a text is not a PCI address or number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}")]

@@ -49,7 +49,7 @@ pub enum Code {
 /// How much is missing, where something countable is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Missing {
-    /// What is missing, as `dedicated CPUs` or `pages of 2048 KiB`.
+    /// What is missing, as `dedicated CPUs` or `2 MiB pages`.
     pub resource: String,
     /// How much was wanted.
     pub requested: u64,

@@ -180,14 +180,6 @@ pub enum Error {
         /// Theirs.
         address: PciAddress,
     },
-    /// A PCI function is attached to a cell that is not there.
-    #[error("PCI function {address} is attached to cell {cell}, which the host does not have")]
-    DeviceCell {
-        /// The function.
-        address: PciAddress,
-        /// The cell.
-        cell: CellId,
-    },
 }
 
 impl HostTopology {
@@ -224,7 +216,8 @@ impl HostTopology {
         })
     }
 
-    /// Returns the topology with these PCI functions, in place of those that it had.
+    /// Returns the topology with these PCI functions, in place of those that it had. One that is
+    /// attached to a cell that the host does not have is near to nothing.
     ///
     /// # Errors
     ///
@@ -241,13 +234,6 @@ impl HostTopology {
             return Err(Error::DeviceTwice {
                 address: twice[0].address,
             });
-        }
-        let lost = devices.iter().find_map(|device| {
-            let cell = device.cell.filter(|cell| self.position(*cell).is_none())?;
-            Some((device.address, cell))
-        });
-        if let Some((address, cell)) = lost {
-            return Err(Error::DeviceCell { address, cell });
         }
         self.pci = devices;
         Ok(self)
@@ -466,8 +452,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<HostTopology>(&text).unwrap(), sorted);
         let twice = check(vec![device("0000:02:00.0", 0), device("0000:02:00.0", 0)]);
         assert!(twice.unwrap_err().contains("0000:02:00.0 appears twice"));
-        let lost = check(vec![device("0000:02:00.0", 7)]);
-        assert!(lost.unwrap_err().contains("cell 7, which the host"));
     }
 
     #[test]

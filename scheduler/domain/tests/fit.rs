@@ -12,17 +12,56 @@ use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
 };
 use berth_domain::numa::{
-    Assignment, CellUsage, FitRefusal, HostUsage, Limits, Strategy as Preference, fit, try_fit,
-    verify,
+    self, Assignment, CellUsage, FitRefusal, Ground, Guest, HostUsage, Limits, Outline,
+    Strategy as Preference, ThreadRules, Wish,
 };
+use berth_domain::overcommit::AllocationRatio;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use proptest::prelude::*;
 
 fn limits(exact_memory: bool) -> Limits {
     Limits {
-        cpu_ratio_milli: 2000,
-        ram_ratio_milli: 1500,
+        cpu_ratio: Some(AllocationRatio::from_milli(2000)),
+        ram_ratio: Some(AllocationRatio::from_milli(1500)),
         exact_memory,
+        threads: ThreadRules::Nova,
+    }
+}
+
+/// A host as the fit looks at it.
+struct Scene {
+    topology: HostTopology,
+    usage: HostUsage,
+    outline: Outline,
+}
+
+impl Scene {
+    fn new(topology: HostTopology, usage: HostUsage, limits: &Limits) -> Self {
+        Self {
+            outline: Outline::new(&topology, &usage, limits),
+            topology,
+            usage,
+        }
+    }
+
+    fn ground(&self) -> Ground<'_> {
+        Ground {
+            topology: &self.topology,
+            usage: &self.usage,
+            outline: &self.outline,
+        }
+    }
+
+    fn verify(
+        &self,
+        wish: Option<&InstanceTopology>,
+        given: &Assignment,
+    ) -> Result<(), FitRefusal> {
+        let wish = Wish {
+            topology: wish,
+            pci: &[],
+        };
+        numa::verify(self.ground(), wish, given)
     }
 }
 
@@ -194,9 +233,10 @@ fn pair_fits(
 ) -> bool {
     let wished = &wish.cells[index];
     let bytes = |mib: u64| u128::from(mib) << 20;
-    let any_dedicated = wish.cells.iter().any(|c| !c.dedicated.is_empty());
-    let any_shared = wish.cells.iter().any(|c| !c.shared.is_empty());
-    let emulator = usize::from(index == 0 && wish.emulator_threads == EmulatorThreads::Isolate);
+    let any_dedicated = wished.cpu_policy != CpuPolicy::Shared;
+    let any_shared = wished.cpu_policy != CpuPolicy::Dedicated;
+    let has_emulator = any_dedicated && wish.emulator_threads == EmulatorThreads::Isolate;
+    let emulator = usize::from(index == 0 && has_emulator);
 
     let free = cell.dedicated.iter().filter(|c| !used.pinned.contains(*c));
     if wished.dedicated.len() + emulator > free.count() || wished.shared.len() > cell.shared.len() {
@@ -204,7 +244,7 @@ fn pair_fits(
     }
     if any_shared {
         let vcpus = used.shared_vcpus as usize + wished.shared.len();
-        let overfull = !wished.shared.is_empty() && vcpus > cell.shared.len() * 2;
+        let overfull = vcpus > cell.shared.len() * 2;
         let memory = bytes(used.memory_mib) + bytes(wished.memory_mib);
         if overfull || memory * 2 > bytes(cell.memory_mib) * 3 {
             return false;
@@ -315,7 +355,11 @@ fn check_refusal(
             assert_eq!(reachable, host_cells.iter().copied().collect());
             assert!(host_cells.len() < guest_cells.len());
         }
-        FitRefusal::Taken { .. } | FitRefusal::Mismatch { .. } => panic!("{refusal}"),
+        FitRefusal::Pci(_)
+        | FitRefusal::GaveUp
+        | FitRefusal::PciTaken { .. }
+        | FitRefusal::Taken { .. }
+        | FitRefusal::Mismatch { .. } => panic!("{refusal}"),
     }
 }
 
@@ -331,20 +375,24 @@ proptest! {
         let limits = limits(exact);
         let (topology, usage) = host(&cells);
         let preference = if pack { Preference::Pack } else { Preference::Spread };
-        let answer = fit(&topology, &usage, &wish, &limits, preference);
+        let scene = Scene::new(topology.clone(), usage.clone(), &limits);
+        let guest = Guest::new(Wish::cells(&wish));
+        let answer = numa::fit(scene.ground(), &guest, preference);
         let exists = brute_force(&topology, &usage, &wish, exact, &mut Vec::new());
         prop_assert_eq!(answer.is_ok(), exists, "{:?}", answer);
-        prop_assert_eq!(&fit(&topology, &usage, &wish, &limits, preference), &answer);
-        prop_assert_eq!(try_fit(&topology, &usage, &wish, &limits, preference), answer.clone().ok());
+        prop_assert_eq!(&numa::fit(scene.ground(), &guest, preference), &answer);
+        let tried = numa::try_fit(scene.ground(), &guest, preference);
+        prop_assert_eq!(tried, answer.clone().ok());
+        prop_assert_eq!(numa::is_feasible(scene.ground(), &guest), exists);
         match answer {
             Err(refusal) => check_refusal(&refusal, &topology, &usage, &wish, exact),
             Ok(assignment) => {
-                let verdict = verify(&topology, &usage, Some(&wish), &assignment, &limits);
-                prop_assert_eq!(verdict, Ok(()));
+                prop_assert_eq!(scene.verify(Some(&wish), &assignment), Ok(()));
                 let mut after = usage.clone();
                 after.add(&topology, &assignment);
                 if !assignment.dedicated().is_empty() {
-                    let again = verify(&topology, &after, Some(&wish), &assignment, &limits);
+                    let later = Scene::new(topology.clone(), after.clone(), &limits);
+                    let again = later.verify(Some(&wish), &assignment);
                     prop_assert!(again.is_err(), "the same CPUs twice");
                 }
                 after.remove(&topology, &assignment);
@@ -363,7 +411,9 @@ proptest! {
     ) {
         let limits = limits(true);
         let (topology, usage) = host(&cells);
-        let Ok(good) = fit(&topology, &usage, &wish, &limits, Preference::Spread) else {
+        let scene = Scene::new(topology, usage.clone(), &limits);
+        let guest = Guest::new(Wish::cells(&wish));
+        let Ok(good) = numa::fit(scene.ground(), &guest, Preference::Spread) else {
             return Ok(());
         };
         let mut bad = good.clone();
@@ -371,8 +421,8 @@ proptest! {
         if bad == good {
             return Ok(());
         }
-        prop_assert!(verify(&topology, &usage, Some(&wish), &bad, &limits).is_err(), "{:?}", bad);
-        let unwished = verify(&topology, &usage, None, &bad, &limits);
+        prop_assert!(scene.verify(Some(&wish), &bad).is_err(), "{:?}", bad);
+        let unwished = scene.verify(None, &bad);
         prop_assert_eq!(unwished.is_ok(), bad.is_empty());
     }
 }

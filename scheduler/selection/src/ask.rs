@@ -57,16 +57,16 @@ impl Ask {
     }
 
     fn add_cells(&mut self, topology: &InstanceTopology) {
-        let has_dedicated = topology.cells.iter().any(|c| !c.dedicated.is_empty());
-        let has_shared = topology.cells.iter().any(|c| !c.shared.is_empty());
         self.cells = u16::try_from(topology.cells.len()).unwrap_or(u16::MAX);
         for (index, cell) in topology.cells.iter().enumerate() {
-            let isolate = index == 0 && topology.emulator_threads == EmulatorThreads::Isolate;
+            let is_exclusive = cell.cpu_policy.is_exclusive();
+            let isolate =
+                index == 0 && is_exclusive && topology.emulator_threads == EmulatorThreads::Isolate;
             let dedicated = small(cell.dedicated.len() as u64) + u32::from(isolate);
             self.dedicated += dedicated;
             raise(&mut self.dedicated_max, dedicated);
             raise(&mut self.shared_max, small(cell.shared.len() as u64));
-            if has_shared {
+            if cell.cpu_policy.has_floating() {
                 raise(&mut self.memory_max, small(cell.memory_mib));
             }
             let pages = |size_mib| small(cell.memory_mib.div_ceil(size_mib));
@@ -74,7 +74,7 @@ impl Ask {
                 PageSize::Kib(2048) => raise(&mut self.pages_2m_max, pages(2)),
                 PageSize::Kib(1_048_576) => raise(&mut self.pages_1g_max, pages(1024)),
                 PageSize::Small => raise(&mut self.small_max, small(cell.memory_mib)),
-                PageSize::Unspecified if has_dedicated => {
+                PageSize::Unspecified if is_exclusive => {
                     raise(&mut self.small_max, small(cell.memory_mib));
                 }
                 // Several pools may do; only the exact fit knows.

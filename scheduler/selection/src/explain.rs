@@ -134,6 +134,8 @@ fn phrase(cause: &str) -> String {
         "TRAIT_FORBIDDEN" => "with a forbidden trait",
         "CELLS" => "with too few cells",
         "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
+        "CPU_THREADS" => "without enough cores that are free as asked for",
+        "PCI_DEVICES" => "without enough PCI devices near enough",
         "SHARED_CPUS" => "without enough room on the shared CPUs of a cell",
         "MEMORY" => "without enough memory in a cell",
         "PAGES" => "without enough free pages in a cell",

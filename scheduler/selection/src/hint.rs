@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use berth_domain::allocation::Resources;
 use berth_domain::constraint::{self, Demand, Violation};
 use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
-use berth_domain::numa::{FitRefusal, HostUsage, Resource, Strategy};
+use berth_domain::numa::{FitRefusal, Resource, Strategy};
 
 use crate::explain::Refused;
 use crate::request::Request;
@@ -63,20 +62,8 @@ fn opened<'a>(
         .map(|r| &r.view.host.name)
 }
 
-/// Returns the host without its guests.
-fn emptied(view: &HostView) -> HostView {
-    HostView {
-        host: Arc::clone(&view.host),
-        inventories: Arc::clone(&view.inventories),
-        traits: Arc::clone(&view.traits),
-        used: Resources::new(),
-        usage: HostUsage::empty(&view.host.report.topology),
-        room: view.room,
-    }
-}
-
 fn fits_when_empty(demand: &Demand, view: &HostView) -> bool {
-    constraint::try_place(&emptied(view), demand, Strategy::Spread).is_some()
+    constraint::try_place(&view.emptied(), demand, Strategy::Spread).is_some()
 }
 
 fn make_room(refused: &Refused<'_>) -> String {
@@ -95,7 +82,7 @@ fn make_room(refused: &Refused<'_>) -> String {
 
 /// Returns what helps where the guest would not fit even on an empty host.
 fn never(demand: &Demand, nearest: &Refused<'_>) -> String {
-    let violation = constraint::place(&emptied(nearest.view), demand, Strategy::Spread).err();
+    let violation = constraint::place(&nearest.view.emptied(), demand, Strategy::Spread).err();
     let change = match violation {
         Some(Violation::Fit(refusal)) => cell_change(&refusal),
         Some(Violation::Capacity { class, .. }) => {
@@ -111,7 +98,7 @@ fn cell_change(refusal: &FitRefusal) -> String {
         FitRefusal::TooFewCells { available, .. } => {
             format!("use fewer guest cells (hw:numa_nodes), a host has {available}")
         }
-        FitRefusal::Cell { shortfall, .. } => {
+        FitRefusal::Cell { shortfall } => {
             let worst = shortfall.worst();
             match worst.resource {
                 Resource::PageSize(_) | Resource::PageMultiple(_) => format!(
@@ -122,6 +109,13 @@ fn cell_change(refusal: &FitRefusal) -> String {
                     "reserve more {} per cell, or use more guest cells (hw:numa_nodes)",
                     worst.resource
                 ),
+                Resource::Siblings | Resource::SiblingCpus => {
+                    "take another hw:cpu_thread_policy, or hosts with free sibling threads"
+                        .to_owned()
+                }
+                Resource::Isolation | Resource::FreeCores => {
+                    "take another hw:cpu_thread_policy, or hosts with wholly free cores".to_owned()
+                }
                 Resource::DedicatedCpus
                 | Resource::SharedCpus
                 | Resource::SharedVcpus
@@ -139,7 +133,14 @@ fn cell_change(refusal: &FitRefusal) -> String {
                 host_cells.len()
             )
         }
-        FitRefusal::Taken { .. } | FitRefusal::Mismatch { .. } => "take another flavor".to_owned(),
+        FitRefusal::Pci(shortfall) => format!(
+            "take hosts with more devices {}, or another hw:pci_numa_affinity_policy",
+            shortfall.what
+        ),
+        FitRefusal::GaveUp
+        | FitRefusal::PciTaken { .. }
+        | FitRefusal::Taken { .. }
+        | FitRefusal::Mismatch { .. } => "take another flavor".to_owned(),
     }
 }
 

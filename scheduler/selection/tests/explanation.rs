@@ -57,7 +57,7 @@ fn a_named_host_names_its_cell_and_the_shortfall() {
     check(
         &refusal,
         "NO_VALID_HOST",
-        "host b: cell 0 has 0 of 1 dedicated CPUs free",
+        "host b: cell 0: 0 free dedicated CPUs, guest cell 0 needs 1",
         "make room on cell 0 of host b: move or delete guests there (dedicated CPUs: 1 short)",
     );
     let told = &refusal.hosts[0];
@@ -84,7 +84,7 @@ fn one_host_names_its_cell_too() {
         &refusal(&request, vec![full("a")]),
         "NO_VALID_HOST",
         "the only host cannot take the guest (1 without enough dedicated CPUs in a cell); nearest is \
-         host a: cell 0 has 0 of 1 dedicated CPUs free",
+         host a: cell 0: 0 free dedicated CPUs, guest cell 0 needs 1",
         "make room on cell 0 of host a: move or delete guests there (dedicated CPUs: 1 short)",
     );
 }
@@ -158,14 +158,14 @@ fn the_hint_names_the_change_that_helps_most() {
         (
             paged(1024, "1GB"),
             vec![full("a")],
-            "no host could take the guest even when empty: reserve pages of 1048576 KiB on the \
-             hosts, or take another hw:mem_page_size",
+            "no host could take the guest even when empty: reserve 1 GiB pages on the hosts, \
+             or take another hw:mem_page_size",
         ),
         (
             paged(2048, "2MB"),
             vec![full("a")],
-            "no host could take the guest even when empty: reserve more pages of 2048 KiB per \
-             cell, or use more guest cells (hw:numa_nodes)",
+            "no host could take the guest even when empty: reserve more 2 MiB pages per cell, \
+             or use more guest cells (hw:numa_nodes)",
         ),
         (
             request(&spec(2, 512, &[("hw:numa_nodes", "2")]), 1),

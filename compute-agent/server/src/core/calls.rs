@@ -8,7 +8,7 @@ use berth_domain::flavor;
 use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::name::VmName;
-use berth_domain::numa::Assignment;
+use berth_domain::numa::{Assignment, Wish};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
@@ -360,7 +360,10 @@ impl Agent {
     /// Checks that nothing else here has the CPUs and pages of a guest that is to start or come.
     fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
         let others = usage_of_others(&self.guests, &self.facts.topology, domain.uid);
-        let wish = domain.spec.topology.as_ref();
+        let wish = Wish {
+            topology: domain.spec.topology.as_ref(),
+            pci: &domain.spec.pci,
+        };
         fit::check(
             &self.facts.host,
             &self.facts.topology,

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use berth_domain::agent::FitVerdict;
 use berth_domain::instance::{InstanceNumaTopology, InstanceTopology, PageSize};
 use berth_domain::name::HostName;
-use berth_domain::numa::{Assignment, FitRefusal, HostUsage, Limits, Strategy, fit, verify};
+use berth_domain::numa::{
+    Assignment, FitRefusal, Ground, Guest, HostUsage, Limits, Outline, Strategy, Wish, fit, verify,
+};
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
 use berth_domain::topology::{CellId, HostTopology};
 use berth_driver::FreePages;
@@ -25,11 +27,17 @@ pub(super) fn decide(
     held: &Assignment,
 ) -> Result<FitVerdict, Refusal> {
     let wish = with_page_sizes(&source.wish, &source.assignment);
-    let held_is_good = verify(live, others, Some(&wish), held, &Limits::NONE);
-    if held_is_good.is_ok() {
+    let outline = Outline::new(live, others, &Limits::NONE);
+    let ground = Ground {
+        topology: live,
+        usage: others,
+        outline: &outline,
+    };
+    let wish = Wish::cells(&wish);
+    if verify(ground, wish, held).is_ok() {
         return Ok(FitVerdict::Confirm);
     }
-    match fit(live, others, &wish, &Limits::NONE, Strategy::Spread) {
+    match fit(ground, &Guest::new(wish), Strategy::Spread) {
         Ok(assignment) => Ok(FitVerdict::Swap(assignment)),
         Err(reason) => Err(refusal(host, &reason)),
     }
@@ -40,11 +48,16 @@ pub(super) fn check(
     host: &HostName,
     topology: &HostTopology,
     others: &HostUsage,
-    wish: Option<&InstanceTopology>,
+    wish: Wish<'_>,
     assignment: &Assignment,
 ) -> Result<(), Refusal> {
-    verify(topology, others, wish, assignment, &Limits::NONE)
-        .map_err(|reason| refusal(host, &reason))
+    let outline = Outline::new(topology, others, &Limits::NONE);
+    let ground = Ground {
+        topology,
+        usage: others,
+        outline: &outline,
+    };
+    verify(ground, wish, assignment).map_err(|reason| refusal(host, &reason))
 }
 
 /// Returns the wish with the page sizes that the guest has: they cannot change while it runs.
@@ -85,6 +98,7 @@ pub(super) fn live_topology(
         }
     }
     HostTopology::new(cells, topology.distances().to_vec())
+        .and_then(|live| live.with_pci(topology.pci().to_vec()))
         .expect("raising reserved pages up to their total keeps the topology valid")
 }
 

@@ -9,6 +9,7 @@ use crate::flavor::Wishes;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
 use crate::name::HostName;
+use crate::pci::PciRequest;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
 use crate::version::ServiceVersion;
@@ -21,6 +22,8 @@ pub struct Demand {
     pub resources: Resources,
     /// Exact cells; absent for a guest that does not care.
     pub topology: Option<InstanceTopology>,
+    /// PCI functions.
+    pub pci: Vec<PciRequest>,
     /// Qualities that the host must have.
     pub required: BTreeSet<Trait>,
     /// Qualities that the host must not have.
@@ -80,6 +83,7 @@ impl Demand {
         Self {
             resources: wishes.resources,
             topology: wishes.topology,
+            pci: wishes.pci,
             required: wishes.required_traits,
             forbidden: wishes.forbidden_traits,
             leaving: None,

@@ -1,10 +1,10 @@
-//! The guest's cells fit on the host's cells.
+//! The guest's cells fit on the host's cells, and it gets the PCI functions that it asks for.
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;
-use crate::numa::{Assignment, Strategy, fit, try_fit, verify};
+use crate::numa::{Assignment, Guest, Strategy, Wish, fit, try_fit, verify};
 
-/// Returns an exact assignment; an empty one for a guest without a topology.
+/// Returns an exact assignment; an empty one for a guest without exact wishes.
 ///
 /// # Errors
 ///
@@ -14,32 +14,14 @@ pub fn place(
     demand: &Demand,
     strategy: Strategy,
 ) -> Result<Assignment, Violation> {
-    let Some(wish) = &demand.topology else {
-        return Ok(Assignment::default());
-    };
-    fit(
-        &view.host.report.topology,
-        &view.usage,
-        wish,
-        &view.limits(),
-        strategy,
-    )
-    .map_err(Violation::Fit)
+    fit(view.ground(), &Guest::new(wish(demand)), strategy).map_err(Violation::Fit)
 }
 
 /// Returns what [`place`] returns, without the reason where there is none.
 #[must_use]
 pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option<Assignment> {
-    let Some(wish) = &demand.topology else {
-        return Some(Assignment::default());
-    };
-    try_fit(
-        &view.host.report.topology,
-        &view.usage,
-        wish,
-        &view.limits(),
-        strategy,
-    )
+    let guest = Guest::new(wish(demand));
+    try_fit(view.ground(), &guest, strategy)
 }
 
 /// Checks an exact assignment that somebody chose.
@@ -48,12 +30,12 @@ pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option
 ///
 /// [`Violation::Fit`].
 pub fn admit(view: &HostView, demand: &Demand, assignment: &Assignment) -> Result<(), Violation> {
-    verify(
-        &view.host.report.topology,
-        &view.usage,
-        demand.topology.as_ref(),
-        assignment,
-        &view.limits(),
-    )
-    .map_err(Violation::Fit)
+    verify(view.ground(), wish(demand), assignment).map_err(Violation::Fit)
+}
+
+fn wish(demand: &Demand) -> Wish<'_> {
+    Wish {
+        topology: demand.topology.as_ref(),
+        pci: &demand.pci,
+    }
 }

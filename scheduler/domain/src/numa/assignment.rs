@@ -72,7 +72,14 @@ impl Assignment {
             .collect()
     }
 
-    /// Returns all dedicated host CPUs taken, the emulator's included.
+    /// Returns all dedicated host CPUs taken, those that stay idle included.
+    #[must_use]
+    pub fn taken(&self) -> CpuSet {
+        let idle = self.cells.iter().map(|cell| &cell.idle);
+        idle.fold(self.dedicated(), |all, idle| all.union(idle))
+    }
+
+    /// Returns all dedicated host CPUs used, the emulator's included.
     #[must_use]
     pub fn dedicated(&self) -> CpuSet {
         self.cells

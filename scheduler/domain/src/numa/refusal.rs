@@ -1,20 +1,36 @@
 //! Why a guest does not fit on one host: which guest cell, the host cell that came nearest, and
 //! what is missing there. Host-wide reasons are in [`crate::constraint`].
 //!
+//! What is missing of PCI functions is in `pci`.
+//!
 //! Invariant: every variant names the smallest shortfall that it knows of, so that a reader
 //! always learns what would have to change.
 
+mod pci;
+
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::cpu_set::CpuSet;
+use crate::pci::PciAddress;
 use crate::refusal::Missing;
 use crate::topology::CellId;
+
+pub use pci::{PciRegion, PciShortfall};
 
 /// What a guest cell can lack on a host cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// CPUs for one vCPU each (or the emulator) that nobody has.
     DedicatedCpus,
+    /// Cores with several threads (`hw:cpu_thread_policy=require`).
+    Siblings,
+    /// Free dedicated CPUs on cores with another free one.
+    SiblingCpus,
+    /// Cores on which isolated vCPUs are let in at all (`hw:cpu_thread_policy=isolate`).
+    Isolation,
+    /// Cores of which nobody has any thread.
+    FreeCores,
     /// Shared CPUs at all: vCPUs of one guest never share a CPU with each other.
     SharedCpus,
     /// Room for more vCPUs on the shared CPUs, under the ratio.
@@ -35,6 +51,7 @@ impl Resource {
     pub fn cause(self) -> &'static str {
         match self {
             Self::DedicatedCpus => "DEDICATED_CPUS",
+            Self::Siblings | Self::SiblingCpus | Self::Isolation | Self::FreeCores => "CPU_THREADS",
             Self::SharedCpus | Self::SharedVcpus => "SHARED_CPUS",
             Self::Memory => "MEMORY",
             Self::Pages(_) => "PAGES",
@@ -43,16 +60,38 @@ impl Resource {
     }
 }
 
+/// Writes a page size as people say it, as `2 MiB`.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut amount, mut units) = (self.0, ["KiB", "MiB", "GiB"].into_iter().peekable());
+        let mut unit = "KiB";
+        while let Some(next) = units.next() {
+            unit = next;
+            if amount == 0 || !amount.is_multiple_of(1024) || units.peek().is_none() {
+                break;
+            }
+            amount /= 1024;
+        }
+        write!(f, "{amount} {unit}")
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DedicatedCpus => f.write_str("dedicated CPUs"),
+            Self::Siblings => f.write_str("cores with several threads"),
+            Self::SiblingCpus => f.write_str("dedicated CPUs with a free sibling"),
+            Self::Isolation => f.write_str("cores for isolated threads"),
+            Self::FreeCores => f.write_str("wholly free cores"),
             Self::SharedCpus => f.write_str("shared CPUs"),
-            Self::SharedVcpus => f.write_str("shared vCPUs"),
+            Self::SharedVcpus => f.write_str("vCPUs on its shared CPUs"),
             Self::Memory => f.write_str("MiB of memory"),
-            Self::Pages(size) | Self::PageSize(Some(size)) => write!(f, "pages of {size} KiB"),
+            Self::Pages(size) | Self::PageSize(Some(size)) => write!(f, "{} pages", Size(*size)),
             Self::PageSize(None) => f.write_str("pages of the size asked for"),
-            Self::PageMultiple(size) => write!(f, "memory in whole pages of {size} KiB"),
+            Self::PageMultiple(size) => write!(f, "memory in whole {} pages", Size(*size)),
         }
     }
 }
@@ -87,26 +126,44 @@ impl Shortage {
     }
 }
 
-impl fmt::Display for Shortage {
-    /// Writes what a cell has of what was wanted, to stand behind "cell 3".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Shortage {
+    /// Writes what a cell has of what `who` needs, to stand behind "cell 3: ".
+    fn write(&self, f: &mut fmt::Formatter<'_>, who: &str) -> fmt::Result {
         let Self {
             resource,
             requested,
             available,
         } = self;
         match resource {
-            Resource::DedicatedCpus | Resource::Memory | Resource::Pages(_) => {
-                write!(f, "has {available} of {requested} {resource} free")
+            Resource::DedicatedCpus | Resource::SiblingCpus | Resource::Pages(_) => {
+                write!(f, "{available} free {resource}, {who}needs {requested}")
             }
-            Resource::SharedCpus => write!(f, "has {available} of {requested} {resource}"),
+            Resource::SharedCpus | Resource::FreeCores => {
+                write!(f, "{available} {resource}, {who}needs {requested}")
+            }
+            Resource::Memory => {
+                write!(f, "{available} MiB of free memory, {who}needs {requested}")
+            }
             Resource::SharedVcpus => {
-                write!(f, "has room for {available} of {requested} {resource}")
+                write!(
+                    f,
+                    "room for {available} more {resource}, {who}needs {requested}"
+                )
             }
-            Resource::PageSize(_) => write!(f, "has no {resource}"),
+            Resource::Siblings => write!(
+                f,
+                "no {resource}, {who}needs them (hw:cpu_thread_policy=require)"
+            ),
+            Resource::Isolation => write!(
+                f,
+                "its cores have several threads and it has shared CPUs beside dedicated ones, \
+                 {who}needs isolated threads, which are refused there"
+            ),
+            Resource::PageSize(_) => write!(f, "no {resource}, {who}needs such"),
             Resource::PageMultiple(size) => write!(
                 f,
-                "has pages of {size} KiB, of which {requested} KiB of memory are no multiple"
+                "{} pages, {who}needs {requested} KiB, which are no multiple",
+                Size(*size)
             ),
         }
     }
@@ -141,12 +198,13 @@ impl CellShortfall {
 
 impl fmt::Display for CellShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cell {} ", self.host_cell)?;
+        write!(f, "cell {}: ", self.host_cell)?;
+        let who = format!("guest cell {} ", self.guest_cell);
         for (index, shortage) in self.shortages.iter().enumerate() {
             if index > 0 {
-                f.write_str(" and ")?;
+                f.write_str("; ")?;
             }
-            shortage.fmt(f)?;
+            shortage.write(f, if index == 0 { &who } else { "" })?;
         }
         Ok(())
     }
@@ -166,8 +224,6 @@ pub enum FitRefusal {
     Cell {
         /// What it lacks where it comes nearest.
         shortfall: CellShortfall,
-        /// Whether the guest has other cells, and a reader must be told which one this is.
-        among_several: bool,
     },
     /// Each guest cell fits somewhere, but these have fewer host cells among them than they are.
     Compete {
@@ -177,6 +233,15 @@ pub enum FitRefusal {
         host_cells: Vec<CellId>,
         /// What the nearest further host cell lacks for one of them.
         nearest: Option<CellShortfall>,
+    },
+    /// PCI functions are missing.
+    Pci(PciShortfall),
+    /// The search for PCI functions was given up: it took too many steps.
+    GaveUp,
+    /// PCI functions of the assignment are another's already, or exclude each other.
+    PciTaken {
+        /// Which.
+        addresses: BTreeSet<PciAddress>,
     },
     /// CPUs of the assignment are another's already.
     Taken {
@@ -200,8 +265,11 @@ impl FitRefusal {
     pub fn cause(&self) -> &'static str {
         match self {
             Self::TooFewCells { .. } => "CELLS",
-            Self::Cell { shortfall, .. } => shortfall.worst().resource.cause(),
+            Self::Cell { shortfall } => shortfall.worst().resource.cause(),
             Self::Compete { .. } => "CELLS_COMPETE",
+            Self::Pci(_) => "PCI_DEVICES",
+            Self::GaveUp => "SEARCH_GAVE_UP",
+            Self::PciTaken { .. } => "PCI_DEVICES_TAKEN",
             Self::Taken { .. } => "CPUS_TAKEN",
             Self::Mismatch { .. } => "ASSIGNMENT_MISMATCH",
         }
@@ -211,10 +279,14 @@ impl FitRefusal {
     #[must_use]
     pub fn guest_cell(&self) -> Option<u32> {
         match self {
-            Self::Cell { shortfall, .. } => Some(shortfall.guest_cell),
+            Self::Cell { shortfall } => Some(shortfall.guest_cell),
             Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.guest_cell),
             Self::Mismatch { guest_cell, .. } => *guest_cell,
-            Self::TooFewCells { .. } | Self::Taken { .. } => None,
+            Self::TooFewCells { .. }
+            | Self::Pci(_)
+            | Self::GaveUp
+            | Self::PciTaken { .. }
+            | Self::Taken { .. } => None,
         }
     }
 
@@ -222,10 +294,14 @@ impl FitRefusal {
     #[must_use]
     pub fn host_cell(&self) -> Option<CellId> {
         match self {
-            Self::Cell { shortfall, .. } => Some(shortfall.host_cell),
+            Self::Cell { shortfall } => Some(shortfall.host_cell),
             Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.host_cell),
             Self::Taken { host_cell, .. } => Some(*host_cell),
-            Self::TooFewCells { .. } | Self::Mismatch { .. } => None,
+            Self::TooFewCells { .. }
+            | Self::Pci(_)
+            | Self::GaveUp
+            | Self::PciTaken { .. }
+            | Self::Mismatch { .. } => None,
         }
     }
 
@@ -241,9 +317,16 @@ impl FitRefusal {
                 requested: *requested as u64,
                 available: *available as u64,
             }),
-            Self::Cell { shortfall, .. } => Some(shortfall.worst().to_missing()),
+            Self::Cell { shortfall } => Some(shortfall.worst().to_missing()),
             Self::Compete { nearest, .. } => nearest.as_ref().map(|n| n.worst().to_missing()),
-            Self::Taken { .. } | Self::Mismatch { .. } => None,
+            Self::Pci(shortfall) => Some(Missing {
+                resource: format!("devices {}", shortfall.what),
+                requested: shortfall.requested,
+                available: shortfall.available,
+            }),
+            Self::GaveUp | Self::PciTaken { .. } | Self::Taken { .. } | Self::Mismatch { .. } => {
+                None
+            }
         }
     }
 
@@ -251,7 +334,7 @@ impl FitRefusal {
     #[must_use]
     pub fn distance(&self) -> (u32, usize, u64) {
         match self {
-            Self::Cell { shortfall, .. } => {
+            Self::Cell { shortfall } => {
                 let (kinds, milli) = shortfall.distance();
                 (0, kinds, milli)
             }
@@ -265,7 +348,18 @@ impl FitRefusal {
                 requested,
                 available,
             } => (1, requested.saturating_sub(*available), 0),
-            Self::Taken { .. } | Self::Mismatch { .. } => (2, 0, 0),
+            // The guest's cells fit: nearer than any that do not.
+            Self::Pci(shortfall) => {
+                let short = shortfall.requested.saturating_sub(shortfall.available);
+                (
+                    0,
+                    0,
+                    short.saturating_mul(1000) / shortfall.requested.max(1),
+                )
+            }
+            Self::GaveUp | Self::PciTaken { .. } | Self::Taken { .. } | Self::Mismatch { .. } => {
+                (2, 0, 0)
+            }
         }
     }
 }
@@ -294,15 +388,14 @@ impl fmt::Display for FitRefusal {
                 f,
                 "the guest has {requested} cells, the host only {available}"
             ),
-            Self::Cell {
-                shortfall,
-                among_several,
-            } => {
-                shortfall.fmt(f)?;
-                if *among_several {
-                    write!(f, " for guest cell {}", shortfall.guest_cell)?;
-                }
-                Ok(())
+            Self::Cell { shortfall } => shortfall.fmt(f),
+            Self::Pci(shortfall) => shortfall.fmt(f),
+            Self::GaveUp => f.write_str(
+                "the search for cells near the PCI devices was given up: it took too many steps",
+            ),
+            Self::PciTaken { addresses } => {
+                let addresses: Vec<_> = addresses.iter().collect();
+                write!(f, "PCI devices {} are taken already", list(&addresses))
             }
             Self::Compete {
                 guest_cells,
@@ -317,7 +410,7 @@ impl fmt::Display for FitRefusal {
                     list(host_cells)
                 )?;
                 if let Some(nearest) = nearest {
-                    write!(f, "; {nearest} for guest cell {}", nearest.guest_cell)?;
+                    write!(f, "; {nearest}")?;
                 }
                 Ok(())
             }
@@ -353,26 +446,29 @@ mod tests {
     /// Goal: people read which cell lacks how much. Method: a table of sentences.
     #[test]
     fn sentences_name_the_cell_and_the_shortfall() {
-        let cell = |resource, requested, available, among_several| FitRefusal::Cell {
+        let cell = |resource, requested, available| FitRefusal::Cell {
             shortfall: shortfall(resource, requested, available),
-            among_several,
         };
         for (refusal, expected) in [
             (
-                cell(Resource::DedicatedCpus, 1, 0, false),
-                "cell 0 has 0 of 1 dedicated CPUs free",
+                cell(Resource::DedicatedCpus, 8, 6),
+                "cell 0: 6 free dedicated CPUs, guest cell 1 needs 8",
             ),
             (
-                cell(Resource::Pages(2048), 1024, 512, true),
-                "cell 0 has 512 of 1024 pages of 2048 KiB free for guest cell 1",
+                cell(Resource::Pages(1_048_576), 4, 2),
+                "cell 0: 2 free 1 GiB pages, guest cell 1 needs 4",
             ),
             (
-                cell(Resource::PageSize(Some(1_048_576)), 4, 0, false),
-                "cell 0 has no pages of 1048576 KiB",
+                cell(Resource::FreeCores, 3, 1),
+                "cell 0: 1 wholly free cores, guest cell 1 needs 3",
             ),
             (
-                cell(Resource::SharedVcpus, 4, 2, false),
-                "cell 0 has room for 2 of 4 shared vCPUs",
+                cell(Resource::PageSize(Some(2048)), 4, 0),
+                "cell 0: no 2 MiB pages, guest cell 1 needs such",
+            ),
+            (
+                cell(Resource::SharedVcpus, 4, 2),
+                "cell 0: room for 2 more vCPUs on its shared CPUs, guest cell 1 needs 4",
             ),
             (
                 FitRefusal::TooFewCells {
@@ -388,7 +484,7 @@ mod tests {
                     nearest: Some(shortfall(Resource::Memory, 10, 4)),
                 },
                 "guest cells 0, 1 and 2 fit only on cells 0 and 3, one on each; \
-                 cell 0 has 4 of 10 MiB of memory free for guest cell 1",
+                 cell 0: 4 MiB of free memory, guest cell 1 needs 10",
             ),
         ] {
             assert_eq!(refusal.to_string(), expected);

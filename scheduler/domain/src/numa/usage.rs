@@ -3,12 +3,13 @@
 //! Invariant: the usage of a host is the sum of the assignments of its claims, no more, no less;
 //! `State::check` recomputes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Assignment, CellAssignment, fit};
 use crate::cpu_set::{CpuId, CpuSet};
+use crate::pci::PciAddress;
 use crate::topology::{HostCell, HostTopology};
 
 /// What is taken from one cell.
@@ -73,12 +74,14 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Returns the dedicated CPUs, with that of the emulator where it belongs.
+    /// Returns the dedicated CPUs, those that stay idle included, with that of the emulator where
+    /// it belongs.
     fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let is_home = fit::emulator_cell(self.assignment) == Some(self.cell.host_cell);
         let emulator = is_home.then(|| self.assignment.emulator.iter());
         let pins = self.cell.pins.values().copied();
-        pins.chain(emulator.into_iter().flatten())
+        let idle = self.cell.idle.iter();
+        pins.chain(idle).chain(emulator.into_iter().flatten())
     }
 
     /// Returns the size of its pages in KiB and their number.
@@ -115,6 +118,8 @@ fn each<'a>(
 pub struct HostUsage {
     /// One per cell.
     pub cells: Vec<CellUsage>,
+    /// PCI functions that are given to guests.
+    pub pci: BTreeSet<PciAddress>,
 }
 
 impl HostUsage {
@@ -123,6 +128,7 @@ impl HostUsage {
     pub fn empty(topology: &HostTopology) -> Self {
         Self {
             cells: vec![CellUsage::default(); topology.cells().len()],
+            pci: BTreeSet::new(),
         }
     }
 
@@ -144,6 +150,7 @@ impl HostUsage {
         for (position, taken) in each(topology, assignment) {
             self.cells[position].add(&taken);
         }
+        self.pci.extend(assignment.pci.iter().flatten());
     }
 
     /// Gives back what [`Self::add`] took.
@@ -154,6 +161,12 @@ impl HostUsage {
     pub fn remove(&mut self, topology: &HostTopology, assignment: &Assignment) {
         for (position, taken) in each(topology, assignment) {
             self.cells[position].remove(&taken);
+        }
+        for address in assignment.pci.iter().flatten() {
+            assert!(
+                self.pci.remove(address),
+                "what is given back was taken before"
+            );
         }
     }
 }

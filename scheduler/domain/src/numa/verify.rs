@@ -4,38 +4,50 @@
 //! agent swapped. It trusts nothing about who made the assignment, and does not care whether it
 //! is the one that [`super::fit()`] would have chosen.
 
+mod pci;
+mod threads;
+
 use std::collections::BTreeSet;
 
-use super::fit::{Guest, Limits, Site, emulator_cell};
+use super::fit::{Ground, Need, Spot, Wish, emulator_cell, emulator_is_isolated};
 use super::refusal::{CellShortfall, FitRefusal};
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
-use crate::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize};
-use crate::topology::HostTopology;
+use crate::instance::{InstanceCell, InstanceTopology, PageSize};
+use crate::topology::{HostCell, HostTopology};
 
-/// Checks that `assignment` answers `wish` on a host of this shape, and that everything in it is
-/// free: `usage` is that of the others.
+/// Checks that `assignment` answers `wish` on this ground, and that everything in it is free: its
+/// usage is that of the others.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong, taken or missing.
 pub fn verify(
-    topology: &HostTopology,
-    usage: &HostUsage,
-    wish: Option<&InstanceTopology>,
+    ground: Ground<'_>,
+    wish: Wish<'_>,
     assignment: &Assignment,
-    limits: &Limits,
 ) -> Result<(), FitRefusal> {
-    let Some(wish) = wish else {
-        return if assignment.is_empty() {
-            Ok(())
-        } else {
-            Err(mismatch(
-                None,
-                "gives exact CPUs to a guest without a topology",
-            ))
-        };
-    };
+    match wish.topology {
+        Some(topology) => cells(ground, topology, assignment)?,
+        None if assignment.cells.is_empty() && assignment.emulator.is_empty() => {}
+        None => {
+            let what = "gives exact CPUs to a guest without a topology";
+            return Err(mismatch(None, what));
+        }
+    }
+    pci::verify(ground, wish, assignment)
+}
+
+fn cells(
+    ground: Ground<'_>,
+    wish: &InstanceTopology,
+    assignment: &Assignment,
+) -> Result<(), FitRefusal> {
+    let Ground {
+        topology,
+        usage,
+        outline,
+    } = ground;
     if assignment.cells.len() != wish.cells.len() {
         let what = format!(
             "has {} cells, the guest {}",
@@ -46,7 +58,6 @@ pub fn verify(
     }
     distinct(assignment)?;
     emulator(topology, wish, assignment)?;
-    let guest = Guest::new(wish);
     for (index, (given, wished)) in assignment.cells.iter().zip(&wish.cells).enumerate() {
         let Some(position) = topology.position(given.host_cell) else {
             let what = format!(
@@ -55,12 +66,10 @@ pub fn verify(
             );
             return Err(mismatch(Some(wished.id), what));
         };
-        let site = Site {
-            cell: &topology.cells()[position],
-            usage: &usage.cells[position],
-        };
-        answers(&site, given, wished)?;
-        let shortages = site.shortages(&resolved(&guest, index, given), 0, limits);
+        let cell = &topology.cells()[position];
+        answers(cell, given, wished)?;
+        let need = resolved(Need::of(wish, index), given);
+        let shortages = Spot::new(outline, position).shortages(&need);
         if !shortages.is_empty() {
             return Err(FitRefusal::Cell {
                 shortfall: CellShortfall {
@@ -68,25 +77,32 @@ pub fn verify(
                     host_cell: given.host_cell,
                     shortages,
                 },
-                among_several: wish.cells.len() > 1,
             });
         }
+        let own = CpuSet::new();
+        threads::verify(&threads::Core {
+            cell,
+            free: &cell.dedicated.difference(&usage.cells[position].pinned),
+            threads: outline.cells[position].cores,
+            given,
+            wished,
+            emulator: if index == 0 {
+                &assignment.emulator
+            } else {
+                &own
+            },
+        })?;
     }
     untaken(usage, assignment)
 }
 
-/// Returns the guest reduced to one cell, with the page size that it was given: whether that one
-/// has room is what matters, not whether the wish could be answered with another.
-fn resolved(guest: &Guest, index: usize, given: &CellAssignment) -> Guest {
-    let mut need = guest.cells[index];
+/// Returns the need with the page size that was given: whether that one has room is what matters,
+/// not whether the wish could be answered with another.
+fn resolved(mut need: Need, given: &CellAssignment) -> Need {
     if let Some(size) = given.page_size_kib {
         need.page_size = PageSize::Kib(size);
     }
-    Guest {
-        cells: vec![need],
-        has_dedicated: guest.has_dedicated,
-        has_shared: guest.has_shared,
-    }
+    need
 }
 
 fn distinct(assignment: &Assignment) -> Result<(), FitRefusal> {
@@ -105,6 +121,12 @@ fn distinct(assignment: &Assignment) -> Result<(), FitRefusal> {
                 ));
             }
         }
+        for cpu in cell.idle.iter() {
+            if !cpus.insert(cpu) {
+                let what = format!("leaves CPU {cpu} idle, which it uses");
+                return Err(mismatch(Some(cell.guest_cell), what));
+            }
+        }
     }
     Ok(())
 }
@@ -114,7 +136,7 @@ fn emulator(
     wish: &InstanceTopology,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    let wanted = usize::from(wish.emulator_threads == EmulatorThreads::Isolate);
+    let wanted = usize::from(emulator_is_isolated(wish));
     if assignment.emulator.len() != wanted {
         let what = format!(
             "gives {} dedicated CPUs to the emulator, wanted are {wanted}",
@@ -135,7 +157,7 @@ fn emulator(
 }
 
 fn answers(
-    site: &Site<'_>,
+    host: &HostCell,
     given: &CellAssignment,
     wished: &InstanceCell,
 ) -> Result<(), FitRefusal> {
@@ -153,7 +175,7 @@ fn answers(
         .pins
         .values()
         .copied()
-        .filter(|cpu| !site.cell.dedicated.contains(*cpu))
+        .filter(|cpu| !host.dedicated.contains(*cpu))
         .collect();
     if !foreign.is_empty() {
         return wrong(format!(
@@ -167,12 +189,12 @@ fn answers(
     let floats_well = if wished.shared.is_empty() {
         given.floating.is_empty()
     } else {
-        given.floating == site.cell.shared
+        given.floating == host.shared
     };
     if !floats_well {
         return wrong(format!(
             "floats over CPUs {}, the shared ones of cell {} are {}",
-            given.floating, given.host_cell, site.cell.shared
+            given.floating, given.host_cell, host.shared
         ));
     }
     if given.memory_mib != wished.memory_mib {
@@ -181,7 +203,7 @@ fn answers(
             given.memory_mib, wished.memory_mib
         ));
     }
-    let smallest = site.cell.pages.first().map(|p| p.size_kib);
+    let smallest = host.pages.first().map(|p| p.size_kib);
     let pages_well = match (wished.page_size, given.page_size_kib) {
         (PageSize::Unspecified, size) => size.is_none(),
         (PageSize::Any, size) => size.is_some(),
@@ -197,7 +219,7 @@ fn answers(
 
 /// Checks that no CPU is another's, on whichever cell that one holds it.
 fn untaken(usage: &HostUsage, assignment: &Assignment) -> Result<(), FitRefusal> {
-    let cpus = assignment.dedicated();
+    let cpus = assignment.taken();
     let taken = usage.cells.iter().fold(CpuSet::new(), |all, cell| {
         all.union(&cell.pinned.intersection(&cpus))
     });
@@ -207,7 +229,7 @@ fn untaken(usage: &HostUsage, assignment: &Assignment) -> Result<(), FitRefusal>
     let host_cell = assignment
         .cells
         .iter()
-        .find(|c| c.pins.values().any(|cpu| taken.contains(*cpu)))
+        .find(|c| c.pins.values().any(|cpu| taken.contains(*cpu)) || !c.idle.is_disjoint(&taken))
         .map(|c| c.host_cell)
         .or_else(|| emulator_cell(assignment))
         .expect("an assignment with CPUs has cells");

@@ -192,7 +192,7 @@ mod tests {
     use crate::flavor::Flavor;
     use crate::image::ImageProperties;
     use crate::name::FlavorName;
-    use crate::pci::PciAliases;
+    use crate::pci::{PciAliases, PciMatch, PciNumaPolicy, PciRequest};
     use crate::vm::DiskFormat;
 
     fn spec() -> VmSpec {
@@ -251,6 +251,12 @@ mod tests {
     fn faults_name_their_field() {
         check(|_| {}, &[]);
         check(|s| s.topology = None, &["topology"]);
+        let request = PciRequest {
+            count: 1,
+            any_of: vec![PciMatch::default()],
+            policy: PciNumaPolicy::Required,
+        };
+        check(|s| s.pci = vec![request], &["pci"]);
         check(|s| s.flavor.vcpus = 0, &["vcpus"]);
         check(|s| s.disks[1].size_gib = 3, &["disks"]);
         check(|s| s.disks[0].size_gib = 0, &["disks[0].size_gib"]);

@@ -1,9 +1,11 @@
-//! The search for the exact CPUs and pages of a host that answer a guest's wish.
+//! The search for the exact CPUs, pages and PCI functions of a host that answer a guest's wish.
 //!
 //! Whether one guest cell fits on one host cell does not depend on where the others go, since
 //! each gets a host cell of its own (`cell`). So the search is a bipartite matching of guest
 //! cells to host cells (`matching`): polynomial, and it finds a fit exactly if there is one.
-//! Which CPUs of a cell are taken is decided last (`pin`).
+//! PCI functions are judged on the set of host cells (`pci`): a search over what has such
+//! functions, and only where the preferred cells will not do. Which CPUs of a cell are taken is
+//! decided last (`pin`).
 //!
 //! Not here: whether the host may be used at all, and counted resources ([`crate::constraint`]).
 //!
@@ -11,43 +13,28 @@
 //! arguments give equal answers.
 
 mod cell;
+mod explain;
 mod matching;
+mod need;
+mod pci;
 mod pin;
 
 use serde::{Deserialize, Serialize};
 
-use super::refusal::{CellShortfall, FitRefusal};
+use super::outline::Outline;
+use super::refusal::FitRefusal;
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
-use crate::instance::InstanceTopology;
 use crate::topology::{CellId, HostTopology};
 
-pub(super) use cell::Site;
-pub(crate) use cell::{Guest, free_small_mib};
-
-/// Ratios in thousandths up to which shared CPUs and unaccounted memory of a cell are given away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Limits {
-    /// Shared vCPUs per shared CPU.
-    pub cpu_ratio_milli: u64,
-    /// Memory.
-    pub ram_ratio_milli: u64,
-    /// Whether memory that guests hold without accounting for its pages is taken off what others
-    /// are promised, so that no memory of a cell is promised twice. OpenStack does not do that:
-    /// there, such memory can be overcommitted even by guests that never overcommit themselves.
-    pub exact_memory: bool,
-}
-
-impl Limits {
-    /// No ratio is looked at.
-    pub const NONE: Self = Self {
-        cpu_ratio_milli: u64::MAX,
-        ram_ratio_milli: u64::MAX,
-        exact_memory: false,
-    };
-}
+pub(super) use cell::Spot;
+pub use need::{Guest, Wish};
+pub(crate) use need::{Need, emulator_is_isolated};
 
 /// Which of the cells that fit are taken first.
+///
+/// Before that, cells with free PCI functions: first for guests that ask for such, last for the
+/// others, so that these cells are kept for those who need them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Strategy {
     /// The emptiest.
@@ -57,74 +44,65 @@ pub enum Strategy {
     Pack,
 }
 
+/// A host with what is taken from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    /// Its shape.
+    pub topology: &'a HostTopology,
+    /// What is taken.
+    pub usage: &'a HostUsage,
+    /// Both in numbers, under the limits that are to be kept.
+    pub outline: &'a Outline,
+}
+
 /// Returns an assignment of the guest's cells to distinct cells of the host.
 ///
 /// # Errors
 ///
-/// There is none: the guest cell that fits nowhere and the nearest host cell, or the guest cells
-/// that compete for too few host cells.
+/// There is none: the guest cell that fits nowhere and the nearest host cell, the guest cells
+/// that compete for too few host cells, or the PCI functions that are missing.
 pub fn fit(
-    topology: &HostTopology,
-    usage: &HostUsage,
-    wish: &InstanceTopology,
-    limits: &Limits,
+    ground: Ground<'_>,
+    guest: &Guest<'_>,
     strategy: Strategy,
 ) -> Result<Assignment, FitRefusal> {
-    let guest = Guest::new(wish);
-    let sites = sites(topology, usage);
-    let search = Search {
-        wish,
-        guest: &guest,
-        sites: &sites,
-        limits,
-    };
+    let search = Search { ground, guest };
     search
-        .run(topology, strategy)
+        .run(strategy)
         .map_err(|failure| search.explain(failure))
 }
 
 /// Returns what [`fit()`] returns, without the reason where there is none: cheap to ask of many
 /// hosts.
 #[must_use]
-pub fn try_fit(
-    topology: &HostTopology,
-    usage: &HostUsage,
-    wish: &InstanceTopology,
-    limits: &Limits,
-    strategy: Strategy,
-) -> Option<Assignment> {
-    let guest = Guest::new(wish);
-    let sites = sites(topology, usage);
-    let search = Search {
-        wish,
-        guest: &guest,
-        sites: &sites,
-        limits,
-    };
-    search.run(topology, strategy).ok()
+pub fn try_fit(ground: Ground<'_>, guest: &Guest<'_>, strategy: Strategy) -> Option<Assignment> {
+    Search { ground, guest }.run(strategy).ok()
 }
 
-fn sites<'a>(topology: &'a HostTopology, usage: &'a HostUsage) -> Vec<Site<'a>> {
-    assert_eq!(
-        topology.cells().len(),
-        usage.cells.len(),
-        "usage is by position of the topology's cells"
-    );
-    topology
-        .cells()
-        .iter()
-        .zip(&usage.cells)
-        .map(|(cell, usage)| Site { cell, usage })
-        .collect()
+/// Returns whether [`fit()`] would return an assignment: cheaper still.
+#[must_use]
+pub fn is_feasible(ground: Ground<'_>, guest: &Guest<'_>) -> bool {
+    let search = Search { ground, guest };
+    let is_narrow =
+        guest.cells.len() <= matching::NARROW && ground.outline.cells.len() <= matching::NARROW;
+    if !guest.pci.is_empty() || !is_narrow {
+        return search.place(Strategy::Spread).is_ok();
+    }
+    guest.cells.len() <= ground.outline.cells.len() && search.rows_are_full()
 }
 
 /// One search, with all that it looks at.
 #[derive(Clone, Copy)]
 struct Search<'a> {
-    wish: &'a InstanceTopology,
-    guest: &'a Guest,
-    sites: &'a [Site<'a>],
-    limits: &'a Limits,
+    ground: Ground<'a>,
+    guest: &'a Guest<'a>,
+}
+
+/// Where a guest's cells go, and the functions that it gets.
+struct Placed {
+    /// Positions of the host cells, by position of the guest cells.
+    hosts: Vec<usize>,
+    pci: Vec<std::collections::BTreeSet<crate::pci::PciAddress>>,
 }
 
 /// What a search without success has found; [`Search::explain`] looks closer.
@@ -133,118 +111,187 @@ enum Failure {
     /// This guest cell, by position, fits on no host cell.
     Nowhere(usize),
     Compete(matching::Violator),
+    /// There are not enough PCI functions near enough.
+    Pci(Option<matching::Table>),
+    /// The search took too long.
+    GaveUp,
 }
 
 impl Search<'_> {
-    fn run(&self, topology: &HostTopology, strategy: Strategy) -> Result<Assignment, Failure> {
-        let guests = self.guest.cells.len();
-        if guests > self.sites.len() {
-            return Err(Failure::TooFewCells);
-        }
-        let fits = matching::Table::new(guests, self.sites.len(), |g, h| {
-            self.sites[h].check(self.guest, g, self.limits).is_ok()
-        });
-        if let Some(nowhere) = (0..guests).find(|g| fits.hosts(*g).next().is_none()) {
-            return Err(Failure::Nowhere(nowhere));
-        }
-        let key = |site: &Site<'_>| {
-            let (first, second) = site.room_for(self.guest);
-            match strategy {
-                Strategy::Spread => (first, second),
-                Strategy::Pack => (-first, -second),
-            }
-        };
-        let order = matching::Order {
-            keys: self.sites.iter().map(key).collect(),
-            distances: topology.distances(),
-        };
-        let hosts = matching::solve(&fits, &order).map_err(Failure::Compete)?;
-        Ok(self.assign(&hosts))
+    fn run(&self, strategy: Strategy) -> Result<Assignment, Failure> {
+        Ok(self.assign(self.place(strategy)?))
     }
 
-    fn assign(&self, hosts: &[usize]) -> Assignment {
+    /// Returns whether all guest cells can be matched, for few enough cells.
+    fn rows_are_full(&self) -> bool {
+        let guests = &self.guest.cells;
+        let mut rows = [0_u64; matching::NARROW];
+        for (index, need) in guests.iter().enumerate() {
+            // Guest cells that are alike are mostly neighbours.
+            if index > 0 && guests[index - 1] == *need {
+                rows[index] = rows[index - 1];
+                continue;
+            }
+            for host in 0..self.ground.outline.cells.len() {
+                let fits = Spot::new(self.ground.outline, host).check(need).is_ok();
+                rows[index] |= u64::from(fits) << host;
+            }
+            if rows[index] == 0 {
+                return false;
+            }
+        }
+        matching::is_full(&rows[..guests.len()])
+    }
+
+    fn place(&self, strategy: Strategy) -> Result<Placed, Failure> {
+        let guests = self.guest.cells.len();
+        if guests == 0 {
+            return self.place_without_cells();
+        }
+        let outline = self.ground.outline;
+        if guests > outline.cells.len() {
+            return Err(Failure::TooFewCells);
+        }
+        let table = matching::Table::new(guests, outline.cells.len(), |g, h| {
+            Spot::new(outline, h).check(&self.guest.cells[g]).is_ok()
+        });
+        if let Some(homeless) = table.homeless() {
+            return Err(Failure::Nowhere(homeless));
+        }
+        let order = self.order(strategy);
+        let hosts = matching::solve(&table, &order, &[]).map_err(Failure::Compete)?;
+        if self.guest.pci.is_empty() {
+            let pci = Vec::new();
+            return Ok(Placed { hosts, pci });
+        }
+        self.place_near(table, &order, hosts)
+    }
+
+    /// Gives out PCI functions to a guest that does not care where they are.
+    fn place_without_cells(&self) -> Result<Placed, Failure> {
+        let mut placed = Placed {
+            hosts: Vec::new(),
+            pci: Vec::new(),
+        };
+        if self.guest.pci.is_empty() {
+            return Ok(placed);
+        }
+        let scene = self.scene(None);
+        let supplies = pci::Supplies::new(&scene);
+        let mut search = pci::Search::new(scene, &supplies);
+        match search.run() {
+            pci::Answer::Found(found) => {
+                placed.pci = search.give(&supplies.everywhere(), &found);
+                Ok(placed)
+            }
+            pci::Answer::None => Err(Failure::Pci(None)),
+            pci::Answer::GaveUp => Err(Failure::GaveUp),
+        }
+    }
+
+    /// Gives out PCI functions near the preferred host cells; where those will not do, near
+    /// others.
+    fn place_near(
+        &self,
+        table: matching::Table,
+        order: &matching::Order<'_>,
+        hosts: Vec<usize>,
+    ) -> Result<Placed, Failure> {
+        let scene = self.scene(Some(&table));
+        let supplies = pci::Supplies::new(&scene);
+        let near = |hosts: &[usize]| {
+            let cells = 0..self.ground.outline.cells.len();
+            supplies.near(cells.map(|cell| hosts.contains(&cell)).collect())
+        };
+        let mut search = pci::Search::new(scene, &supplies);
+        let here = near(&hosts);
+        if let pci::Answer::Found(found) = search.on(here.clone()) {
+            let pci = search.give(&here, &found);
+            return Ok(Placed { hosts, pci });
+        }
+        match search.run() {
+            pci::Answer::Found(found) => {
+                let hosts = matching::solve(&table, order, &found.cells);
+                let hosts = hosts.expect("all guest cells were matched before");
+                let pci = search.give(&near(&hosts), &found);
+                Ok(Placed { hosts, pci })
+            }
+            pci::Answer::None => Err(Failure::Pci(Some(table))),
+            pci::Answer::GaveUp => Err(Failure::GaveUp),
+        }
+    }
+
+    fn scene<'b>(&'b self, table: Option<&'b matching::Table>) -> pci::Scene<'b> {
+        pci::Scene {
+            topology: self.ground.topology,
+            usage: self.ground.usage,
+            requests: self.guest.wish.pci,
+            demand: &self.guest.pci,
+            table,
+        }
+    }
+
+    /// Returns in which order host cells are preferred: as Nova sorts them.
+    fn order(&self, strategy: Strategy) -> matching::Order<'_> {
+        let key = |room: &super::outline::CellRoom| {
+            let pci = i64::from(room.pci);
+            let pci = if self.guest.pci.is_empty() { -pci } else { pci };
+            let cpus = if self.guest.is_exclusive {
+                i64::from(room.cores.free)
+            } else {
+                -i64::from(room.vcpus_used)
+            };
+            match strategy {
+                Strategy::Spread => (pci, cpus, room.unused_mib),
+                Strategy::Pack => (pci, -cpus, room.unused_mib.saturating_neg()),
+            }
+        };
+        matching::Order {
+            keys: self.ground.outline.cells.iter().map(key).collect(),
+            distances: self.ground.topology.distances(),
+        }
+    }
+
+    fn assign(&self, placed: Placed) -> Assignment {
         let mut emulator = CpuSet::new();
-        let cells = (0..hosts.len())
-            .map(|index| self.assign_cell(index, &self.sites[hosts[index]], &mut emulator))
+        let cells = placed
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(index, host)| self.assign_cell(index, *host, &mut emulator))
             .collect();
         Assignment {
             cells,
             emulator,
-            pci: Vec::new(),
+            pci: placed.pci,
         }
     }
 
-    fn assign_cell(&self, index: usize, site: &Site<'_>, emulator: &mut CpuSet) -> CellAssignment {
-        let wished = &self.wish.cells[index];
+    fn assign_cell(&self, index: usize, host: usize, emulator: &mut CpuSet) -> CellAssignment {
+        let topology = self.guest.wish.topology.expect("a guest with cells");
+        let wished = &topology.cells[index];
         let need = &self.guest.cells[index];
-        let page_size_kib = site
-            .check(self.guest, index, self.limits)
+        let page_size_kib = Spot::new(self.ground.outline, host)
+            .check(need)
             .expect("only cells that fit are matched");
-        let mut cpus = pin::choose(site, need.dedicated).into_iter();
-        let pins = wished
-            .dedicated
-            .iter()
-            .map(|vcpu| (*vcpu, cpus.next().expect("as many CPUs as were asked for")))
-            .collect();
-        emulator.extend(cpus);
+        let cell = &self.ground.topology.cells()[host];
+        let taken = pin::choose(cell, &self.ground.usage.cells[host].pinned, need);
+        emulator.extend(taken.emulator);
         let floating = if wished.shared.is_empty() {
             CpuSet::new()
         } else {
-            site.cell.shared.clone()
+            cell.shared.clone()
         };
         CellAssignment {
             guest_cell: wished.id,
-            host_cell: site.cell.id,
-            pins,
-            idle: CpuSet::new(),
+            host_cell: cell.id,
+            pins: wished.dedicated.iter().copied().zip(taken.vcpus).collect(),
+            idle: taken.idle,
             shared_vcpus: need.shared,
             floating,
             memory_mib: wished.memory_mib,
             page_size_kib,
         }
-    }
-
-    fn explain(&self, failure: Failure) -> FitRefusal {
-        match failure {
-            Failure::TooFewCells => FitRefusal::TooFewCells {
-                requested: self.guest.cells.len(),
-                available: self.sites.len(),
-            },
-            Failure::Nowhere(guest) => FitRefusal::Cell {
-                shortfall: self
-                    .nearest(&[guest], 0..self.sites.len())
-                    .expect("a cell that fits nowhere lacks something everywhere"),
-                among_several: self.guest.cells.len() > 1,
-            },
-            Failure::Compete(matching::Violator { guests, hosts }) => {
-                let others = (0..self.sites.len()).filter(|h| !hosts.contains(h));
-                FitRefusal::Compete {
-                    nearest: self.nearest(&guests, others),
-                    guest_cells: guests.iter().map(|g| self.wish.cells[*g].id).collect(),
-                    host_cells: hosts.iter().map(|h| self.sites[*h].cell.id).collect(),
-                }
-            }
-        }
-    }
-
-    /// Returns the smallest shortfall of any of these guest cells on any of these host cells.
-    fn nearest(
-        &self,
-        guests: &[usize],
-        hosts: impl Iterator<Item = usize>,
-    ) -> Option<CellShortfall> {
-        let pairs = hosts.flat_map(|h| guests.iter().map(move |g| (h, *g)));
-        let (_, host, guest) = pairs
-            .filter_map(|(h, g)| {
-                let found = self.sites[h].distance(self.guest, g, self.limits)?;
-                Some((found, h, g))
-            })
-            .min()?;
-        Some(CellShortfall {
-            guest_cell: self.wish.cells[guest].id,
-            host_cell: self.sites[host].cell.id,
-            shortages: self.sites[host].shortages(self.guest, guest, self.limits),
-        })
     }
 }
 

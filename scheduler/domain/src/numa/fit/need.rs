@@ -1,0 +1,105 @@
+//! What a guest needs, in numbers.
+
+use crate::instance::{
+    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy,
+};
+use crate::pci::PciRequest;
+
+/// Everything that a guest wishes to have exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish<'a> {
+    /// Its cells; absent for a guest that does not care.
+    pub topology: Option<&'a InstanceTopology>,
+    /// The PCI functions that it asks for.
+    pub pci: &'a [PciRequest],
+}
+
+impl<'a> Wish<'a> {
+    /// Returns the wish of a guest that asks for no PCI functions.
+    #[must_use]
+    pub fn cells(topology: &'a InstanceTopology) -> Self {
+        Self {
+            topology: Some(topology),
+            pci: &[],
+        }
+    }
+}
+
+/// What one guest cell needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// How its vCPUs get host CPUs.
+    pub(crate) cpu_policy: CpuPolicy,
+    /// How the dedicated ones lie on cores.
+    pub(crate) thread_policy: ThreadPolicy,
+    /// vCPUs with a CPU of their own.
+    pub(crate) dedicated: u32,
+    /// CPUs for the emulator: 1 or none.
+    pub(crate) emulator: u32,
+    /// vCPUs that float.
+    pub(crate) shared: u32,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u64,
+    /// Its pages.
+    pub(crate) page_size: PageSize,
+}
+
+impl Need {
+    /// Returns what the cell at this position needs.
+    pub(crate) fn of(wish: &InstanceTopology, index: usize) -> Self {
+        let cell: &InstanceCell = &wish.cells[index];
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            cpu_policy: cell.cpu_policy,
+            thread_policy: cell.thread_policy,
+            dedicated: count(cell.dedicated.len()),
+            emulator: u32::from(index == 0 && emulator_is_isolated(wish)),
+            shared: count(cell.shared.len()),
+            memory_mib: cell.memory_mib,
+            page_size: cell.page_size,
+        }
+    }
+
+    /// Returns the dedicated CPUs that it takes, the emulator's included.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.dedicated.saturating_add(self.emulator)
+    }
+}
+
+/// Returns whether the emulator gets a dedicated CPU: beside guest cell 0, if that one has its CPUs
+/// to itself at all.
+pub(crate) fn emulator_is_isolated(wish: &InstanceTopology) -> bool {
+    wish.emulator_threads == EmulatorThreads::Isolate
+        && wish
+            .cells
+            .first()
+            .is_some_and(|cell| cell.cpu_policy.is_exclusive())
+}
+
+/// What a guest needs, worked out once for many hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest<'a> {
+    pub(super) wish: Wish<'a>,
+    /// By position of the guest's cells.
+    pub(super) cells: Vec<Need>,
+    /// Whether it takes dedicated CPUs rather than shared ones.
+    pub(super) is_exclusive: bool,
+    pub(super) pci: super::pci::Demand,
+}
+
+impl<'a> Guest<'a> {
+    /// Returns what a wish needs.
+    #[must_use]
+    pub fn new(wish: Wish<'a>) -> Self {
+        let cells: Vec<Need> = wish.topology.map_or_else(Vec::new, |topology| {
+            let all = 0..topology.cells.len();
+            all.map(|index| Need::of(topology, index)).collect()
+        });
+        Self {
+            is_exclusive: cells.iter().any(|need| need.cpu_policy.is_exclusive()),
+            cells,
+            pci: super::pci::Demand::new(wish.pci),
+            wish,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! PCI functions that are missing: which, where, and where else there are some.
+
+use std::fmt;
+
+use super::list;
+use crate::topology::{CellId, SocketId};
+
+/// Where PCI functions are missing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PciRegion {
+    /// On the whole host.
+    Host,
+    /// At these cells.
+    Cells(Vec<CellId>),
+    /// On these sockets.
+    Sockets(Vec<SocketId>),
+    /// Beside the others that the guest asks for: there are enough, but not near any cells on which
+    /// the guest can be, or as they exclude each other.
+    Beside,
+    /// The same, where giving up some of one kind alone would not help.
+    Together,
+}
+
+impl fmt::Display for PciRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        match self {
+            Self::Host => f.write_str("on the host"),
+            Self::Cells(cells) => write!(f, "on cell{} {}", plural(cells.len()), list(cells)),
+            Self::Sockets(sockets) => {
+                write!(f, "on socket{} {}", plural(sockets.len()), list(sockets))
+            }
+            Self::Beside => f.write_str("near the guest beside the others that it asks for"),
+            Self::Together => f.write_str("near the guest at once"),
+        }
+    }
+}
+
+/// PCI functions that are missing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciShortfall {
+    /// What the functions must be like, as `8086:1572`.
+    pub what: String,
+    /// How many are asked for.
+    pub requested: u64,
+    /// How many there are in the region.
+    pub available: u64,
+    /// Where they are missing.
+    pub region: PciRegion,
+    /// Where else there are free ones, and how many.
+    pub elsewhere: Option<(u64, PciRegion)>,
+}
+
+impl fmt::Display for PciShortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            requested,
+            available,
+            region,
+            elsewhere,
+        } = self;
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        match (region, available) {
+            (PciRegion::Together, _) => {
+                return write!(f, "the {requested} devices {what} cannot be had {region}");
+            }
+            (_, 0) => write!(f, "no device {what} {region}")?,
+            (_, some) => write!(f, "{some} free device{} {what} {region}", plural(*some))?,
+        }
+        if *requested > 1 || *available > 0 {
+            write!(f, ", the guest needs {requested}")?;
+        }
+        match elsewhere {
+            None => Ok(()),
+            Some((1, place)) => write!(f, "; one is free {place}"),
+            Some((count, place)) => write!(f, "; {count} are free {place}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numa::FitRefusal;
+
+    /// Goal: people read where devices are missing, and where there are some.
+    #[test]
+    fn sentences_name_the_devices_that_are_missing() {
+        let check = |requested, available, region, elsewhere, expected: &str| {
+            let refusal = FitRefusal::Pci(PciShortfall {
+                what: "8086:1572".to_owned(),
+                requested,
+                available,
+                region,
+                elsewhere,
+            });
+            assert_eq!(refusal.to_string(), expected);
+        };
+        let socket = |id| PciRegion::Sockets(vec![SocketId(id)]);
+        let cells = |ids: &[u32]| PciRegion::Cells(ids.iter().copied().map(CellId).collect());
+        check(
+            1,
+            0,
+            socket(0),
+            Some((1, socket(1))),
+            "no device 8086:1572 on socket 0; one is free on socket 1",
+        );
+        check(
+            3,
+            1,
+            cells(&[0, 1]),
+            Some((2, cells(&[3]))),
+            "1 free device 8086:1572 on cells 0 and 1, the guest needs 3; 2 are free on cell 3",
+        );
+        check(
+            2,
+            0,
+            PciRegion::Host,
+            None,
+            "no device 8086:1572 on the host, the guest needs 2",
+        );
+        check(
+            2,
+            1,
+            PciRegion::Beside,
+            None,
+            "1 free device 8086:1572 near the guest beside the others that it asks for, the guest \
+             needs 2",
+        );
+    }
+}
