@@ -85,10 +85,39 @@ pub enum Command {
     /// Make and look at the traits that providers may have
     #[command(subcommand)]
     Trait(Trait),
+    /// Say whether guests would fit on hosts, from JSON lines, without any cluster
+    Fit(Fit),
     /// Run three schedulers, a conductor and simulated hosts in this process, on loopback
     Dev(Dev),
     /// Run the same, and tell the story of a boot and a live migration, checking every step
     Demo(Demo),
+}
+
+/// Would it fit?
+#[derive(Clone, Copy, Debug, Args)]
+#[command(after_help = "\
+Reads one case per line from standard input: a host and a guest. Writes one answer per line,
+which says where the guest would go, or why it does not fit. The format is in docs/fit.md.
+Example:
+  berth fit < cases.jsonl
+
+Exit status: 0 when all lines were answered, also where guests do not fit.")]
+pub struct Fit {
+    /// Choose the cores for isolated threads by these rules
+    #[arg(long, value_enum, default_value = "nova")]
+    pub thread_rules: ThreadRules,
+    /// Promise no memory of a cell twice, other than by the ratio
+    #[arg(long)]
+    pub exact_memory: bool,
+}
+
+/// Rules for isolated threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ThreadRules {
+    /// Those of OpenStack Nova
+    Nova,
+    /// Any core may hold one that is dedicated as a whole and free
+    Sensible,
 }
 
 /// Verbs of hosts.

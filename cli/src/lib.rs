@@ -8,6 +8,7 @@
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
+//! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
 //! | [`dev`], [`demo`] | the whole system in one process, and its story |
@@ -21,6 +22,7 @@ pub mod cluster;
 pub mod demo;
 pub mod dev;
 pub mod draw;
+pub mod fit;
 pub mod flavor;
 pub mod host;
 pub mod migration;
@@ -100,6 +102,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Candidates(asked) => candidates::run(&session, *asked).await,
         Command::Class(command) => class::run(&session, command).await,
         Command::Trait(command) => quality::run(&session, command).await,
+        Command::Fit(options) => fit::answer_input(options),
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
     }

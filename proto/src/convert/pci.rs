@@ -2,7 +2,8 @@
 
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::pci::{
-    PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
+    PCI_REQUESTS_MAX, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
+    PciRequest,
 };
 use berth_domain::topology::{CellId, PCI_DEVICES_MAX};
 
@@ -142,7 +143,7 @@ impl TryFrom<v1::PciAlias> for PciAlias {
 /// Reads aliases, each name once.
 pub(super) fn aliases(wire: Vec<v1::PciAlias>, field: &str) -> Result<PciAliases, Invalid> {
     let mut aliases = PciAliases::new();
-    for alias in field::each::<_, PciAlias>(wire, field, REQUESTS_MAX)? {
+    for alias in field::each::<_, PciAlias>(wire, field, PCI_REQUESTS_MAX)? {
         if let Some(twice) = aliases.insert(alias.name.clone(), alias) {
             return Err(Invalid::new(
                 field,

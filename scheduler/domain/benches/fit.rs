@@ -1,9 +1,9 @@
 //! How long the fit takes: `cargo bench -p berth-domain`.
 //!
 //! A host of 2 sockets with 8 cells of 16 CPUs (8 cores of 2 threads), pages of 4 KiB and 2 MiB,
-//! and every guest with dedicated CPUs, so that all rules are looked at. `half full`: on each
-//! cell, half of the cores are taken. Each figure is the median of 101 rounds of a millisecond,
-//! on one thread; the least one stands beside it, since other programs may run.
+//! and every guest with dedicated CPUs, so that all rules are looked at. On each cell, half of the
+//! cores are taken. Each figure is the median of 101 rounds of a millisecond, on one thread; the
+//! least one stands beside it, since other programs may run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;

@@ -1,0 +1,145 @@
+//! Would it fit? Cases from standard input, one JSON object a line; one answer a line.
+//!
+//! The format of a case is described in `docs/fit.md`. Nobody is asked: a case carries the host
+//! and the guest, and the very same search runs that places guests.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`reader`] | the reading of fields, and the error that names them |
+//! | [`host`] | the host's side of a case |
+//! | [`guest`] | the guest's side |
+//! | [`answer`] | what is written |
+//!
+//! Invariant: every line that is not blank has one answer, whatever it holds; what is wrong with
+//! one line is told there, and the next one is read.
+
+pub mod answer;
+pub mod guest;
+pub mod host;
+pub mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::io::{BufRead, BufWriter, Read as _, Write};
+
+use berth_domain::numa::{Ground, Guest, Outline, Strategy, ThreadRules, Wish, fit};
+use serde_json::Value;
+
+use self::answer::Answer;
+use self::reader::{Field, Invalid};
+use crate::arguments;
+
+/// The longest line that is read: a host has at most some megabytes.
+pub const LINE_LENGTH_MAX: u64 = 64 * 1024 * 1024;
+
+/// What can be chosen for all cases.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Which cores may hold isolated vCPUs.
+    pub threads: ThreadRules,
+    /// Whether no memory of a cell is promised twice.
+    pub exact_memory: bool,
+}
+
+/// Answers what comes on standard input.
+///
+/// # Errors
+///
+/// See [`run`].
+pub fn answer_input(options: arguments::Fit) -> anyhow::Result<()> {
+    let options = Options {
+        threads: match options.thread_rules {
+            arguments::ThreadRules::Nova => ThreadRules::Nova,
+            arguments::ThreadRules::Sensible => ThreadRules::Sensible,
+        },
+        exact_memory: options.exact_memory,
+    };
+    let output = BufWriter::new(std::io::stdout().lock());
+    run(std::io::stdin().lock(), output, options)
+}
+
+/// Answers every line.
+///
+/// # Errors
+///
+/// When reading or writing fails, or a line is longer than [`LINE_LENGTH_MAX`].
+pub fn run(input: impl BufRead, mut output: impl Write, options: Options) -> anyhow::Result<()> {
+    let mut input = input;
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        line.clear();
+        let mut limited = input.by_ref().take(LINE_LENGTH_MAX + 1);
+        if limited.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.len() as u64 > LINE_LENGTH_MAX {
+            anyhow::bail!("line {number} is longer than {LINE_LENGTH_MAX} bytes");
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        serde_json::to_writer(&mut output, &respond(&line, options))?;
+        output.write_all(b"\n")?;
+    }
+    output.flush()?;
+    Ok(())
+}
+
+/// Returns the answer to one line.
+#[must_use]
+pub fn respond(line: &[u8], options: Options) -> Value {
+    let case: Value = match serde_json::from_slice(line) {
+        Ok(case) => case,
+        Err(error) => {
+            let message = format!("the line is not JSON: {error}");
+            return answer::error(&Value::Null, "INVALID_JSON", &message);
+        }
+    };
+    let id = case.get("id").cloned().unwrap_or(Value::Null);
+    match judge(&Field::new(&case), options) {
+        Ok(answer) => answer.to_json(&id),
+        Err(Fault::Invalid(invalid)) => answer::error(&id, "INVALID_CASE", &invalid.to_string()),
+        Err(Fault::Flavor(message)) => answer::error(&id, "INVALID_FLAVOR", &message),
+    }
+}
+
+/// Why a case cannot be judged.
+enum Fault {
+    /// The case is wrong.
+    Invalid(Invalid),
+    /// Its flavor is refused.
+    Flavor(String),
+}
+
+impl From<Invalid> for Fault {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+fn judge(case: &Field<'_>, options: Options) -> Result<Answer, Fault> {
+    let host = host::read(case, options)?;
+    let guest = guest::read(case)?.map_err(Fault::Flavor)?;
+    let strategy = if case.get("pack").flag()?.unwrap_or(false) {
+        Strategy::Pack
+    } else {
+        Strategy::Spread
+    };
+    let outline = Outline::new(&host.topology, &host.usage, &host.limits);
+    let ground = Ground {
+        topology: &host.topology,
+        usage: &host.usage,
+        outline: &outline,
+    };
+    let wish = Wish {
+        topology: guest.topology.as_ref(),
+        pci: &guest.pci,
+    };
+    Ok(match fit(ground, &Guest::new(wish), strategy) {
+        Ok(assignment) => Answer::Fits {
+            topology: guest.topology,
+            assignment,
+        },
+        Err(refusal) => Answer::Refused(refusal),
+    })
+}

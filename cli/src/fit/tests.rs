@@ -1,0 +1,288 @@
+//! Goal: good cases are answered as the format says, and nothing that comes in makes the command
+//! stop: a wrong line is told with the field, and the next one is read.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Options, respond, run};
+
+/// A host of two cells on two sockets, with a device on the second, and a guest of one cell.
+fn case() -> Value {
+    json!({
+        "id": 7,
+        "host": {"cells": [
+            {"id": 0, "socket": 0, "cpuset": "0-3", "pcpuset": "0-3", "siblings": [[0, 1], [2, 3]],
+             "memory_mb": 4096, "memory_usage": 0, "cpu_usage": 0, "pinned_cpus": "0",
+             "mempages": [{"size_kb": 4, "total": 1_048_576}]},
+            {"id": 1, "socket": 1, "cpuset": [4, 5], "pcpuset": [4, 5], "siblings": [[4, 5]],
+             "memory_mb": 4096, "memory_usage": 0, "cpu_usage": 0, "pinned_cpus": "",
+             "mempages": [{"size_kb": 4, "total": 524_288}, {"size_kb": 2048, "total": 1024}]},
+        ]},
+        "limits": {"cpu": 4, "ram": 1.5},
+        "pci_devices": [{"address": "0000:81:00.0", "vendor_id": "8086", "product_id": "1572",
+                         "numa_node": 1, "dev_type": "type-PCI"}],
+        "pci_requests": [],
+        "instance": {"cells": [{"cpuset": "", "pcpuset": [0, 1], "memory": 512, "pagesize": null,
+                                "cpu_policy": "dedicated", "cpu_thread_policy": null}],
+                     "emulator_threads_policy": "isolate"},
+    })
+}
+
+fn answer(case: &Value) -> Value {
+    respond(case.to_string().as_bytes(), Options::default())
+}
+
+/// Changes one field of the case, by JSON pointer.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut case = case();
+    *case.pointer_mut(pointer).expect("the field is there") = value;
+    case
+}
+
+#[test]
+fn a_fit_is_written_as_the_format_says() {
+    assert_eq!(
+        answer(&case()),
+        json!({
+            "id": 7, "fits": true, "reasons": [], "pci": {},
+            "topology": {"cells": [
+                {"host_cell": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 512, "pagesize": null,
+                 "cpu_pinning": {"0": 2, "1": 3}, "cpuset_reserved": [1]},
+            ]},
+        })
+    );
+    let wanted = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
+                         "numa_policy": "preferred"}]);
+    let answer = answer(&with("/pci_requests", wanted));
+    assert_eq!(answer["pci"], json!({"0": ["0000:81:00.0"]}));
+}
+
+#[test]
+fn a_refusal_has_its_reason() {
+    let large = answer(&with("/instance/cells/0/pcpuset", json!("0-7")));
+    assert_eq!(large["fits"], json!(false));
+    assert_eq!(
+        large["reasons"],
+        json!(["cell 0: 3 free dedicated CPUs, guest cell 0 needs 9"])
+    );
+    let wanted = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
+                         "numa_policy": "socket"}]);
+    // With its emulator, it has room on the first cell only.
+    assert_eq!(
+        answer(&with("/pci_requests", wanted))["reasons"],
+        json!(["no device 8086:1572 on socket 0; one is free on socket 1"])
+    );
+}
+
+/// Goal: what is wrong is told, with the field and the value or what is allowed.
+#[test]
+fn bad_cases_are_told() {
+    let small_cell = json!({"id": 1, "cpuset": "3-5", "pcpuset": "", "siblings": [[3], [4], [5]],
+                            "memory_mb": 1});
+    for (case, part) in [
+        (json!(17), "host.cells: the host has no NUMA cell"),
+        (
+            with("/host/cells", json!(null)),
+            "host.cells: the host has no NUMA cell",
+        ),
+        (
+            with("/host/cells/1", small_cell),
+            "CPUs 3 of cell 1 appear in a second cell",
+        ),
+        (with("/host/cells/1/id", json!(0)), "cell 0 appears twice"),
+        (
+            with("/host/cells/1/id", json!(-1)),
+            "host.cells[1].id: must be a number",
+        ),
+        (
+            with("/host/cells/0/siblings", json!([[0, 1], [1, 2, 3]])),
+            "CPUs 1 of cell 0",
+        ),
+        (
+            with("/host/cells/0/siblings", json!([[0, 1], [2, 3, 9]])),
+            "the cores of cell 0",
+        ),
+        (
+            with("/host/cells/0/siblings", json!([[0, 1]])),
+            "the cores of cell 0",
+        ),
+        (with("/host/cells/0/cpuset", json!("3-0")), "runs backwards"),
+        (
+            with("/host/cells/0/cpuset", json!("0-4294967295")),
+            "host.cells[0].cpuset",
+        ),
+        (
+            with("/host/cells/0/mempages/0/size_kb", json!(0)),
+            "size_kb: must be a number, 1 to",
+        ),
+        (
+            with("/host/cells/0/mempages/0/total", json!(1_u64 << 63)),
+            "more memory than any host",
+        ),
+        (
+            with("/host/cells/0/mempages/0/total", json!(0.5)),
+            "mempages[0].total",
+        ),
+        (with("/limits/cpu", json!(-1)), "limits.cpu"),
+        (
+            with("/limits/ram", json!("much")),
+            "limits.ram: must be a number",
+        ),
+        (
+            with("/pci_devices/0/address", json!("here")),
+            "pci_devices[0].address",
+        ),
+        (
+            with("/pci_devices/0/vendor_id", json!("intel")),
+            "pci_devices[0].vendor_id",
+        ),
+        (
+            with("/pci_devices/0/dev_type", json!("type-X")),
+            "must be one of type-PCI",
+        ),
+        (
+            with("/pci_requests", json!([{"count": 1}])),
+            "at least one match",
+        ),
+        (
+            with("/pci_requests", json!([{"count": 0, "spec": [{}]}])),
+            "pci_requests[0].count: must be a number, 1 to",
+        ),
+        (with("/instance/cells", json!([])), "at least one cell"),
+        (
+            with("/instance/cells/0/pcpuset", json!("0-999999")),
+            "instance.cells[0].pcpuset",
+        ),
+        (
+            with(
+                "/instance/cells/0/pcpuset",
+                json!((0..1_000_000).collect::<Vec<_>>()),
+            ),
+            "has 1000000 entries",
+        ),
+        (
+            with("/instance/cells/0/cpuset", json!("5")),
+            "must be empty under this cpu_policy",
+        ),
+        (
+            with("/instance/cells/0/memory", json!(0)),
+            "memory: must be a number, 1 to",
+        ),
+        (
+            with("/instance/cells/0/cpu_policy", json!("some")),
+            "must be one of dedicated",
+        ),
+        (
+            with("/instance/cells/0/pagesize", json!("huge")),
+            "must be one of any, large, small",
+        ),
+    ] {
+        let answer = answer(&case);
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!(answer["error"], json!("INVALID_CASE"), "{answer}");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+        assert!(message.len() < 400, "{message}");
+    }
+}
+
+#[test]
+fn flavors_that_are_wrong_are_refused_by_their_key() {
+    let mut case = case();
+    case["instance"] = Value::Null;
+    case["flavor"] = json!({"vcpus": 2, "memory_mb": 512, "extra_specs": {"hw:numa_nodes": "0"}});
+    let refused = answer(&case);
+    assert_eq!(refused["error"], json!("INVALID_FLAVOR"));
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.contains("hw:numa_nodes"), "{message}");
+    case["flavor"]["extra_specs"] = json!({"hw:numa_nodes": "2"});
+    assert_eq!(answer(&case)["fits"], json!(true));
+}
+
+#[test]
+fn lines_that_are_no_json_are_told_and_passed() {
+    let deep = "[".repeat(100_000);
+    let input = format!("{deep}\n\n{{\"id\": 1,\n\u{0}\n{}\n", case());
+    let mut output = Vec::new();
+    run(input.as_bytes(), &mut output, Options::default()).unwrap();
+    let lines: Vec<Value> = output
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let errors: Vec<&Value> = lines.iter().map(|line| &line["error"]).collect();
+    let invalid = json!("INVALID_JSON");
+    assert_eq!(errors, [&invalid, &invalid, &invalid, &Value::Null]);
+}
+
+/// Some JSON, mostly small.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (0_u64..20).prop_map(Value::from),
+        any::<f64>().prop_map(|n| json!(n)),
+        "\\PC{0,8}".prop_map(Value::from),
+        "[0-9,^-]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::hash_map("[a-z_]{1,8}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// Returns where all values of a case are.
+fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                pointers(value, &format!("{at}/{index}"), out);
+            }
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                pointers(value, &format!("{at}/{name}"), out);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let answer = respond(&bytes, Options::default());
+        prop_assert!(answer["fits"].is_boolean());
+    }
+
+    /// Goal: a case in which up to three fields hold anything is answered: with a fit, with
+    /// reasons, or with an error and a message.
+    #[test]
+    fn any_change_of_a_case_is_answered(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any_json()), 1..4),
+        wants in any::<bool>(),
+    ) {
+        let mut case = case();
+        if wants {
+            case["pci_requests"] = json!([{"count": 1, "spec": [{"vendor_id": "8086"}],
+                                           "numa_policy": "socket"}]);
+        }
+        for (at, value) in changes {
+            let mut all = Vec::new();
+            pointers(&case, "", &mut all);
+            let at: &String = at.get(&all);
+            *case.pointer_mut(at).unwrap() = value;
+        }
+        let answer = answer(&case);
+        let has_reasons = !answer["reasons"].as_array().unwrap().is_empty();
+        prop_assert_eq!(answer["fits"] == json!(true), !has_reasons);
+        prop_assert_eq!(answer["error"].is_string(), answer["message"].is_string());
+    }
+}
