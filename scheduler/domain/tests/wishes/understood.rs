@@ -246,7 +246,8 @@ fn counted_resources_and_qualities() {
 /// Goal: shapes obey flavor and image. Method: a table, checked with Nova.
 #[test]
 fn shapes() {
-    let table: &[(Pairs<'_>, Pairs<'_>, Option<(u32, u32, u32)>)] = &[
+    type Shape = Option<(u32, u32, u32)>;
+    let table: &[(Pairs<'_>, Pairs<'_>, Shape)] = &[
         (&[], &[], None),
         (&[("hw:cpu_sockets", "1")], &[], Some((1, 4, 1))),
         (&[("hw:cpu_threads", "2")], &[], Some((2, 1, 2))),
