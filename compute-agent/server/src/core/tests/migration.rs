@@ -113,7 +113,9 @@ fn the_destination_confirms_swaps_or_refuses_the_held_claim() {
     let missing = detail.missing.as_ref().unwrap();
     assert_eq!((missing.requested, missing.available), (2, 1));
     assert!(
-        refused.message.contains("1 of 2 dedicated CPUs"),
+        refused
+            .message
+            .contains("1 free dedicated CPUs, guest cell 0 needs 2"),
         "{refused}"
     );
 }
