@@ -1,7 +1,7 @@
 //! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
 //!
-//! PCI functions are drawn by [`devices`]. Not for programs: `--output json` gives them the same facts. Invariant: a line is at most
-//! 78 columns wide, however many CPUs a cell has.
+//! PCI functions are drawn by `devices`. Not for programs: `--output json` gives them the same
+//! facts. Invariant: a line is at most 78 columns wide, however many CPUs a cell has.
 
 mod devices;
 

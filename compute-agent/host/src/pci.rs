@@ -2,11 +2,11 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`function`] | what a machine tells of a function |
-//! | [`read`] | reads functions from the kernel's files |
-//! | [`host_use`] | finds which functions the host itself lives on |
+//! | `function` | what a machine tells of a function |
+//! | `read` | reads functions from the kernel's files |
+//! | `host_use` | finds which functions the host itself lives on |
 //! | [`rule`] | what the operator says: which functions are for guests |
-//! | [`offer`] | functions and rules together: what is offered |
+//! | `offer` | functions and rules together: what is offered |
 //!
 //! Invariant: only what a rule names is offered, and never a bridge or a function that the host
 //! lives on.

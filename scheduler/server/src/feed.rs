@@ -1,7 +1,7 @@
 //! What has changed lately: the applied changes that watches follow, without gaps.
 //!
 //! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes of VMs
-//! and of resource providers, each in a bounded [`ring`], outside the replicated state; every
+//! and of resource providers, each in a bounded `ring`, outside the replicated state; every
 //! member can serve watches. Whoever waits for an operation is woken when that operation changes,
 //! not whenever anything does.
 //!
