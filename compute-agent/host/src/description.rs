@@ -188,6 +188,9 @@ impl Description {
         let mut faults = Vec::new();
         let mut seen = CpuSet::new();
         let count = self.cells.len();
+        if count == 0 {
+            faults.push("there are no cells".to_owned());
+        }
         if let Some(distances) = &self.distances
             && (distances.len() != count || distances.iter().any(|row| row.len() != count))
         {

@@ -190,7 +190,7 @@ fn wrong_topology_files_are_told() {
         "online are 0-3",
         "CPUs 2 are in",
     ];
-    let _ = bench.agent(&machine, &sets).with_status(1).saying(&words);
+    let _ = bench.agent(&machine, &sets).with_status(2).saying(&words);
     let missing = bench.path("nothing.toml");
     let _ = bench
         .agent(&missing, &[])

@@ -87,7 +87,7 @@ fn what_does_not_fit_is_refused(system: &System) {
     let before = system.json(&["vm", "show", "c"]);
     let refused = system.berth(&["vm", "migrate", "c", "--host", "host-b"]);
     assert_eq!(refused.status, Some(1), "{refused:?}");
-    for words in ["host-b", "cell 0", "1 dedicated CPU"] {
+    for words in ["host-b", "cell 0: 0 free dedicated CPUs", "needs 1"] {
         assert!(refused.stderr.contains(words), "{words:?}: {refused:?}");
     }
     assert_eq!(system.json(&["vm", "show", "c"]), before);
