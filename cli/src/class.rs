@@ -5,7 +5,6 @@ use berth_proto::placement::v1::{
     CreateResourceClassRequest, DeleteResourceClassRequest, ListResourceClassesRequest,
     RenameResourceClassRequest,
 };
-use serde_json::json;
 
 use crate::arguments::Class as Verb;
 use crate::session::{Session, request_id};
@@ -80,15 +79,5 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         let standard = class.create_time.is_none();
         (class.name, standard)
     });
-    if session.json() {
-        let all: Vec<_> = rows
-            .map(|(name, standard)| json!({"name": name, "standard": standard}))
-            .collect();
-        return output::json(&all);
-    }
-    let rows = rows
-        .map(|(name, standard)| [name, output::origin(standard).to_owned()])
-        .collect();
-    output::table(["class", "origin"], rows, "there is no resource class");
-    Ok(())
+    output::names("class", rows, session.json(), "there is no resource class")
 }

@@ -77,6 +77,26 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
     print(&rendered(head, rows));
 }
 
+/// Prints names, and which of them are standard.
+pub fn names(
+    what: &str,
+    names: impl Iterator<Item = (String, bool)>,
+    as_json: bool,
+    none: &str,
+) -> anyhow::Result<()> {
+    if as_json {
+        let all: Vec<_> = names
+            .map(|(name, standard)| json!({"name": name, "standard": standard}))
+            .collect();
+        return json(&all);
+    }
+    let rows = names
+        .map(|(name, standard)| [name, origin(standard).to_owned()])
+        .collect();
+    table([what, "origin"], rows, none);
+    Ok(())
+}
+
 /// Returns rows below a head, a line each.
 #[must_use]
 pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {

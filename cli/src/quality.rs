@@ -2,7 +2,6 @@
 
 use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
 use berth_proto::placement::v1::{CreateTraitRequest, DeleteTraitRequest, ListTraitsRequest};
-use serde_json::json;
 
 use crate::arguments::Trait as Verb;
 use crate::session::{Session, request_id};
@@ -48,15 +47,5 @@ async fn list(session: &Session, prefix: Option<String>, associated: bool) -> an
         let standard = one.create_time.is_none();
         (one.name, standard)
     });
-    if session.json() {
-        let all: Vec<_> = rows
-            .map(|(name, standard)| json!({"name": name, "standard": standard}))
-            .collect();
-        return output::json(&all);
-    }
-    let rows = rows
-        .map(|(name, standard)| [name, output::origin(standard).to_owned()])
-        .collect();
-    output::table(["trait", "origin"], rows, "there is no such trait");
-    Ok(())
+    output::names("trait", rows, session.json(), "there is no such trait")
 }

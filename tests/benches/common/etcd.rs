@@ -29,7 +29,7 @@ use wire::kv_client::KvClient;
 
 /// The members of an etcd cluster, ended when dropped.
 pub(crate) struct Etcd {
-    members: Vec<Child>,
+    pub(crate) members: Vec<Child>,
     clients: Vec<String>,
 }
 
@@ -106,12 +106,6 @@ impl Etcd {
         }
         etcd.wait().await?;
         Ok(etcd)
-    }
-
-    /// Returns its processes.
-    #[allow(dead_code, reason = "not every benchmark looks at them")]
-    pub(crate) fn processes(&self) -> Vec<u32> {
-        self.members.iter().map(Child::id).collect()
     }
 
     async fn wait(&mut self) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Claims over REST: `PUT /allocations/{new consumer}` by clients that each wait for their answer,
 //! beside etcd's puts of as many bytes.
 
+use std::process::Child;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -50,9 +51,10 @@ pub(crate) async fn claims(bench: &Bench) -> anyhow::Result<()> {
             let mut puts = Vec::new();
             for &clients in clients {
                 eprintln!("measuring etcd's puts with {clients} clients");
-                let before = cpu::time_of(&etcd.processes());
+                let processes: Vec<u32> = etcd.members.iter().map(Child::id).collect();
+                let before = cpu::time_of(&processes);
                 let figures = etcd.put(clients, bytes, bench.time()).await?;
-                let cpu = cpu::time_of(&etcd.processes()).saturating_sub(before);
+                let cpu = cpu::time_of(&processes).saturating_sub(before);
                 puts.push(Measured::new(figures, cpu, Bytes::new()));
             }
             puts

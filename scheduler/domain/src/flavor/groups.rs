@@ -160,8 +160,8 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns what is asked of a quality, and the field that asks first.
-    pub(super) fn quality(&self, name: &str) -> Option<(&str, Quality)> {
-        let mut of_name = self.traits.iter().filter(|(_, t, _)| t.as_str() == name);
+    pub(super) fn quality(&self, name: &Trait) -> Option<(&str, Quality)> {
+        let mut of_name = self.traits.iter().filter(|(_, t, _)| t == name);
         of_name
             .next()
             .map(|(field, _, quality)| (field.as_str(), *quality))

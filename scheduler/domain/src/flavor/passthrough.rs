@@ -10,8 +10,6 @@ use crate::pci::{PciAliases, PciNumaPolicy, PciRequest};
 const POLICY: &str = "pci_numa_affinity_policy";
 /// The key of the list of aliases.
 const ALIAS: &str = "pci_passthrough:alias";
-/// The quality of hosts whose agents know the policy `socket`.
-pub(super) const SOCKET_TRAIT: &str = "COMPUTE_SOCKET_PCI_NUMA_AFFINITY";
 /// The most functions that one alias can be asked for.
 const COUNT_MAX: u32 = 256;
 

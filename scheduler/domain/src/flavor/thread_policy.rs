@@ -6,11 +6,10 @@ use super::faults::Faults;
 use super::groups::Quality;
 use super::settings::Settings;
 use crate::instance::{CpuPolicy, ThreadPolicy};
+use crate::resource::Trait;
 
 /// The name of the setting.
 const NAME: &str = "cpu_thread_policy";
-/// The quality of a host whose cores have several threads.
-pub(super) const HYPERTHREADING: &str = "HW_CPU_HYPERTHREADING";
 
 pub(super) fn parse(text: &str) -> Result<ThreadPolicy, String> {
     match text {
@@ -45,7 +44,7 @@ pub(super) fn judge(
         (Some(flavor), _) => (Side::Flavor, Some(flavor)),
         (None, image) => (Side::Image, image),
     };
-    let quality = settings.groups.quality(HYPERTHREADING);
+    let quality = settings.groups.quality(&Trait::hyperthreading());
     if let (Some(policy), Some((field, quality))) = (policy, &quality) {
         let rule = format!(
             "cannot be combined with {}={}; use one or the other",

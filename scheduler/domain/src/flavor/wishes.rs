@@ -142,11 +142,10 @@ fn guest_cells(
 fn implied_traits(threads: ThreadPolicy, pci: Option<PciNumaPolicy>) -> Vec<Trait> {
     let threads = match threads {
         ThreadPolicy::Prefer | ThreadPolicy::Isolate => None,
-        ThreadPolicy::Require => Some(thread_policy::HYPERTHREADING),
+        ThreadPolicy::Require => Some(Trait::hyperthreading()),
     };
-    let socket = (pci == Some(PciNumaPolicy::Socket)).then_some(passthrough::SOCKET_TRAIT);
-    let named = |name| Trait::new(name).expect("a constant name that holds to the rule");
-    threads.into_iter().chain(socket).map(named).collect()
+    let socket = (pci == Some(PciNumaPolicy::Socket)).then(Trait::socket_pci_numa_affinity);
+    threads.into_iter().chain(socket).collect()
 }
 
 /// Returns everything that is counted. What is asked for by name of the classes that follow from

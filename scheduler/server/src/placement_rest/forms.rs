@@ -206,15 +206,9 @@ pub(super) fn in_tree(text: &str) -> Result<Uuid, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::microversion::agreed as version;
     use super::*;
     use axum::http::StatusCode;
-
-    fn version(minor: u64) -> Microversion {
-        let mut headers = axum::http::HeaderMap::new();
-        let value = format!("placement 1.{minor}").parse().unwrap();
-        headers.insert(super::super::microversion::HEADER, value);
-        Microversion::negotiate(&headers).unwrap()
-    }
 
     #[track_caller]
     fn wrong<T: std::fmt::Debug>(result: Result<T, Fault>, part: &str) {

@@ -79,6 +79,15 @@ fn asked(headers: &HeaderMap) -> Option<String> {
     })
 }
 
+/// Returns version 1.`minor`, for tests.
+#[cfg(test)]
+pub(super) fn agreed(minor: u64) -> Microversion {
+    let mut headers = HeaderMap::new();
+    let value = format!("placement 1.{minor}").parse().expect("a header");
+    headers.insert(HEADER, value);
+    Microversion::negotiate(&headers).expect("a version that is known")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

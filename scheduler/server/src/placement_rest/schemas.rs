@@ -503,15 +503,9 @@ pub(super) fn check_query(query: &Query, schema: &Schema) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::microversion::agreed as version;
     use super::*;
     use serde_json::json;
-
-    fn version(minor: u64) -> Microversion {
-        let mut headers = axum::http::HeaderMap::new();
-        let value = format!("placement 1.{minor}").parse().unwrap();
-        headers.insert(super::super::microversion::HEADER, value);
-        Microversion::negotiate(&headers).unwrap()
-    }
 
     /// Goal: each version takes its own form of a body and no other. Method: a table.
     #[test]

@@ -4,11 +4,11 @@ use berth_domain::id::AggregateId;
 use berth_state::command::Command;
 use serde_json::json;
 
-use super::shared::{before, find, generation, no_provider, provider_id, provider_of};
+use super::shared::{before, find, generation, provider_id, provider_of, refused_at};
 use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code};
+use crate::placement_rest::fault::Fault;
 use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{refused, schemas, uuids};
+use crate::placement_rest::{schemas, uuids};
 
 pub(super) const CONFLICT: &str =
     "Resource provider's generation already changed. Please update the generation and try again.";
@@ -56,10 +56,6 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let written = call
         .command(command)
         .await
-        .map_err(|refusal| match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
-            "PROVIDER_GENERATION" => Fault::conflict(CONFLICT).with_code(code::CONCURRENT_UPDATE),
-            _ => refused::in_general(&refusal),
-        })?;
+        .map_err(|refusal| refused_at(id, CONFLICT, &refusal))?;
     tell(call, &aggregates, provider_of(written)?.generation.0)
 }

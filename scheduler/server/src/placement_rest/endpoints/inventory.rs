@@ -12,7 +12,8 @@ use berth_state::command::Command;
 use serde_json::{Map, Value, json};
 
 use super::shared::{
-    before, find, generation, in_use, no_class, no_provider, provider_id, provider_of, whole,
+    before, find, generation, in_use, no_class, provider_id, provider_of, refused_at, refused_of,
+    whole,
 };
 use crate::placement_rest::call::Call;
 use crate::placement_rest::fault::{Fault, code, quoted};
@@ -134,11 +135,10 @@ pub(super) async fn create(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
         .command(command)
         .await
         .map_err(|refusal| match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
             "INVENTORY_EXISTS" => Fault::conflict(format!("Update conflict: {}", refusal.message))
                 .with_code(code::CONCURRENT_UPDATE),
             "UNKNOWN_RESOURCE_CLASS" => unable(&no_class(name)),
-            _ => refused::in_general(&refusal),
+            _ => refused_of(id, &refusal),
         })?;
     let reply = tell_written(&*provider_of(created)?, &class)?;
     let path = format!("/resource_providers/{id}/inventories/{class}");
@@ -166,14 +166,12 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
         .command(command)
         .await
         .map_err(|refusal| match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
-            "PROVIDER_GENERATION" => Fault::conflict(CONFLICT).with_code(code::CONCURRENT_UPDATE),
             "UNKNOWN_RESOURCE_CLASS" => unknown_class(id, super::shared::fact(&refusal, "class")),
             "INVENTORY_IN_USE" => {
                 Fault::conflict(format!("update conflict: {}", in_use(&refusal, id)))
                     .with_code(code::INVENTORY_IN_USE)
             }
-            _ => refused::in_general(&refusal),
+            _ => refused_at(id, CONFLICT, &refusal),
         })?;
     tell_all(&*provider_of(written)?)
 }
@@ -240,11 +238,9 @@ pub(super) async fn update(call: &Call<'_>, id: &str, name: &str) -> Result<Repl
         .command(command)
         .await
         .map_err(|refusal| match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
-            "PROVIDER_GENERATION" => Fault::conflict(CONFLICT).with_code(code::CONCURRENT_UPDATE),
             "INVENTORY_NOT_FOUND" => none(&format!("No inventory of class {class} found.")),
             "UNKNOWN_RESOURCE_CLASS" => Fault::not_found(no_class(name)),
-            _ => refused::in_general(&refusal),
+            _ => refused_at(id, CONFLICT, &refusal),
         })?;
     tell_written(&*provider_of(written)?, &class)
 }
@@ -271,11 +267,10 @@ pub(super) async fn delete_all(call: &Call<'_>, id: &str) -> Result<Reply, Fault
     match call.command(command).await {
         Ok(_) => Ok(Reply::done()),
         Err(refusal) => Err(match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
             "INVENTORY_IN_USE" => {
                 Fault::conflict(in_use(&refusal, id)).with_code(code::INVENTORY_IN_USE)
             }
-            _ => refused::in_general(&refusal),
+            _ => refused_of(id, &refusal),
         }),
     }
 }
@@ -296,14 +291,13 @@ pub(super) async fn delete(call: &Call<'_>, id: &str, name: &str) -> Result<Repl
     match call.command(command).await {
         Ok(_) => Ok(Reply::done()),
         Err(refusal) => Err(match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
             "INVENTORY_NOT_FOUND" => missing(),
             "INVENTORY_IN_USE" => {
                 let why = in_use(&refusal, id);
                 let detail = format!("Unable to delete inventory of class {name}: {why}");
                 Fault::conflict(detail).with_code(code::CONCURRENT_UPDATE)
             }
-            _ => refused::in_general(&refusal),
+            _ => refused_of(id, &refusal),
         }),
     }
 }

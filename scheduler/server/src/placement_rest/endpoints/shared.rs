@@ -28,6 +28,22 @@ pub(super) fn no_provider(text: &str) -> Fault {
     Fault::not_found(format!("No resource provider with uuid {text} found"))
 }
 
+/// Returns the fault that tells what was refused of the provider that a path names.
+pub(super) fn refused_of(id: &str, refusal: &Refusal) -> Fault {
+    match &*refusal.reason {
+        "PROVIDER_NOT_FOUND" => no_provider(id),
+        _ => refused::in_general(refusal),
+    }
+}
+
+/// Returns what [`refused_of`] does, with the endpoint's words for another generation.
+pub(super) fn refused_at(id: &str, conflict: &str, refusal: &Refusal) -> Fault {
+    match &*refusal.reason {
+        "PROVIDER_GENERATION" => Fault::conflict(conflict).with_code(code::CONCURRENT_UPDATE),
+        _ => refused_of(id, refusal),
+    }
+}
+
 /// Returns the provider of this state that a path names.
 pub(super) fn find<'s>(state: &'s State, text: &str) -> Result<&'s Arc<ResourceProvider>, Fault> {
     let provider = state.provider(provider_id(text)?);

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::aggregate::CONFLICT;
 use super::shared::{
-    before, fact, find, generation, in_order, no_provider, provider_id, provider_of,
+    before, fact, find, generation, in_order, provider_id, provider_of, refused_at, refused_of,
 };
 use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
+use crate::placement_rest::fault::{Fault, quoted};
 use crate::placement_rest::reply::Reply;
 use crate::placement_rest::{refused, schemas};
 
@@ -177,10 +177,8 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
         .command(command)
         .await
         .map_err(|refusal| match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
-            "PROVIDER_GENERATION" => Fault::conflict(CONFLICT).with_code(code::CONCURRENT_UPDATE),
             "UNKNOWN_TRAIT" => no_such(fact(&refusal, "traits")),
-            _ => refused::in_general(&refusal),
+            _ => refused_at(id, CONFLICT, &refusal),
         })?;
     tell(&*provider_of(written)?)
 }
@@ -195,9 +193,6 @@ pub(super) async fn clear(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     };
     match call.command(command).await {
         Ok(_) => Ok(Reply::done()),
-        Err(refusal) => Err(match &*refusal.reason {
-            "PROVIDER_NOT_FOUND" => no_provider(id),
-            _ => refused::in_general(&refusal),
-        }),
+        Err(refusal) => Err(refused_of(id, &refusal)),
     }
 }
