@@ -65,6 +65,9 @@ pub enum Command {
     /// Look at migrations
     #[command(subcommand)]
     Migration(Migration),
+    /// Look at what is preferred when a guest could go to several hosts, and change it
+    #[command(subcommand)]
+    Policy(Policy),
     /// Look at long operations, wait for them, cancel them
     #[command(subcommand)]
     Operation(Operation),
@@ -300,6 +303,34 @@ pub enum Migration {
     Show {
         /// The migration's id
         migration: String,
+    },
+}
+
+/// Verbs of the scheduling policy.
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// Show every setting with its value
+    Show,
+    /// Change settings; what is not named stays
+    #[command(after_help = "\
+Example: fill hosts one after the other, and their cells too:
+  berth policy set scheduling.hosts=pack scheduling.cells=pack
+
+  scheduling.hosts, scheduling.cells      spread (emptiest first) or pack (fullest first)
+  scheduling.weight.load                  0 to 1000: how full the host is
+  scheduling.weight.numa                  how tightly the guest's cells sit
+  scheduling.weight.pci                   keeps hosts with PCI functions for who asks for them
+  scheduling.weight.fragmentation         keeps large holes
+  scheduling.weight.soft_affinity         server groups with a soft policy
+
+It holds from the next choice on; guests that run stay where they are.")]
+    Set {
+        /// What to set
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = key_value)]
+        settings: Vec<(String, String)>,
+        /// Only if the policy is at this generation, as `berth policy show` tells it
+        #[arg(long)]
+        generation: Option<u64>,
     },
 }
 

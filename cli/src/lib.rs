@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `vm`, `migration`, `operation`, `cluster` | one noun each |
+//! | `host`, `flavor`, `vm`, `migration`, `operation`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
@@ -29,6 +29,7 @@ pub mod migration;
 pub mod operation;
 pub mod output;
 pub mod placement;
+pub mod policy;
 pub mod progress;
 pub mod provider;
 pub mod quality;
@@ -95,6 +96,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Flavor(command) => flavor::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,
+        Command::Policy(command) => policy::run(&session, command).await,
         Command::Operation(command) => operation::run(&session, command).await,
         Command::Cluster(command) => cluster::run(&session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,

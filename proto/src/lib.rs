@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
-//! | [`host`], [`placement`], [`scheduler`], [`operation`], [`cluster`] | what a scheduler serves |
+//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`operation`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
@@ -41,6 +41,8 @@ packages! {
     placement = "berth.placement.v1";
     /// Choosing, VMs, migrations, claims: `berth.scheduler`.
     scheduler = "berth.scheduler.v1";
+    /// What operators prefer: `berth.policy`.
+    policy = "berth.policy.v1";
     /// Long operations: `berth.operation`.
     operation = "berth.operation.v1";
     /// What users call to boot, delete and move: `berth.conductor`.

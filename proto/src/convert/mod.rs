@@ -30,6 +30,7 @@ pub mod operation;
 pub mod page;
 pub mod pci;
 pub mod placement;
+pub mod policy;
 pub mod refusal;
 pub mod service;
 pub mod topology;

@@ -10,7 +10,7 @@ use berth_domain::agent::Reply;
 use berth_proto::convert::Invalid;
 use berth_proto::convert::agent::{FencedCall, Request};
 use berth_proto::convert::operation::{Advance, read_effect, write_effect};
-use berth_proto::{agent, cluster, host, operation, placement, scheduler, types};
+use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -84,6 +84,7 @@ round_trips! {
     provider_imports: values::provider_import() => placement::v1::ProviderImport;
     consumer_imports: values::consumer_import() => placement::v1::ConsumerImport;
     consumer_updates: values::consumer_update() => placement::v1::ConsumerUpdate;
+    policies: values::policy() => policy::v1::SchedulingPolicy;
     services: values::service() => cluster::v1::Service;
     vms: values::vm() => scheduler::v1::Vm;
     migrations: values::migration() => scheduler::v1::Migration;

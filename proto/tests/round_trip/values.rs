@@ -25,13 +25,14 @@ use berth_domain::instance::{
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
-use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::pci::{
     PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
     PciRequest,
 };
+use berth_domain::policy::{SchedulingPolicy, WEIGHT_MAX, Weights};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
@@ -353,6 +354,28 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
                 assignment,
             },
         )
+}
+
+pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
+    let strategy = || select(vec![numa::Strategy::Spread, numa::Strategy::Pack]);
+    let weight = || 0..=WEIGHT_MAX;
+    let weights = (weight(), weight(), weight(), weight(), weight()).prop_map(
+        |(load, numa, pci, fragmentation, soft_affinity)| Weights {
+            load,
+            numa,
+            pci,
+            fragmentation,
+            soft_affinity,
+        },
+    );
+    (strategy(), strategy(), weights, any::<u64>()).prop_map(
+        |(hosts, cells, weights, generation)| SchedulingPolicy {
+            hosts,
+            cells,
+            weights,
+            generation: Generation(generation),
+        },
+    )
 }
 
 pub(crate) fn flavor() -> impl Strategy<Value = Flavor> {

@@ -15,6 +15,7 @@
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
+//! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
 
@@ -39,6 +40,7 @@ pub mod numa;
 pub mod operation;
 pub mod overcommit;
 pub mod pci;
+pub mod policy;
 pub mod provider;
 pub mod refusal;
 pub mod resource;

@@ -23,6 +23,7 @@ use berth_proto::operation::v1::operation_service_server::{self, OperationServic
 use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
 use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
 use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
+use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
 use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
@@ -37,8 +38,8 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
-    CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi, SchedulerApi,
-    Setup,
+    CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi, PolicyApi,
+    SchedulerApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -52,6 +53,7 @@ const REFLECTION: Reflection = Reflection {
         import_service_server::SERVICE_NAME,
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
+        policy_service_server::SERVICE_NAME,
         raft_service_server::SERVICE_NAME,
         scheduler_service_server::SERVICE_NAME,
     ],
@@ -224,6 +226,10 @@ impl Scheduler {
             )
             .add_service(
                 ImportServiceServer::new(ImportApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                PolicyServiceServer::new(PolicyApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

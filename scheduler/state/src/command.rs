@@ -18,6 +18,7 @@ use berth_domain::inventory::Inventory;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::service::Service;
 use berth_domain::vm::VmSpec;
@@ -100,6 +101,8 @@ pub enum Command {
         /// The flavor.
         flavor: FlavorName,
     },
+    /// Replaces what is preferred; its generation is the one that it replaces.
+    SetPolicy(SchedulingPolicy),
     /// Makes a client's resource provider.
     CreateProvider {
         /// Who it is.
@@ -357,6 +360,7 @@ impl Command {
             | Self::RegisterService(_)
             | Self::CreateFlavor(_)
             | Self::DeleteFlavor { .. }
+            | Self::SetPolicy(_)
             | Self::BeginBoot { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDelete { .. }

@@ -43,6 +43,11 @@ impl State {
             .chain(self.requests.values().cloned().map(Row::Request))
             .chain(self.classes.values().cloned().map(Row::Class))
             .chain(self.traits.values().cloned().map(Row::Trait))
+            .chain(
+                self.policy
+                    .is_set()
+                    .then(|| Row::Policy(self.policy.clone())),
+            )
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -79,6 +84,7 @@ impl State {
                 Row::Request(row) => tx.put_request((*row).clone()),
                 Row::Class(row) => drop(tx.put_class((*row).clone())),
                 Row::Trait(row) => drop(tx.put_trait((*row).clone())),
+                Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

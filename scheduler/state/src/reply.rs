@@ -9,6 +9,7 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
@@ -52,6 +53,8 @@ pub enum Reply {
         /// Whether it was there before.
         existed: bool,
     },
+    /// What is preferred now.
+    Policy(Arc<SchedulingPolicy>),
     /// The operation as it is now; its lease holds the epoch.
     Operation(Arc<Operation>),
     /// The operations whose leases are held by the one who asked.

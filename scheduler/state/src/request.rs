@@ -72,6 +72,8 @@ pub enum Receipt {
         /// Whether it was there before.
         existed: bool,
     },
+    /// The scheduling policy.
+    Policy,
     /// An operation.
     Operation(OperationId),
     /// Leases that were held.
@@ -131,6 +133,7 @@ impl Receipt {
                 name: custom.name.clone(),
                 existed: *existed,
             },
+            Ok(Reply::Policy(_)) => Self::Policy,
             Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
             Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
         }
@@ -219,6 +222,7 @@ impl State {
                     existed: *existed,
                 })
             }
+            Receipt::Policy => Some(Reply::Policy(self.policy.clone())),
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
             Receipt::Consumers(ids) => Some(Reply::Consumers(self.those_left(ids))),
             Receipt::Batch {

@@ -12,6 +12,7 @@ use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId
 use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
@@ -49,6 +50,8 @@ pub enum Key {
     Class(ResourceClass),
     /// A trait that a client created.
     Trait(Trait),
+    /// The one scheduling policy.
+    Policy,
 }
 
 /// One record of the state.
@@ -80,6 +83,8 @@ pub enum Row {
     Class(Arc<Custom<ResourceClass>>),
     /// A trait that a client created.
     Trait(Arc<Custom<Trait>>),
+    /// The one scheduling policy, once something was set.
+    Policy(Arc<SchedulingPolicy>),
 }
 
 impl Row {
@@ -100,6 +105,7 @@ impl Row {
             Self::Request(row) => Key::Request(row.name.clone()),
             Self::Class(row) => Key::Class(row.name.clone()),
             Self::Trait(row) => Key::Trait(row.name.clone()),
+            Self::Policy(_) => Key::Policy,
         }
     }
 }

@@ -17,6 +17,7 @@ use berth_domain::id::{
 use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
@@ -44,6 +45,8 @@ pub struct State {
     pub(crate) requests: OrdMap<Arc<RequestName>, Arc<Request>>,
     pub(crate) classes: OrdMap<ResourceClass, Arc<Custom<ResourceClass>>>,
     pub(crate) traits: OrdMap<Trait, Arc<Custom<Trait>>>,
+    /// A row only once something was set.
+    pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) index: Index,
 }
 
@@ -174,6 +177,12 @@ impl State {
     table!(claim, claims, ClaimId, Claim, "claim");
     table!(migration, migrations, MigrationId, Migration, "migration");
     table!(operation, operations, OperationId, Operation, "operation");
+
+    /// Returns what is preferred; the defaults where nothing was set.
+    #[must_use]
+    pub fn policy(&self) -> &Arc<SchedulingPolicy> {
+        &self.policy
+    }
 
     /// Returns all hosts.
     #[must_use]

@@ -16,6 +16,7 @@ use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId
 use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::service::Service;
@@ -183,6 +184,18 @@ impl<J: Journal> Transaction<'_, J> {
             old: old.map(Row::Vm),
             new: None,
         });
+    }
+
+    /// Writes what is preferred. It is never taken away again.
+    pub(crate) fn put_policy(&mut self, policy: SchedulingPolicy) -> Arc<SchedulingPolicy> {
+        let policy = Arc::new(policy);
+        let old = std::mem::replace(&mut self.state.policy, policy.clone());
+        self.journal.note(|| Change {
+            key: Key::Policy,
+            old: old.is_set().then_some(Row::Policy(old)),
+            new: Some(Row::Policy(policy.clone())),
+        });
+        policy
     }
 
     pub(crate) fn put_service(&mut self, row: Service) -> Arc<Service> {

@@ -502,6 +502,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Host(_)
         | Reply::Service(_)
         | Reply::Flavor(_)
+        | Reply::Policy(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
         | Reply::Batch { .. }

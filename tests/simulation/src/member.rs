@@ -612,7 +612,10 @@ fn epoch_of(ask: &Ask) -> Option<Epoch> {
         Request::Plain(Command::Advance { epoch, .. }) | Request::ScheduleNext { epoch, .. } => {
             Some(*epoch)
         }
-        Request::Plain(_) | Request::ScheduleVm(_) | Request::ScheduleMigration(_) => None,
+        Request::Plain(_)
+        | Request::SetPolicy { .. }
+        | Request::ScheduleVm(_)
+        | Request::ScheduleMigration(_) => None,
     }
 }
 
@@ -648,7 +651,10 @@ fn under_any_epoch(state: &State, mut ask: Ask) -> Ask {
         } => {
             *epoch = present(operation).unwrap_or(*epoch);
         }
-        Request::Plain(_) | Request::ScheduleVm(_) | Request::ScheduleMigration(_) => {}
+        Request::Plain(_)
+        | Request::SetPolicy { .. }
+        | Request::ScheduleVm(_)
+        | Request::ScheduleMigration(_) => {}
     }
     ask
 }

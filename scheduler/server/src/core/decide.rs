@@ -78,6 +78,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::RegisterService(_)
         | Command::CreateFlavor(_)
         | Command::DeleteFlavor { .. }
+        | Command::SetPolicy(_)
         | Command::CreateProvider { .. }
         | Command::DeleteProvider { .. }
         | Command::SetInventories { .. }
@@ -115,6 +116,21 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
             epoch,
             claim,
         } => schedule::next(state, chooser, *operation, *epoch, *claim),
+        Request::SetPolicy {
+            settings,
+            generation,
+        } => {
+            let mut policy = (**state.policy()).clone();
+            for setting in settings {
+                policy.set(*setting);
+            }
+            // What the client saw is compared by the command itself.
+            policy.generation = generation.unwrap_or(policy.generation);
+            Ok(Scheduled {
+                command: Command::SetPolicy(policy),
+                choice: None,
+            })
+        }
         Request::Plain(command) => {
             // A flavor that can be made can be scheduled; what it wishes for is judged once.
             if let Command::CreateFlavor(flavor) = command {

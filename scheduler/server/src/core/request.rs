@@ -3,9 +3,10 @@
 //! Not the wire: `service` converts from it, the simulator makes requests itself. Every fresh id
 //! that a request may need is inside, made by whoever received it, so that deciding stays pure.
 
-use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::policy::Setting;
 use berth_domain::vm::{BootSource, Disk, Nic};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
@@ -50,6 +51,13 @@ pub enum Request {
         epoch: Epoch,
         /// The new claim.
         claim: ClaimId,
+    },
+    /// Changes what is preferred.
+    SetPolicy {
+        /// What is set; the rest stays.
+        settings: Vec<Setting>,
+        /// The generation that the client saw; absent: whatever it is.
+        generation: Option<Generation>,
     },
     /// Asks for a command as it is: no host is to be chosen for it.
     Plain(Command),

@@ -50,7 +50,7 @@ pub(super) fn vm(
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
-            policy: Policy::default(),
+            policy: policy(state),
         },
     )?;
     let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
@@ -84,7 +84,7 @@ pub(super) fn migration(
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
-            policy: Policy::default(),
+            policy: policy(state),
         },
     )?;
     let owner = Owner::Migration(wanted.migration);
@@ -135,7 +135,7 @@ pub(super) fn next(
             requested: operation.requested_host.clone(),
             excluded: operation.excluded.clone(),
             seed: claim.0,
-            policy: Policy::default(),
+            policy: policy(state),
         },
     )?;
     let claim = held(claim, &operation.vm, owner, &choice);
@@ -149,6 +149,15 @@ pub(super) fn next(
         },
         choice: Some(choice),
     })
+}
+
+/// Returns what the operators prefer, as the choice takes it.
+fn policy(state: &State) -> Policy {
+    let policy = state.policy();
+    Policy {
+        hosts: policy.hosts,
+        cells: policy.cells,
+    }
 }
 
 fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::HostReport;
 use berth_domain::id::{
-    ClaimId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
+    ClaimId, Epoch, Generation, Incarnation, MigrationId, OperationId, ProviderId, RequestId,
+    TimeMs, VmUid,
 };
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
+use berth_domain::policy::Setting;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
@@ -246,6 +248,34 @@ fn an_explanation_is_no_decision() {
     };
     assert_eq!(answer.choice.unwrap().host, host("h1"));
     assert!(world.machine.state().vm(&vm("a")).is_none());
+}
+
+/// Goal: the policy holds from the next choice on, and what a client saw of it is compared.
+/// Method: small guests on three hosts, spread by default, packed once that is set.
+#[test]
+fn a_policy_that_is_set_decides_the_next_choice() {
+    let mut world = World::new(&[("h1", 2), ("h2", 2), ("h3", 2)]);
+    let first = world.boot("a", 1);
+    let second = world.boot("b", 2);
+    assert_ne!(first, second, "spread: the emptiest host first");
+    let set = |generation: Option<u64>, key: &str, value: &str| {
+        let settings = vec![Setting::parse(key, value).unwrap()];
+        let generation = generation.map(Generation);
+        let request = Request::SetPolicy {
+            settings,
+            generation,
+        };
+        Ask::new("test", request)
+    };
+    let Reply::Policy(policy) = world.ask(&set(None, "scheduling.hosts", "pack")).unwrap() else {
+        panic!("a policy");
+    };
+    assert_eq!(policy.generation, Generation(1));
+    assert!([first, second].contains(&world.boot("c", 3)), "packed");
+    let stale = world.ask(&set(Some(0), "scheduling.cells", "pack"));
+    assert_eq!(stale, Err("POLICY_GENERATION".into()));
+    let again = world.ask(&set(Some(1), "scheduling.hosts", "pack"));
+    assert_eq!(again, Ok(Reply::Policy(policy)), "the same is no change");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! asks another one, with the same id, and gets the first answer.
 
 use berth_proto::convert::{Invalid, field};
-use berth_proto::{cluster, host, operation, placement, scheduler};
+use berth_proto::{cluster, host, operation, placement, policy, scheduler};
 use berth_state::command::RequestKey;
 use prost::Message;
 use tonic::Request;
@@ -74,6 +74,7 @@ keyed! {
     "ImportResourceProviders": placement::v1::ImportResourceProvidersRequest;
     "ImportConsumers": placement::v1::ImportConsumersRequest;
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
+    "UpdateSchedulingPolicy": policy::v1::UpdateSchedulingPolicyRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
     "ScheduleVm": scheduler::v1::ScheduleVmRequest, carrier;

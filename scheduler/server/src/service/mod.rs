@@ -10,7 +10,7 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
-//! | `host`, `placement`, `catalog`, `import`, `scheduler`, `operation`, `cluster` | one service each |
+//! | `host`, `placement`, `catalog`, `import`, `policy`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
@@ -27,6 +27,7 @@ mod keyed;
 mod list;
 mod operation;
 mod placement;
+mod policy;
 mod query;
 mod read;
 mod refusal;
@@ -43,4 +44,5 @@ pub(crate) use host::HostApi;
 pub(crate) use import::ImportApi;
 pub(crate) use operation::OperationApi;
 pub(crate) use placement::PlacementApi;
+pub(crate) use policy::PolicyApi;
 pub(crate) use scheduler::SchedulerApi;

@@ -110,6 +110,7 @@ impl Written {
             | Reply::Host(_)
             | Reply::Service(_)
             | Reply::Flavor(_)
+            | Reply::Policy(_)
             | Reply::Operation(_)
             | Reply::Leases(_) => {}
         }

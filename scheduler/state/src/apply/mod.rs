@@ -25,6 +25,7 @@ mod log;
 mod migration;
 mod operation;
 mod order;
+mod policy;
 mod provider;
 mod quality;
 mod request;
@@ -138,6 +139,7 @@ impl<J: Journal> Transaction<'_, J> {
             Command::RegisterService(service) => self.register_service(service),
             Command::CreateFlavor(flavor) => self.create_flavor(flavor),
             Command::DeleteFlavor { flavor } => self.delete_flavor(flavor),
+            Command::SetPolicy(policy) => self.set_policy(policy),
             Command::CreateProvider { id, name, parent } => {
                 self.create_provider(*id, name, *parent)
             }

@@ -9,6 +9,7 @@ use berth_domain::host::Liveness;
 use berth_domain::id::{Epoch, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Event;
 use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::vm::VmSpec;
 use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
 use proptest::prelude::{Strategy, any};
@@ -304,6 +305,17 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
     })
 }
 
+/// Returns a policy that is new, the same again, out of range or of another generation.
+fn policy(world: &World, pick: [u8; 4]) -> SchedulingPolicy {
+    let mut policy = (**world.state.policy()).clone();
+    policy.weights.load = u16::from(pick[0] % 4);
+    policy.weights.pci = if pick[1] > 250 { 1001 } else { 7 };
+    if pick[2] > 200 {
+        policy.generation = policy.generation.next();
+    }
+    policy
+}
+
 fn command(world: &mut World, draw: &Draw) -> Option<Command> {
     let pick = draw.pick;
     match draw.what {
@@ -330,6 +342,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
                 Command::CancelOperation { operation }
             })
         }
+        96 | 97 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),
     }
 }

@@ -122,6 +122,7 @@ fn write(command: &Command) -> envelope::Command {
         Command::DeleteFlavor { flavor } => Wire::DeleteFlavor(v1::DeleteFlavor {
             flavor: flavor.resource_name(),
         }),
+        Command::SetPolicy(policy) => Wire::SetPolicy(policy.into()),
         Command::CreateProvider { id, name, parent } => Wire::CreateProvider(v1::CreateProvider {
             name: id.resource_name(),
             display_name: name.clone(),
@@ -396,6 +397,7 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::DeleteFlavor(wire) => Command::DeleteFlavor {
             flavor: field::name(&wire.flavor, "flavor")?,
         },
+        Wire::SetPolicy(wire) => Command::SetPolicy(wire.try_into()?),
         Wire::CreateProvider(wire) => Command::CreateProvider {
             id: field::name(&wire.name, "name")?,
             parent: field::optional_name(&wire.parent, "parent")?,

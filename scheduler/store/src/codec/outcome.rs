@@ -66,6 +66,7 @@ fn write(reply: &Reply) -> Wire {
             custom: Some(write_custom(custom, Trait::as_str)),
             existed: *existed,
         }),
+        Reply::Policy(policy) => Wire::Policy((&**policy).into()),
         Reply::Operation(operation) => Wire::Operation((&**operation).into()),
         Reply::Leases(ids) => Wire::Leases(v1::OperationNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
@@ -104,6 +105,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
             custom: Arc::new(read_custom(&custom(wire.custom)?, placement::read_trait)?),
             existed: wire.existed,
         },
+        Wire::Policy(wire) => Reply::Policy(Arc::new(wire.try_into()?)),
         Wire::Operation(wire) => Reply::Operation(Arc::new(wire.try_into()?)),
         Wire::Leases(wire) => Reply::Leases(read_names(wire.names, "leases")?),
     }))

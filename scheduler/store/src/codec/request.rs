@@ -52,6 +52,7 @@ fn write_receipt(receipt: &Receipt) -> Wire {
         Receipt::Consumers(ids) => Wire::Consumers(v1::ConsumerNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
         }),
+        Receipt::Policy => Wire::Policy(v1::Nothing {}),
         Receipt::Operation(id) => Wire::Operation(id.resource_name()),
         Receipt::Leases(ids) => Wire::Leases(v1::OperationNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
@@ -83,6 +84,7 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
         Wire::Service(name) => Receipt::Service(field::name(&name, "service")?),
         Wire::Flavor(name) => Receipt::Flavor(field::name(&name, "flavor")?),
         Wire::Provider(name) => Receipt::Provider(field::name(&name, "provider")?),
+        Wire::Policy(v1::Nothing {}) => Receipt::Policy,
         Wire::Operation(name) => Receipt::Operation(field::name(&name, "operation")?),
         Wire::Consumers(wire) => Receipt::Consumers(read_names(wire.names, "consumers")?),
         Wire::Batch(wire) => Receipt::Batch {

@@ -1,0 +1,248 @@
+//! What the cluster's operators prefer when a guest could go to several hosts or cells, set at run
+//! time and kept in the replicated state.
+//!
+//! It is not a rule: whatever it says, a guest that fits somewhere is placed. How its weights are
+//! put together is for the choice of a host to say.
+//!
+//! Invariant: a cluster in which nothing was set prefers what [`SchedulingPolicy::default`] says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::id::Generation;
+use crate::numa::Strategy;
+
+/// The greatest weight.
+pub const WEIGHT_MAX: u16 = 1000;
+
+/// What is preferred.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SchedulingPolicy {
+    /// Hosts: the emptiest or the fullest first.
+    pub hosts: Strategy,
+    /// Cells of the chosen host: the emptiest or the fullest first.
+    pub cells: Strategy,
+    /// How much each weigher says.
+    pub weights: Weights,
+    /// Changes with every change; 0 as long as nothing was set.
+    pub generation: Generation,
+}
+
+/// How much each weigher says when hosts are compared: shares of each other, each at most
+/// [`WEIGHT_MAX`]. With 0 it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Weights {
+    /// How full the host is.
+    pub load: u16,
+    /// How tightly the guest's cells sit.
+    pub numa: u16,
+    /// How many PCI functions lie idle under a guest that asks for none.
+    pub pci: u16,
+    /// How large the holes are that stay.
+    pub fragmentation: u16,
+    /// How many members of the guest's server group are near, for the soft policies.
+    pub soft_affinity: u16,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            load: 100,
+            numa: 100,
+            pci: 100,
+            fragmentation: 100,
+            // A wish that a person wrote down comes before what is merely tidy.
+            soft_affinity: 1000,
+        }
+    }
+}
+
+/// One thing that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// [`SchedulingPolicy::hosts`].
+    Hosts(Strategy),
+    /// [`SchedulingPolicy::cells`].
+    Cells(Strategy),
+    /// [`Weights::load`].
+    Load(u16),
+    /// [`Weights::numa`].
+    Numa(u16),
+    /// [`Weights::pci`].
+    Pci(u16),
+    /// [`Weights::fragmentation`].
+    Fragmentation(u16),
+    /// [`Weights::soft_affinity`].
+    SoftAffinity(u16),
+}
+
+/// Every key, in the order in which they are shown.
+pub const KEYS: [&str; 7] = [
+    "scheduling.hosts",
+    "scheduling.cells",
+    "scheduling.weight.load",
+    "scheduling.weight.numa",
+    "scheduling.weight.pci",
+    "scheduling.weight.fragmentation",
+    "scheduling.weight.soft_affinity",
+];
+
+impl Setting {
+    /// Reads a setting as it is typed.
+    ///
+    /// # Errors
+    ///
+    /// The key is not known, or the value is none of its own.
+    pub fn parse(key: &str, value: &str) -> Result<Self, Fault> {
+        Ok(match key {
+            "scheduling.hosts" => Self::Hosts(strategy(key, value)?),
+            "scheduling.cells" => Self::Cells(strategy(key, value)?),
+            "scheduling.weight.load" => Self::Load(weight(key, value)?),
+            "scheduling.weight.numa" => Self::Numa(weight(key, value)?),
+            "scheduling.weight.pci" => Self::Pci(weight(key, value)?),
+            "scheduling.weight.fragmentation" => Self::Fragmentation(weight(key, value)?),
+            "scheduling.weight.soft_affinity" => Self::SoftAffinity(weight(key, value)?),
+            _ => {
+                let known = KEYS.join(", ");
+                let rule = format!("is not known; known keys are {known}");
+                return Err(Fault::new("key", key, rule));
+            }
+        })
+    }
+
+    /// Reads settings, and says all that is wrong with them.
+    ///
+    /// # Errors
+    ///
+    /// One fault for each that is wrong.
+    pub fn parse_all(settings: &BTreeMap<String, String>) -> Result<Vec<Self>, Vec<Fault>> {
+        let mut good = Vec::new();
+        let mut faults = Vec::new();
+        for (key, value) in settings {
+            match Self::parse(key, value) {
+                Ok(setting) => good.push(setting),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.is_empty() {
+            Ok(good)
+        } else {
+            Err(faults)
+        }
+    }
+}
+
+impl SchedulingPolicy {
+    /// Takes a setting.
+    pub fn set(&mut self, setting: Setting) {
+        match setting {
+            Setting::Hosts(strategy) => self.hosts = strategy,
+            Setting::Cells(strategy) => self.cells = strategy,
+            Setting::Load(weight) => self.weights.load = weight,
+            Setting::Numa(weight) => self.weights.numa = weight,
+            Setting::Pci(weight) => self.weights.pci = weight,
+            Setting::Fragmentation(weight) => self.weights.fragmentation = weight,
+            Setting::SoftAffinity(weight) => self.weights.soft_affinity = weight,
+        }
+    }
+
+    /// Returns every key with its value, in the order in which they are shown.
+    #[must_use]
+    pub fn settings(&self) -> [(&'static str, String); 7] {
+        let weights = &self.weights;
+        let values = [
+            text(self.hosts).to_owned(),
+            text(self.cells).to_owned(),
+            weights.load.to_string(),
+            weights.numa.to_string(),
+            weights.pci.to_string(),
+            weights.fragmentation.to_string(),
+            weights.soft_affinity.to_string(),
+        ];
+        let mut values = values.into_iter();
+        KEYS.map(|key| (key, values.next().unwrap_or_default()))
+    }
+
+    /// Returns whether anything was set ever.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.generation != Generation::default()
+    }
+
+    /// Returns whether no weight is greater than may be.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        let w = &self.weights;
+        let all = [w.load, w.numa, w.pci, w.fragmentation, w.soft_affinity];
+        all.into_iter().all(|weight| weight <= WEIGHT_MAX)
+    }
+}
+
+fn text(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Spread => "spread",
+        Strategy::Pack => "pack",
+    }
+}
+
+fn strategy(key: &str, value: &str) -> Result<Strategy, Fault> {
+    match value {
+        "spread" => Ok(Strategy::Spread),
+        "pack" => Ok(Strategy::Pack),
+        _ => Err(Fault::new(key, value, "must be spread or pack")),
+    }
+}
+
+fn weight(key: &str, value: &str) -> Result<u16, Fault> {
+    let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    let number = value.parse().ok().filter(|w| plain && *w <= WEIGHT_MAX);
+    number.ok_or_else(|| {
+        let rule = format!("must be a whole number from 0 to {WEIGHT_MAX}");
+        Fault::new(key, value, rule)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is shown can be set, and setting it changes what is shown. Method: every key,
+    /// with another value than the default.
+    #[test]
+    fn what_is_shown_can_be_set() {
+        for (at, key) in KEYS.into_iter().enumerate() {
+            let value = if at < 2 { "pack" } else { "7" };
+            let mut policy = SchedulingPolicy::default();
+            policy.set(Setting::parse(key, value).unwrap());
+            assert_eq!(policy.settings()[at], (key, value.to_owned()));
+            let differ = policy
+                .settings()
+                .into_iter()
+                .zip(SchedulingPolicy::default().settings());
+            assert_eq!(differ.filter(|(a, b)| a != b).count(), 1, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_at_once() {
+        let settings = [
+            ("scheduling.hosts", "stack"),
+            ("scheduling.weight.load", "1001"),
+            ("scheduling.weight.pci", "+1"),
+            ("scheduling.weight.numa", "1000"),
+            ("sheduling.hosts", "pack"),
+        ];
+        let settings = settings.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let faults = Setting::parse_all(&settings.into()).unwrap_err();
+        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 4, "{told:#?}");
+        assert_eq!(
+            told[0],
+            "scheduling.hosts = \"stack\": must be spread or pack"
+        );
+        let known = told[3].split("known keys are ").nth(1).unwrap();
+        assert_eq!(known, KEYS.join(", "));
+    }
+}
