@@ -318,7 +318,7 @@ Example: fill hosts one after the other, and their cells too:
 
   scheduling.hosts, scheduling.cells      spread (emptiest first) or pack (fullest first)
   scheduling.weight.load                  0 to 1000: how full the host is
-  scheduling.weight.numa                  how tightly the guest's cells sit
+  scheduling.weight.numa                  how tightly its cells sit, where cells are packed
   scheduling.weight.pci                   keeps hosts with PCI functions for who asks for them
   scheduling.weight.fragmentation         keeps large holes
   scheduling.weight.soft_affinity         server groups with a soft policy

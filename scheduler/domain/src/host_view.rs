@@ -5,13 +5,14 @@
 //! is: a host that it rules out cannot hold the guest, one that it lets through may still refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::allocation::Resources;
 use crate::claim::Claim;
-use crate::host::{Host, inventories_of, limits_of, traits_of};
+use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
-use crate::numa::outline::{CellRoom, PoolRoom};
+use crate::numa::outline::{self, PoolRoom};
 use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::resource::{ResourceClass, Trait};
 
@@ -31,6 +32,8 @@ pub struct Room {
     pub memory_mib: u32,
     /// The most `DISK_GB` that one guest could take.
     pub disk_gib: u32,
+    /// PCI functions that nobody has.
+    pub pci: u32,
     /// Free dedicated CPUs of all cells.
     pub dedicated: u32,
     /// Free dedicated CPUs of the cell that has most.
@@ -55,6 +58,21 @@ pub struct Room {
     pub disk_load: u16,
 }
 
+/// What is left of one cell, at a glance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CellRoom {
+    /// All its dedicated CPUs, free or not.
+    pub dedicated_all: u32,
+    /// Free dedicated CPUs.
+    pub dedicated: u32,
+    /// Memory in MiB in free small pages.
+    pub small_mib: u64,
+    /// Free pages of 2 MiB.
+    pub pages_2m: u64,
+    /// Free pages of 1 GiB.
+    pub pages_1g: u64,
+}
+
 /// A host together with everything that is taken from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
@@ -72,6 +90,9 @@ pub struct HostView {
     pub outline: Outline,
     /// What is left, at a glance.
     pub room: Room,
+    /// The same for hosts of which every rule but those of
+    /// [`HOST_RULES`](crate::constraint::HOST_RULES) says the same when nothing is taken of them.
+    pub class: u64,
 }
 
 impl HostView {
@@ -84,8 +105,10 @@ impl HostView {
             usage: HostUsage::empty(&host.report.topology),
             outline: Outline::default(),
             room: Room::default(),
+            class: 0,
             host,
         };
+        view.class = view.classify();
         for claim in claims {
             add(&mut view.used, &claim.resources);
             view.usage
@@ -123,6 +146,7 @@ impl HostView {
         self.inventories = Arc::new(inventories_of(&host.report));
         self.traits = Arc::new(traits_of(&host.report));
         self.host = host;
+        self.class = self.classify();
         self.refresh();
     }
 
@@ -169,6 +193,67 @@ impl HostView {
         limits_of(&self.inventories)
     }
 
+    /// Returns a number that is the same for hosts of one class of which the same is taken, in so
+    /// far as rules look at it: these get the same answer, and the same reason.
+    #[must_use]
+    pub fn likeness(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let taken = (&self.outline, &self.used, &self.usage.pci);
+        (self.class, taken).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn classify(&self) -> u64 {
+        let Host {
+            name: _,
+            provider: _,
+            report,
+            liveness,
+            cordoned,
+            shape_refused,
+            generation: _,
+            created_at: _,
+        } = &*self.host;
+        let HostReport {
+            agent_address: _,
+            incarnation: _,
+            service_version,
+            driver,
+            migration_uri: _,
+            topology,
+            // In the inventories.
+            memory_reserved_mib: _,
+            disk_gib: _,
+            storage_id,
+            // In the view's own.
+            traits: _,
+        } = report;
+        let mut hasher = DefaultHasher::new();
+        (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
+        (service_version, driver, topology, storage_id).hash(&mut hasher);
+        (&self.inventories, &self.traits).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Returns what is left of each cell, in the order of the topology.
+    pub fn cells(&self) -> impl ExactSizeIterator<Item = CellRoom> + '_ {
+        let cells = self.host.report.topology.cells().iter();
+        cells.zip(&self.outline.cells).map(|(cell, left)| {
+            let free = |size_kib| {
+                let mut pools = self.outline.pools(left).iter();
+                let pool = pools.find(|pool| pool.size_kib == size_kib);
+                pool.map_or(0, |pool| pool.free_kib / size_kib)
+            };
+            CellRoom {
+                dedicated_all: small(cell.dedicated.len() as u64),
+                dedicated: left.cores.free,
+                small_mib: left.exclusive_mib,
+                pages_2m: free(2048),
+                pages_1g: free(1_048_576),
+            }
+        })
+    }
+
     /// Returns how much of a class is taken.
     #[must_use]
     pub fn used_of(&self, class: &ResourceClass) -> u64 {
@@ -188,6 +273,7 @@ impl HostView {
             pcpu,
             memory_mib,
             disk_gib,
+            pci: small(topology.pci().len().saturating_sub(self.usage.pci.len()) as u64),
             vcpu_load,
             pcpu_load,
             memory_load,
@@ -216,7 +302,7 @@ impl HostView {
 }
 
 impl Room {
-    fn add_cell(&mut self, cell: &CellRoom, pools: &[PoolRoom]) {
+    fn add_cell(&mut self, cell: &outline::CellRoom, pools: &[PoolRoom]) {
         let raise = |most: &mut u32, amount: u64| *most = (*most).max(small(amount));
         let left = |amount: i64| u64::try_from(amount).unwrap_or(0);
         let dedicated = cell.cores.free;

@@ -36,11 +36,11 @@ pub struct SchedulingPolicy {
 pub struct Weights {
     /// How full the host is.
     pub load: u16,
-    /// How tightly the guest's cells sit.
+    /// How tightly the guest's cells sit, where cells are packed.
     pub numa: u16,
     /// How many PCI functions lie idle under a guest that asks for none.
     pub pci: u16,
-    /// How large the holes are that stay.
+    /// Whether wholly free cells stay so.
     pub fragmentation: u16,
     /// How many members of the guest's server group are near, for the soft policies.
     pub soft_affinity: u16,
@@ -50,9 +50,10 @@ impl Default for Weights {
     fn default() -> Self {
         Self {
             load: 100,
-            numa: 100,
-            pci: 100,
-            fragmentation: 100,
+            // Says nothing while cells are spread.
+            numa: 1000,
+            pci: 10,
+            fragmentation: 0,
             // A wish that a person wrote down comes before what is merely tidy.
             soft_affinity: 1000,
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::constraint::{self, Violation};
+use berth_domain::constraint::{Applicant, Violation};
 use berth_domain::host_view::HostView;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
@@ -27,39 +27,55 @@ pub struct Refused<'a> {
 /// # Errors
 ///
 /// The rule that the host breaks.
-pub fn examine(request: &Request, view: &HostView) -> Result<Assignment, Violation> {
+pub(crate) fn examine(
+    request: &Request,
+    applicant: &Applicant<'_>,
+    view: &HostView,
+) -> Result<Assignment, Violation> {
     if request.excluded.contains(&view.host.name) {
         return Err(Violation::Excluded);
     }
-    constraint::place(view, &request.demand, request.policy.cells)
+    applicant.place(view, request.policy.cells)
 }
 
 /// Returns the refusal by the host that the user named.
-#[must_use]
-pub fn named(request: &Request, view: &HostView, violation: &Violation) -> Refusal {
+pub(crate) fn named(applicant: &Applicant<'_>, view: &HostView, violation: &Violation) -> Refusal {
     let mut refusal = violation.to_refusal(&view.host.name);
     let refused = Refused {
         view,
         violation: violation.clone(),
     };
-    refusal.hint = hint::best(request, &[refused]);
+    refusal.hint = hint::best(applicant, &[refused]);
     refusal
 }
 
-/// Returns the refusal by all hosts.
+/// Returns the refusal by all hosts. Hosts that are alike are asked once.
 ///
 /// # Panics
 ///
 /// When one of them could take the guest.
-#[must_use]
-pub fn nowhere(request: &Request, hosts: &[Arc<HostView>]) -> Refusal {
-    let mut refused: Vec<Refused<'_>> = hosts
-        .iter()
-        .map(|view| Refused {
-            view,
-            violation: examine(request, view).expect_err("a host that fits was let through"),
-        })
-        .collect();
+pub fn nowhere<'a>(
+    request: &Request,
+    hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
+) -> Refusal {
+    let applicant = Applicant::new(&request.demand);
+    let mut known: BTreeMap<u64, Violation> = BTreeMap::new();
+    let mut examine = |view: &HostView| {
+        let own = request.excluded.contains(&view.host.name) || applicant.check_host(view).is_err();
+        let examine = || {
+            let verdict = examine(request, &applicant, view);
+            verdict.expect_err("a host that fits was let through")
+        };
+        match own {
+            true => examine(),
+            false => known.entry(view.likeness()).or_insert_with(examine).clone(),
+        }
+    };
+    let refused = hosts.into_iter().map(|view| Refused {
+        view,
+        violation: examine(view),
+    });
+    let mut refused: Vec<Refused<'_>> = refused.collect();
     refused.sort_by(|a, b| {
         let key = |r: &Refused<'_>| r.violation.distance();
         key(a)
@@ -76,7 +92,7 @@ pub fn nowhere(request: &Request, hosts: &[Arc<HostView>]) -> Refusal {
         (Code::ResourceExhausted, "NO_VALID_HOST")
     };
     let mut refusal = Refusal::new(code, reason, message(&refused, &causes));
-    refusal.hint = hint::best(request, &refused);
+    refusal.hint = hint::best(&applicant, &refused);
     refusal.causes = causes;
     refusal.hosts = refused
         .iter()

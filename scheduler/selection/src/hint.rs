@@ -1,15 +1,15 @@
 //! The one change that would help most where no host can take a guest.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::constraint::{self, Demand, Violation};
+use berth_domain::constraint::{Applicant, Violation};
 use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::{FitRefusal, Resource, Strategy};
 
 use crate::explain::Refused;
-use crate::request::Request;
 
 /// Returns the change that would help most; `refused` begins with the host that came nearest.
 ///
@@ -17,25 +17,29 @@ use crate::request::Request;
 /// making room where least is missing. If no host could take the guest even when empty, only
 /// another flavor or other hosts help.
 #[must_use]
-pub fn best(request: &Request, refused: &[Refused<'_>]) -> Option<String> {
+pub(crate) fn best(applicant: &Applicant<'_>, refused: &[Refused<'_>]) -> Option<String> {
     if refused.is_empty() {
         return Some("start a compute agent that registers its host".to_owned());
     }
-    let demand = &request.demand;
-    if let Some(host) = opened(demand, refused, &Violation::Cordoned) {
+    if let Some(host) = opened(applicant, refused, &Violation::Cordoned) {
         return Some(format!("uncordon host {host}: the guest fits there"));
     }
-    if let Some(host) = opened(demand, refused, &Violation::Down) {
+    if let Some(host) = opened(applicant, refused, &Violation::Down) {
         return Some(format!(
             "start the compute agent of host {host} again: the guest fits there"
         ));
     }
     let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_room());
     if let Some(nearest) = lacking().next() {
-        return if let Some(host) = lacking().find(|r| fits_when_empty(demand, r.view)) {
+        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
+        let mut fits_when_empty = |view: &HostView| {
+            let known = known.entry(view.class);
+            *known.or_insert_with(|| applicant.fits_when_empty(view))
+        };
+        return if let Some(host) = lacking().find(|r| fits_when_empty(r.view)) {
             Some(make_room(host))
         } else {
-            Some(never(demand, nearest))
+            Some(never(applicant, nearest))
         };
     }
     other_rule(&refused[0].violation)
@@ -43,27 +47,26 @@ pub fn best(request: &Request, refused: &[Refused<'_>]) -> Option<String> {
 
 /// Returns the first host that breaks only the rule `barrier`.
 fn opened<'a>(
-    demand: &Demand,
+    applicant: &Applicant<'_>,
     refused: &'a [Refused<'_>],
     barrier: &Violation,
 ) -> Option<&'a HostName> {
-    refused
-        .iter()
-        .filter(|r| r.violation == *barrier)
-        .find(|r| {
-            let mut view = r.view.clone();
-            view.set_host(Arc::new(Host {
-                liveness: Liveness::Up,
-                cordoned: false,
-                ..(*r.view.host).clone()
-            }));
-            constraint::try_place(&view, demand, Strategy::Spread).is_some()
-        })
+    // Hosts that are alike give one answer.
+    let mut asked = BTreeSet::new();
+    let fits = |view: &HostView| {
+        let mut open = view.clone();
+        open.set_host(Arc::new(Host {
+            liveness: Liveness::Up,
+            cordoned: false,
+            ..(*view.host).clone()
+        }));
+        applicant.try_place(&open, Strategy::Spread).is_some()
+    };
+    let closed = refused.iter().filter(|r| r.violation == *barrier);
+    closed
+        .filter(|r| asked.insert(r.view.likeness()))
+        .find(|r| fits(r.view))
         .map(|r| &r.view.host.name)
-}
-
-fn fits_when_empty(demand: &Demand, view: &HostView) -> bool {
-    constraint::try_place(&view.emptied(), demand, Strategy::Spread).is_some()
 }
 
 fn make_room(refused: &Refused<'_>) -> String {
@@ -81,8 +84,10 @@ fn make_room(refused: &Refused<'_>) -> String {
 }
 
 /// Returns what helps where the guest would not fit even on an empty host.
-fn never(demand: &Demand, nearest: &Refused<'_>) -> String {
-    let violation = constraint::place(&nearest.view.emptied(), demand, Strategy::Spread).err();
+fn never(applicant: &Applicant<'_>, nearest: &Refused<'_>) -> String {
+    let violation = applicant
+        .place(&nearest.view.emptied(), Strategy::Spread)
+        .err();
     let change = match violation {
         Some(Violation::Fit(refusal)) => cell_change(&refusal),
         Some(Violation::Capacity { class, .. }) => {

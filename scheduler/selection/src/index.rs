@@ -1,5 +1,4 @@
-//! The hosts in a dense table: what filters and weighers read of a thousand hosts fits into a
-//! processor's cache, where a walk over the state's own maps would miss it at every host.
+//! The hosts as the choice sees them, kept up to date by what changed.
 //!
 //! Invariant: the table holds exactly the hosts that it was last told of; answers do not depend
 //! on the order in which it was told.
@@ -9,22 +8,17 @@ use std::sync::Arc;
 
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
-use berth_domain::refusal::Refusal;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use crate::filter::Lanes;
-use crate::pipeline::{self, Columns};
+use crate::pipeline::{self, NoHost};
 use crate::request::{Choice, Request};
-use crate::weigher::{Loads, turn};
+use crate::table::Table;
 
 /// The hosts in a dense table.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    offers: Vec<Lanes>,
-    loads: Vec<Loads>,
-    keys: Vec<u64>,
-    views: Vec<Arc<HostView>>,
+    table: Table,
     positions: BTreeMap<HostName, usize>,
     /// What [`Self::sync`] was last told: shares its structure with the next one.
     seen: OrdMap<HostName, Arc<HostView>>,
@@ -63,16 +57,11 @@ impl Index {
     pub fn update(&mut self, view: &Arc<HostView>) {
         let name = &view.host.name;
         if let Some(&at) = self.positions.get(name) {
-            self.offers[at] = Lanes::offered(&view.room);
-            self.loads[at] = Loads::of_room(&view.room);
-            self.views[at] = Arc::clone(view);
+            self.table.replace(at, view);
             return;
         }
-        self.positions.insert(name.clone(), self.views.len());
-        self.offers.push(Lanes::offered(&view.room));
-        self.loads.push(Loads::of_room(&view.room));
-        self.keys.push(turn::key(name));
-        self.views.push(Arc::clone(view));
+        self.positions.insert(name.clone(), self.table.len());
+        self.table.push(view);
     }
 
     /// Forgets a host.
@@ -80,11 +69,8 @@ impl Index {
         let Some(at) = self.positions.remove(name) else {
             return;
         };
-        self.offers.swap_remove(at);
-        self.loads.swap_remove(at);
-        self.keys.swap_remove(at);
-        self.views.swap_remove(at);
-        if let Some(moved) = self.views.get(at) {
+        self.table.remove(at);
+        if let Some(moved) = self.table.views.get(at) {
             self.positions.insert(moved.host.name.clone(), at);
         }
     }
@@ -92,31 +78,25 @@ impl Index {
     /// Returns the number of hosts.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.views.len()
+        self.table.len()
     }
 
     /// Returns whether there is no host.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.views.is_empty()
+        self.table.len() == 0
     }
 
     /// Returns the best host that can take the guest, and what the guest takes there.
     ///
     /// # Errors
     ///
-    /// No host can, or the one that the user named cannot: why, and what would help most.
-    pub fn select(&self, request: &Request) -> Result<Choice, Refusal> {
+    /// No host can, or the one that the user named cannot.
+    pub fn select(&self, request: &Request) -> Result<Choice, NoHost> {
         if let Some(name) = &request.requested {
-            let view = self.positions.get(name).map(|at| &self.views[*at]);
+            let view = self.positions.get(name).map(|at| &self.table.views[*at]);
             return pipeline::run_named(request, view);
         }
-        let columns = Columns {
-            offers: &self.offers,
-            loads: &self.loads,
-            keys: &self.keys,
-            views: &self.views,
-        };
-        pipeline::run(request, columns)
+        pipeline::run(request, &self.table)
     }
 }

@@ -12,10 +12,9 @@
 //! | room | what |
 //! |---|---|
 //! | [`request`] | what is asked, and the answer |
-//! | [`policy`] | which hosts and cells are preferred |
 //! | [`ask`], [`filter`] | what rules a host out at a glance, one file each |
 //! | [`weigher`] | the order of the others, one file each |
-//! | [`index`] | the hosts in a dense table, kept up to date by what changed |
+//! | [`index`], `table` | the hosts in a dense table, kept up to date by what changed |
 //! | [`pipeline`] | filters, weighers, exact fit |
 //! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
@@ -27,11 +26,10 @@ pub mod filter;
 pub mod hint;
 pub mod index;
 pub mod pipeline;
-pub mod policy;
 pub mod request;
+mod table;
 pub mod weigher;
 
 pub use index::Index;
-pub use pipeline::select;
-pub use policy::Policy;
+pub use pipeline::{NoHost, select};
 pub use request::{Choice, Examined, Request};

@@ -1,18 +1,29 @@
 //! Filters, weighers, exact fit: the choice itself.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use berth_domain::constraint;
+use berth_domain::constraint::Applicant;
 use berth_domain::host_view::HostView;
 use berth_domain::refusal::{Code, Refusal};
 
 use crate::ask::Ask;
 use crate::explain;
-use crate::filter::Lanes;
+use crate::filter::{CellAsks, DeviceAsks, Lanes};
 use crate::index::Index;
 use crate::request::{Choice, Examined, Request};
-use crate::weigher::{Loads, Score, turn};
+use crate::table::Table;
+use crate::weigher::{Score, Weighing};
+
+/// Why no host is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoHost {
+    /// The one that the user named will not do.
+    Named(Box<Refusal>),
+    /// None will do. The reason is worked out by [`explain::nowhere`], at its own time: it looks at
+    /// every host.
+    Nowhere,
+}
 
 /// Returns the best host that can take the guest, and what the guest takes there.
 ///
@@ -23,69 +34,124 @@ use crate::weigher::{Loads, Score, turn};
 /// No host can: why, and what would help most.
 pub fn select<'a>(
     request: &Request,
-    hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
+    hosts: impl IntoIterator<Item = &'a Arc<HostView>> + Clone,
 ) -> Result<Choice, Refusal> {
-    Index::from_hosts(hosts).select(request)
+    let index = Index::from_hosts(hosts.clone());
+    index.select(request).map_err(|no| match no {
+        NoHost::Named(refusal) => *refusal,
+        NoHost::Nowhere => explain::nowhere(request, hosts),
+    })
 }
 
-/// Hosts in columns, so that filters and weighers read nothing else.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Columns<'a> {
-    pub(crate) offers: &'a [Lanes],
-    pub(crate) loads: &'a [Loads],
-    pub(crate) keys: &'a [u64],
-    pub(crate) views: &'a [Arc<HostView>],
-}
-
-pub(crate) fn run(request: &Request, hosts: Columns<'_>) -> Result<Choice, Refusal> {
-    let ask = Ask::new(&request.demand);
-    let (best, passed) = best_of(ranked(request, &ask, hosts));
-    let mut examined = Examined {
-        hosts: count(hosts.offers.len()),
-        passed,
-        tried: 0,
-    };
+pub(crate) fn run(request: &Request, table: &Table) -> Result<Choice, NoHost> {
+    let mut search = Search::new(request, table);
+    let (best, passed) = best_of(search.ranked());
+    search.examined.passed = passed;
     let Some(best) = best else {
-        return Err(explain::nowhere(request, hosts.views));
+        return Err(NoHost::Nowhere);
     };
-    if let Some(choice) = attempt(request, &hosts.views[best.1], &mut examined) {
+    if let Some(choice) = search.attempt(best.1) {
         return Ok(choice);
     }
     // Hardly ever reached, so the order of the others is found only here.
-    let mut others: BinaryHeap<Ranked> = ranked(request, &ask, hosts)
-        .filter(|host| *host != best)
-        .collect();
+    let others = search.ranked().filter(|host| *host != best);
+    let mut others: BinaryHeap<Ranked> = others.collect();
     while let Some((_, at)) = others.pop() {
-        if let Some(choice) = attempt(request, &hosts.views[at], &mut examined) {
+        if let Some(choice) = search.attempt(at) {
             return Ok(choice);
         }
     }
-    Err(explain::nowhere(request, hosts.views))
+    Err(NoHost::Nowhere)
 }
 
-/// A host that the filters let through: how good it is, and where it stands in the columns.
+/// A host that the filters let through: how good it is, and where it stands in the table.
 type Ranked = (Score, usize);
 
-/// Returns the hosts that the filters let through, in no order.
-fn ranked<'a>(
+/// One choice under way.
+struct Search<'a> {
     request: &'a Request,
-    ask: &'a Ask,
-    hosts: Columns<'a>,
-) -> impl Iterator<Item = Ranked> + 'a {
-    let asked = Lanes::asked(ask);
-    let counted = Loads::asked(ask);
-    let seed = turn::seed(request.seed);
-    let score = move |loads: &Loads, key: u64| {
-        let load = loads.weigh(counted, request.policy.hosts);
-        Score::new(load, turn::weigh(key, seed))
-    };
-    hosts
-        .offers
-        .iter()
-        .zip(hosts.loads.iter().zip(hosts.keys))
-        .enumerate()
-        .filter(move |(_, (offered, _))| offered.suffice(&asked))
-        .map(move |(at, (_, (loads, key)))| (score(loads, *key), at))
+    table: &'a Table,
+    applicant: Applicant<'a>,
+    ask: Lanes,
+    cells: CellAsks,
+    devices: DeviceAsks,
+    weighing: Weighing,
+    examined: Examined,
+    /// Whether hosts of a class could take the guest if nothing were taken of them; only of
+    /// classes of which a host refused.
+    classes: BTreeMap<u64, bool>,
+    /// What hosts that refused are like.
+    refused: BTreeSet<u64>,
+}
+
+impl<'a> Search<'a> {
+    fn new(request: &'a Request, table: &'a Table) -> Self {
+        let ask = Ask::new(&request.demand);
+        Self {
+            request,
+            table,
+            applicant: Applicant::new(&request.demand),
+            ask: Lanes::asked(&ask),
+            cells: CellAsks::new(request.demand.topology.as_ref()),
+            devices: table.kinds.asked(&request.demand.pci),
+            weighing: Weighing::new(request, &ask),
+            examined: Examined {
+                hosts: u32::try_from(table.len()).unwrap_or(u32::MAX),
+                passed: 0,
+                tried: 0,
+            },
+            classes: BTreeMap::new(),
+            refused: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the hosts that the filters let through, in no order.
+    fn ranked(&self) -> impl Iterator<Item = Ranked> + '_ {
+        let Table {
+            offers,
+            rooms,
+            devices,
+            facts,
+            ..
+        } = self.table;
+        let strategy = self.request.policy.cells;
+        offers
+            .iter()
+            .enumerate()
+            .filter(move |(at, offered)| {
+                offered.suffice(&self.ask) && self.devices.are_met(&devices[*at])
+            })
+            .filter_map(move |(at, _)| Some((at, rooms[at].left(&self.cells, strategy)?)))
+            .map(move |(at, left)| (self.weighing.score(&facts[at], left), at))
+    }
+
+    /// Returns what the guest takes of a host. Hosts that are alike are asked once, and so are
+    /// those of a class that the guest does not suit.
+    fn attempt(&mut self, at: usize) -> Option<Choice> {
+        let view = &self.table.views[at];
+        let likeness = self.table.likenesses[at];
+        if self.request.excluded.contains(&view.host.name)
+            || self.refused.contains(&likeness)
+            || self.classes.get(&view.class) == Some(&false)
+            || self.applicant.check_host(view).is_err()
+        {
+            return None;
+        }
+        self.examined.tried += 1;
+        let placed = self.applicant.try_place(view, self.request.policy.cells);
+        if placed.is_none() {
+            let applicant = &self.applicant;
+            let classes = self.classes.entry(view.class);
+            classes.or_insert_with(|| applicant.suits_class(view));
+            self.refused.insert(likeness);
+        }
+        Some(Choice {
+            host: view.host.name.clone(),
+            resources: self.request.demand.resources.clone(),
+            assignment: placed?,
+            examined: self.examined,
+        })
+    }
 }
 
 /// Returns the best host, and how many there are.
@@ -103,49 +169,29 @@ fn best_of(hosts: impl Iterator<Item = Ranked>) -> (Option<Ranked>, u32) {
 }
 
 /// Looks at the host that the user named alone.
-pub(crate) fn run_named(
-    request: &Request,
-    view: Option<&Arc<HostView>>,
-) -> Result<Choice, Refusal> {
+pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Result<Choice, NoHost> {
     let Some(view) = view else {
         let host = request.requested.as_ref().map_or("", |h| h.as_str());
-        return Err(Refusal::new(
-            Code::NotFound,
-            "HOST_NOT_FOUND",
-            format!("host {host} is not part of this cluster"),
-        )
-        .with("host", host));
+        let message = format!("host {host} is not part of this cluster");
+        let refusal = Refusal::new(Code::NotFound, "HOST_NOT_FOUND", message);
+        return Err(NoHost::Named(Box::new(refusal.with("host", host))));
     };
     let examined = Examined {
         hosts: 1,
         passed: 1,
         tried: 1,
     };
-    match explain::examine(request, view) {
+    let applicant = Applicant::new(&request.demand);
+    match explain::examine(request, &applicant, view) {
         Ok(assignment) => Ok(Choice {
             host: view.host.name.clone(),
             resources: request.demand.resources.clone(),
             assignment,
             examined,
         }),
-        Err(violation) => Err(explain::named(request, view, &violation)),
+        Err(violation) => {
+            let refusal = explain::named(&applicant, view, &violation);
+            Err(NoHost::Named(Box::new(refusal)))
+        }
     }
-}
-
-fn attempt(request: &Request, view: &HostView, examined: &mut Examined) -> Option<Choice> {
-    if request.excluded.contains(&view.host.name) {
-        return None;
-    }
-    examined.tried += 1;
-    let assignment = constraint::try_place(view, &request.demand, request.policy.cells)?;
-    Some(Choice {
-        host: view.host.name.clone(),
-        resources: request.demand.resources.clone(),
-        assignment,
-        examined: *examined,
-    })
-}
-
-fn count(hosts: usize) -> u32 {
-    u32::try_from(hosts).unwrap_or(u32::MAX)
 }

@@ -4,12 +4,11 @@ use berth_domain::allocation::Resources;
 use berth_domain::constraint::Demand;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
+use berth_domain::policy::SchedulingPolicy;
 use uuid::Uuid;
 
-use crate::policy::Policy;
-
 /// What is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What the guest demands of its host.
     pub demand: Demand,
@@ -21,7 +20,7 @@ pub struct Request {
     /// them: some id of the request that differs from guest to guest.
     pub seed: Uuid,
     /// What is preferred.
-    pub policy: Policy,
+    pub policy: SchedulingPolicy,
 }
 
 /// The host that was chosen, and what the guest takes there.

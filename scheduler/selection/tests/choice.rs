@@ -5,13 +5,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::constraint;
+use berth_domain::constraint::{self, Applicant};
 use berth_domain::host::Liveness;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::Strategy as Preference;
+use berth_domain::policy::SchedulingPolicy;
 use berth_selection::ask::Ask;
-use berth_selection::{Index, Policy, filter::Lanes, select};
+use berth_selection::{Index, filter::Lanes, select};
 use common::hosts::{Shape, name, view};
 use common::{change, claim, request, spec};
 use imbl::OrdMap;
@@ -139,9 +140,10 @@ proptest! {
             let request = request(&spec(*vcpus, *memory_mib, specs), 7);
             let ask = Ask::new(&request.demand);
             let mut able = Vec::new();
+            let applicant = Applicant::new(&request.demand);
             for view in &views {
-                let placed = constraint::place(view, &request.demand, Preference::Spread);
-                let tried = constraint::try_place(view, &request.demand, Preference::Spread);
+                let placed = applicant.place(view, Preference::Spread);
+                let tried = applicant.try_place(view, Preference::Spread);
                 prop_assert_eq!(placed.clone().ok(), tried);
                 if placed.is_ok() {
                     prop_assert!(Lanes::offered(&view.room).suffice(&Lanes::asked(&ask)), "{:?} {:?}", view.room, ask);
@@ -216,7 +218,7 @@ proptest! {
     }
 }
 
-fn counts(policy: Policy, hosts: usize, guests: u128) -> Vec<usize> {
+fn counts(policy: SchedulingPolicy, hosts: usize, guests: u128) -> Vec<usize> {
     let mut views: BTreeMap<_, _> = (0..hosts)
         .map(|n| view(&format!("h{n}"), SMALL))
         .map(|v| (v.host.name.clone(), Arc::new(v)))
@@ -224,7 +226,7 @@ fn counts(policy: Policy, hosts: usize, guests: u128) -> Vec<usize> {
     let mut counts = BTreeMap::new();
     for seed in 0..guests {
         let mut request = request(&spec(1, 512, &[("hw:cpu_policy", "dedicated")]), seed);
-        request.policy = policy;
+        request.policy = policy.clone();
         let choice = select(&request, views.values()).unwrap();
         *counts.entry(choice.host.clone()).or_default() += 1;
         Arc::make_mut(views.get_mut(&choice.host).unwrap()).place(&claim(&choice));
@@ -234,10 +236,11 @@ fn counts(policy: Policy, hosts: usize, guests: u128) -> Vec<usize> {
 
 #[test]
 fn spreads_evenly_unless_told_to_pack() {
-    assert_eq!(counts(Policy::default(), 5, 20), [4; 5]);
-    let pack = Policy {
+    assert_eq!(counts(SchedulingPolicy::default(), 5, 20), [4; 5]);
+    let pack = SchedulingPolicy {
         hosts: Preference::Pack,
         cells: Preference::Pack,
+        ..SchedulingPolicy::default()
     };
     assert_eq!(counts(pack, 5, 12), [12]);
 }

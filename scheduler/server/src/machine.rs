@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_replication::{Applied, Row as StoredRow};
-use berth_selection::{Choice, Index};
+use berth_selection::{Choice, Index, NoHost};
 use berth_state::command::Envelope;
 use berth_state::{RebuildError, Reply, State};
 use berth_store::codec::{self, CodecError};
@@ -73,7 +73,7 @@ impl Chooser for Table<'_> {
         &mut self,
         state: &State,
         request: &berth_selection::Request,
-    ) -> Result<Choice, Refusal> {
+    ) -> Result<Choice, NoHost> {
         // A choice that panicked may have left the table half way; it is made anew then.
         let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         index.sync(state.hosts());

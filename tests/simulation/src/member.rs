@@ -336,6 +336,7 @@ impl Running {
                 let ticket = self.wait(Waiter::Decision(from, call, None, Some(Ok(answer.reply))));
                 self.replica.confirm_decision(ticket);
             }
+            Decision::Explain(_) => unreachable!("every reason is worked out"),
             Decision::Refuse(refusal) => {
                 let ticket = self.wait(Waiter::Decision(from, call, None, Some(Err(*refusal))));
                 self.replica.confirm_decision(ticket);

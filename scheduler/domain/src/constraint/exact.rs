@@ -11,17 +11,16 @@ use crate::numa::{Assignment, Guest, Strategy, Wish, fit, try_fit, verify};
 /// [`Violation::Fit`].
 pub fn place(
     view: &HostView,
-    demand: &Demand,
+    guest: &Guest<'_>,
     strategy: Strategy,
 ) -> Result<Assignment, Violation> {
-    fit(view.ground(), &Guest::new(wish(demand)), strategy).map_err(Violation::Fit)
+    fit(view.ground(), guest, strategy).map_err(Violation::Fit)
 }
 
 /// Returns what [`place`] returns, without the reason where there is none.
 #[must_use]
-pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option<Assignment> {
-    let guest = Guest::new(wish(demand));
-    try_fit(view.ground(), &guest, strategy)
+pub fn try_place(view: &HostView, guest: &Guest<'_>, strategy: Strategy) -> Option<Assignment> {
+    try_fit(view.ground(), guest, strategy)
 }
 
 /// Checks an exact assignment that somebody chose.
@@ -33,7 +32,9 @@ pub fn admit(view: &HostView, demand: &Demand, assignment: &Assignment) -> Resul
     verify(view.ground(), wish(demand), assignment).map_err(Violation::Fit)
 }
 
-fn wish(demand: &Demand) -> Wish<'_> {
+/// Returns what a guest wishes to have exactly.
+#[must_use]
+pub fn wish(demand: &Demand) -> Wish<'_> {
     Wish {
         topology: demand.topology.as_ref(),
         pci: &demand.pci,

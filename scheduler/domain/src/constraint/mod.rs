@@ -34,15 +34,17 @@ pub use violation::Violation;
 
 use crate::claim::Claim;
 use crate::host_view::HostView;
-use crate::numa::{Assignment, Strategy};
+use crate::numa::{Assignment, Guest, Strategy, is_feasible};
 
 /// A rule without the exact fit.
 pub type Rule = fn(&HostView, &Demand) -> Result<(), Violation>;
 
-/// All rules but counted capacity and the exact fit, in the order in which they are told: what
-/// cannot be changed comes before what can.
-pub const RULES: [Rule; 8] = [
-    elsewhere::check,
+/// The rules that depend on which host it is.
+pub const HOST_RULES: [Rule; 1] = [elsewhere::check];
+
+/// The other rules but counted capacity and the exact fit: they look only at what hosts of one
+/// [class](HostView::class) have in common.
+pub const CLASS_RULES: [Rule; 7] = [
     liveness::check,
     cordon::check,
     shape::check,
@@ -52,34 +54,87 @@ pub const RULES: [Rule; 8] = [
     qualities::check,
 ];
 
+/// A demand with what its exact fit needs, worked out once for many hosts.
+#[derive(Clone, Debug)]
+pub struct Applicant<'a> {
+    demand: &'a Demand,
+    guest: Guest<'a>,
+}
+
+impl<'a> Applicant<'a> {
+    /// Returns the applicant with this demand.
+    #[must_use]
+    pub fn new(demand: &'a Demand) -> Self {
+        Self {
+            demand,
+            guest: Guest::new(exact::wish(demand)),
+        }
+    }
+
+    /// Checks the rules that depend on which host it is. All others say the same of hosts that are
+    /// [alike](HostView::likeness).
+    ///
+    /// # Errors
+    ///
+    /// The first rule that is broken.
+    pub fn check_host(&self, view: &HostView) -> Result<(), Violation> {
+        HOST_RULES
+            .iter()
+            .try_for_each(|rule| rule(view, self.demand))
+    }
+
+    /// Returns an exact assignment of the guest on this host.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that is broken, those that cannot be changed before those that can. Where
+    /// both the exact fit and counted capacity are, the fit is told: it names the cell.
+    pub fn place(&self, view: &HostView, strategy: Strategy) -> Result<Assignment, Violation> {
+        check_rules(view, self.demand)?;
+        let assignment = exact::place(view, &self.guest, strategy)?;
+        capacity::check(view, self.demand)?;
+        Ok(assignment)
+    }
+
+    /// Returns what [`Self::place`] returns, without the reason where a rule is broken: cheap to
+    /// ask of many hosts.
+    #[must_use]
+    pub fn try_place(&self, view: &HostView, strategy: Strategy) -> Option<Assignment> {
+        check_rules(view, self.demand).ok()?;
+        capacity::check(view, self.demand).ok()?;
+        exact::try_place(view, &self.guest, strategy)
+    }
+
+    /// Returns whether a host of the same class as this one could take the guest if nothing were
+    /// taken of it.
+    #[must_use]
+    pub fn suits_class(&self, view: &HostView) -> bool {
+        CLASS_RULES
+            .iter()
+            .all(|rule| rule(view, self.demand).is_ok())
+            && self.fits_when_empty(view)
+    }
+
+    /// Returns whether the guest's amounts, cells and devices fit on the host when nothing is taken
+    /// of it.
+    #[must_use]
+    pub fn fits_when_empty(&self, view: &HostView) -> bool {
+        let empty = view.emptied();
+        capacity::check(&empty, self.demand).is_ok() && is_feasible(empty.ground(), &self.guest)
+    }
+}
+
 /// Returns an exact assignment of the guest on this host.
 ///
 /// # Errors
 ///
-/// The first rule that is broken. Where both the exact fit and counted capacity are, the fit is
-/// told: it names the cell.
+/// As of [`Applicant::place`].
 pub fn place(
     view: &HostView,
     demand: &Demand,
     strategy: Strategy,
 ) -> Result<Assignment, Violation> {
-    for rule in RULES {
-        rule(view, demand)?;
-    }
-    let assignment = exact::place(view, demand, strategy)?;
-    capacity::check(view, demand)?;
-    Ok(assignment)
-}
-
-/// Returns what [`place`] returns, without the reason where a rule is broken: cheap to ask of many
-/// hosts.
-#[must_use]
-pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option<Assignment> {
-    for rule in RULES {
-        rule(view, demand).ok()?;
-    }
-    capacity::check(view, demand).ok()?;
-    exact::try_place(view, demand, strategy)
+    Applicant::new(demand).place(view, strategy)
 }
 
 /// Checks a claim that somebody chose: `view` is the host without it.
@@ -88,12 +143,15 @@ pub fn try_place(view: &HostView, demand: &Demand, strategy: Strategy) -> Option
 ///
 /// The first rule that is broken.
 pub fn admit(view: &HostView, demand: &Demand, claim: &Claim) -> Result<(), Violation> {
-    for rule in RULES {
-        rule(view, demand)?;
-    }
+    check_rules(view, demand)?;
     if claim.resources != demand.resources {
         return Err(Violation::Counted);
     }
     exact::admit(view, demand, &claim.assignment)?;
     capacity::check(view, demand)
+}
+
+fn check_rules(view: &HostView, demand: &Demand) -> Result<(), Violation> {
+    let mut rules = HOST_RULES.iter().chain(&CLASS_RULES);
+    rules.try_for_each(|rule| rule(view, demand))
 }

@@ -51,7 +51,7 @@ impl Limits {
 }
 
 /// The free dedicated CPUs of a cell, by what lies on their cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CoreRoom {
     /// Free dedicated CPUs.
     pub(crate) free: u32,
@@ -71,7 +71,7 @@ pub(crate) struct CoreRoom {
 }
 
 /// The free pages of one size in one cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolRoom {
     /// The size of a page in KiB.
     pub(crate) size_kib: u64,
@@ -93,7 +93,7 @@ impl PoolRoom {
 }
 
 /// One host cell in numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CellRoom {
     /// Its free dedicated CPUs.
     pub(crate) cores: CoreRoom,
@@ -119,7 +119,7 @@ pub(crate) struct CellRoom {
 }
 
 /// A host's cells in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outline {
     /// By position of the cells in the topology.
     pub(crate) cells: Vec<CellRoom>,

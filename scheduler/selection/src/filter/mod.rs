@@ -11,11 +11,16 @@
 pub mod cells;
 pub mod counted;
 pub mod cpus;
+pub mod devices;
 pub mod memory;
 pub mod open;
 pub mod pages;
+pub mod rooms;
 
 use berth_domain::host_view::Room;
+
+pub use devices::{DeviceAsks, Devices};
+pub use rooms::{CellAsks, Rooms};
 
 use crate::ask::Ask;
 

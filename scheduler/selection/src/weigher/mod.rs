@@ -1,25 +1,103 @@
-//! The order of the hosts that the filters let through.
+//! The order of the hosts that the filters let through: the sum of what the weighers say, each
+//! from 0 to 65,535 times its weight, and turns where that is equal.
 //!
 //! Invariant: a total order that depends on the host and the request alone, never on the order in
 //! which hosts are looked at.
 
+pub mod fragmentation;
 pub mod load;
+pub mod numa;
+pub mod pci;
 pub mod turn;
 
-pub use load::Loads;
+use berth_domain::host_view::HostView;
+use berth_domain::policy::SchedulingPolicy;
 
-/// How good a host is; the greater the better. By how much of it is taken, and by turns where that
-/// is equal: 16 bits of load above 48 bits of turn, so that one comparison decides.
+use crate::ask::Ask;
+use crate::request::Request;
+
+/// How good a host is; the greater the better. 32 bits of what the weighers say above 32 bits of
+/// turn, so that one comparison decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score(u64);
 
 impl Score {
     /// No host is worse.
     pub const WORST: Self = Self(0);
+}
 
-    /// Returns the score of what [`Loads::weigh`] and [`turn::weigh`] say.
+/// What the weighers know of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    loads: load::Loads,
+    /// All dedicated CPUs of the greatest cell.
+    cell: u16,
+    /// PCI functions that nobody has.
+    pci: u16,
+    /// Stands for the host's name.
+    key: u64,
+}
+
+impl Facts {
+    /// Returns what they know of this host.
     #[must_use]
-    pub fn new(load: u16, turn: u64) -> Self {
-        Self(u64::from(load) << 48 | turn >> 16)
+    pub fn of(view: &HostView) -> Self {
+        let cells = view.host.report.topology.cells().iter();
+        let greatest = cells.map(|cell| cell.dedicated.len()).max().unwrap_or(0);
+        Self {
+            loads: load::Loads::of_room(&view.room),
+            cell: u16::try_from(greatest).unwrap_or(u16::MAX),
+            pci: u16::try_from(view.room.pci).unwrap_or(u16::MAX),
+            key: turn::key(&view.host.name),
+        }
+    }
+}
+
+/// The weighers as one request asks them.
+#[derive(Clone, Debug)]
+pub struct Weighing {
+    policy: SchedulingPolicy,
+    counted: load::Asked,
+    /// Dedicated CPUs of the guest's greatest cell.
+    taken: u16,
+    asks_pci: bool,
+    seed: u64,
+}
+
+impl Weighing {
+    /// Returns the weighers for a request.
+    #[must_use]
+    pub fn new(request: &Request, ask: &Ask) -> Self {
+        Self {
+            policy: request.policy.clone(),
+            counted: load::Loads::asked(ask),
+            taken: u16::try_from(ask.dedicated_max).unwrap_or(u16::MAX),
+            asks_pci: !request.demand.pci.is_empty(),
+            seed: turn::seed(request.seed),
+        }
+    }
+
+    /// Returns how good a host is, where so many dedicated CPUs would be left of the cell that the
+    /// guest's greatest one goes to.
+    #[must_use]
+    pub fn score(&self, facts: &Facts, left: u16) -> Score {
+        let weights = &self.policy.weights;
+        let mut sum = 0;
+        let mut add = |weight: u16, value: u16| sum += u32::from(weight) * u32::from(value);
+        add(
+            weights.load,
+            facts.loads.weigh(self.counted, self.policy.hosts),
+        );
+        if self.taken > 0 {
+            let tight = numa::weigh(left, facts.cell, self.policy.cells);
+            add(weights.numa, tight);
+            let whole = fragmentation::weigh(left, self.taken, facts.cell);
+            add(weights.fragmentation, whole);
+        }
+        if !self.asks_pci {
+            add(weights.pci, pci::weigh(facts.pci));
+        }
+        let turn = turn::weigh(facts.key, self.seed);
+        Score(u64::from(sum) << 32 | turn >> 32)
     }
 }

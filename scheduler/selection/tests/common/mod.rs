@@ -11,8 +11,9 @@ use berth_domain::id::ClaimId;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::pci::PciAliases;
+use berth_domain::policy::SchedulingPolicy;
 use berth_domain::vm::{BootSource, VmSpec};
-use berth_selection::{Choice, Policy, Request};
+use berth_selection::{Choice, Request};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -60,7 +61,7 @@ pub(crate) fn request(spec: &VmSpec, seed: u128) -> Request {
         requested: None,
         excluded: Vec::new(),
         seed: Uuid::from_u128(seed),
-        policy: Policy::default(),
+        policy: SchedulingPolicy::default(),
     }
 }
 

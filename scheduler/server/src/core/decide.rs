@@ -8,22 +8,22 @@
 
 use berth_domain::fault;
 use berth_domain::id::TimeMs;
-use berth_domain::refusal::Refusal;
 use berth_state::command::{Command, Envelope};
 use berth_state::{Recall, State};
 
-use super::chooser::{Chooser, EveryHost};
+use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
 use super::schedule::{self, Scheduled};
 
-/// Decides on a request, looking at every host where one is to be chosen.
+/// Decides on a request, looking at every host where one is to be chosen, and with every reason
+/// worked out.
 #[must_use]
 pub fn decide(state: &State, at: TimeMs, ask: &Ask) -> Decision {
-    decide_with(state, &mut EveryHost, at, ask)
+    decide_with(state, &mut EveryHost, at, ask).explained()
 }
 
-/// Decides on a request.
+/// Decides on a request. Why no host will do is left to be worked out.
 #[must_use]
 pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &Ask) -> Decision {
     if let Some(key) = &ask.key
@@ -37,7 +37,8 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
     }
     let scheduled = match plan(state, chooser, &ask.request) {
         Ok(scheduled) => scheduled,
-        Err(refusal) => return Decision::refuse(refusal),
+        Err(No::Refusal(refusal)) => return Decision::Refuse(refusal),
+        Err(No::Nowhere(unexplained)) => return Decision::Explain(unexplained),
     };
     let envelope = Envelope {
         at,
@@ -107,7 +108,7 @@ fn is_tried_first(command: &Command) -> bool {
 }
 
 /// Returns the command that answers a request.
-fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<Scheduled, Refusal> {
+fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<Scheduled, No> {
     match request {
         Request::ScheduleVm(wanted) => schedule::vm(state, chooser, wanted),
         Request::ScheduleMigration(wanted) => schedule::migration(state, chooser, wanted),

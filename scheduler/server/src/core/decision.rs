@@ -5,6 +5,8 @@ use berth_selection::Choice;
 use berth_state::Reply;
 use berth_state::command::Envelope;
 
+use super::chooser::Unexplained;
+
 /// What deciding on a request came to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -14,6 +16,8 @@ pub enum Decision {
     Answer(Box<Answer>),
     /// No, and nothing is to be changed.
     Refuse(Box<Refusal>),
+    /// No, by every host; why is to be worked out.
+    Explain(Box<Unexplained>),
 }
 
 /// A command to replicate.
@@ -39,6 +43,15 @@ impl Decision {
     #[must_use]
     pub fn refuse(refusal: Refusal) -> Self {
         Self::Refuse(Box::new(refusal))
+    }
+
+    /// Returns the decision with the reason worked out, where it is a "no".
+    #[must_use]
+    pub fn explained(self) -> Self {
+        match self {
+            Self::Explain(unexplained) => Self::refuse(unexplained.explain()),
+            Self::Command(_) | Self::Answer(_) | Self::Refuse(_) => self,
+        }
     }
 
     /// Returns the reply as a decision.

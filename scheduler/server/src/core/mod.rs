@@ -22,7 +22,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-pub use chooser::{Chooser, EveryHost};
+pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};

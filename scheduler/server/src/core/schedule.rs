@@ -14,11 +14,11 @@ use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{self, NICS_MAX, Nic, Vm, VmSpec};
-use berth_selection::{Choice, Policy};
+use berth_selection::Choice;
 use berth_state::State;
 use berth_state::command::{Command, Effect};
 
-use super::chooser::Chooser;
+use super::chooser::{Chooser, No, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
 
 /// A command, and how its host was chosen.
@@ -32,25 +32,27 @@ pub(super) fn vm(
     state: &State,
     chooser: &mut dyn Chooser,
     wanted: &ScheduleVm,
-) -> Result<Scheduled, Refusal> {
+) -> Result<Scheduled, No> {
     if state.vm(&wanted.vm).is_some() {
         return Err(Refusal::new(
             Code::AlreadyExists,
             "VM_EXISTS",
             format!("vm {} exists already", wanted.vm),
         )
-        .with("vm", &wanted.vm));
+        .with("vm", &wanted.vm)
+        .into());
     }
     known_host(state, wanted.host.as_ref())?;
     let spec = spec_of(state, wanted)?;
-    let choice = chooser.choose(
+    let choice = choose(
+        chooser,
         state,
-        &berth_selection::Request {
+        berth_selection::Request {
             demand: Demand::boot(&spec)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
-            policy: policy(state),
+            policy: (**state.policy()).clone(),
         },
     )?;
     let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
@@ -73,18 +75,19 @@ pub(super) fn migration(
     state: &State,
     chooser: &mut dyn Chooser,
     wanted: &ScheduleMigration,
-) -> Result<Scheduled, Refusal> {
+) -> Result<Scheduled, No> {
     let vm = known_vm(state, &wanted.vm)?;
     idle_and_active(vm)?;
     known_host(state, wanted.host.as_ref())?;
-    let choice = chooser.choose(
+    let choice = choose(
+        chooser,
         state,
-        &berth_selection::Request {
+        berth_selection::Request {
             demand: migration_demand(state, vm)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
-            policy: policy(state),
+            policy: (**state.policy()).clone(),
         },
     )?;
     let owner = Owner::Migration(wanted.migration);
@@ -109,9 +112,9 @@ pub(super) fn next(
     operation: OperationId,
     epoch: Epoch,
     claim: ClaimId,
-) -> Result<Scheduled, Refusal> {
+) -> Result<Scheduled, No> {
     let Some(operation) = state.operation(operation) else {
-        return Err(Refusal::not_found("operation", operation));
+        return Err(Refusal::not_found("operation", operation).into());
     };
     holds_lease(operation, epoch)?;
     let vm = known_vm(state, &operation.vm)?;
@@ -125,17 +128,19 @@ pub(super) fn next(
                 Code::FailedPrecondition,
                 "NOTHING_TO_CHOOSE",
                 format!("operation {} deletes a vm and needs no host", operation.id),
-            ));
+            )
+            .into());
         }
     };
-    let choice = chooser.choose(
+    let choice = choose(
+        chooser,
         state,
-        &berth_selection::Request {
+        berth_selection::Request {
             demand,
             requested: operation.requested_host.clone(),
             excluded: operation.excluded.clone(),
             seed: claim.0,
-            policy: policy(state),
+            policy: (**state.policy()).clone(),
         },
     )?;
     let claim = held(claim, &operation.vm, owner, &choice);
@@ -149,15 +154,6 @@ pub(super) fn next(
         },
         choice: Some(choice),
     })
-}
-
-/// Returns what the operators prefer, as the choice takes it.
-fn policy(state: &State) -> Policy {
-    let policy = state.policy();
-    Policy {
-        hosts: policy.hosts,
-        cells: policy.cells,
-    }
 }
 
 fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {

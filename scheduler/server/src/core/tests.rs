@@ -107,7 +107,7 @@ impl World {
         let now = TimeMs(1000);
         let slow = decide(self.machine.state(), now, ask);
         assert_eq!(
-            self.machine.decide(now, ask),
+            self.machine.decide(now, ask).explained(),
             slow,
             "the table of hosts decides"
         );
@@ -125,6 +125,7 @@ impl World {
             }
             Decision::Answer(answer) => Ok(answer.reply),
             Decision::Refuse(refusal) => Err(refusal.reason),
+            Decision::Explain(_) => panic!("left unexplained"),
         }
     }
 

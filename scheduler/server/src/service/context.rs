@@ -15,6 +15,7 @@ use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
+use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -22,10 +23,13 @@ use tonic::Status;
 use super::keyed::Caller;
 use super::refusal;
 use super::table::{Loan, Table, Turn};
-use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request};
+use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request, Unexplained};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
+
+/// How many reasons are worked out at once.
+const EXPLANATIONS_MAX: usize = 2;
 
 /// What a context is made of.
 pub(crate) struct Setup {
@@ -47,6 +51,7 @@ struct Inner {
     liveness: Mutex<Liveness>,
     clock: Mutex<Clock>,
     table: Arc<Table>,
+    explanations: Arc<Semaphore>,
     started: Instant,
 }
 
@@ -91,6 +96,7 @@ impl Context {
                 liveness,
                 clock: Mutex::default(),
                 table: Arc::default(),
+                explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 started: Instant::now(),
             }),
         }
@@ -196,7 +202,8 @@ impl Context {
                 Replicated::Command(envelope)
             }
             Decision::Answer(answer) => Replicated::Answer(Ok(answer)),
-            Decision::Refuse(refusal) => Replicated::Answer(Err(refusal)),
+            Decision::Refuse(refusal) => Replicated::Answer(Err(No::Refusal(refusal))),
+            Decision::Explain(unexplained) => Replicated::Answer(Err(No::Unexplained(unexplained))),
         };
         let read = |machine: &Machine, proposed: &Proposed<_, Answered>| match reply_of(proposed) {
             Some(reply) => then(machine.state(), reply),
@@ -216,9 +223,30 @@ impl Context {
                 let Answer { reply, choice } = *answer;
                 Ok(Done { reply, choice })
             }
-            Proposed::Answered(Err(refusal)) => Err(*refusal),
+            Proposed::Answered(Err(No::Refusal(refusal))) => Err(*refusal),
+            Proposed::Answered(Err(No::Unexplained(unexplained))) => {
+                Err(self.explain(*unexplained).await?)
+            }
         };
         Ok((done, read))
+    }
+
+    /// Works out a reason, away from the replica's task: a few at a time, so that many who are
+    /// refused do not keep others from being answered.
+    async fn explain(&self, unexplained: Unexplained) -> Result<Refusal, Unanswered> {
+        let turn = self.inner.explanations.clone().acquire_owned();
+        let turn = tokio::time::timeout(self.request_timeout(), turn).await;
+        let turn = turn.map_err(|_| Unanswered::TimedOut)?;
+        let explained = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            unexplained.explain()
+        });
+        match explained.await {
+            Ok(refusal) => Ok(refusal),
+            Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
+            // The member is stopping.
+            Err(_) => Err(Unanswered::TimedOut),
+        }
     }
 
     /// As [`Self::ask`], for a command that leaves nothing to be decided.
@@ -299,7 +327,13 @@ impl Context {
 }
 
 /// What a decision without a command answers.
-type Answered = Result<Box<Answer>, Box<Refusal>>;
+type Answered = Result<Box<Answer>, No>;
+
+/// A "no", with its reason or without.
+enum No {
+    Refusal(Box<Refusal>),
+    Unexplained(Box<Unexplained>),
+}
 
 /// Returns what is replied, unless it is a refusal.
 fn reply_of(proposed: &Proposed<Result<Reply, Refusal>, Answered>) -> Option<&Reply> {

@@ -22,7 +22,7 @@ use berth_domain::id::{
 use berth_domain::image::ImageProperties;
 use berth_domain::migration;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
-use berth_domain::numa::{Assignment, Strategy};
+use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
@@ -297,11 +297,10 @@ impl World {
         let demand = Demand::boot(spec).unwrap();
         let id = ClaimId(uuid(3, self.fresh()));
         let view = self.view(host);
-        let found = constraint::exact::place(view, &demand, Strategy::Spread);
-        let empty = HostView::new(view.host.clone(), []);
-        let assignment = found
-            .or_else(|_| constraint::exact::place(&empty, &demand, Strategy::Spread))
-            .unwrap_or_default();
+        let guest = Guest::new(constraint::exact::wish(&demand));
+        let empty = view.emptied();
+        let place = |view| constraint::exact::place(view, &guest, Strategy::Spread);
+        let assignment = place(view).or_else(|_| place(&empty)).unwrap_or_default();
         Claim {
             id,
             vm: vm_name(vm),
