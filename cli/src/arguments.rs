@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use berth_domain::pci::PciMatch;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
@@ -59,6 +60,9 @@ pub enum Command {
     /// Make and look at flavors: the sizes and wishes of guests
     #[command(subcommand)]
     Flavor(Flavor),
+    /// Make and look at PCI aliases: names for PCI functions that flavors ask for
+    #[command(subcommand)]
+    PciAlias(PciAlias),
     /// Boot, move, look at and delete virtual machines
     #[command(subcommand)]
     Vm(Vm),
@@ -190,6 +194,59 @@ hw:emulator_threads_policy, trait:NAME")]
         /// The flavor
         flavor: String,
     },
+}
+
+/// Verbs of PCI aliases.
+#[derive(Debug, Subcommand)]
+pub enum PciAlias {
+    /// Make a PCI alias; it never changes
+    #[command(after_help = "\
+Example: a virtual function of two kinds of cards, on the socket of the guest:
+  berth pci-alias create nic --policy socket \\
+      --match vendor_id=8086,product_id=154c,kind=vf \\
+      --match vendor_id=15b3,product_id=101e,kind=vf
+  berth flavor create fast --vcpus 4 --memory-mib 1024 --spec pci_passthrough:alias=nic:1
+
+Keys of a match: vendor_id and product_id (four hexadecimal digits), kind (pci, vf or pf),
+physical_network, live_migratable (yes or no), tag:NAME. All that are given must be so.
+A flavor or image that says hw:pci_numa_affinity_policy overrides --policy.
+Which functions a host offers is said in its agent's configuration: see docs/pci.md.")]
+    Create {
+        /// The alias's name
+        alias: String,
+        /// What a function must be like (can be repeated: one of them is enough)
+        #[arg(long = "match", value_name = "KEY=VALUE,…", required = true)]
+        #[arg(value_parser = crate::pci_alias::parse_match)]
+        any_of: Vec<PciMatch>,
+        /// How near it must be to the host cells that the guest sits on
+        #[arg(long, value_enum)]
+        policy: Option<PciPolicy>,
+    },
+    /// List PCI aliases
+    List,
+    /// Show one PCI alias
+    Show {
+        /// The alias
+        alias: String,
+    },
+    /// Delete a PCI alias; VMs made with it keep their functions
+    Delete {
+        /// The alias
+        alias: String,
+    },
+}
+
+/// How near a PCI function must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PciPolicy {
+    /// On one of the guest's host cells
+    Required,
+    /// There, or anywhere if there is none
+    Preferred,
+    /// There, or where its cell is not known (the default)
+    Legacy,
+    /// On the socket of one of them
+    Socket,
 }
 
 /// Verbs of VMs.

@@ -1,9 +1,12 @@
 //! `berth flavor`: the sizes and wishes of guests.
 
 use berth_domain::flavor::Flavor;
+use berth_domain::refusal::Code;
+use berth_proto::convert::ResourceName as _;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
-    CreateFlavorRequest, DeleteFlavorRequest, GetFlavorRequest, ListFlavorsRequest,
+    CreateFlavorRequest, DeleteFlavorRequest, GetFlavorRequest, GetPciAliasRequest,
+    ListFlavorsRequest,
 };
 use berth_proto::types::v1 as wire;
 
@@ -37,7 +40,9 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let answer = ask!(session, SchedulerServiceClient, create_flavor, request)?;
-            show(session, &answer.flavor.unwrap_or_default().try_into()?)
+            let flavor: Flavor = answer.flavor.unwrap_or_default().try_into()?;
+            warn_of_missing_aliases(session, &flavor).await;
+            show(session, &flavor)
         }
         Verb::List => {
             let request = ListFlavorsRequest::default();
@@ -72,6 +77,23 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 "flavor {flavor} is deleted; VMs made from it keep theirs"
             ));
             Ok(())
+        }
+    }
+}
+
+/// Says which PCI aliases of a flavor do not exist yet: it makes no VMs before they do.
+async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
+    for alias in flavor.pci_aliases() {
+        let request = GetPciAliasRequest {
+            name: alias.resource_name(),
+            ..Default::default()
+        };
+        let answer = ask!(session, SchedulerServiceClient, get_pci_alias, request);
+        if answer.is_err_and(|refusal| refusal.code == Code::NotFound) {
+            output::tell(&format!(
+                "warning: pci alias {alias} does not exist yet; make it before the first VM: \
+                 berth pci-alias create {alias}"
+            ));
         }
     }
 }

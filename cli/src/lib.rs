@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `vm`, `migration`, `operation`, `policy`, `cluster` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
@@ -28,6 +28,7 @@ pub mod host;
 pub mod migration;
 pub mod operation;
 pub mod output;
+pub mod pci_alias;
 pub mod placement;
 pub mod policy;
 pub mod progress;
@@ -94,6 +95,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
+        Command::PciAlias(command) => pci_alias::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,
         Command::Policy(command) => policy::run(&session, command).await,

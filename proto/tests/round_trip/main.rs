@@ -76,6 +76,7 @@ round_trips! {
     claims: values::claim() => types::v1::Claim;
     flavors: values::flavor() => types::v1::Flavor;
     pci_requests: values::pci_request() => types::v1::PciRequest;
+    pci_aliases: values::pci_alias() => types::v1::PciAlias;
     specs: values::spec() => types::v1::VmSpec;
     refusals: values::refusal() => types::v1::Refusal;
     hosts: values::host() => host::v1::Host;

@@ -444,7 +444,7 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         )
 }
 
-fn pci_aliases() -> impl Strategy<Value = PciAliases> {
+pub(crate) fn pci_alias() -> impl Strategy<Value = PciAlias> {
     let policy = select(vec![
         None,
         Some(PciNumaPolicy::Required),
@@ -452,15 +452,15 @@ fn pci_aliases() -> impl Strategy<Value = PciAliases> {
         Some(PciNumaPolicy::Legacy),
         Some(PciNumaPolicy::Socket),
     ]);
-    let alias = (NAME, vec(pci_match(), 1..3), policy).prop_map(|(name, any_of, policy)| {
-        let name = PciAliasName::new(&name).unwrap();
-        let alias = PciAlias {
-            name: name.clone(),
-            any_of,
-            policy,
-        };
-        (name, alias)
-    });
+    (NAME, vec(pci_match(), 1..3), policy).prop_map(|(name, any_of, policy)| PciAlias {
+        name: PciAliasName::new(&name).unwrap(),
+        any_of,
+        policy,
+    })
+}
+
+fn pci_aliases() -> impl Strategy<Value = PciAliases> {
+    let alias = pci_alias().prop_map(|alias| (alias.name.clone(), alias));
     vec(alias, 0..3).prop_map(|aliases| aliases.into_iter().collect())
 }
 

@@ -51,7 +51,7 @@ pub fn refusal(kind: &str, faults: &[Fault]) -> Refusal {
     let mut refusal = Refusal::new(
         Code::InvalidArgument,
         &format!("INVALID_{}", kind.to_uppercase()),
-        format!("{kind} is not valid: {}", text("; ")),
+        format!("{} is not valid: {}", kind.replace('_', " "), text("; ")),
     );
     for fault in faults {
         refusal = refusal.with(&fault.field, &fault.rule);

@@ -28,7 +28,7 @@ mod text;
 mod thread_policy;
 mod wishes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ use self::setting::Side;
 pub use self::wishes::Wishes;
 use crate::fault::Fault;
 use crate::image::ImageProperties;
-use crate::name::FlavorName;
+use crate::name::{FlavorName, PciAliasName};
 use crate::pci::PciAliases;
 
 /// The most virtual CPUs of a guest.
@@ -87,6 +87,12 @@ impl Flavor {
         } else {
             Err(faults.all())
         }
+    }
+
+    /// Returns the PCI aliases that it names.
+    #[must_use]
+    pub fn pci_aliases(&self) -> BTreeSet<PciAliasName> {
+        passthrough::named(self)
     }
 
     /// Checks that there can be guests of this flavor: with some image, and with the PCI aliases

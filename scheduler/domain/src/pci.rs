@@ -13,10 +13,13 @@ mod device;
 mod request;
 
 pub use address::PciAddress;
-pub use alias::{PciAlias, PciAliases};
+pub use alias::{MATCHES_MAX, PciAlias, PciAliases, TAG_LENGTH_MAX, TAGS_MAX};
 pub use device::{PciDevice, PciId, PciKind};
 pub use request::{PciMatch, PciNumaPolicy, PciRequest};
 
+/// The tag that says whether a guest with the function can be moved while it runs: `yes` or `no`.
+/// A function without it cannot.
+pub const LIVE_MIGRATABLE: &str = "live_migratable";
 /// The most PCI requests of a guest.
 pub const PCI_REQUESTS_MAX: usize = 64;
 

@@ -124,10 +124,11 @@ impl Refusal {
     /// Returns the refusal of a thing that does not exist.
     pub fn not_found(kind: &str, name: impl fmt::Display) -> Self {
         let reason = format!("{}_NOT_FOUND", kind.to_uppercase());
+        let called = kind.replace('_', " ");
         Self::new(
             Code::NotFound,
             &reason,
-            format!("{kind} {name} does not exist"),
+            format!("{called} {name} does not exist"),
         )
         .with(kind, name)
     }

@@ -15,9 +15,10 @@ use berth_domain::id::{
 };
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
+use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::service::Service;
@@ -103,6 +104,13 @@ pub enum Command {
     },
     /// Replaces what is preferred; its generation is the one that it replaces.
     SetPolicy(SchedulingPolicy),
+    /// Makes a PCI alias.
+    CreatePciAlias(PciAlias),
+    /// Deletes a PCI alias; VMs keep their copies.
+    DeletePciAlias {
+        /// The alias.
+        alias: PciAliasName,
+    },
     /// Makes a client's resource provider.
     CreateProvider {
         /// Who it is.
@@ -361,6 +369,8 @@ impl Command {
             | Self::CreateFlavor(_)
             | Self::DeleteFlavor { .. }
             | Self::SetPolicy(_)
+            | Self::CreatePciAlias(_)
+            | Self::DeletePciAlias { .. }
             | Self::BeginBoot { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDelete { .. }

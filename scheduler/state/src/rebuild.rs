@@ -48,6 +48,7 @@ impl State {
                     .is_set()
                     .then(|| Row::Policy(self.policy.clone())),
             )
+            .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -85,6 +86,7 @@ impl State {
                 Row::Class(row) => drop(tx.put_class((*row).clone())),
                 Row::Trait(row) => drop(tx.put_trait((*row).clone())),
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
+                Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

@@ -22,7 +22,7 @@ pub(crate) fn exists(kind: &str, name: impl Display) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         &reason,
-        format!("{kind} {name} exists already"),
+        format!("{} {name} exists already", kind.replace('_', " ")),
     )
     .with(kind, name)
 }

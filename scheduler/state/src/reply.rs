@@ -9,6 +9,7 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
+use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
@@ -28,6 +29,8 @@ pub enum Reply {
     Service(Arc<Service>),
     /// The flavor as it is now.
     Flavor(Arc<Flavor>),
+    /// The PCI alias as it is now.
+    PciAlias(Arc<PciAlias>),
     /// The provider as it is now.
     Provider(Arc<ResourceProvider>),
     /// The consumers that exist after the command, in the order of its updates.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use berth_domain::allocation::Consumer;
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
-use berth_domain::name::{FlavorName, HostName, ServiceName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 
@@ -47,6 +47,8 @@ pub enum Receipt {
     Service(ServiceName),
     /// A flavor.
     Flavor(FlavorName),
+    /// A PCI alias.
+    PciAlias(PciAliasName),
     /// A provider.
     Provider(ProviderId),
     /// Consumers.
@@ -114,6 +116,7 @@ impl Receipt {
             Ok(Reply::Host(host)) => Self::Host(host.name.clone()),
             Ok(Reply::Service(service)) => Self::Service(service.name.clone()),
             Ok(Reply::Flavor(flavor)) => Self::Flavor(flavor.name.clone()),
+            Ok(Reply::PciAlias(alias)) => Self::PciAlias(alias.name.clone()),
             Ok(Reply::Provider(provider)) => Self::Provider(provider.id),
             Ok(Reply::Consumers(consumers)) => {
                 Self::Consumers(consumers.iter().map(|c| c.id).collect())
@@ -211,6 +214,7 @@ impl State {
             Receipt::Host(name) => self.host(name).map(|v| Reply::Host(v.host.clone())),
             Receipt::Service(name) => self.service(name).cloned().map(Reply::Service),
             Receipt::Flavor(name) => self.flavor(name).cloned().map(Reply::Flavor),
+            Receipt::PciAlias(name) => self.pci_alias(name).cloned().map(Reply::PciAlias),
             Receipt::Provider(id) => self.provider(*id).cloned().map(Reply::Provider),
             Receipt::Class { name, existed } => self.class(name).map(|class| Reply::Class {
                 class: class.clone(),

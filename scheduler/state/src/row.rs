@@ -10,8 +10,9 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
@@ -52,6 +53,8 @@ pub enum Key {
     Trait(Trait),
     /// The one scheduling policy.
     Policy,
+    /// A PCI alias.
+    PciAlias(PciAliasName),
 }
 
 /// One record of the state.
@@ -85,6 +88,8 @@ pub enum Row {
     Trait(Arc<Custom<Trait>>),
     /// The one scheduling policy, once something was set.
     Policy(Arc<SchedulingPolicy>),
+    /// A PCI alias.
+    PciAlias(Arc<PciAlias>),
 }
 
 impl Row {
@@ -106,6 +111,7 @@ impl Row {
             Self::Class(row) => Key::Class(row.name.clone()),
             Self::Trait(row) => Key::Trait(row.name.clone()),
             Self::Policy(_) => Key::Policy,
+            Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
         }
     }
 }

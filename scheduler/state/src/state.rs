@@ -15,8 +15,9 @@ use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
@@ -47,6 +48,7 @@ pub struct State {
     pub(crate) traits: OrdMap<Trait, Arc<Custom<Trait>>>,
     /// A row only once something was set.
     pub(crate) policy: Arc<SchedulingPolicy>,
+    pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
     pub(crate) index: Index,
 }
 
@@ -172,6 +174,13 @@ impl State {
         "custom trait"
     );
     table!(flavor, flavors, ref FlavorName, Flavor, "flavor");
+    table!(
+        pci_alias,
+        pci_aliases,
+        ref PciAliasName,
+        PciAlias,
+        "PCI alias"
+    );
     table!(service, services, ref ServiceName, Service, "conductor");
     table!(vm, vms, ref VmName, Vm, "VM");
     table!(claim, claims, ClaimId, Claim, "claim");
@@ -206,6 +215,12 @@ impl State {
     #[must_use]
     pub fn flavors(&self) -> &OrdMap<FlavorName, Arc<Flavor>> {
         &self.flavors
+    }
+
+    /// Returns all PCI aliases.
+    #[must_use]
+    pub fn pci_aliases(&self) -> &OrdMap<PciAliasName, Arc<PciAlias>> {
+        &self.pci_aliases
     }
 
     /// Returns all conductors.

@@ -14,8 +14,9 @@ use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
 use berth_domain::operation::Operation;
+use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
@@ -135,6 +136,15 @@ impl<J: Journal> Transaction<'_, J> {
         Flavor,
         Flavor,
         FlavorName,
+        name
+    );
+    plain_table!(
+        put_pci_alias,
+        remove_pci_alias,
+        pci_aliases,
+        PciAlias,
+        PciAlias,
+        PciAliasName,
         name
     );
     plain_table!(

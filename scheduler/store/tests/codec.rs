@@ -166,6 +166,11 @@ fn by_hand() -> Vec<Envelope> {
         Command::DeleteFlavor {
             flavor: flavor("a", 1, 1, &[]).name,
         },
+        Command::CreatePciAlias(pci_alias("nic")),
+        Command::CreatePciAlias(pci_alias("gpu")),
+        Command::DeletePciAlias {
+            alias: pci_alias("gpu").name,
+        },
         Command::SetTraits {
             provider: berth_domain::id::ProviderId(uuid(20, 0)),
             generation: berth_domain::id::Generation(3),
@@ -237,8 +242,8 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 37 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 36 + 11, "{commands:#?}");
+    // 39 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 38 + 11, "{commands:#?}");
     // 14 tables, of which requests with each of 13 receipts.
     assert_eq!(rows.len(), 13 + 13, "{rows:#?}");
     // Eleven kinds of replies beside none, and the refusal.

@@ -503,6 +503,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Service(_)
         | Reply::Flavor(_)
         | Reply::Policy(_)
+        | Reply::PciAlias(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
         | Reply::Batch { .. }

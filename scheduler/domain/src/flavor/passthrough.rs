@@ -1,8 +1,10 @@
 //! `pci_passthrough:alias` and `hw:pci_numa_affinity_policy`: PCI functions for the guest.
 
+use std::collections::BTreeSet;
+
 use super::faults::Faults;
 use super::settings::Settings;
-use super::{Side, text};
+use super::{Flavor, Side, text};
 use crate::name::PciAliasName;
 use crate::pci::{PciAliases, PciNumaPolicy, PciRequest};
 
@@ -44,6 +46,13 @@ pub(super) fn parse_aliases(text: &str) -> Result<Vec<Wanted>, String> {
     })
 }
 
+/// Returns the aliases that a flavor names; none where what it says is not understood.
+pub(super) fn named(flavor: &Flavor) -> BTreeSet<PciAliasName> {
+    let said = flavor.extra_specs.get(ALIAS);
+    let wanted = said.and_then(|text| parse_aliases(text).ok());
+    wanted.into_iter().flatten().map(|w| w.alias).collect()
+}
+
 /// Returns the policy that flavor or image says: both the same, if both do.
 pub(super) fn judge_policy(settings: &Settings<'_>, faults: &mut Faults) -> Option<PciNumaPolicy> {
     let said = &settings.pci_policy;
@@ -70,13 +79,7 @@ pub(super) fn judge(
     let mut requests = Vec::new();
     for wanted in &said.value {
         let Some(alias) = aliases.get(&wanted.alias) else {
-            let known: Vec<_> = aliases.keys().map(PciAliasName::as_str).collect();
-            let known = if known.is_empty() {
-                "there is none yet".to_owned()
-            } else {
-                format!("known are {}", known.join(", "))
-            };
-            let rule = format!("is not a PCI alias of this cluster; {known}");
+            let rule = "is not a PCI alias of this cluster";
             faults.add(&Side::Flavor.field(ALIAS), &wanted.alias, rule);
             continue;
         };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PciDevice, PciId, PciKind};
+use super::{LIVE_MIGRATABLE, PciDevice, PciId, PciKind};
 
 /// How near a function must be to the host cells that the guest sits on, all of them together
 /// (`hw:pci_numa_affinity_policy`). A guest without cells does not care.
@@ -54,7 +54,8 @@ impl PciMatch {
     #[must_use]
     pub fn accepts(&self, device: &PciDevice) -> bool {
         let has_tag = |(key, value): (&String, &String)| {
-            let tag = device.tags.get(key);
+            let unsaid = (key == LIVE_MIGRATABLE).then_some("no");
+            let tag = device.tags.get(key).map(String::as_str).or(unsaid);
             tag.is_some_and(|tag| tag.eq_ignore_ascii_case(value))
         };
         self.vendor.is_none_or(|vendor| vendor == device.vendor)
@@ -140,6 +141,10 @@ mod tests {
             kind: Some(kind),
             ..vendor(0x8086)
         };
+        let migratable = |value: &str| PciMatch {
+            tags: [(LIVE_MIGRATABLE.to_owned(), value.to_owned())].into(),
+            ..vendor(0x8086)
+        };
         for (any_of, have, expected) in [
             (vec![vendor(0x8086)], PciKind::Pci, true),
             (vec![vendor(0x10de)], PciKind::Pci, false),
@@ -149,6 +154,8 @@ mod tests {
             (vec![vendor(0x8086)], PciKind::Physical, false),
             (vec![kind(PciKind::Physical)], PciKind::Physical, true),
             (vec![kind(PciKind::Virtual)], PciKind::Physical, false),
+            (vec![migratable("yes")], PciKind::Pci, false),
+            (vec![migratable("no")], PciKind::Pci, true),
         ] {
             let request = PciRequest {
                 count: 1,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use berth_domain::instance::{InstanceTopology, VcpuId};
+use berth_domain::name::PciAliasName;
 use berth_domain::pci::PciNumaPolicy;
 
 use crate::{Pairs, flavor, wishes};
@@ -295,9 +296,11 @@ fn aliases_become_requests() {
     let unknown = wishes(&[(key, "fpga:1")], &[]).unwrap_err();
     assert_eq!(
         unknown[0].to_string(),
-        "extra_specs.pci_passthrough:alias = \"fpga\": is not a PCI alias of this cluster; known \
-         are gpu, nic"
+        "extra_specs.pci_passthrough:alias = \"fpga\": is not a PCI alias of this cluster"
     );
+    let named = flavor(4, 1024, &[(key, "gpu:2, nic:1,gpu:1")]).pci_aliases();
+    assert!(named.iter().map(PciAliasName::as_str).eq(["gpu", "nic"]));
+    assert!(flavor(4, 1024, &[(key, "gpu")]).pci_aliases().is_empty());
     // The alias may be made after the flavor.
     flavor(4, 1024, &[(key, "fpga:1")]).validate().unwrap();
 }

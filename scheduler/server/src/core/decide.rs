@@ -80,6 +80,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::CreateFlavor(_)
         | Command::DeleteFlavor { .. }
         | Command::SetPolicy(_)
+        | Command::CreatePciAlias(_)
+        | Command::DeletePciAlias { .. }
         | Command::CreateProvider { .. }
         | Command::DeleteProvider { .. }
         | Command::SetInventories { .. }
@@ -138,6 +140,11 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
                 flavor
                     .validate()
                     .map_err(|faults| fault::refusal("flavor", &faults))?;
+            }
+            if let Command::CreatePciAlias(alias) = command {
+                alias
+                    .validate()
+                    .map_err(|faults| fault::refusal("pci_alias", &faults))?;
             }
             Ok(Scheduled {
                 command: command.clone(),

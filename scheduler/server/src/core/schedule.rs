@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::Demand;
 use berth_domain::fault::{self, Fault};
+use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
@@ -174,10 +175,10 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         return Err(Refusal::not_found("flavor", &wanted.flavor)
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
-    let aliases = PciAliases::new();
+    let aliases = aliases_of(state, flavor);
     let wishes = flavor
         .wishes(&wanted.image_properties, &aliases)
-        .map_err(|faults| fault::refusal("vm", &faults))?;
+        .map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))?;
     let spec = VmSpec {
         image_properties: wanted.image_properties.clone(),
         pci_aliases: aliases,
@@ -192,6 +193,27 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
     spec.validate()
         .map_err(|faults| fault::refusal("vm", &faults))?;
     Ok(spec)
+}
+
+/// Returns copies of the PCI aliases that a flavor names, as far as they exist.
+fn aliases_of(state: &State, flavor: &Flavor) -> PciAliases {
+    let named = flavor.pci_aliases();
+    let known = named.iter().filter_map(|name| state.pci_alias(name));
+    known
+        .map(|alias| (alias.name.clone(), (**alias).clone()))
+        .collect()
+}
+
+/// Says how to make the alias that is missing, where one is.
+fn with_missing_alias(state: &State, flavor: &Flavor, refusal: Refusal) -> Refusal {
+    let named = flavor.pci_aliases();
+    match named.iter().find(|name| state.pci_alias(name).is_none()) {
+        Some(missing) => refusal.with_hint(format!(
+            "make it: berth pci-alias create {missing} --match vendor_id=VVVV,product_id=PPPP; \
+             those that exist are listed by `berth pci-alias list`"
+        )),
+        None => refusal,
+    }
 }
 
 /// Returns the interfaces that are asked for, each with a MAC address that no other VM has.

@@ -77,6 +77,8 @@ keyed! {
     "UpdateSchedulingPolicy": policy::v1::UpdateSchedulingPolicyRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
+    "CreatePciAlias": scheduler::v1::CreatePciAliasRequest;
+    "DeletePciAlias": scheduler::v1::DeletePciAliasRequest;
     "ScheduleVm": scheduler::v1::ScheduleVmRequest, carrier;
     "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carrier;
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;

@@ -3,7 +3,7 @@
 use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, MigrationId};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
 use berth_proto::convert::field;
@@ -46,6 +46,40 @@ pub(super) async fn flavors(
     )?;
     Ok(Response::new(v1::ListFlavorsResponse {
         flavors: flavors.iter().map(|flavor| (&**flavor).into()).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn pci_alias(
+    context: &Context,
+    wire: v1::GetPciAliasRequest,
+) -> Answer<v1::GetPciAliasResponse> {
+    let name: PciAliasName = field::name(&wire.name, "name")?;
+    let state = context.state(wire.consistency).await?;
+    let alias = state.pci_alias(&name);
+    let alias = alias.ok_or_else(|| to_status(&Refusal::not_found("pci_alias", &name)))?;
+    Ok(Response::new(v1::GetPciAliasResponse {
+        pci_alias: Some((&**alias).into()),
+        revision: state.revision(),
+    }))
+}
+
+pub(super) async fn pci_aliases(
+    context: &Context,
+    wire: v1::ListPciAliasesRequest,
+) -> Answer<v1::ListPciAliasesResponse> {
+    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let state = context.state(wire.consistency).await?;
+    let (aliases, next_page_token) = list::page(
+        state.pci_aliases(),
+        &page,
+        |text| PciAliasName::new(text).ok(),
+        PciAliasName::to_string,
+        |_| true,
+    )?;
+    Ok(Response::new(v1::ListPciAliasesResponse {
+        pci_aliases: aliases.iter().map(|alias| (&**alias).into()).collect(),
         next_page_token,
         revision: state.revision(),
     }))

@@ -107,6 +107,32 @@ impl SchedulerService for SchedulerApi {
         Ok(Response::new(v1::DeleteFlavorResponse {}))
     }
 
+    async fn create_pci_alias(
+        &self,
+        request: Request<v1::CreatePciAliasRequest>,
+    ) -> Result<Response<v1::CreatePciAliasResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let alias = field::required(wire.pci_alias, "pci_alias")?;
+        let request = Asked::Plain(Command::CreatePciAlias(alias));
+        let Reply::PciAlias(alias) = self.ask(caller, false, request).await?.reply else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::CreatePciAliasResponse {
+            pci_alias: Some((&*alias).into()),
+        }))
+    }
+
+    async fn delete_pci_alias(
+        &self,
+        request: Request<v1::DeletePciAliasRequest>,
+    ) -> Result<Response<v1::DeletePciAliasResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let alias = field::name(&wire.name, "name")?;
+        let request = Asked::Plain(Command::DeletePciAlias { alias });
+        self.ask(caller, false, request).await?;
+        Ok(Response::new(v1::DeletePciAliasResponse {}))
+    }
+
     async fn schedule_vm(
         &self,
         request: Request<v1::ScheduleVmRequest>,
@@ -205,6 +231,20 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::ListFlavorsRequest>,
     ) -> Result<Response<v1::ListFlavorsResponse>, Status> {
         read::flavors(&self.0, request.into_inner()).await
+    }
+
+    async fn get_pci_alias(
+        &self,
+        request: Request<v1::GetPciAliasRequest>,
+    ) -> Result<Response<v1::GetPciAliasResponse>, Status> {
+        read::pci_alias(&self.0, request.into_inner()).await
+    }
+
+    async fn list_pci_aliases(
+        &self,
+        request: Request<v1::ListPciAliasesRequest>,
+    ) -> Result<Response<v1::ListPciAliasesResponse>, Status> {
+        read::pci_aliases(&self.0, request.into_inner()).await
     }
 
     async fn get_vm(

@@ -111,6 +111,7 @@ impl Written {
             | Reply::Service(_)
             | Reply::Flavor(_)
             | Reply::Policy(_)
+            | Reply::PciAlias(_)
             | Reply::Operation(_)
             | Reply::Leases(_) => {}
         }

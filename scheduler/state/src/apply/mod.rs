@@ -25,6 +25,7 @@ mod log;
 mod migration;
 mod operation;
 mod order;
+mod pci_alias;
 mod policy;
 mod provider;
 mod quality;
@@ -140,6 +141,8 @@ impl<J: Journal> Transaction<'_, J> {
             Command::CreateFlavor(flavor) => self.create_flavor(flavor),
             Command::DeleteFlavor { flavor } => self.delete_flavor(flavor),
             Command::SetPolicy(policy) => self.set_policy(policy),
+            Command::CreatePciAlias(alias) => self.create_pci_alias(alias),
+            Command::DeletePciAlias { alias } => self.delete_pci_alias(alias),
             Command::CreateProvider { id, name, parent } => {
                 self.create_provider(*id, name, *parent)
             }

@@ -21,10 +21,10 @@ use berth_domain::id::{
 };
 use berth_domain::image::ImageProperties;
 use berth_domain::migration;
-use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
-use berth_domain::pci::PciAliases;
+use berth_domain::pci::{PciAlias, PciAliases, PciId, PciMatch, PciNumaPolicy};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
@@ -118,6 +118,17 @@ pub(crate) fn flavor(name: &str, vcpus: u32, memory_mib: u64, extra: &[(&str, &s
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect(),
+    }
+}
+
+pub(crate) fn pci_alias(name: &str) -> PciAlias {
+    PciAlias {
+        name: PciAliasName::new(name).unwrap(),
+        any_of: vec![PciMatch {
+            vendor: Some(PciId(0x8086)),
+            ..PciMatch::default()
+        }],
+        policy: Some(PciNumaPolicy::Socket),
     }
 }
 

@@ -123,6 +123,10 @@ fn write(command: &Command) -> envelope::Command {
             flavor: flavor.resource_name(),
         }),
         Command::SetPolicy(policy) => Wire::SetPolicy(policy.into()),
+        Command::CreatePciAlias(alias) => Wire::CreatePciAlias(alias.into()),
+        Command::DeletePciAlias { alias } => Wire::DeletePciAlias(v1::DeletePciAlias {
+            pci_alias: alias.resource_name(),
+        }),
         Command::CreateProvider { id, name, parent } => Wire::CreateProvider(v1::CreateProvider {
             name: id.resource_name(),
             display_name: name.clone(),
@@ -398,6 +402,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             flavor: field::name(&wire.flavor, "flavor")?,
         },
         Wire::SetPolicy(wire) => Command::SetPolicy(wire.try_into()?),
+        Wire::CreatePciAlias(wire) => Command::CreatePciAlias(wire.try_into()?),
+        Wire::DeletePciAlias(wire) => Command::DeletePciAlias {
+            alias: field::name(&wire.pci_alias, "pci_alias")?,
+        },
         Wire::CreateProvider(wire) => Command::CreateProvider {
             id: field::name(&wire.name, "name")?,
             parent: field::optional_name(&wire.parent, "parent")?,

@@ -34,6 +34,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::Class(name) => put(&mut bytes, 11, name.as_str().as_bytes()),
         Key::Trait(name) => put(&mut bytes, 12, name.as_str().as_bytes()),
         Key::Policy => bytes.put_u8(20),
+        Key::PciAlias(name) => put(&mut bytes, 13, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }

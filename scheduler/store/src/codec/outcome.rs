@@ -47,6 +47,7 @@ fn write(reply: &Reply) -> Wire {
         Reply::Host(host) => Wire::Host((&**host).into()),
         Reply::Service(service) => Wire::Service((&**service).into()),
         Reply::Flavor(flavor) => Wire::Flavor((&**flavor).into()),
+        Reply::PciAlias(alias) => Wire::PciAlias((&**alias).into()),
         Reply::Provider(provider) => Wire::Provider((&**provider).into()),
         Reply::Consumers(consumers) => Wire::Consumers(v1::Consumers {
             consumers: consumers.iter().map(|c| (&**c).into()).collect(),
@@ -84,6 +85,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
         Wire::Host(wire) => Reply::Host(Arc::new(wire.try_into()?)),
         Wire::Service(wire) => Reply::Service(Arc::new(wire.try_into()?)),
         Wire::Flavor(wire) => Reply::Flavor(Arc::new(wire.try_into()?)),
+        Wire::PciAlias(wire) => Reply::PciAlias(Arc::new(wire.try_into()?)),
         Wire::Provider(wire) => Reply::Provider(Arc::new(wire.try_into()?)),
         Wire::Consumers(wire) => {
             let consumers = field::each(wire.consumers, "consumers", usize::MAX)?;

@@ -48,6 +48,7 @@ fn write_receipt(receipt: &Receipt) -> Wire {
         Receipt::Host(name) => Wire::Host(name.resource_name()),
         Receipt::Service(name) => Wire::Service(name.resource_name()),
         Receipt::Flavor(name) => Wire::Flavor(name.resource_name()),
+        Receipt::PciAlias(name) => Wire::PciAlias(name.resource_name()),
         Receipt::Provider(id) => Wire::Provider(id.resource_name()),
         Receipt::Consumers(ids) => Wire::Consumers(v1::ConsumerNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
@@ -83,6 +84,7 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
         Wire::Host(name) => Receipt::Host(field::name(&name, "host")?),
         Wire::Service(name) => Receipt::Service(field::name(&name, "service")?),
         Wire::Flavor(name) => Receipt::Flavor(field::name(&name, "flavor")?),
+        Wire::PciAlias(name) => Receipt::PciAlias(field::name(&name, "pci_alias")?),
         Wire::Provider(name) => Receipt::Provider(field::name(&name, "provider")?),
         Wire::Policy(v1::Nothing {}) => Receipt::Policy,
         Wire::Operation(name) => Receipt::Operation(field::name(&name, "operation")?),

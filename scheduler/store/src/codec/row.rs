@@ -70,6 +70,7 @@ fn encode_value(row: &Row) -> Bytes {
         Row::Class(row) => Wire::ResourceClass(write_custom(row, ResourceClass::as_str)),
         Row::Trait(row) => Wire::Trait(write_custom(row, Trait::as_str)),
         Row::Policy(row) => Wire::Policy((&**row).into()),
+        Row::PciAlias(row) => Wire::PciAlias((&**row).into()),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -95,6 +96,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         }
         Wire::Policy(wire) => Row::Policy(Arc::new(wire.try_into()?)),
         Wire::Trait(wire) => Row::Trait(Arc::new(read_custom(&wire, placement::read_trait)?)),
+        Wire::PciAlias(wire) => Row::PciAlias(Arc::new(wire.try_into()?)),
     })
 }
 
