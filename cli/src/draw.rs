@@ -25,6 +25,8 @@ const WIDTH: usize = 78;
 enum Use {
     Vcpu(VcpuId),
     Emulator,
+    /// Nothing: its sibling is isolated.
+    Idle,
 }
 
 /// Draws a host: its sockets and cells, which CPU is whose, and how full memory and pages are.
@@ -108,6 +110,10 @@ pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assi
             .map(|(vcpu, cpu)| format!("vCPU {vcpu} -> CPU {cpu}"))
             .collect();
         wrap(&mut out, "  ", &pins, "   ");
+        if !cell.idle.is_empty() {
+            writeln!(out, "  CPUs {} stay idle beside them", cell.idle)
+                .expect("a string takes all");
+        }
         if cell.shared_vcpus > 0 {
             let vcpus = count(cell.shared_vcpus as usize, "vCPU");
             writeln!(out, "  {vcpus} over CPUs {}", cell.floating).expect("a string takes all");
@@ -220,6 +226,9 @@ fn draw_cell(
         for (vcpu, cpu) in here(claim).iter().flat_map(|c| c.pins.clone()) {
             whose.insert(cpu, (letter.clone(), Use::Vcpu(vcpu)));
         }
+        for cpu in here(claim).iter().flat_map(|c| c.idle.iter()) {
+            whose.insert(cpu, (letter.clone(), Use::Idle));
+        }
         for cpu in claim
             .assignment
             .emulator
@@ -271,6 +280,7 @@ fn draw_core(core: &CpuSet, whose: &BTreeMap<CpuId, (String, Use)>) -> String {
         .map(|cpu| match whose.get(&cpu) {
             Some((letter, Use::Vcpu(vcpu))) => format!("{cpu}={letter}.{vcpu}"),
             Some((letter, Use::Emulator)) => format!("{cpu}={letter}.e"),
+            Some((letter, Use::Idle)) => format!("{cpu}={letter}.-"),
             None => format!("{cpu}=·"),
         })
         .collect();

@@ -29,6 +29,9 @@ pub struct Options {
     /// CPUs over which vCPUs float. With neither set given, all CPUs are shared; with one of
     /// them given, the other is empty.
     pub cpu_shared_set: Option<CpuSet>,
+    /// CPUs for guests of both kinds, instead of the two sets: on a host with such, guests with
+    /// CPUs of their own and guests whose vCPUs float are not together at the same time.
+    pub vcpu_pin_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
     /// Memory that the host keeps for itself, if the operator said so: more than there is.
@@ -43,7 +46,7 @@ pub enum Fault {
     /// CPUs are named that the machine does not have, or has switched off.
     #[error("{set} names CPUs {cpus}, which are not online; online are {online}")]
     Offline {
-        /// `cpu_dedicated_set` or `cpu_shared_set`.
+        /// `cpu_dedicated_set`, `cpu_shared_set` or `vcpu_pin_set`.
         set: &'static str,
         /// The CPUs.
         cpus: CpuSet,
@@ -56,9 +59,15 @@ pub enum Fault {
         /// The CPUs.
         cpus: CpuSet,
     },
+    /// CPUs are named for both kinds of guests, and for one of them.
+    #[error("vcpu_pin_set goes instead of cpu_dedicated_set and cpu_shared_set, not beside them")]
+    SeveralSets,
     /// No CPU is left for guests.
     #[error("cpu_dedicated_set and cpu_shared_set are both empty")]
     NoCpus,
+    /// The same, with one set for all.
+    #[error("vcpu_pin_set is empty")]
+    NoPinCpus,
     /// Pages are reserved in a cell that is not there.
     #[error(
         "reserved_pages[{index}] names cell {}, which this machine does not have; its cells are {cells}",
@@ -138,6 +147,7 @@ impl Fault {
         let (dedicated, shared) = ("cpu_dedicated_set", "cpu_shared_set");
         match self {
             Self::Offline { set, .. } => vec![(*set).to_owned()],
+            Self::SeveralSets | Self::NoPinCpus => vec!["vcpu_pin_set".to_owned()],
             Self::Overlap { .. } | Self::NoCpus => vec![dedicated.to_owned(), shared.to_owned()],
             Self::PagesCell { index, .. }
             | Self::PagesSize { index, .. }
@@ -171,7 +181,10 @@ pub(crate) fn apply(
     mut warnings: Vec<Warning>,
 ) -> Result<Discovery, Error> {
     let (dedicated, shared) = cpu_sets(&machine, options);
-    let mut faults = cpu_faults(&machine, &dedicated, &shared);
+    let mut faults = match &options.vcpu_pin_set {
+        Some(both) => pin_set_faults(&machine, both, options),
+        None => cpu_faults(&machine, &dedicated, &shared),
+    };
     warnings.extend(split_cores(&machine, &dedicated));
     let mut cells = Vec::new();
     let mut kept = Vec::new();
@@ -215,6 +228,9 @@ pub(crate) fn apply(
 
 /// Returns which CPUs are dedicated and which are shared.
 fn cpu_sets(machine: &Machine, options: &Options) -> (CpuSet, CpuSet) {
+    if let Some(both) = &options.vcpu_pin_set {
+        return (both.clone(), both.clone());
+    }
     match (&options.cpu_dedicated_set, &options.cpu_shared_set) {
         (None, None) => (CpuSet::new(), online(machine)),
         (dedicated, shared) => (
@@ -229,18 +245,32 @@ fn online(machine: &Machine) -> CpuSet {
     nodes.fold(CpuSet::new(), |all, n| all.union(&n.cpus))
 }
 
-fn cpu_faults(machine: &Machine, dedicated: &CpuSet, shared: &CpuSet) -> Vec<Fault> {
+fn offline(machine: &Machine, set: &'static str, cpus: &CpuSet) -> Option<Fault> {
     let online = online(machine);
-    let mut faults = Vec::new();
-    for (set, cpus) in [("cpu_dedicated_set", dedicated), ("cpu_shared_set", shared)] {
-        if !cpus.is_subset(&online) {
-            faults.push(Fault::Offline {
-                set,
-                cpus: cpus.difference(&online),
-                online: online.clone(),
-            });
-        }
+    (!cpus.is_subset(&online)).then(|| Fault::Offline {
+        set,
+        cpus: cpus.difference(&online),
+        online,
+    })
+}
+
+fn pin_set_faults(machine: &Machine, both: &CpuSet, options: &Options) -> Vec<Fault> {
+    let mut faults = Vec::from_iter(offline(machine, "vcpu_pin_set", both));
+    if options.cpu_dedicated_set.is_some() || options.cpu_shared_set.is_some() {
+        faults.push(Fault::SeveralSets);
     }
+    if both.is_empty() {
+        faults.push(Fault::NoPinCpus);
+    }
+    faults
+}
+
+fn cpu_faults(machine: &Machine, dedicated: &CpuSet, shared: &CpuSet) -> Vec<Fault> {
+    let sets = [("cpu_dedicated_set", dedicated), ("cpu_shared_set", shared)];
+    let offline = sets
+        .into_iter()
+        .filter_map(|(set, cpus)| offline(machine, set, cpus));
+    let mut faults: Vec<_> = offline.collect();
     if !dedicated.is_disjoint(shared) {
         let cpus = dedicated.intersection(shared);
         faults.push(Fault::Overlap { cpus });

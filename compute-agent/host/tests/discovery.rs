@@ -299,6 +299,30 @@ fn options_that_do_not_go_with_the_machine_are_refused_all_at_once() {
     assert!(found.topology.shared().is_empty(), "not named, not used");
 }
 
+/// Goal: CPUs can be for guests of both kinds, as long as nothing else is said of them.
+#[test]
+fn one_set_may_be_for_both_kinds_of_guests() {
+    let tree = Tree::new("0-3").nodes("0").node(0, "0-3", 1_048_576, "10");
+    let both = |list| Options {
+        vcpu_pin_set: Some(set(list)),
+        ..Options::default()
+    };
+    let found = tree.discover(&both("1-3")).unwrap().topology;
+    assert_eq!(found.shared(), set("1-3"));
+    assert_eq!(found.dedicated(), set("1-3"));
+    let refused = tree.discover(&Options {
+        vcpu_pin_set: Some(set("2-4")),
+        ..options("1", "0")
+    });
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "vcpu_pin_set names CPUs 4, which are not online; online are 0-3; vcpu_pin_set goes \
+         instead of cpu_dedicated_set and cpu_shared_set, not beside them"
+    );
+    let refused = tree.discover(&both("")).unwrap_err();
+    assert_eq!(refused.to_string(), "vcpu_pin_set is empty");
+}
+
 /// Method: one good machine, in which one file at a time is spoilt or taken away.
 #[test]
 fn a_spoilt_file_is_named() {

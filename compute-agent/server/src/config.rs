@@ -132,6 +132,8 @@ pub struct Config {
     /// CPUs over which vCPUs float. With neither set given all CPUs are shared; with one of them
     /// given the other is empty.
     pub cpu_shared_set: Option<CpuSet>,
+    /// CPUs for guests of both kinds, instead of the two sets above.
+    pub vcpu_pin_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
     /// Which PCI functions are for guests; everything else is never offered.
@@ -173,6 +175,7 @@ impl Default for Config {
             driver: DriverKind::Libvirt,
             cpu_dedicated_set: None,
             cpu_shared_set: None,
+            vcpu_pin_set: None,
             reserved_pages: Vec::new(),
             pci: Vec::new(),
             traits: Vec::new(),
@@ -291,6 +294,7 @@ impl Configuration for Config {
         keys.take("driver", &mut self.driver);
         keys.take_some("cpu_dedicated_set", &mut self.cpu_dedicated_set);
         keys.take_some("cpu_shared_set", &mut self.cpu_shared_set);
+        keys.take_some("vcpu_pin_set", &mut self.vcpu_pin_set);
         keys.take_each("reserved_pages", &mut self.reserved_pages);
         keys.take_each("traits", &mut self.traits);
         keys.take("memory_reserved_mib", &mut self.memory_reserved_mib);

@@ -39,6 +39,9 @@ pub struct Flags {
     /// Let vCPUs float over these CPUs, as 0-1
     #[arg(long, value_name = "CPUS")]
     pub cpu_shared_set: Option<CpuSet>,
+    /// Use these CPUs for guests of both kinds, instead of the two sets
+    #[arg(long, value_name = "CPUS")]
+    pub vcpu_pin_set: Option<CpuSet>,
     /// Keep so much memory for the host
     #[arg(long, value_name = "MIB")]
     pub memory_reserved_mib: Option<u64>,
@@ -88,6 +91,11 @@ impl Flags {
                 flags.cpu_shared_set.is_some(),
             ),
             (
+                "vcpu_pin_set",
+                "--vcpu-pin-set",
+                flags.vcpu_pin_set.is_some(),
+            ),
+            (
                 "memory_reserved_mib",
                 "--memory-reserved-mib",
                 flags.memory_reserved_mib.is_some(),
@@ -100,6 +108,7 @@ impl Flags {
         replace_some(&mut config.name, flags.name);
         replace_some(&mut config.cpu_dedicated_set, flags.cpu_dedicated_set);
         replace_some(&mut config.cpu_shared_set, flags.cpu_shared_set);
+        replace_some(&mut config.vcpu_pin_set, flags.vcpu_pin_set);
         replace_some(&mut config.storage_id, flags.storage_id);
         replace_some(&mut config.machine_file, flags.machine_file);
         replace_some(&mut config.libvirt.migration_uri, flags.migration_uri);

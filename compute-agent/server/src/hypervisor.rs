@@ -25,6 +25,7 @@ fn discovery(config: &Config) -> Result<Discovery, Error> {
     let options = Options {
         cpu_dedicated_set: config.cpu_dedicated_set.clone(),
         cpu_shared_set: config.cpu_shared_set.clone(),
+        vcpu_pin_set: config.vcpu_pin_set.clone(),
         reserved_pages: config.reserved_pages.clone(),
         memory_reserved_mib: told.then_some(config.memory_reserved_mib),
         pci: config.pci.clone(),

@@ -98,6 +98,14 @@ fn cpu_sets() {
         &["agent.toml:2: cpu_dedicated_set and cpu_shared_set are both empty"],
     );
     check(
+        "vcpu_pin_set = \"0-9\"\ncpu_shared_set = \"0-1\"",
+        &[
+            "agent.toml:2: vcpu_pin_set names CPUs 8-9, which are not online; online are 0-7",
+            "agent.toml:2: vcpu_pin_set goes instead of cpu_dedicated_set and cpu_shared_set, not \
+             beside them",
+        ],
+    );
+    check(
         "cpu_dedicated_set = \"2-a\"",
         &[
             "agent.toml:2: cpu_dedicated_set = \"2-a\" is wrong: \"2-a\" in CPU list \"2-a\" is \
@@ -206,7 +214,7 @@ fn all_kinds_of_faults_are_told_at_once() {
         &[
             "agent.toml:2: unknown key colour; the keys are name, listen, advertise, \
              insecure_listen, schedulers, service_version, driver, cpu_dedicated_set, \
-             cpu_shared_set, reserved_pages, traits, memory_reserved_mib, disk_gib, storage_id, \
+             cpu_shared_set, vcpu_pin_set, reserved_pages, traits, memory_reserved_mib, disk_gib, storage_id, \
              transfer_timeout_ms, root, machine_file, log_format, log_filter, libvirt, sim, pci",
             "agent.toml:3: disk_gib = 9999999999 is not within 0 to 1073741824",
             "agent.toml:6: libvirt.disk_cache = \"big\" is none of none, writeback, writethrough, \

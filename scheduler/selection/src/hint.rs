@@ -155,6 +155,11 @@ fn other_rule(violation: &Violation) -> Option<String> {
             Some(format!("give a host trait {quality}, or do not require it"))
         }
         Violation::TraitForbidden(quality) => Some(format!("do not forbid trait {quality}")),
+        Violation::CpuKinds { .. } => Some(
+            "name a host with guests of the same kind, or with cpu_dedicated_set and \
+             cpu_shared_set instead of vcpu_pin_set"
+                .to_owned(),
+        ),
         Violation::Version { .. } => Some("upgrade the compute agents that are too old".to_owned()),
         Violation::DisksNotShared { .. } => Some(
             "keep guest disks on storage that both hosts share (the same storage_id)".to_owned(),

@@ -7,6 +7,7 @@
 //! | no operator cordoned it | [`cordon`] |
 //! | its agent reports a shape that its guests fit | [`shape`] |
 //! | it has the qualities, and not the forbidden ones | [`qualities`] |
+//! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | the guest's cells fit on its cells | [`exact`] |
 //! | a guest that moves: it is another host | [`elsewhere`] |
@@ -18,6 +19,7 @@
 
 pub mod capacity;
 pub mod cordon;
+pub mod cpu_kinds;
 mod demand;
 pub mod driver;
 pub mod elsewhere;
@@ -53,6 +55,9 @@ pub const CLASS_RULES: [Rule; 7] = [
     storage::check,
     qualities::check,
 ];
+
+/// The rules that look at what is taken of a host, beside counted capacity and the exact fit.
+pub const LOAD_RULES: [Rule; 1] = [cpu_kinds::check];
 
 /// A demand with what its exact fit needs, worked out once for many hosts.
 #[derive(Clone, Debug)]
@@ -120,7 +125,10 @@ impl<'a> Applicant<'a> {
     #[must_use]
     pub fn fits_when_empty(&self, view: &HostView) -> bool {
         let empty = view.emptied();
-        capacity::check(&empty, self.demand).is_ok() && is_feasible(empty.ground(), &self.guest)
+        let mut rules = LOAD_RULES.iter();
+        rules.all(|rule| rule(&empty, self.demand).is_ok())
+            && capacity::check(&empty, self.demand).is_ok()
+            && is_feasible(empty.ground(), &self.guest)
     }
 }
 
@@ -152,6 +160,6 @@ pub fn admit(view: &HostView, demand: &Demand, claim: &Claim) -> Result<(), Viol
 }
 
 fn check_rules(view: &HostView, demand: &Demand) -> Result<(), Violation> {
-    let mut rules = HOST_RULES.iter().chain(&CLASS_RULES);
+    let mut rules = HOST_RULES.iter().chain(&CLASS_RULES).chain(&LOAD_RULES);
     rules.try_for_each(|rule| rule(view, demand))
 }

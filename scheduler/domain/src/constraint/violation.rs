@@ -49,6 +49,13 @@ pub enum Violation {
     TraitMissing(Trait),
     /// It has a forbidden quality.
     TraitForbidden(Trait),
+    /// Its CPUs are for guests of one kind at a time.
+    CpuKinds {
+        /// Whether the guest is of both kinds itself.
+        wants_both: bool,
+        /// Whether guests with dedicated CPUs are there, rather than such whose vCPUs float.
+        has_dedicated: bool,
+    },
     /// It has too little of a counted resource; without an excess: nothing of that class at all.
     Capacity {
         /// The class.
@@ -79,6 +86,7 @@ impl Violation {
             Self::DisksNotShared { .. } => "DISKS_NOT_SHARED",
             Self::TraitMissing(_) => "TRAIT_MISSING",
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
+            Self::CpuKinds { .. } => "CPU_KINDS",
             Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
@@ -126,6 +134,7 @@ impl Violation {
             | Self::DisksNotShared { .. }
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
+            | Self::CpuKinds { .. }
             | Self::Counted => None,
         }
     }
@@ -154,6 +163,7 @@ impl Violation {
             Self::Cordoned => (1, 0, 0, 0),
             Self::Down => (1, 1, 0, 0),
             Self::ShapeRefused => (1, 2, 0, 0),
+            Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
             Self::Version { .. } => (2, 2, 0, 0),
@@ -194,7 +204,8 @@ impl Violation {
             | Self::Version { .. }
             | Self::DisksNotShared { .. }
             | Self::TraitMissing(_)
-            | Self::TraitForbidden(_) => (Code::FailedPrecondition, &*cause),
+            | Self::TraitForbidden(_)
+            | Self::CpuKinds { .. } => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -251,6 +262,21 @@ impl fmt::Display for Violation {
             ),
             Self::TraitMissing(quality) => write!(f, "it lacks trait {quality}"),
             Self::TraitForbidden(quality) => write!(f, "it has the forbidden trait {quality}"),
+            Self::CpuKinds {
+                wants_both: true, ..
+            } => f.write_str(
+                "its CPUs are for guests of one kind at a time, the guest wants dedicated CPUs and \
+                 floats over others",
+            ),
+            Self::CpuKinds { has_dedicated, .. } => write!(
+                f,
+                "its CPUs are for guests of one kind at a time, and it has guests {}",
+                if *has_dedicated {
+                    "with dedicated CPUs"
+                } else {
+                    "whose vCPUs float"
+                }
+            ),
             Self::Capacity {
                 class,
                 excess: Some(excess),

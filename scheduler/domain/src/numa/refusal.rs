@@ -156,8 +156,8 @@ impl Shortage {
             ),
             Resource::Isolation => write!(
                 f,
-                "its cores have several threads and it has shared CPUs beside dedicated ones, \
-                 {who}needs isolated threads, which are refused there"
+                "its cores have several threads and are not for guests of both kinds \
+                 (vcpu_pin_set), {who}needs isolated threads, which are refused there"
             ),
             Resource::PageSize(_) => write!(f, "no {resource}, {who}needs such"),
             Resource::PageMultiple(size) => write!(
