@@ -277,6 +277,9 @@ From a disk image, on a bridge:
         /// Move it to this host rather than to the best
         #[arg(long)]
         host: Option<String>,
+        /// Only say where it would go, and what it would get there, or why it would not
+        #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
+        validate_only: bool,
         /// How to go about it
         #[command(flatten)]
         run: Run,
@@ -328,8 +331,8 @@ pub struct VmCreate {
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,
-    /// Only say where it would go, and why
-    #[arg(long)]
+    /// Only say where it would go, and what it would get there, or why it would not
+    #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
     pub validate_only: bool,
     /// How to go about it
     #[command(flatten)]

@@ -5,6 +5,8 @@ use std::io::Write as _;
 use anyhow::bail;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
+use berth_domain::name::VmName;
+use berth_domain::numa::Assignment;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
@@ -13,7 +15,9 @@ use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::Operation;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_proto::scheduler::v1::{Explanation, GetVmRequest, ListVmsRequest, ScheduleVmRequest};
+use berth_proto::scheduler::v1::{
+    Explanation, GetVmRequest, ListVmsRequest, ScheduleMigrationRequest, ScheduleVmRequest,
+};
 use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
 use serde_json::json;
@@ -32,7 +36,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Create(options) => create(session, options).await,
         Verb::List { host } => list(session, host.as_deref()).await,
         Verb::Show { vm } => show(session, &vm).await,
-        Verb::Migrate { vm, host, run } => migrate(session, &vm, host.as_deref(), &run).await,
+        Verb::Migrate {
+            vm,
+            host,
+            validate_only: true,
+            run: _,
+        } => explain_migration(session, &vm, host.as_deref()).await,
+        Verb::Migrate { vm, host, run, .. } => migrate(session, &vm, host.as_deref(), &run).await,
         Verb::Delete { vm, run } => delete(session, &vm, &run).await,
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
     }
@@ -55,7 +65,7 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
             ..Default::default()
         };
         let answer = ask!(session, SchedulerServiceClient, schedule_vm, request)?;
-        return explain(session, &answer.explanation.unwrap_or_default());
+        return explain(session, &options.vm, answer.explanation.unwrap_or_default()).await;
     }
     let request = CreateVmRequest {
         vm,
@@ -118,15 +128,13 @@ fn format(image: &str) -> wire::disk::Format {
     }
 }
 
-fn explain(session: &Session, explanation: &Explanation) -> anyhow::Result<()> {
-    let assignment: berth_domain::numa::Assignment = explanation
-        .assignment
-        .clone()
-        .unwrap_or_default()
-        .try_into()?;
+/// Prints what would be chosen: the host, and where the guest's cells would sit there.
+async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyhow::Result<()> {
+    let assignment: Assignment = explanation.assignment.unwrap_or_default().try_into()?;
+    let host = short(&explanation.host);
     if session.json() {
         return output::json(&json!({
-            "host": short(&explanation.host),
+            "host": host,
             "resources": explanation.resources,
             "assignment": assignment,
             "hosts_considered": explanation.hosts_considered,
@@ -134,28 +142,47 @@ fn explain(session: &Session, explanation: &Explanation) -> anyhow::Result<()> {
             "causes": explanation.causes,
         }));
     }
-    let pins: Vec<String> = assignment
-        .pins()
-        .iter()
-        .map(|(vcpu, cpu)| format!("{vcpu}->{cpu}"))
-        .collect();
+    let considered = draw::count(explanation.hosts_considered as usize, "host");
+    let fitting = explanation.hosts_fitting;
     output::fields(&[
-        ("host", short(&explanation.host).to_owned()),
-        (
-            "pins",
-            if pins.is_empty() {
-                "-".to_owned()
-            } else {
-                pins.join(" ")
-            },
-        ),
+        ("vm", vm.to_owned()),
+        ("host", host.to_owned()),
         (
             "considered",
-            draw::count(explanation.hosts_considered as usize, "host"),
+            format!("{considered}, {fitting} with room at a glance"),
         ),
     ]);
+    let on = host_of(session, host).await?;
+    let name = VmName::new(vm)?;
+    output::print(&draw::guest(
+        &name,
+        &on.name,
+        &on.report.topology,
+        &assignment,
+    ));
     output::tell("nothing was claimed");
     Ok(())
+}
+
+async fn explain_migration(session: &Session, vm: &str, host: Option<&str>) -> anyhow::Result<()> {
+    let request = ScheduleMigrationRequest {
+        vm: resource("vms", vm),
+        requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
+        validate_only: true,
+        ..Default::default()
+    };
+    let answer = ask!(session, SchedulerServiceClient, schedule_migration, request)?;
+    explain(session, vm, answer.explanation.unwrap_or_default()).await
+}
+
+/// Returns what the cluster knows of a host.
+async fn host_of(session: &Session, host: &str) -> anyhow::Result<Host> {
+    let request = GetHostRequest {
+        name: resource("hosts", host),
+        ..Default::default()
+    };
+    let answer = ask!(session, HostServiceClient, get_host, request)?;
+    Ok(answer.host.unwrap_or_default().try_into()?)
 }
 
 async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
@@ -219,12 +246,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     fields.extend(vm.spec.nics.iter().map(nic));
     output::fields(&fields);
     for claim in &claims {
-        let request = GetHostRequest {
-            name: resource("hosts", claim.host.as_str()),
-            ..Default::default()
-        };
-        let host = ask!(session, HostServiceClient, get_host, request)?;
-        let host: Host = host.host.unwrap_or_default().try_into()?;
+        let host = host_of(session, claim.host.as_str()).await?;
         output::print(&format!(
             "claim {} is {}{}\n",
             claim.id,
