@@ -23,6 +23,17 @@ pub struct Host {
     pub machine_more: String,
     /// What else its agent is told, as its configuration file writes it: tables.
     pub config_more: String,
+    /// Its machine, where it is not made of `cells` and `cpus`.
+    pub described: Option<Described>,
+}
+
+/// A machine that is described in full.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// The description without what is in [`Host::machine_more`].
+    pub machine: String,
+    /// The flags that tell its agent which CPUs are for whom.
+    pub cpu_sets: Vec<(&'static str, String)>,
 }
 
 impl Host {
@@ -36,6 +47,37 @@ impl Host {
             service_version: None,
             machine_more: String::new(),
             config_more: String::new(),
+            described: None,
+        }
+    }
+
+    /// Returns a host with this machine, of which these CPUs are dedicated and these are shared; a
+    /// set that is empty is not told to its agent.
+    #[must_use]
+    pub fn described(name: &str, machine: &str, dedicated: &str, shared: &str) -> Self {
+        let sets = [
+            ("--cpu-dedicated-set", dedicated),
+            ("--cpu-shared-set", shared),
+        ];
+        let told = sets.into_iter().filter(|(_, cpus)| !cpus.is_empty());
+        Self {
+            described: Some(Described {
+                machine: machine.to_owned(),
+                cpu_sets: told.map(|(flag, cpus)| (flag, cpus.to_owned())).collect(),
+            }),
+            ..Self::new(name)
+        }
+    }
+
+    /// Returns a host with this machine, of which these CPUs are for guests of both kinds.
+    #[must_use]
+    pub fn described_with_pin_set(name: &str, machine: &str, cpus: &str) -> Self {
+        Self {
+            described: Some(Described {
+                machine: machine.to_owned(),
+                cpu_sets: vec![("--vcpu-pin-set", cpus.to_owned())],
+            }),
+            ..Self::new(name)
         }
     }
 
@@ -62,6 +104,9 @@ impl Host {
     }
 
     fn machine(&self) -> String {
+        if let Some(described) = &self.described {
+            return format!("{}{}", described.machine, self.machine_more);
+        }
         let cell = |id: u32| {
             let (first, last) = (id * self.cpus, (id + 1) * self.cpus - 1);
             format!(
@@ -73,11 +118,17 @@ impl Host {
         (0..self.cells).map(cell).chain(more).collect()
     }
 
-    fn cpu_sets(&self) -> (String, String) {
+    fn cpu_sets(&self) -> Vec<(&'static str, String)> {
+        if let Some(described) = &self.described {
+            return described.cpu_sets.clone();
+        }
         let shared = |id: u32| (id * self.cpus).to_string();
         let dedicated = |id: u32| format!("{}-{}", id * self.cpus + 1, (id + 1) * self.cpus - 1);
         let list = |of: &dyn Fn(u32) -> String| (0..self.cells).map(of).collect::<Vec<_>>();
-        (list(&dedicated).join(","), list(&shared).join(","))
+        vec![
+            ("--cpu-dedicated-set", list(&dedicated).join(",")),
+            ("--cpu-shared-set", list(&shared).join(",")),
+        ]
     }
 }
 
@@ -290,16 +341,14 @@ impl Cluster {
                 host.config_more
             ),
         );
-        let (dedicated, shared) = host.cpu_sets();
         let mut arguments = vec![
             ("--config", shown(&config)),
             ("--name", name.clone()),
             ("--listen", address.clone()),
             ("--scheduler", self.addresses()),
             ("--machine-file", shown(&machine)),
-            ("--cpu-dedicated-set", dedicated),
-            ("--cpu-shared-set", shared),
         ];
+        arguments.extend(host.cpu_sets());
         if let Some(version) = host.service_version {
             arguments.push(("--service-version", version.to_string()));
         }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 pub use addresses::Addresses;
 pub use answer::Answer;
-pub use cluster::{Builder, Cluster, Host};
+pub use cluster::{Builder, Cluster, Described, Host};
 pub use load::{Load, Promise};
 pub use part::Part;
 pub use process::Process;
