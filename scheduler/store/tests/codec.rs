@@ -244,10 +244,10 @@ fn every_kind_is_among_them() {
     }
     // 39 commands, of which one with each of 11 effects.
     assert_eq!(commands.len(), 38 + 11, "{commands:#?}");
-    // 14 tables, of which requests with each of 13 receipts.
-    assert_eq!(rows.len(), 13 + 13, "{rows:#?}");
-    // Eleven kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 13, "{answers:#?}");
+    // 15 tables, of which requests with each of 14 receipts.
+    assert_eq!(rows.len(), 14 + 14, "{rows:#?}");
+    // Twelve kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 14, "{answers:#?}");
 }
 
 #[test]
