@@ -382,6 +382,8 @@ Example: fill hosts one after the other, and their cells too:
   scheduling.weight.pci                   keeps hosts with PCI functions for who asks for them
   scheduling.weight.fragmentation         keeps large holes
   scheduling.weight.soft_affinity         server groups with a soft policy
+  flavor.mem_page_size                    none, small, large or any: pages of new guests with CPUs
+                                          of their own that do not say which
 
 It holds from the next choice on; guests that run stay where they are.")]
     Set {

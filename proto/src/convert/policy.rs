@@ -2,11 +2,11 @@
 
 use berth_domain::id::Generation;
 use berth_domain::numa::Strategy;
-use berth_domain::policy::{SchedulingPolicy, WEIGHT_MAX, Weights};
+use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
 
 use super::field::{self, Invalid, choices};
 use crate::policy::v1;
-use crate::policy::v1::scheduling_policy::Strategy as WireStrategy;
+use crate::policy::v1::scheduling_policy::{Pages as WirePages, Strategy as WireStrategy};
 
 impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
     fn from(policy: &SchedulingPolicy) -> Self {
@@ -15,6 +15,10 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
             cells: WireStrategy::from(policy.cells).into(),
             weights: Some((&policy.weights).into()),
             generation: policy.generation.0,
+            mem_page_size: policy
+                .mem_page_size
+                .map_or(WirePages::Unspecified, Into::into)
+                .into(),
         }
     }
 }
@@ -28,11 +32,18 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
             cells: field::choice::<WireStrategy, _>(wire.cells, "cells")?,
             weights: field::required(wire.weights, "weights")?,
             generation: Generation(wire.generation),
+            mem_page_size: match WirePages::try_from(wire.mem_page_size) {
+                Ok(WirePages::Unspecified) => None,
+                Ok(WirePages::Small | WirePages::Large | WirePages::Any) | Err(_) => Some(
+                    field::choice::<WirePages, _>(wire.mem_page_size, "mem_page_size")?,
+                ),
+            },
         })
     }
 }
 
 choices!(Strategy => WireStrategy { Spread, Pack });
+choices!(DefaultPages => WirePages { Small, Large, Any });
 
 impl From<&Weights> for v1::Weights {
     fn from(weights: &Weights) -> Self {

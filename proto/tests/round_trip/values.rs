@@ -32,7 +32,7 @@ use berth_domain::pci::{
     PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
     PciRequest,
 };
-use berth_domain::policy::{SchedulingPolicy, WEIGHT_MAX, Weights};
+use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
@@ -368,11 +368,18 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
             soft_affinity,
         },
     );
-    (strategy(), strategy(), weights, any::<u64>()).prop_map(
-        |(hosts, cells, weights, generation)| SchedulingPolicy {
+    let pages = vec![
+        None,
+        Some(DefaultPages::Small),
+        Some(DefaultPages::Large),
+        Some(DefaultPages::Any),
+    ];
+    (strategy(), strategy(), weights, select(pages), any::<u64>()).prop_map(
+        |(hosts, cells, weights, mem_page_size, generation)| SchedulingPolicy {
             hosts,
             cells,
             weights,
+            mem_page_size,
             generation: Generation(generation),
         },
     )

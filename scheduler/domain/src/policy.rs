@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::flavor::{Flavor, Wishes};
 use crate::id::Generation;
+use crate::instance::PageSize;
 use crate::numa::Strategy;
 
 /// The greatest weight.
@@ -26,8 +28,35 @@ pub struct SchedulingPolicy {
     pub cells: Strategy,
     /// How much each weigher says.
     pub weights: Weights,
+    /// What guests with CPUs of their own get as `hw:mem_page_size` where flavor and image do not
+    /// say; absent: nothing, so that they take small pages as in OpenStack.
+    #[serde(default)]
+    pub mem_page_size: Option<DefaultPages>,
     /// Changes with every change; 0 as long as nothing was set.
     pub generation: Generation,
+}
+
+/// Pages of guests that do not say which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DefaultPages {
+    /// The smallest size.
+    Small,
+    /// Any size but the smallest.
+    Large,
+    /// Any size.
+    Any,
+}
+
+impl DefaultPages {
+    /// Returns the value of `hw:mem_page_size`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+            Self::Any => "any",
+        }
+    }
 }
 
 /// How much each weigher says when hosts are compared: shares of each other, each at most
@@ -67,6 +96,8 @@ pub enum Setting {
     Hosts(Strategy),
     /// [`SchedulingPolicy::cells`].
     Cells(Strategy),
+    /// [`SchedulingPolicy::mem_page_size`].
+    MemPageSize(Option<DefaultPages>),
     /// [`Weights::load`].
     Load(u16),
     /// [`Weights::numa`].
@@ -80,7 +111,7 @@ pub enum Setting {
 }
 
 /// Every key, in the order in which they are shown.
-pub const KEYS: [&str; 7] = [
+pub const KEYS: [&str; 8] = [
     "scheduling.hosts",
     "scheduling.cells",
     "scheduling.weight.load",
@@ -88,6 +119,7 @@ pub const KEYS: [&str; 7] = [
     "scheduling.weight.pci",
     "scheduling.weight.fragmentation",
     "scheduling.weight.soft_affinity",
+    "flavor.mem_page_size",
 ];
 
 impl Setting {
@@ -105,6 +137,7 @@ impl Setting {
             "scheduling.weight.pci" => Self::Pci(weight(key, value)?),
             "scheduling.weight.fragmentation" => Self::Fragmentation(weight(key, value)?),
             "scheduling.weight.soft_affinity" => Self::SoftAffinity(weight(key, value)?),
+            "flavor.mem_page_size" => Self::MemPageSize(pages(key, value)?),
             _ => {
                 let known = KEYS.join(", ");
                 let rule = format!("is not known; known keys are {known}");
@@ -141,6 +174,7 @@ impl SchedulingPolicy {
         match setting {
             Setting::Hosts(strategy) => self.hosts = strategy,
             Setting::Cells(strategy) => self.cells = strategy,
+            Setting::MemPageSize(pages) => self.mem_page_size = pages,
             Setting::Load(weight) => self.weights.load = weight,
             Setting::Numa(weight) => self.weights.numa = weight,
             Setting::Pci(weight) => self.weights.pci = weight,
@@ -151,7 +185,7 @@ impl SchedulingPolicy {
 
     /// Returns every key with its value, in the order in which they are shown.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 7] {
+    pub fn settings(&self) -> [(&'static str, String); 8] {
         let weights = &self.weights;
         let values = [
             text(self.hosts).to_owned(),
@@ -161,9 +195,26 @@ impl SchedulingPolicy {
             weights.pci.to_string(),
             weights.fragmentation.to_string(),
             weights.soft_affinity.to_string(),
+            self.mem_page_size
+                .map_or("none", DefaultPages::as_str)
+                .to_owned(),
         ];
         let mut values = values.into_iter();
         KEYS.map(|key| (key, values.next().unwrap_or_default()))
+    }
+
+    /// Adds to the copy of a flavor that a new VM gets what the cluster says where flavor and image,
+    /// together these wishes, do not. Returns whether there was something to add.
+    pub fn complete(&self, flavor: &mut Flavor, wishes: &Wishes) -> bool {
+        let cells = wishes.topology.iter().flat_map(|topology| &topology.cells);
+        let mut open = cells.filter(|cell| cell.cpu_policy.is_exclusive());
+        let says_nothing = open.any(|cell| cell.page_size == PageSize::Unspecified);
+        let Some(pages) = self.mem_page_size.filter(|_| says_nothing) else {
+            return false;
+        };
+        let (key, value) = ("hw:mem_page_size", pages.as_str());
+        flavor.extra_specs.insert(key.to_owned(), value.to_owned());
+        true
     }
 
     /// Returns whether anything was set ever.
@@ -196,6 +247,16 @@ fn strategy(key: &str, value: &str) -> Result<Strategy, Fault> {
     }
 }
 
+fn pages(key: &str, value: &str) -> Result<Option<DefaultPages>, Fault> {
+    match value {
+        "none" => Ok(None),
+        "small" => Ok(Some(DefaultPages::Small)),
+        "large" => Ok(Some(DefaultPages::Large)),
+        "any" => Ok(Some(DefaultPages::Any)),
+        _ => Err(Fault::new(key, value, "must be none, small, large or any")),
+    }
+}
+
 fn weight(key: &str, value: &str) -> Result<u16, Fault> {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     let number = value.parse().ok().filter(|w| plain && *w <= WEIGHT_MAX);
@@ -214,7 +275,11 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_set() {
         for (at, key) in KEYS.into_iter().enumerate() {
-            let value = if at < 2 { "pack" } else { "7" };
+            let value = match at {
+                0 | 1 => "pack",
+                7 => "any",
+                _ => "7",
+            };
             let mut policy = SchedulingPolicy::default();
             policy.set(Setting::parse(key, value).unwrap());
             assert_eq!(policy.settings()[at], (key, value.to_owned()));

@@ -176,13 +176,19 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
     let aliases = aliases_of(state, flavor);
-    let wishes = flavor
-        .wishes(&wanted.image_properties, &aliases)
-        .map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))?;
+    let wishes_of = |flavor: &Flavor| {
+        let wishes = flavor.wishes(&wanted.image_properties, &aliases);
+        wishes.map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
+    };
+    let mut flavor = (**flavor).clone();
+    let mut wishes = wishes_of(&flavor)?;
+    if state.policy().complete(&mut flavor, &wishes) {
+        wishes = wishes_of(&flavor)?;
+    }
     let spec = VmSpec {
         image_properties: wanted.image_properties.clone(),
         pci_aliases: aliases,
-        flavor: (**flavor).clone(),
+        flavor,
         boot: wanted.boot.clone(),
         disks: wanted.disks.clone(),
         nics: nics_of(state, wanted)?,

@@ -10,6 +10,7 @@ use berth_domain::id::{
     TimeMs, VmUid,
 };
 use berth_domain::image::ImageProperties;
+use berth_domain::instance::PageSize;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
 use berth_domain::policy::Setting;
@@ -277,6 +278,30 @@ fn a_policy_that_is_set_decides_the_next_choice() {
     assert_eq!(stale, Err("POLICY_GENERATION".into()));
     let again = world.ask(&set(Some(1), "scheduling.hosts", "pack"));
     assert_eq!(again, Ok(Reply::Policy(policy)), "the same is no change");
+}
+
+/// Goal: what the cluster says of pages holds for guests with CPUs of their own that do not say,
+/// from then on, and is written into what they are.
+#[test]
+fn pages_that_nobody_names_are_those_of_the_policy() {
+    let mut world = World::new(&[("h1", 2)]);
+    world.boot("before", 1);
+    let settings = vec![Setting::parse("flavor.mem_page_size", "small").unwrap()];
+    let request = Request::SetPolicy {
+        settings,
+        generation: None,
+    };
+    world.ask(&Ask::new("test", request)).unwrap();
+    world.boot("after", 2);
+    let state = world.machine.state();
+    let said = |name| {
+        let spec = &state.vm(&vm(name)).unwrap().spec;
+        let pages = spec.topology.as_ref().unwrap().cells[0].page_size;
+        let key = spec.flavor.extra_specs.get("hw:mem_page_size").cloned();
+        (pages, key)
+    };
+    assert_eq!(said("before"), (PageSize::Unspecified, None));
+    assert_eq!(said("after"), (PageSize::Small, Some("small".to_owned())));
 }
 
 #[test]
