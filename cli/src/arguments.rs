@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use berth_domain::fault::Fault;
 use berth_domain::pci::PciMatch;
+use berth_domain::server_group::GroupPolicy as GroupRule;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
@@ -69,6 +71,9 @@ pub enum Command {
     /// Look at migrations
     #[command(subcommand)]
     Migration(Migration),
+    /// Keep VMs together, or apart
+    #[command(subcommand)]
+    ServerGroup(ServerGroup),
     /// Look at what is preferred when a guest could go to several hosts, and change it
     #[command(subcommand)]
     Policy(Policy),
@@ -328,6 +333,9 @@ pub struct VmCreate {
     /// Tell a property of the image, as hw_cpu_policy=dedicated (can be repeated)
     #[arg(long = "image-property", value_name = "KEY=VALUE", value_parser = key_value)]
     pub image_properties: Vec<(String, String)>,
+    /// Let it join this server group
+    #[arg(long, value_name = "GROUP")]
+    pub server_group: Option<String>,
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,
@@ -363,6 +371,46 @@ pub enum Migration {
     Show {
         /// The migration's id
         migration: String,
+    },
+}
+
+/// Verbs of server groups.
+#[derive(Debug, Subcommand)]
+pub enum ServerGroup {
+    /// Make a server group
+    #[command(after_help = "\
+Example: no two web servers on one host:
+  berth server-group create web --policy anti-affinity
+  berth vm create web1 --flavor small --disk debian.qcow2:4 --server-group web
+
+  affinity             all members on one host
+  anti-affinity        at most --max-server-per-host members on one host
+  soft-affinity        on few hosts, where that is possible
+  soft-anti-affinity   on many hosts, where that is possible
+
+The hard policies hold at any time, also while members move.")]
+    Create {
+        /// The group's name
+        group: String,
+        /// What it asks of its members' hosts: affinity, anti-affinity, soft-affinity or
+        /// soft-anti-affinity
+        #[arg(long, value_parser = group_policy)]
+        policy: GroupRule,
+        /// How many members one host may have, for anti-affinity [default: 1]
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+        max_server_per_host: Option<u32>,
+    },
+    /// List server groups
+    List,
+    /// Show one server group, its members and where they are
+    Show {
+        /// The group
+        group: String,
+    },
+    /// Delete a server group without members
+    Delete {
+        /// The group
+        group: String,
     },
 }
 
@@ -481,6 +529,10 @@ pub struct Demo {
     /// Leave the cluster running afterwards, until Ctrl-C
     #[arg(long)]
     pub keep: bool,
+}
+
+fn group_policy(text: &str) -> Result<GroupRule, String> {
+    text.parse().map_err(|fault: Fault| fault.rule)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `policy`, `cluster` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
@@ -34,6 +34,7 @@ pub mod policy;
 pub mod progress;
 pub mod provider;
 pub mod quality;
+pub mod server_group;
 pub mod session;
 pub mod vm;
 
@@ -98,6 +99,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::PciAlias(command) => pci_alias::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,
+        Command::ServerGroup(command) => server_group::run(&session, command).await,
         Command::Policy(command) => policy::run(&session, command).await,
         Command::Operation(command) => operation::run(&session, command).await,
         Command::Cluster(command) => cluster::run(&session, command).await,

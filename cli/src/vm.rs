@@ -116,6 +116,11 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             })
             .collect(),
         image_properties: options.image_properties.iter().cloned().collect(),
+        server_group: options
+            .server_group
+            .as_deref()
+            .map(|group| resource("serverGroups", group))
+            .unwrap_or_default(),
     })
 }
 
@@ -241,6 +246,13 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             vm.operation.map_or("-".to_owned(), |o| o.to_string()),
         ),
     ];
+    let hints = &vm.spec.hints;
+    fields.extend(
+        hints
+            .server_group
+            .iter()
+            .map(|g| ("server group", g.to_string())),
+    );
     fields.extend(vm.spec.disks.iter().map(|disk| ("disk", disk_line(disk))));
     let nic = |nic: &Nic| ("nic", format!("{} on bridge {}", nic.mac, nic.bridge));
     fields.extend(vm.spec.nics.iter().map(nic));

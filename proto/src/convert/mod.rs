@@ -32,6 +32,7 @@ pub mod pci;
 pub mod placement;
 pub mod policy;
 pub mod refusal;
+pub mod server_group;
 pub mod service;
 pub mod topology;
 pub mod vm;

@@ -3,7 +3,9 @@
 //! The domain's own names and identifiers carry no collection: their type says it.
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
 
@@ -54,6 +56,7 @@ resource_names! {
     FlavorName: "flavors/", "flavor";
     PciAliasName: "pciAliases/", "pci alias";
     ServiceName: "services/", "service";
+    ServerGroupName: "serverGroups/", "server group";
 }
 
 macro_rules! uuid_names {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::FlavorName;
 use berth_domain::pci::PCI_REQUESTS_MAX;
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, State, Vm, VmSpec};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec};
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
@@ -31,6 +31,8 @@ pub struct VmTemplate {
     pub nics: Vec<Nic>,
     /// The properties of the image that it is made from.
     pub image_properties: ImageProperties,
+    /// Where it is to go.
+    pub hints: SchedulingHints,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -41,6 +43,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             disks: template.disks.iter().map(Into::into).collect(),
             nics: template.nics.iter().map(Into::into).collect(),
             image_properties: template.image_properties.0.clone(),
+            server_group: field::name_or_empty(template.hints.server_group.as_ref()),
         }
     }
 }
@@ -55,6 +58,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
             image_properties: properties(wire.image_properties)?,
+            hints: hints(&wire.server_group)?,
         })
     }
 }
@@ -64,6 +68,13 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
 fn properties(wire: BTreeMap<String, String>) -> Result<ImageProperties, Invalid> {
     let field = "image_properties";
     field::text_map(wire, field, PROPERTIES_MAX, ADDRESS_MAX).map(ImageProperties)
+}
+
+/// Reads where a VM is to go.
+fn hints(server_group: &str) -> Result<SchedulingHints, Invalid> {
+    Ok(SchedulingHints {
+        server_group: field::optional_name(server_group, "server_group")?,
+    })
 }
 
 impl From<&VmSpec> for v1::VmSpec {
@@ -78,6 +89,7 @@ impl From<&VmSpec> for v1::VmSpec {
             pci_requests: spec.pci.iter().map(Into::into).collect(),
             image_properties: spec.image_properties.0.clone(),
             pci_aliases: spec.pci_aliases.values().map(Into::into).collect(),
+            server_group: field::name_or_empty(spec.hints.server_group.as_ref()),
         }
     }
 }
@@ -96,6 +108,7 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             pci: field::each(wire.pci_requests, "pci_requests", PCI_REQUESTS_MAX)?,
             image_properties: properties(wire.image_properties)?,
             pci_aliases: pci::aliases(wire.pci_aliases, "pci_aliases")?,
+            hints: hints(&wire.server_group)?,
         })
     }
 }

@@ -24,7 +24,9 @@ use berth_domain::instance::{
 };
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
 use berth_domain::overcommit::AllocationRatio;
@@ -36,10 +38,11 @@ use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
+use berth_domain::server_group::{GroupPolicy, PER_HOST_MAX, ServerGroup};
 use berth_domain::service::Service;
 use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{self, BootSource, Disk, DiskFormat, Nic, Vm, VmSpec};
+use berth_domain::vm::{self, BootSource, Disk, DiskFormat, Nic, SchedulingHints, Vm, VmSpec};
 use berth_proto::convert::operation::Advance;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -425,6 +428,7 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         vec(pci_request(), 0..3),
         texts().prop_map(ImageProperties),
         pci_aliases(),
+        hints(),
     )
         .prop_map(
             |(
@@ -437,7 +441,9 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
                 pci,
                 image_properties,
                 pci_aliases,
+                hints,
             )| VmSpec {
+                hints,
                 image_properties,
                 pci_aliases,
                 flavor,
@@ -449,6 +455,23 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
                 pci,
             },
         )
+}
+
+fn hints() -> impl Strategy<Value = SchedulingHints> {
+    let group = NAME.prop_map(|n| ServerGroupName::new(&n).unwrap());
+    option::of(group).prop_map(|server_group| SchedulingHints { server_group })
+}
+
+pub(crate) fn server_group() -> impl Strategy<Value = ServerGroup> {
+    let name = NAME.prop_map(|n| ServerGroupName::new(&n).unwrap());
+    let policy = select(GroupPolicy::ALL.to_vec());
+    (name, policy, 1..=PER_HOST_MAX, time()).prop_map(|(name, policy, max, created_at)| {
+        let max = (policy == GroupPolicy::AntiAffinity).then_some(max);
+        ServerGroup {
+            created_at,
+            ..ServerGroup::new(name, policy, max).unwrap()
+        }
+    })
 }
 
 pub(crate) fn pci_alias() -> impl Strategy<Value = PciAlias> {

@@ -15,6 +15,7 @@
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
+//! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
@@ -44,6 +45,7 @@ pub mod policy;
 pub mod provider;
 pub mod refusal;
 pub mod resource;
+pub mod server_group;
 pub mod service;
 pub mod standard;
 pub mod topology;

@@ -120,6 +120,10 @@ name!(
     PciAliasName, "pci alias"
 );
 name!(
+    /// The name of a server group; `serverGroups/{server group}` on the wire.
+    ServerGroupName, "server group"
+);
+name!(
     /// The name of a service process, as a conductor; agents use their host's name.
     ServiceName, "service"
 );

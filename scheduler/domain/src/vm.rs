@@ -26,7 +26,7 @@ use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
-use crate::name::{HostName, VmName};
+use crate::name::{HostName, ServerGroupName, VmName};
 use crate::pci::{PciAliases, PciRequest};
 use crate::refusal::Refusal;
 
@@ -99,6 +99,25 @@ pub struct VmSpec {
     /// The PCI functions that the flavor asks for.
     #[serde(default)]
     pub pci: Vec<PciRequest>,
+    /// Where it is to go, beside what flavor and image ask for.
+    #[serde(default, skip_serializing_if = "SchedulingHints::is_empty")]
+    pub hints: SchedulingHints,
+}
+
+/// Where a VM is to go, as its user said when it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SchedulingHints {
+    /// The server group that it belongs to.
+    #[serde(default)]
+    pub server_group: Option<ServerGroupName>,
+}
+
+impl SchedulingHints {
+    /// Returns whether the user said nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How far a VM is.

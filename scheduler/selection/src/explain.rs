@@ -148,6 +148,8 @@ fn phrase(cause: &str) -> String {
         "DISKS_NOT_SHARED" => "without its disks",
         "TRAIT_MISSING" => "without a required trait",
         "TRAIT_FORBIDDEN" => "with a forbidden trait",
+        "AFFINITY" => "without the other members of its server group",
+        "ANTI_AFFINITY" => "with enough members of its server group",
         "CELLS" => "with too few cells",
         "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
         "CPU_THREADS" => "without enough cores that are free as asked for",

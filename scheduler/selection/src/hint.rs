@@ -173,6 +173,13 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::Down => Some("start the compute agents of hosts that are down".to_owned()),
         Violation::SameHost => Some("name another host, or add one".to_owned()),
         Violation::Excluded => Some("look at why the agents refused the guest".to_owned()),
+        Violation::Affinity { .. } => Some(
+            "make room where the server group is, or boot the guest outside of the group"
+                .to_owned(),
+        ),
+        Violation::AntiAffinity { .. } => {
+            Some("add a host, or boot the guest outside of the server group".to_owned())
+        }
         Violation::Capacity { .. } | Violation::Fit(_) | Violation::Counted => None,
     }
 }

@@ -24,6 +24,7 @@ use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceSer
 use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
 use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
 use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
+use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
 use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
@@ -39,7 +40,7 @@ use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
     CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi, PolicyApi,
-    SchedulerApi, Setup,
+    SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -54,6 +55,7 @@ const REFLECTION: Reflection = Reflection {
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
         policy_service_server::SERVICE_NAME,
+        server_group_service_server::SERVICE_NAME,
         raft_service_server::SERVICE_NAME,
         scheduler_service_server::SERVICE_NAME,
     ],
@@ -230,6 +232,10 @@ impl Scheduler {
             )
             .add_service(
                 PolicyServiceServer::new(PolicyApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                ServerGroupServiceServer::new(ServerGroupApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

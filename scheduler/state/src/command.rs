@@ -15,12 +15,15 @@ use berth_domain::id::{
 };
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::VmSpec;
 
@@ -101,6 +104,13 @@ pub enum Command {
     DeleteFlavor {
         /// The flavor.
         flavor: FlavorName,
+    },
+    /// Makes a server group.
+    CreateServerGroup(ServerGroup),
+    /// Deletes a server group without members.
+    DeleteServerGroup {
+        /// The group.
+        group: ServerGroupName,
     },
     /// Replaces what is preferred; its generation is the one that it replaces.
     SetPolicy(SchedulingPolicy),
@@ -368,6 +378,8 @@ impl Command {
             | Self::RegisterService(_)
             | Self::CreateFlavor(_)
             | Self::DeleteFlavor { .. }
+            | Self::CreateServerGroup(_)
+            | Self::DeleteServerGroup { .. }
             | Self::SetPolicy(_)
             | Self::CreatePciAlias(_)
             | Self::DeletePciAlias { .. }

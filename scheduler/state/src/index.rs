@@ -1,4 +1,5 @@
-//! How the indexes of resource providers follow a provider that changes.
+//! How the indexes of resource providers follow a provider that changes, and those of server groups
+//! their members.
 //!
 //! Invariant: what an index holds is a function of the providers alone; [`crate::check`] recomputes
 //! it. A provider whose allocations alone changed, as with every claim, moves in no index, and
@@ -7,8 +8,10 @@
 use std::collections::BTreeSet;
 
 use berth_domain::id::ProviderId;
+use berth_domain::name::{HostName, ServerGroupName};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::ResourceClass;
+use berth_domain::vm::Vm;
 use imbl::OrdSet;
 
 use crate::state::Index;
@@ -22,6 +25,50 @@ pub(crate) fn custom_classes(provider: &ResourceProvider) -> impl Iterator<Item 
 }
 
 impl Index {
+    /// Takes note of a new VM.
+    pub(crate) fn join_group(&mut self, vm: &Vm) {
+        if let Some(group) = &vm.spec.hints.server_group {
+            let members = self.group_vms.entry(group.clone()).or_default();
+            members.insert(vm.name.clone());
+        }
+    }
+
+    /// Forgets a VM that is gone, and whose claims are.
+    pub(crate) fn leave_group(&mut self, vm: &Vm) {
+        let Some(group) = &vm.spec.hints.server_group else {
+            return;
+        };
+        let Some(members) = self.group_vms.get_mut(group) else {
+            return;
+        };
+        members.remove(&vm.name);
+        if members.is_empty() {
+            self.group_vms.remove(group);
+        }
+    }
+
+    /// Counts a claim of a member.
+    pub(crate) fn count_in_group(&mut self, group: ServerGroupName, host: &HostName) {
+        let hosts = self.group_hosts.entry(group).or_default();
+        *hosts.entry(host.clone()).or_default() += 1;
+    }
+
+    /// Forgets a claim of a member.
+    pub(crate) fn uncount_in_group(&mut self, group: &ServerGroupName, host: &HostName) {
+        let Some(hosts) = self.group_hosts.get_mut(group) else {
+            return;
+        };
+        if let Some(count) = hosts.get_mut(host) {
+            *count -= 1;
+            if *count == 0 {
+                hosts.remove(host);
+            }
+        }
+        if hosts.is_empty() {
+            self.group_hosts.remove(group);
+        }
+    }
+
     /// Follows a provider from its old row to its new one.
     pub(crate) fn move_provider(
         &mut self,

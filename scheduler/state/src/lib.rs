@@ -11,7 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`] | what can be asked of the state |
-//! | [`state`], [`header`], [`placement`] | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`], `group` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -20,6 +20,7 @@
 pub mod apply;
 pub mod check;
 pub mod command;
+mod group;
 pub mod header;
 mod index;
 pub mod placement;
@@ -35,6 +36,7 @@ pub use berth_domain::host_view::HostView;
 pub use check::Violation;
 pub use header::Header;
 pub use rebuild::RebuildError;
+pub use refusals::group_not_found;
 pub use reply::{Applied, Reply};
 pub use request::Recall;
 pub use row::{Change, Key, Row};

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use berth_domain::id::OperationId;
-use berth_domain::name::VmName;
+use berth_domain::name::{ServerGroupName, VmName};
 use berth_domain::refusal::{Code, Refusal};
 
 /// Something is in the wrong state for this.
@@ -36,4 +36,26 @@ pub(crate) fn vm_busy(vm: &VmName, operation: OperationId) -> Refusal {
     .with_hint("wait for that operation, or cancel it")
     .with("vm", vm)
     .with("operation", operation)
+}
+
+/// There is no such server group.
+#[must_use]
+pub fn group_not_found(name: &ServerGroupName) -> Refusal {
+    Refusal::new(
+        Code::NotFound,
+        "SERVER_GROUP_NOT_FOUND",
+        format!("server group {name} does not exist"),
+    )
+    .with_hint("the server groups that exist are listed by `berth server-group list`")
+    .with("server_group", name)
+}
+
+/// There is such a server group already.
+pub(crate) fn group_exists(name: &ServerGroupName) -> Refusal {
+    Refusal::new(
+        Code::AlreadyExists,
+        "SERVER_GROUP_EXISTS",
+        format!("server group {name} exists already"),
+    )
+    .with("server_group", name)
 }

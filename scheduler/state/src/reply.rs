@@ -14,6 +14,7 @@ use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 
 use crate::row::Change;
@@ -56,6 +57,8 @@ pub enum Reply {
         /// Whether it was there before.
         existed: bool,
     },
+    /// The server group as it is now.
+    ServerGroup(Arc<ServerGroup>),
     /// What is preferred now.
     Policy(Arc<SchedulingPolicy>),
     /// The operation as it is now; its lease holds the epoch.

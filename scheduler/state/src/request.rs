@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use berth_domain::allocation::Consumer;
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 
@@ -74,6 +74,8 @@ pub enum Receipt {
         /// Whether it was there before.
         existed: bool,
     },
+    /// A server group.
+    ServerGroup(ServerGroupName),
     /// The scheduling policy.
     Policy,
     /// An operation.
@@ -136,6 +138,7 @@ impl Receipt {
                 name: custom.name.clone(),
                 existed: *existed,
             },
+            Ok(Reply::ServerGroup(group)) => Self::ServerGroup(group.name.clone()),
             Ok(Reply::Policy(_)) => Self::Policy,
             Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
             Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
@@ -226,6 +229,7 @@ impl State {
                     existed: *existed,
                 })
             }
+            Receipt::ServerGroup(name) => self.server_group(name).cloned().map(Reply::ServerGroup),
             Receipt::Policy => Some(Reply::Policy(self.policy.clone())),
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
             Receipt::Consumers(ids) => Some(Reply::Consumers(self.those_left(ids))),

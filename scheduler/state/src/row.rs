@@ -10,12 +10,15 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
 
@@ -55,6 +58,8 @@ pub enum Key {
     Policy,
     /// A PCI alias.
     PciAlias(PciAliasName),
+    /// A server group.
+    ServerGroup(ServerGroupName),
 }
 
 /// One record of the state.
@@ -90,6 +95,8 @@ pub enum Row {
     Policy(Arc<SchedulingPolicy>),
     /// A PCI alias.
     PciAlias(Arc<PciAlias>),
+    /// A server group.
+    ServerGroup(Arc<ServerGroup>),
 }
 
 impl Row {
@@ -112,6 +119,7 @@ impl Row {
             Self::Trait(row) => Key::Trait(row.name.clone()),
             Self::Policy(_) => Key::Policy,
             Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
+            Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
         }
     }
 }

@@ -15,13 +15,16 @@ use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::{Nic, Vm};
 use imbl::{OrdMap, OrdSet};
@@ -46,6 +49,7 @@ pub struct State {
     pub(crate) requests: OrdMap<Arc<RequestName>, Arc<Request>>,
     pub(crate) classes: OrdMap<ResourceClass, Arc<Custom<ResourceClass>>>,
     pub(crate) traits: OrdMap<Trait, Arc<Custom<Trait>>>,
+    pub(crate) server_groups: OrdMap<ServerGroupName, Arc<ServerGroup>>,
     /// A row only once something was set.
     pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
@@ -59,6 +63,11 @@ pub(crate) struct Index {
     pub(crate) host_claims: OrdSet<(HostName, ClaimId)>,
     /// Claims by their VM.
     pub(crate) vm_claims: OrdSet<(VmName, ClaimId)>,
+    /// VMs by their server group; groups without any are left out.
+    pub(crate) group_vms: OrdMap<ServerGroupName, OrdSet<VmName>>,
+    /// How many claims the members of a server group have on each host; hosts and groups without
+    /// any are left out.
+    pub(crate) group_hosts: OrdMap<ServerGroupName, OrdMap<HostName, u32>>,
     /// VMs by the MAC addresses of their interfaces.
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// Providers by their name.
@@ -173,6 +182,13 @@ impl State {
         Custom<Trait>,
         "custom trait"
     );
+    table!(
+        server_group,
+        server_groups,
+        ref ServerGroupName,
+        ServerGroup,
+        "server group"
+    );
     table!(flavor, flavors, ref FlavorName, Flavor, "flavor");
     table!(
         pci_alias,
@@ -221,6 +237,12 @@ impl State {
     #[must_use]
     pub fn pci_aliases(&self) -> &OrdMap<PciAliasName, Arc<PciAlias>> {
         &self.pci_aliases
+    }
+
+    /// Returns all server groups.
+    #[must_use]
+    pub fn server_groups(&self) -> &OrdMap<ServerGroupName, Arc<ServerGroup>> {
+        &self.server_groups
     }
 
     /// Returns all conductors.

@@ -14,12 +14,13 @@ use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
+use berth_domain::name::{FlavorName, HostName, PciAliasName, ServerGroupName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
 
@@ -166,6 +167,16 @@ impl<J: Journal> Transaction<'_, J> {
         name
     );
 
+    plain_table!(
+        put_server_group,
+        remove_server_group,
+        server_groups,
+        ServerGroup,
+        ServerGroup,
+        ServerGroupName,
+        name
+    );
+
     pub(crate) fn put_vm(&mut self, vm: Vm) -> Arc<Vm> {
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
@@ -175,6 +186,7 @@ impl<J: Journal> Transaction<'_, J> {
                 let macs = &mut self.state.index.macs;
                 macs.insert(nic.mac.as_str().into(), vm.name.clone());
             }
+            self.state.index.join_group(&vm);
         }
         self.journal.note(|| Change {
             key: Key::Vm(vm.name.clone()),
@@ -188,6 +200,9 @@ impl<J: Journal> Transaction<'_, J> {
         let old = self.state.vms.remove(name);
         for nic in old.iter().flat_map(|vm| &vm.spec.nics) {
             self.state.index.macs.remove(nic.mac.as_str());
+        }
+        if let Some(vm) = &old {
+            self.state.index.leave_group(vm);
         }
         self.journal.note(|| Change {
             key: Key::Vm(name.clone()),
@@ -361,6 +376,9 @@ impl<J: Journal> Transaction<'_, J> {
             let index = &mut self.state.index;
             index.host_claims.insert((claim.host.clone(), claim.id));
             index.vm_claims.insert((claim.vm.clone(), claim.id));
+            if let Some(group) = self.group_of(&claim.vm) {
+                self.state.index.count_in_group(group, &claim.host);
+            }
         }
         self.journal.note(|| Change {
             key: Key::Claim(claim.id),
@@ -387,6 +405,18 @@ impl<J: Journal> Transaction<'_, J> {
         self.view_mut(&claim.host).release(claim);
         let entry = (claim.host.clone(), claim.id);
         self.state.index.host_claims.remove(&entry);
+        if let Some(group) = self.group_of(&claim.vm) {
+            self.state.index.uncount_in_group(&group, &claim.host);
+        }
+    }
+
+    /// Returns the server group of a VM. A claim's VM is there as long as the claim is.
+    fn group_of(&self, vm: &VmName) -> Option<ServerGroupName> {
+        // Claims are frequent and groups are not.
+        if self.state.index.group_vms.is_empty() {
+            return None;
+        }
+        self.state.vms.get(vm)?.spec.hints.server_group.clone()
     }
 
     fn view_mut(&mut self, host: &HostName) -> &mut HostView {

@@ -10,7 +10,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::id::TimeMs;
+use berth_domain::name::ServerGroupName;
 use berth_domain::refusal::Refusal;
+use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope};
@@ -150,6 +152,11 @@ fn kind_of_outcome(outcome: &Result<Reply, Refusal>) -> String {
     outcome.as_ref().map_or("Refused".to_owned(), variant)
 }
 
+fn server_group(name: &str) -> ServerGroup {
+    let name = ServerGroupName::new(name).unwrap();
+    ServerGroup::new(name, GroupPolicy::AntiAffinity, Some(3)).unwrap()
+}
+
 /// The commands that the drawn sequences never hold, each under a request of its own.
 fn by_hand() -> Vec<Envelope> {
     let service = Service {
@@ -209,6 +216,10 @@ fn by_hand() -> Vec<Envelope> {
             writes: vec![new_trait("CUSTOM_BATCH"), place(1, Some(0), true)],
         },
         Command::Batch { writes: Vec::new() },
+        Command::CreateServerGroup(server_group("by-hand")),
+        Command::DeleteServerGroup {
+            group: server_group("missing").name,
+        },
         Command::RenewLeases {
             conductor: conductor("c1"),
             leases: vec![(operation_id(1), berth_domain::id::Epoch(7))],
@@ -242,12 +253,12 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 39 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 38 + 11, "{commands:#?}");
-    // 15 tables, of which requests with each of 14 receipts.
-    assert_eq!(rows.len(), 14 + 14, "{rows:#?}");
-    // Twelve kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 14, "{answers:#?}");
+    // 41 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 40 + 11, "{commands:#?}");
+    // 16 tables, of which requests with each of 15 receipts.
+    assert_eq!(rows.len(), 15 + 15, "{rows:#?}");
+    // Thirteen kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 15, "{answers:#?}");
 }
 
 #[test]

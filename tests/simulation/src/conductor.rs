@@ -8,7 +8,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
-use berth_domain::vm::BootSource;
+use berth_domain::vm::{BootSource, SchedulingHints};
 use berth_saga::{Effect, Ended, Event, Facts, Saga};
 use berth_scheduler::core::{Ask, Request, ScheduleMigration, ScheduleVm};
 use berth_state::Reply;
@@ -408,6 +408,7 @@ impl Conductor {
                     disks: Vec::new(),
                     nics: Vec::new(),
                     image_properties: ImageProperties::default(),
+                    hints: SchedulingHints::default(),
                     host: host.clone(),
                     lease,
                 };
@@ -502,6 +503,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Host(_)
         | Reply::Service(_)
         | Reply::Flavor(_)
+        | Reply::ServerGroup(_)
         | Reply::Policy(_)
         | Reply::PciAlias(_)
         | Reply::Provider(_)

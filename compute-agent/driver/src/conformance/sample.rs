@@ -81,6 +81,7 @@ pub fn plain_spec(vcpus: u32) -> VmSpec {
         pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
+        hints: berth_domain::vm::SchedulingHints::default(),
     }
 }
 

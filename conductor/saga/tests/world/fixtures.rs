@@ -70,6 +70,7 @@ pub(crate) fn spec() -> VmSpec {
         pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
+        hints: berth_domain::vm::SchedulingHints::default(),
     }
 }
 

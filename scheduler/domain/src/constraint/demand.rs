@@ -12,6 +12,7 @@ use crate::name::HostName;
 use crate::pci::PciRequest;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
+use crate::server_group::GroupDemand;
 use crate::version::ServiceVersion;
 use crate::vm::VmSpec;
 
@@ -30,6 +31,8 @@ pub struct Demand {
     pub forbidden: BTreeSet<Trait>,
     /// Where the guest runs now, if it is to move while it runs.
     pub leaving: Option<Leaving>,
+    /// Its server group, and where the other members are. Only the state knows; it fills it in.
+    pub group: Option<GroupDemand>,
 }
 
 /// What matters of the host that a running guest is to leave.
@@ -87,6 +90,7 @@ impl Demand {
             required: wishes.required_traits,
             forbidden: wishes.forbidden_traits,
             leaving: None,
+            group: None,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | the guest's cells fit on its cells | [`exact`] |
+//! | a hard server group of the guest allows it | [`group`] |
 //! | a guest that moves: it is another host | [`elsewhere`] |
 //! | … with the same hypervisor driver | [`driver`] |
 //! | … with an agent that is new enough | [`version`] |
@@ -24,6 +25,7 @@ mod demand;
 pub mod driver;
 pub mod elsewhere;
 pub mod exact;
+pub mod group;
 pub mod liveness;
 pub mod qualities;
 pub mod shape;
@@ -42,7 +44,7 @@ use crate::numa::{Assignment, Guest, Strategy, is_feasible};
 pub type Rule = fn(&HostView, &Demand) -> Result<(), Violation>;
 
 /// The rules that depend on which host it is.
-pub const HOST_RULES: [Rule; 1] = [elsewhere::check];
+pub const HOST_RULES: [Rule; 2] = [elsewhere::check, group::check];
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::inventory::Excess;
-use crate::name::HostName;
+use crate::name::{HostName, ServerGroupName};
 use crate::numa::FitRefusal;
 use crate::refusal::{Code, HostRefusal, Missing, Refusal};
 use crate::resource::{ResourceClass, Trait};
@@ -56,6 +56,22 @@ pub enum Violation {
         /// Whether guests with dedicated CPUs are there, rather than such whose vCPUs float.
         has_dedicated: bool,
     },
+    /// Other members of the guest's server group are elsewhere.
+    Affinity {
+        /// The group.
+        group: ServerGroupName,
+        /// Where they are; at most two hosts.
+        hosts: Vec<HostName>,
+    },
+    /// It has enough members of the guest's server group.
+    AntiAffinity {
+        /// The group.
+        group: ServerGroupName,
+        /// How many others hold a claim here.
+        members: u32,
+        /// How many may.
+        limit: u32,
+    },
     /// It has too little of a counted resource; without an excess: nothing of that class at all.
     Capacity {
         /// The class.
@@ -87,6 +103,8 @@ impl Violation {
             Self::TraitMissing(_) => "TRAIT_MISSING",
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
             Self::CpuKinds { .. } => "CPU_KINDS",
+            Self::Affinity { .. } => "AFFINITY",
+            Self::AntiAffinity { .. } => "ANTI_AFFINITY",
             Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
@@ -135,6 +153,8 @@ impl Violation {
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
+            | Self::Affinity { .. }
+            | Self::AntiAffinity { .. }
             | Self::Counted => None,
         }
     }
@@ -168,6 +188,7 @@ impl Violation {
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
             Self::Version { .. } => (2, 2, 0, 0),
             Self::Driver { .. } => (2, 3, 0, 0),
+            Self::Affinity { .. } | Self::AntiAffinity { .. } => (2, 4, 0, 0),
             Self::Counted => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
@@ -205,7 +226,9 @@ impl Violation {
             | Self::DisksNotShared { .. }
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
-            | Self::CpuKinds { .. } => (Code::FailedPrecondition, &*cause),
+            | Self::CpuKinds { .. }
+            | Self::Affinity { .. }
+            | Self::AntiAffinity { .. } => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -277,6 +300,30 @@ impl fmt::Display for Violation {
                     "whose vCPUs float"
                 }
             ),
+            Self::Affinity { group, hosts } => {
+                let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
+                match names[..] {
+                    [host] => write!(f, "the members of server group {group} are on host {host}"),
+                    _ => write!(
+                        f,
+                        "a member of server group {group} moves between hosts {}, and affinity \
+                         waits for it",
+                        names.join(" and ")
+                    ),
+                }
+            }
+            Self::AntiAffinity {
+                group,
+                members,
+                limit,
+            } => {
+                let plural = if *members == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "it has {members} member{plural} of server group {group}, whose anti-affinity \
+                     allows {limit} a host"
+                )
+            }
             Self::Capacity {
                 class,
                 excess: Some(excess),

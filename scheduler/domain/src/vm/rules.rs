@@ -216,6 +216,7 @@ mod tests {
             topology: None,
             cpu_shape: None,
             pci: Vec::new(),
+            hints: Default::default(),
         }
     }
 

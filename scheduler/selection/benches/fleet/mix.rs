@@ -261,6 +261,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         required: Default::default(),
         forbidden: Default::default(),
         leaving: None,
+        group: None,
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpe
         pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
+        hints: berth_domain::vm::SchedulingHints::default(),
     }
 }
 

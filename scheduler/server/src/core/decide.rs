@@ -79,6 +79,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::RegisterService(_)
         | Command::CreateFlavor(_)
         | Command::DeleteFlavor { .. }
+        | Command::CreateServerGroup(_)
+        | Command::DeleteServerGroup { .. }
         | Command::SetPolicy(_)
         | Command::CreatePciAlias(_)
         | Command::DeletePciAlias { .. }

@@ -7,7 +7,7 @@ use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmU
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::policy::Setting;
-use berth_domain::vm::{BootSource, Disk, Nic};
+use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
 /// A request with what surrounds every request.
@@ -84,6 +84,8 @@ pub struct ScheduleVm {
     pub nics: Vec<Nic>,
     /// The properties of the image that it is made from.
     pub image_properties: ImageProperties,
+    /// Where it is to go.
+    pub hints: SchedulingHints,
     /// The host that the user named, if any.
     pub host: Option<HostName>,
     /// Who carries the boot out.

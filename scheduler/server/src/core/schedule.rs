@@ -45,11 +45,12 @@ pub(super) fn vm(
     }
     known_host(state, wanted.host.as_ref())?;
     let spec = spec_of(state, wanted)?;
+    state.examine_group(&spec)?;
     let choice = choose(
         chooser,
         state,
         berth_selection::Request {
-            demand: Demand::boot(&spec)?,
+            demand: state.with_group(Demand::boot(&spec)?, &wanted.vm, &spec)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -120,7 +121,10 @@ pub(super) fn next(
     holds_lease(operation, epoch)?;
     let vm = known_vm(state, &operation.vm)?;
     let (demand, owner) = match &operation.kind {
-        Kind::Boot => (Demand::boot(&vm.spec)?, Owner::Vm),
+        Kind::Boot => {
+            let demand = Demand::boot(&vm.spec)?;
+            (state.with_group(demand, &vm.name, &vm.spec)?, Owner::Vm)
+        }
         Kind::LiveMigrate { migration } => {
             (migration_demand(state, vm)?, Owner::Migration(*migration))
         }
@@ -195,6 +199,7 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         topology: wishes.topology,
         cpu_shape: wishes.cpu_shape,
         pci: wishes.pci,
+        hints: wanted.hints.clone(),
     };
     spec.validate()
         .map_err(|faults| fault::refusal("vm", &faults))?;
@@ -324,7 +329,8 @@ fn migration_demand(state: &State, vm: &Vm) -> Result<Demand, Refusal> {
         )
         .with("vm", &vm.name));
     };
-    Demand::migration(&vm.spec, claim, &view.host)
+    let demand = Demand::migration(&vm.spec, claim, &view.host)?;
+    state.with_group(demand, &vm.name, &vm.spec)
 }
 
 fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {

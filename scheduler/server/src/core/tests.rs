@@ -16,7 +16,7 @@ use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
 use berth_domain::policy::Setting;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints};
 use berth_replication::Machine as _;
 use berth_state::command::{Command, RequestKey};
 use berth_state::{Reply, State};
@@ -187,6 +187,7 @@ fn boot(name: &str, number: u128) -> Ask {
                 mac: String::new(),
             }],
             image_properties: ImageProperties::default(),
+            hints: SchedulingHints::default(),
             host: None,
             lease: lease(),
         }),

@@ -75,6 +75,8 @@ keyed! {
     "ImportConsumers": placement::v1::ImportConsumersRequest;
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
     "UpdateSchedulingPolicy": policy::v1::UpdateSchedulingPolicyRequest;
+    "CreateServerGroup": policy::v1::CreateServerGroupRequest;
+    "DeleteServerGroup": policy::v1::DeleteServerGroupRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
     "CreatePciAlias": scheduler::v1::CreatePciAliasRequest;

@@ -10,7 +10,7 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
-//! | `host`, `placement`, `catalog`, `import`, `policy`, `scheduler`, `operation`, `cluster` | one service each |
+//! | `host`, `placement`, `catalog`, `import`, `policy`, `server_group`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
@@ -32,6 +32,7 @@ mod query;
 mod read;
 mod refusal;
 mod scheduler;
+mod server_group;
 mod table;
 mod watch;
 mod watch_providers;
@@ -46,3 +47,4 @@ pub(crate) use operation::OperationApi;
 pub(crate) use placement::PlacementApi;
 pub(crate) use policy::PolicyApi;
 pub(crate) use scheduler::SchedulerApi;
+pub(crate) use server_group::ServerGroupApi;

@@ -99,7 +99,7 @@ pub fn vm_request(vm: &str, flavor: &str) -> ScheduleVmRequest {
                 size_gib: 1,
             }],
             nics: Vec::new(),
-            image_properties: Default::default(),
+            ..Default::default()
         }),
         conductor: "services/c1".into(),
         lease_ttl: Some(prost_types::Duration {

@@ -33,33 +33,40 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_operation_id(begin.operation)?;
         self.state.examine_macs(&begin.spec.nics)?;
+        self.state.examine_group(begin.spec)?;
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Vm,
-            demand: &Demand::boot(begin.spec)?,
+            demand: &self.demand_of_boot(begin.vm, begin.spec)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;
-        let claim = self.hold(begin.claim);
         let created_at = self.now();
+        // Before its claim, which is counted in the VM's server group.
         self.put_vm(Vm {
             name: begin.vm.clone(),
             uid: begin.uid,
             spec: begin.spec.clone(),
             state: State::Building,
-            host: Some(claim.host.clone()),
-            claim: Some(claim.id),
+            host: Some(begin.claim.host.clone()),
+            claim: Some(begin.claim.id),
             remains_on: None,
             operation: Some(begin.operation),
             error: None,
             generation: Generation(1),
             created_at,
         });
+        let claim = self.hold(begin.claim);
         let operation = self.new_operation(begin.operation, Kind::Boot, begin.vm, begin.lease);
         Ok(Reply::Operation(self.put_operation(Operation {
             requested_host: begin.requested_host.cloned(),
             ..with_claim(operation, &claim)
         })))
+    }
+
+    /// Returns what a new VM demands of its host.
+    pub(super) fn demand_of_boot(&self, vm: &VmName, spec: &VmSpec) -> Result<Demand, Refusal> {
+        self.state.with_group(Demand::boot(spec)?, vm, spec)
     }
 
     pub(super) fn complete_boot(&mut self, operation: &mut Operation) -> Result<(), Refusal> {

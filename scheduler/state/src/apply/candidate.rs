@@ -112,7 +112,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn demand_of(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
         match operation.kind {
             Kind::LiveMigrate { .. } => self.demand_of_move(vm),
-            Kind::Boot | Kind::Delete => Demand::boot(&vm.spec),
+            Kind::Boot | Kind::Delete => self.demand_of_boot(&vm.name, &vm.spec),
         }
     }
 }

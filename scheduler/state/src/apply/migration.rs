@@ -98,7 +98,8 @@ impl<J: Journal> Transaction<'_, J> {
             let message = format!("vm {} is on no host", vm.name);
             return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
         };
-        Demand::migration(&vm.spec, claim, &source.host)
+        let demand = Demand::migration(&vm.spec, claim, &source.host)?;
+        self.state.with_group(demand, &vm.name, &vm.spec)
     }
 
     /// Points a migration at the host of another claim.

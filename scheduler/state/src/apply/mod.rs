@@ -31,6 +31,7 @@ mod provider;
 mod quality;
 mod request;
 mod reshape;
+mod server_group;
 mod service;
 mod settle;
 mod trim;
@@ -140,6 +141,8 @@ impl<J: Journal> Transaction<'_, J> {
             Command::RegisterService(service) => self.register_service(service),
             Command::CreateFlavor(flavor) => self.create_flavor(flavor),
             Command::DeleteFlavor { flavor } => self.delete_flavor(flavor),
+            Command::CreateServerGroup(group) => self.create_server_group(group),
+            Command::DeleteServerGroup { group } => self.delete_server_group(group),
             Command::SetPolicy(policy) => self.set_policy(policy),
             Command::CreatePciAlias(alias) => self.create_pci_alias(alias),
             Command::DeletePciAlias { alias } => self.delete_pci_alias(alias),

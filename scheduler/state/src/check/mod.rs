@@ -5,6 +5,7 @@
 
 mod allocations;
 mod claims;
+mod groups;
 mod hosts;
 mod indexes;
 mod migrations;
@@ -65,6 +66,8 @@ impl State {
         allocations::classes_and_traits_exist(self)?;
         allocations::consumers_take_from_clients_providers(self)?;
         allocations::usage_is_the_sum_of_consumers(self)?;
+        groups::hard_policies_hold(self)?;
+        groups::members_are_found(self)?;
         indexes::claims_are_found(self)?;
         indexes::macs_are_found(self)?;
         indexes::providers_are_found(self)?;

@@ -8,8 +8,10 @@ use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Liveness;
 use berth_domain::id::{Epoch, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Event;
+use berth_domain::name::ServerGroupName;
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::policy::SchedulingPolicy;
+use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::vm::VmSpec;
 use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
 use proptest::prelude::{Strategy, any};
@@ -47,12 +49,27 @@ pub(crate) fn placement_draws() -> impl Strategy<Value = Vec<Draw>> {
 }
 
 fn some_spec(pick: u8) -> VmSpec {
-    match pick % 4 {
+    let mut spec = match pick % 4 {
         0 => pinned(u32::from(pick / 4 % 3) + 1),
         1 => wide(),
         2 => floating(2),
         _ => pinned(1),
-    }
+    };
+    spec.hints.server_group = (pick < 160).then(|| some_group(pick / 16).name);
+    spec
+}
+
+/// The first three are there from the beginning.
+fn some_group(pick: u8) -> ServerGroup {
+    let (name, policy, max) = match pick % 5 {
+        0 => ("apart", GroupPolicy::AntiAffinity, None),
+        1 => ("together", GroupPolicy::Affinity, None),
+        2 => ("two", GroupPolicy::AntiAffinity, Some(2)),
+        3 => ("soft", GroupPolicy::SoftAffinity, None),
+        _ => ("other", GroupPolicy::SoftAntiAffinity, None),
+    };
+    let name = ServerGroupName::new(name).unwrap();
+    ServerGroup::new(name, policy, max).unwrap()
 }
 
 fn of<T: Clone>(list: &[T], pick: u8) -> T {
@@ -342,6 +359,10 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
                 Command::CancelOperation { operation }
             })
         }
+        98 if pick[1] < 128 => Some(Command::CreateServerGroup(some_group(pick[0]))),
+        98 => Some(Command::DeleteServerGroup {
+            group: some_group(pick[0]).name,
+        }),
         96 | 97 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),
     }
@@ -350,6 +371,11 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
 pub(crate) fn play(draws: &[Draw]) -> (World, Vec<(Option<RequestKey>, u64, Command)>) {
     let mut world = World::with_hosts(3);
     let mut played = Vec::new();
+    for pick in 0..3 {
+        let command = Command::CreateServerGroup(some_group(pick));
+        world.run(command.clone()).unwrap();
+        played.push((None, world.now, command));
+    }
     for draw in draws {
         world.now += u64::from(draw.pick[0]) * 10;
         let Some(command) = command(&mut world, draw) else {

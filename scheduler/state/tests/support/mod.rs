@@ -149,6 +149,7 @@ pub(crate) fn spec(flavor: Flavor) -> VmSpec {
         pci_aliases: PciAliases::new(),
         cpu_shape: None,
         pci: Vec::new(),
+        hints: berth_domain::vm::SchedulingHints::default(),
     }
 }
 

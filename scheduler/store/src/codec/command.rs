@@ -122,6 +122,10 @@ fn write(command: &Command) -> envelope::Command {
         Command::DeleteFlavor { flavor } => Wire::DeleteFlavor(v1::DeleteFlavor {
             flavor: flavor.resource_name(),
         }),
+        Command::CreateServerGroup(group) => Wire::CreateServerGroup(group.into()),
+        Command::DeleteServerGroup { group } => Wire::DeleteServerGroup(v1::DeleteServerGroup {
+            server_group: group.resource_name(),
+        }),
         Command::SetPolicy(policy) => Wire::SetPolicy(policy.into()),
         Command::CreatePciAlias(alias) => Wire::CreatePciAlias(alias.into()),
         Command::DeletePciAlias { alias } => Wire::DeletePciAlias(v1::DeletePciAlias {
@@ -400,6 +404,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::CreateFlavor(wire) => Command::CreateFlavor(wire.try_into()?),
         Wire::DeleteFlavor(wire) => Command::DeleteFlavor {
             flavor: field::name(&wire.flavor, "flavor")?,
+        },
+        Wire::CreateServerGroup(wire) => Command::CreateServerGroup(wire.try_into()?),
+        Wire::DeleteServerGroup(wire) => Command::DeleteServerGroup {
+            group: field::name(&wire.server_group, "server_group")?,
         },
         Wire::SetPolicy(wire) => Command::SetPolicy(wire.try_into()?),
         Wire::CreatePciAlias(wire) => Command::CreatePciAlias(wire.try_into()?),

@@ -67,6 +67,7 @@ fn write(reply: &Reply) -> Wire {
             custom: Some(write_custom(custom, Trait::as_str)),
             existed: *existed,
         }),
+        Reply::ServerGroup(group) => Wire::ServerGroup((&**group).into()),
         Reply::Policy(policy) => Wire::Policy((&**policy).into()),
         Reply::Operation(operation) => Wire::Operation((&**operation).into()),
         Reply::Leases(ids) => Wire::Leases(v1::OperationNames {
@@ -107,6 +108,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
             custom: Arc::new(read_custom(&custom(wire.custom)?, placement::read_trait)?),
             existed: wire.existed,
         },
+        Wire::ServerGroup(wire) => Reply::ServerGroup(Arc::new(wire.try_into()?)),
         Wire::Policy(wire) => Reply::Policy(Arc::new(wire.try_into()?)),
         Wire::Operation(wire) => Reply::Operation(Arc::new(wire.try_into()?)),
         Wire::Leases(wire) => Reply::Leases(read_names(wire.names, "leases")?),

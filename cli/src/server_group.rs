@@ -1,0 +1,159 @@
+//! `berth server-group`: VMs that are kept together, or apart.
+
+use berth_domain::server_group::ServerGroup;
+use berth_proto::policy::v1::server_group::Policy as WirePolicy;
+use berth_proto::policy::v1::server_group_service_client::ServerGroupServiceClient;
+use berth_proto::policy::v1::{
+    CreateServerGroupRequest, DeleteServerGroupRequest, GetServerGroupRequest,
+    ListServerGroupsRequest, ServerGroup as Wire, ServerGroupMember,
+};
+use serde_json::{Value, json};
+
+use crate::arguments::ServerGroup as Verb;
+use crate::session::{Session, request_id, resource, short};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Create {
+            group,
+            policy,
+            max_server_per_host,
+        } => {
+            let group = Wire {
+                name: resource("serverGroups", &group),
+                policy: WirePolicy::from(policy).into(),
+                max_server_per_host: max_server_per_host.unwrap_or(0),
+                ..Wire::default()
+            };
+            let request = CreateServerGroupRequest {
+                server_group: Some(group),
+                request_id: request_id(None),
+            };
+            let answer = ask!(
+                session,
+                ServerGroupServiceClient,
+                create_server_group,
+                request
+            )?;
+            show(session, answer.server_group.unwrap_or_default(), &[])
+        }
+        Verb::List => list(session).await,
+        Verb::Show { group } => {
+            let request = GetServerGroupRequest {
+                name: resource("serverGroups", &group),
+                ..Default::default()
+            };
+            let answer = ask!(session, ServerGroupServiceClient, get_server_group, request)?;
+            let group = answer.server_group.unwrap_or_default();
+            show(session, group, &answer.members)
+        }
+        Verb::Delete { group } => {
+            let request = DeleteServerGroupRequest {
+                name: resource("serverGroups", &group),
+                request_id: request_id(None),
+            };
+            ask!(
+                session,
+                ServerGroupServiceClient,
+                delete_server_group,
+                request
+            )?;
+            output::tell(&format!("server group {group} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let request = ListServerGroupsRequest::default();
+    let groups = all_pages!(
+        session,
+        ServerGroupServiceClient,
+        list_server_groups,
+        request,
+        server_groups
+    );
+    let groups = groups
+        .into_iter()
+        .map(|wire| Ok((wire.member_count, ServerGroup::try_from(wire)?)))
+        .collect::<anyhow::Result<Vec<(u32, ServerGroup)>>>()?;
+    if session.json() {
+        let groups: Vec<Value> = groups.iter().map(|(n, g)| value(g, *n)).collect();
+        return output::json(&groups);
+    }
+    let rows = groups
+        .iter()
+        .map(|(members, group)| {
+            [
+                group.name.to_string(),
+                group.policy.to_string(),
+                per_host(group),
+                members.to_string(),
+            ]
+        })
+        .collect();
+    output::table(
+        ["server group", "policy", "max per host", "members"],
+        rows,
+        "there is no server group",
+    );
+    Ok(())
+}
+
+fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow::Result<()> {
+    let count = wire.member_count;
+    let group: ServerGroup = wire.try_into()?;
+    let hosts = |member: &ServerGroupMember| -> Vec<String> {
+        let hosts = member.hosts.iter();
+        hosts.map(|host| short(host).to_owned()).collect()
+    };
+    if session.json() {
+        let mut value = value(&group, count);
+        let members = members.iter();
+        value["members"] = members
+            .map(|m| json!({"vm": short(&m.vm), "hosts": hosts(m)}))
+            .collect();
+        return output::json(&value);
+    }
+    output::fields(&[
+        ("server group", group.name.to_string()),
+        ("policy", group.policy.to_string()),
+        ("max per host", per_host(&group)),
+        ("members", count.to_string()),
+    ]);
+    for member in members {
+        let hosts = hosts(member);
+        let place = if hosts.is_empty() {
+            "on no host".to_owned()
+        } else {
+            format!("on {}", hosts.join(" and "))
+        };
+        output::print(&format!("  {} {place}\n", short(&member.vm)));
+    }
+    Ok(())
+}
+
+fn value(group: &ServerGroup, members: u32) -> Value {
+    json!({
+        "name": group.name,
+        "policy": group.policy.as_str(),
+        "max_server_per_host": match group.max_server_per_host {
+            0 => Value::Null,
+            max => json!(max),
+        },
+        "member_count": members,
+    })
+}
+
+fn per_host(group: &ServerGroup) -> String {
+    match group.max_server_per_host {
+        0 => "-".to_owned(),
+        max => max.to_string(),
+    }
+}

@@ -1,0 +1,43 @@
+//! Server groups: made and deleted, never changed.
+
+use berth_domain::name::ServerGroupName;
+use berth_domain::refusal::Refusal;
+use berth_domain::server_group::ServerGroup;
+
+use crate::refusals::{group_exists, group_not_found, precondition};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn create_server_group(&mut self, group: &ServerGroup) -> Result<Reply, Refusal> {
+        if self.state.server_group(&group.name).is_some() {
+            return Err(group_exists(&group.name));
+        }
+        let created_at = self.now();
+        Ok(Reply::ServerGroup(self.put_server_group(ServerGroup {
+            created_at,
+            ..group.clone()
+        })))
+    }
+
+    pub(super) fn delete_server_group(&mut self, name: &ServerGroupName) -> Result<Reply, Refusal> {
+        if self.state.server_group(name).is_none() {
+            return Err(group_not_found(name));
+        }
+        if let Some(vm) = self.state.group_members(name).next() {
+            let members = match self.state.member_count(name) {
+                1 => format!("a member, vm {vm}"),
+                count => format!("{count} members, among them vm {vm}"),
+            };
+            return Err(precondition(
+                "SERVER_GROUP_IN_USE",
+                format!("server group {name} has {members}"),
+            )
+            .with_hint("delete its VMs first")
+            .with("server_group", name)
+            .with("members", self.state.member_count(name)));
+        }
+        self.remove_server_group(name);
+        Ok(Reply::None)
+    }
+}

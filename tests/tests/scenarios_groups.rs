@@ -1,0 +1,289 @@
+//! Goal: server groups and policies hold through the whole system, also where
+//! many ask at once.
+//!
+//! Method: schedulers, a conductor and simulated hosts in this process, each with a port of its
+//! own; the real command asks them, and many clients at once where the point is concurrency.
+
+use std::collections::BTreeSet;
+
+use berth_cli::dev;
+use berth_cli::output::Format;
+use berth_cli::session::Session;
+use berth_proto::conductor::v1::{CreateVmRequest, MigrateVmRequest};
+use berth_proto::status::from_status;
+use berth_proto::types::v1 as wire;
+use berth_tests::processes::{Answer, Programs, eventually};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
+
+/// A whole Berth, and the command that asks it.
+struct World {
+    programs: Programs,
+    schedulers: String,
+    session: Session,
+    cluster: Option<dev::Cluster>,
+    runtime: Runtime,
+}
+
+impl World {
+    /// Starts one with so many hosts, and makes a small flavor.
+    fn with_hosts(hosts: u16) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let plan = dev::Plan {
+            schedulers: 1,
+            hosts,
+            port: 0,
+            data_dir: None,
+            transfer_ms: 200,
+            ephemeral: true,
+            placement: None,
+        };
+        let cluster = runtime.block_on(dev::Cluster::start(&plan)).unwrap();
+        let world = Self {
+            programs: Programs::new(PROGRAMS),
+            schedulers: cluster.schedulers().join(","),
+            session: cluster.session(Format::Json).unwrap(),
+            cluster: Some(cluster),
+            runtime,
+        };
+        let small = ["--vcpus", "1", "--memory-mib", "64"];
+        world.done(&[&["flavor", "create", "small"][..], &small].concat());
+        world
+    }
+
+    /// Runs `berth` with these words.
+    #[track_caller]
+    fn berth(&self, words: &[&str]) -> Answer {
+        let mut command = self.programs.command("berth");
+        command.args(["--output", "json", "--scheduler", &self.schedulers]);
+        command.args(words);
+        Answer::of(command)
+    }
+
+    /// Runs `berth`, which succeeds.
+    #[track_caller]
+    fn done(&self, words: &[&str]) -> Value {
+        let answer = self.berth(words).with_status(0);
+        answer.json().unwrap_or_default()
+    }
+
+    /// Boots a VM and returns its host.
+    #[track_caller]
+    fn boot(&self, vm: &str, more: &[&str]) -> String {
+        let told = self.done(&[&boot(vm)[..], more].concat());
+        text(&told["vm"]["host"])
+    }
+
+    /// Returns the refusal of a boot.
+    #[track_caller]
+    fn refused(&self, vm: &str, more: &[&str]) -> Value {
+        let answer = self.berth(&[&boot(vm)[..], more].concat()).refused(1);
+        let told: Value = serde_json::from_str(&answer.stderr).unwrap();
+        told["error"].clone()
+    }
+
+    /// Returns where each member of a group holds claims.
+    #[track_caller]
+    fn members(&self, group: &str) -> Vec<(String, Vec<String>)> {
+        let told = self.done(&["server-group", "show", group]);
+        let members = told["members"].as_array().unwrap().iter();
+        let hosts = |m: &Value| m["hosts"].as_array().unwrap().iter().map(text).collect();
+        members.map(|m| (text(&m["vm"]), hosts(m))).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.cluster.take() {
+            self.runtime.block_on(cluster.stop());
+        }
+    }
+}
+
+fn boot(vm: &str) -> [&str; 9] {
+    let kernel = ["--kernel", "vmlinuz", "--initrd", "initrd.gz"];
+    let [a, b, c, d] = kernel;
+    ["vm", "create", vm, "--flavor", "small", a, b, c, d]
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_server_group_keeps_vms_apart_or_together() {
+    let world = World::with_hosts(3);
+    let create = ["server-group", "create", "web", "--policy", "anti-affinity"];
+    let made = world.done(&create);
+    assert_eq!(made["max_server_per_host"], 1, "{made}");
+    let in_web = ["--server-group", "web"];
+    let hosts: BTreeSet<String> = ["a", "b", "c"].map(|vm| world.boot(vm, &in_web)).into();
+    assert_eq!(hosts.len(), 3, "{hosts:?}");
+    let error = world.refused("d", &in_web);
+    assert_eq!(error["reason"], "NO_VALID_HOST");
+    assert_eq!(error["causes"]["ANTI_AFFINITY"], 3, "{error}");
+    let nearest = hosts.first().unwrap();
+    assert_eq!(
+        text(&error["message"]),
+        format!(
+            "none of the 3 hosts can take the guest (3 with enough members of its server group); \
+             nearest is host {nearest}: it has 1 member of server group web, whose anti-affinity \
+             allows 1 a host"
+        )
+    );
+    let kept = world.berth(&["server-group", "delete", "web"]).refused(1);
+    kept.saying(&["SERVER_GROUP_IN_USE", "has 3 members"]);
+
+    let create = ["server-group", "create", "pair", "--policy", "affinity"];
+    world.done(&create);
+    let first = world.boot("p1", &["--server-group", "pair"]);
+    for vm in ["p2", "p3"] {
+        assert_eq!(world.boot(vm, &["--server-group", "pair"]), first);
+    }
+    let moved = world.berth(&["vm", "migrate", "p1"]).refused(1);
+    moved.saying(&["AFFINITY", "the members of server group pair are on host"]);
+    assert_eq!(world.members("pair").len(), 3);
+    let missing = world.refused("x", &["--server-group", "nobody"]);
+    assert_eq!(missing["reason"], "SERVER_GROUP_NOT_FOUND");
+    let wrong = ["server-group", "create", "w", "--policy", "affinity"];
+    let wrong = [&wrong[..], &["--max-server-per-host", "2"]].concat();
+    let wrong = world.berth(&wrong).refused(1);
+    wrong.saying(&["max_server_per_host", "only for anti-affinity"]);
+}
+
+/// 64 users want to be on a host alone, and there are 32 hosts; then all that are there want to
+/// move at once.
+#[test]
+fn crowds_do_not_break_anti_affinity() {
+    let world = World::with_hosts(32);
+    let create = ["server-group", "create", "web", "--policy", "anti-affinity"];
+    world.done(&create);
+    let outcomes = world.runtime.block_on(async {
+        let client = world.session.conductor().await.unwrap();
+        let boots = (0..64).map(|number| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                let answer = client.create_vm(member(&format!("vm{number}"))).await;
+                answer
+                    .map(drop)
+                    .map_err(|status| from_status(&status).reason)
+            })
+        });
+        let boots: Vec<_> = boots.collect();
+        let mut outcomes = Vec::new();
+        for boot in boots {
+            outcomes.push(boot.await.unwrap());
+        }
+        outcomes
+    });
+    let (taken, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!((taken.len(), refused.len()), (32, 32));
+    let why: BTreeSet<_> = refused.into_iter().map(|no| no.unwrap_err()).collect();
+    assert_eq!(why, ["NO_VALID_HOST".to_owned()].into());
+    let booted = eventually("32 VMs run", || {
+        let vms = world.done(&["vm", "list"]);
+        let vms = vms.as_array().cloned().unwrap_or_default();
+        let active = vms.iter().filter(|vm| vm["state"] == "Active").count();
+        let all = (active == 32 && vms.len() == 32).then_some(vms);
+        all.ok_or_else(|| format!("{active} run"))
+    });
+    let hosts: BTreeSet<_> = booted.iter().map(|vm| text(&vm["host"])).collect();
+    assert_eq!(hosts.len(), 32, "each on a host of its own");
+
+    // Eight leave, so that there is somewhere to go; the others go there all at once.
+    let (leaving, staying) = booted.split_at(8);
+    for vm in leaving {
+        world.done(&["vm", "delete", &text(&vm["name"])]);
+    }
+    let moving = world.runtime.block_on(async {
+        let client = world.session.conductor().await.unwrap();
+        let moves = staying.iter().map(|vm| {
+            let mut client = client.clone();
+            let request = MigrateVmRequest {
+                vm: format!("vms/{}", text(&vm["name"])),
+                ..Default::default()
+            };
+            tokio::spawn(async move { client.migrate_vm(request).await.is_ok() })
+        });
+        let moves: Vec<_> = moves.collect();
+        let mut begun = 0;
+        for one in moves {
+            begun += usize::from(one.await.unwrap());
+        }
+        begun
+    });
+    assert!(moving >= 8, "{moving} found a host");
+    eventually("all have settled", || {
+        apart(&world.members("web"));
+        let vms = world.done(&["vm", "list"]);
+        let vms = vms.as_array().cloned().unwrap_or_default();
+        let settled = vms.iter().filter(|vm| vm["state"] == "Active").count();
+        (settled == 24).then_some(()).ok_or(settled)
+    });
+    apart(&world.members("web"));
+}
+
+/// No two members hold a claim on one host, be it only for a migration.
+#[track_caller]
+fn apart(members: &[(String, Vec<String>)]) {
+    let claims: Vec<&String> = members.iter().flat_map(|(_, hosts)| hosts).collect();
+    let hosts: BTreeSet<_> = claims.iter().collect();
+    assert_eq!(hosts.len(), claims.len(), "{members:?}");
+}
+
+fn member(vm: &str) -> CreateVmRequest {
+    let kernel = wire::KernelBoot {
+        kernel: "vmlinuz".to_owned(),
+        initrd: "initrd.gz".to_owned(),
+        cmdline: String::new(),
+    };
+    CreateVmRequest {
+        vm: format!("vms/{vm}"),
+        template: Some(wire::VmTemplate {
+            flavor: "flavors/small".to_owned(),
+            boot: Some(wire::BootSource {
+                source: Some(wire::boot_source::Source::Kernel(kernel)),
+            }),
+            server_group: "serverGroups/web".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_policy_that_is_set_changes_the_next_choice() {
+    let world = World::with_hosts(3);
+    let shown = world.done(&["policy", "show"]);
+    assert_eq!(shown["settings"]["scheduling.hosts"], "spread", "{shown}");
+    assert_eq!(shown["generation"], 0);
+    let spread: BTreeSet<String> = ["a", "b", "c"].map(|vm| world.boot(vm, &[])).into();
+    assert_eq!(spread.len(), 3, "{spread:?}");
+    let set = ["policy", "set", "scheduling.hosts=pack"];
+    let told = world.done(&[&set[..], &["scheduling.weight.pci=500"]].concat());
+    assert_eq!(told["settings"]["scheduling.weight.pci"], "500", "{told}");
+    let packed: BTreeSet<String> = ["d", "e", "f"].map(|vm| world.boot(vm, &[])).into();
+    assert_eq!(packed.len(), 1, "{packed:?}");
+    let late = [
+        "policy",
+        "set",
+        "scheduling.hosts=spread",
+        "--generation",
+        "0",
+    ];
+    let late = world.berth(&late).refused(1);
+    late.saying(&["POLICY_GENERATION", "is at generation 1, not 0"]);
+    let wrong = [
+        "policy",
+        "set",
+        "scheduling.host=pack",
+        "scheduling.cells=x",
+    ];
+    let wrong = world.berth(&wrong).refused(1);
+    wrong.saying(&[
+        "known keys are scheduling.hosts, scheduling.cells",
+        "must be spread or pack",
+    ]);
+}
