@@ -147,11 +147,24 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
             "causes": explanation.causes,
         }));
     }
+    let functions: Vec<String> = assignment
+        .pci
+        .iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
     let considered = draw::count(explanation.hosts_considered as usize, "host");
     let fitting = explanation.hosts_fitting;
     output::fields(&[
         ("vm", vm.to_owned()),
         ("host", host.to_owned()),
+        (
+            "pci",
+            match functions.is_empty() {
+                true => "-".to_owned(),
+                false => functions.join(" "),
+            },
+        ),
         (
             "considered",
             format!("{considered}, {fitting} with room at a glance"),

@@ -330,6 +330,7 @@ fn read_rule(keys: &mut Keys) -> pci::Rule {
     keys.take_some("address", &mut rule.address);
     keys.take_some("devname", &mut rule.devname);
     keys.take_some("physical_network", &mut rule.physical_network);
+    keys.take_some("live_migratable", &mut rule.live_migratable);
     keys.take("tags", &mut rule.tags);
     rule
 }

@@ -154,7 +154,7 @@ fn rules_about_pci_functions_that_are_no_rules() {
             "agent.toml:4: pci.device_spec[0].product_id = 5 is wrong: invalid type: integer `5`, \
              expected a string",
             "agent.toml:5: unknown key pci.device_spec[0].colour; the keys are vendor_id, \
-             product_id, address, devname, physical_network, tags",
+             product_id, address, devname, physical_network, live_migratable, tags",
             "agent.toml:7: pci.device_spec[1].address = \"81:00\" is wrong: it is not a PCI address \
              as 0000:81:00.1, of which any part may be *",
             "agent.toml:2: pci.device_spec[0] names no function: give it vendor_id, product_id, \
@@ -165,10 +165,13 @@ fn rules_about_pci_functions_that_are_no_rules() {
     );
     check(
         "[pci]\ndevice_spec = [\n  { address = \"*:81:*.*\", devname = \"ens1f0\" },\n  \
-         { vendor_id = \"8086\", physical_network = \"a\", tags = { physical_network = \"b\" } },\n]",
+         { vendor_id = \"8086\", physical_network = \"a\", tags = { physical_network = \"b\" } },\n  \
+         { vendor_id = \"8086\", tags = { live_migratable = \"yes\" } },\n]",
         &[
             "agent.toml:4: pci.device_spec[0] has an address and a devname: one of them is enough",
             "agent.toml:5: pci.device_spec[1] has physical_network twice, once among its tags",
+            "agent.toml:6: pci.device_spec[2] says live_migratable among its tags: it is a key of \
+             its own, true or false",
         ],
     );
 }

@@ -121,12 +121,12 @@ fn oldest_version(context: &Context) -> Result<ServiceVersion, Refusal> {
     Ok(source.service_version.min(destination.service_version))
 }
 
-/// Refuses a guest with a topology before the first call, if either agent is too old to carry
-/// that topology. It is asked again before every call: an agent may have been started anew, at
+/// Refuses a guest with a topology or PCI functions before the first call, if either agent is too
+/// old to carry them. It is asked again before every call: an agent may have been started anew, at
 /// another version, since the scheduler looked or since it was called last.
 fn gate(context: &Context) -> Result<(), Refusal> {
     live_migration_gate(
-        context.facts.vm.spec.topology.is_some(),
+        context.facts.vm.spec.is_exact(),
         host(context, &migration(context)?.source)?.service_version,
         host(context, &destination(context)?)?.service_version,
     )
@@ -149,6 +149,17 @@ fn complete(mut data: MigrateData, context: &Context) -> Result<MigrateData, Ref
             ),
         ));
     }
+    if data.source_pci.len() != context.facts.vm.spec.pci.len() {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            "PCI_FUNCTIONS_MISSING",
+            format!(
+                "the source's agent answered without the PCI functions of vm {}",
+                context.facts.vm.name
+            ),
+        )
+        .with_hint("upgrade the compute agent of the source"));
+    }
     data.claim = Some(claim(context)?.clone());
     if let Some(destination) = &context.memory.destination {
         data.destination_uri.clone_from(&destination.migration_uri);
@@ -157,21 +168,24 @@ fn complete(mut data: MigrateData, context: &Context) -> Result<MigrateData, Ref
     Ok(data)
 }
 
-/// Holds the topology that goes to the source against the claim that is committed: a guest must
-/// never be started on other CPUs than those of its claim.
+/// Holds the topology and functions that go to the source against the claim that is committed: a
+/// guest must never be started on other CPUs, or with other functions, than those of its claim.
 fn check_fitted(
     data: &MigrateData,
     assignment: &Assignment,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let wanted = context.facts.vm.spec.topology.is_some();
+    let spec = &context.facts.vm.spec;
     let fitted = data.numa_topology.as_ref().map(|t| &t.assignment);
-    if wanted && fitted != Some(assignment) {
+    let claimed = data.claim.as_ref().map(|c| &c.assignment);
+    let differs = spec.topology.is_some() && fitted != Some(assignment)
+        || !spec.pci.is_empty() && claimed != Some(assignment);
+    if differs {
         return Err(Refusal::new(
             Code::Internal,
             "TOPOLOGY_DIFFERS_FROM_CLAIM",
             format!(
-                "the destination's agent fitted vm {} to other CPUs than it confirmed",
+                "the destination's agent fitted vm {} to other CPUs or PCI functions than it confirmed",
                 context.facts.vm.name
             ),
         ));

@@ -10,7 +10,9 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::Epoch;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
+use berth_domain::pci::PCI_REQUESTS_MAX;
 
+use super::assignment::{read_grant, write_grant};
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
 use crate::agent::v1;
@@ -398,6 +400,7 @@ impl From<&MigrateData> for v1::MigrateData {
             numa_topology: data.numa_topology.as_ref().map(Into::into),
             claim: data.claim.as_ref().map(Into::into),
             destination_shared_cpus: data.destination_shared.to_string(),
+            source_pci: data.source_pci.iter().map(write_grant).collect(),
         }
     }
 }
@@ -416,6 +419,12 @@ impl TryFrom<v1::MigrateData> for MigrateData {
             destination_shared: field::cpus(
                 &wire.destination_shared_cpus,
                 "destination_shared_cpus",
+            )?,
+            source_pci: field::each_by(
+                wire.source_pci,
+                "source_pci",
+                PCI_REQUESTS_MAX,
+                read_grant,
             )?,
         })
     }

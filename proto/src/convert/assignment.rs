@@ -44,13 +44,13 @@ impl TryFrom<v1::Assignment> for Assignment {
     }
 }
 
-fn write_grant(addresses: &BTreeSet<PciAddress>) -> v1::PciGrant {
+pub(super) fn write_grant(addresses: &BTreeSet<PciAddress>) -> v1::PciGrant {
     v1::PciGrant {
         addresses: addresses.iter().map(ToString::to_string).collect(),
     }
 }
 
-fn read_grant(wire: v1::PciGrant) -> Result<BTreeSet<PciAddress>, Invalid> {
+pub(super) fn read_grant(wire: v1::PciGrant) -> Result<BTreeSet<PciAddress>, Invalid> {
     let addresses: Vec<PciAddress> =
         field::each_by(wire.addresses, "addresses", PCI_DEVICES_MAX, |address| {
             address.parse().map_err(Invalid::here)

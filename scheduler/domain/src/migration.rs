@@ -10,6 +10,8 @@
 //! Invariant: in PREPARING nothing has moved and the VM is the source's; from RUNNING on both
 //! claims stay until the two hypervisors have said where the guest is.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
@@ -18,6 +20,7 @@ use crate::id::{ClaimId, Generation, MigrationId, OperationId, TimeMs, VmUid};
 use crate::instance::InstanceNumaTopology;
 use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
+use crate::pci::PciAddress;
 use crate::refusal::Refusal;
 use crate::vm::VmSpec;
 
@@ -133,6 +136,24 @@ pub struct MigrateData {
     pub numa_topology: Option<InstanceNumaTopology>,
     /// The claim on the destination, as confirmed or swapped by its agent.
     pub claim: Option<Claim>,
+    /// The PCI functions that the guest has on the source, request by request; see
+    /// [`Self::pci_map`].
+    #[serde(default)]
+    pub source_pci: Vec<BTreeSet<PciAddress>>,
+}
+
+impl MigrateData {
+    /// Returns which function of the destination each function of the source becomes: those of one
+    /// request in the order of their addresses, which is that of the guest's devices. Without a
+    /// claim there is none.
+    #[must_use]
+    pub fn pci_map(&self) -> BTreeMap<PciAddress, PciAddress> {
+        let claimed = self.claim.iter().flat_map(|claim| &claim.assignment.pci);
+        let requests = self.source_pci.iter().zip(claimed);
+        requests
+            .flat_map(|(here, there)| here.iter().copied().zip(there.iter().copied()))
+            .collect()
+    }
 }
 
 /// One attempt to move a VM.

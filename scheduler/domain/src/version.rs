@@ -33,19 +33,19 @@ impl fmt::Display for ServiceVersion {
     }
 }
 
-/// Refuses to move a guest with a topology between agents of which one is too old to carry it.
-/// Guests without a topology are not gated.
+/// Refuses to move a guest with exact wishes (a topology, PCI functions) between agents of which one
+/// is too old to carry what answers them. Other guests are not gated.
 ///
 /// # Errors
 ///
 /// Says which side is too old.
 pub fn live_migration_gate(
-    guest_has_topology: bool,
+    guest_is_exact: bool,
     source: ServiceVersion,
     destination: ServiceVersion,
 ) -> Result<(), Refusal> {
     let needed = ServiceVersion::NUMA_LIVE_MIGRATION;
-    if !guest_has_topology || source.min(destination) >= needed {
+    if !guest_is_exact || source.min(destination) >= needed {
         return Ok(());
     }
     let side = match (source < needed, destination < needed) {
@@ -57,7 +57,7 @@ pub fn live_migration_gate(
         Code::FailedPrecondition,
         TOO_OLD,
         format!(
-            "a guest with a NUMA topology is not migrated live: {side} too old (service versions \
+            "a guest with a NUMA topology or PCI functions is not migrated live: {side} too old (service versions \
              {source} and {destination}, needed {needed})"
         ),
     )

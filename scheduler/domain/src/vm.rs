@@ -120,6 +120,14 @@ impl SchedulingHints {
     }
 }
 
+impl VmSpec {
+    /// Returns whether the guest has exact wishes: cells, or PCI functions.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.topology.is_some() || !self.pci.is_empty()
+    }
+}
+
 /// How far a VM is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {

@@ -267,8 +267,8 @@ fn where_every_agent_is_too_old_that_is_the_reason() {
         &refusal,
         "SERVICE_VERSION_TOO_OLD",
         "none of the 2 hosts can take the guest (1 where it runs already, 1 behind an agent that is too old); \
-         nearest is host b: its agent is at service version 1, a guest with a NUMA topology needs \
-         2 on both sides to migrate",
+         nearest is host b: its agent is at service version 1, a guest with a NUMA topology or PCI \
+         functions needs 2 on both sides to migrate",
         "upgrade the compute agents that are too old",
     );
 }

@@ -423,6 +423,28 @@ impl Host {
         }
     }
 
+    /// What a hypervisor would refuse: PCI functions that are not there, or in another guest.
+    fn check_functions(&self, spec: &DomainSpec) -> Result<(), Error> {
+        for address in spec.assignment.pci.iter().flatten() {
+            let mut there = self.topology.pci().iter();
+            if !there.any(|device| device.address == *address) {
+                return Err(Error::refused(format!(
+                    "device not found: could not access /sys/bus/pci/devices/{address}"
+                )));
+            }
+            let has = |d: &&Domain| d.spec.assignment.pci.iter().any(|g| g.contains(address));
+            let others = self.domains.values();
+            let mut others = others.filter(|d| d.spec.uid != spec.uid && d.holds_memory());
+            if let Some(other) = others.find(has) {
+                return Err(Error::refused(format!(
+                    "PCI device {address} is in use by domain {}",
+                    other.spec.vm
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// What a kernel would refuse: CPUs and cells that are not there, pages that are taken.
     fn check_room(&self, spec: &DomainSpec) -> Result<(), Error> {
         let all = self.topology.shared().union(&self.topology.dedicated());
@@ -436,6 +458,7 @@ impl Host {
                 "cannot set CPU affinity: this host has no CPU {absent}"
             )));
         }
+        self.check_functions(spec)?;
         let free = self.free_pages();
         for cell in &spec.assignment.cells {
             let Some(pools) = free.get(&cell.host_cell) else {

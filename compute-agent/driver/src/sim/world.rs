@@ -306,6 +306,7 @@ impl World {
         let mut runs: BTreeMap<VmUid, &HostName> = BTreeMap::new();
         for (name, node) in &self.nodes {
             let mut owners: BTreeMap<_, &VmName> = BTreeMap::new();
+            let mut holders: BTreeMap<_, &VmName> = BTreeMap::new();
             for (uid, domain) in node.host.domains() {
                 if matches!(domain.phase, Phase::Running | Phase::Sending)
                     && let Some(other) = runs.insert(*uid, name)
@@ -322,6 +323,14 @@ impl World {
                     if let Some(other) = owners.insert(cpu, &domain.spec.vm) {
                         return Err(format!(
                             "CPU {cpu} of {name} is given to {other} and to {}",
+                            domain.spec.vm
+                        ));
+                    }
+                }
+                for address in domain.spec.assignment.pci.iter().flatten() {
+                    if let Some(other) = holders.insert(*address, &domain.spec.vm) {
+                        return Err(format!(
+                            "PCI function {address} of {name} is given to {other} and to {}",
                             domain.spec.vm
                         ));
                     }

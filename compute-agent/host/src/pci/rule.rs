@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use berth_domain::pci::{PciAddress, PciId};
+use berth_domain::pci::{LIVE_MIGRATABLE, PciAddress, PciId};
 use serde::Deserialize;
 
 use super::function::Function;
@@ -113,6 +113,9 @@ pub struct Rule {
     pub devname: Option<String>,
     /// The network that they are connected to: the tag `physical_network`.
     pub physical_network: Option<String>,
+    /// Whether a guest with one of them can be moved while it runs: the tag `live_migratable`,
+    /// `yes` or `no`.
+    pub live_migratable: Option<bool>,
     /// What else is known of them.
     pub tags: BTreeMap<String, String>,
 }
@@ -135,6 +138,11 @@ impl Rule {
         }
         if self.physical_network.is_some() && self.tags.contains_key("physical_network") {
             faults.push("has physical_network twice, once among its tags".to_owned());
+        }
+        if self.tags.contains_key(LIVE_MIGRATABLE) {
+            let fault =
+                "says live_migratable among its tags: it is a key of its own, true or false";
+            faults.push(fault.to_owned());
         }
         let texts = self.tags.iter().flat_map(|(key, value)| [key, value]);
         let mut texts = texts.chain(&self.physical_network);
@@ -169,7 +177,12 @@ impl Rule {
     pub(super) fn all_tags(&self) -> BTreeMap<String, String> {
         let network = self.physical_network.clone();
         let network = network.map(|network| ("physical_network".to_owned(), network));
-        self.tags.clone().into_iter().chain(network).collect()
+        let movable = self.live_migratable.map(|yes| {
+            let word = if yes { "yes" } else { "no" };
+            (LIVE_MIGRATABLE.to_owned(), word.to_owned())
+        });
+        let said = network.into_iter().chain(movable);
+        self.tags.clone().into_iter().chain(said).collect()
     }
 }
 

@@ -156,7 +156,10 @@ impl Agent {
         if data.spec.topology.is_some() && data.numa_topology.is_none() {
             return Err(missing("topology"));
         }
-        if data.numa_topology.is_none() {
+        if data.spec.pci.len() != data.source_pci.len() {
+            return Err(missing("source_pci"));
+        }
+        if data.numa_topology.is_none() && data.spec.pci.is_empty() {
             let reply = self.fitted(data, FitVerdict::Confirm);
             return Ok(Start::Reply(Ok(reply)));
         }
@@ -169,11 +172,14 @@ impl Agent {
         data: MigrateData,
         free: &berth_driver::FreePages,
     ) -> Result<Reply, Refusal> {
-        let source = data.numa_topology.as_ref().expect("checked when asked");
         let claim = data.claim.as_ref().expect("checked when asked");
         let others = usage_of_others(&self.guests, &self.facts.topology, data.vm_uid);
         let live = fit::live_topology(&self.facts.topology, &others, free);
-        let verdict = fit::decide(&self.facts.host, &live, &others, source, &claim.assignment)?;
+        let comes = fit::Coming {
+            topology: data.numa_topology.as_ref(),
+            pci: &data.spec.pci,
+        };
+        let verdict = fit::decide(&self.facts.host, &live, &others, comes, &claim.assignment)?;
         Ok(self.fitted(data, verdict))
     }
 
@@ -251,9 +257,17 @@ impl Agent {
             ));
         }
         let guest = self.running(fence.vm)?;
-        let needs_claim = guest.domain.spec.topology.is_some() && self.knows_numa_migration();
-        if needs_claim && data.claim.is_none() {
+        if guest.domain.spec.is_exact() && self.knows_numa_migration() && data.claim.is_none() {
             return Err(missing("claim"));
+        }
+        let map = data.pci_map();
+        let has = guest.domain.assignment.pci.iter().flatten();
+        if let Some(left_out) = has.clone().find(|address| !map.contains_key(address)) {
+            let message = format!(
+                "PCI function {left_out} of guest {} has no place on the destination",
+                guest.domain.vm
+            );
+            return Err(precondition("PCI_FUNCTION_UNMAPPED", message));
         }
         // An agent that does not know claims on the other side keeps the CPUs as they are.
         let assignment = match &data.claim {
@@ -400,6 +414,7 @@ impl Agent {
             destination_shared: destination.shared_cpus,
             numa_topology,
             claim: None,
+            source_pci: domain.assignment.pci.clone(),
         };
         Ok(Reply::MigrateData(self.as_understood(data)))
     }

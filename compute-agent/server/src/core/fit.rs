@@ -14,26 +14,40 @@ use berth_domain::name::HostName;
 use berth_domain::numa::{
     Assignment, FitRefusal, Ground, Guest, HostUsage, Limits, Outline, Strategy, Wish, fit, verify,
 };
+use berth_domain::pci::PciRequest;
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
 use berth_domain::topology::{CellId, HostTopology};
 use berth_driver::FreePages;
+
+/// A guest that is to come, as the source tells of it.
+#[derive(Clone, Copy)]
+pub(super) struct Coming<'a> {
+    /// Its topology with what it has on the source; absent for a guest that does not care.
+    pub(super) topology: Option<&'a InstanceNumaTopology>,
+    /// The PCI functions that it asks for.
+    pub(super) pci: &'a [PciRequest],
+}
 
 /// Decides on a held claim.
 pub(super) fn decide(
     host: &HostName,
     live: &HostTopology,
     others: &HostUsage,
-    source: &InstanceNumaTopology,
+    coming: Coming<'_>,
     held: &Assignment,
 ) -> Result<FitVerdict, Refusal> {
-    let wish = with_page_sizes(&source.wish, &source.assignment);
+    let source = coming.topology;
+    let topology = source.map(|source| with_page_sizes(&source.wish, &source.assignment));
     let outline = Outline::new(live, others, &Limits::NONE);
     let ground = Ground {
         topology: live,
         usage: others,
         outline: &outline,
     };
-    let wish = Wish::cells(&wish);
+    let wish = Wish {
+        topology: topology.as_ref(),
+        pci: coming.pci,
+    };
     if verify(ground, wish, held).is_ok() {
         return Ok(FitVerdict::Confirm);
     }

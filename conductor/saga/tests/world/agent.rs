@@ -159,6 +159,7 @@ impl Agent {
                 assignment: assignment(0),
             }),
             claim: None,
+            source_pci: Vec::new(),
         }
     }
 

@@ -39,9 +39,11 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
         cpus(),
         option::of(numa_topology()),
         option::of(claim()),
+        assignment(),
     )
         .prop_map(
-            |((vm, vm_uid, spec, destination_uri), destination_shared, numa_topology, claim)| {
+            |(about, destination_shared, numa_topology, claim, source)| {
+                let (vm, vm_uid, spec, destination_uri) = about;
                 MigrateData {
                     vm,
                     vm_uid,
@@ -50,6 +52,7 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
                     destination_shared,
                     numa_topology,
                     claim,
+                    source_pci: source.pci,
                 }
             },
         )

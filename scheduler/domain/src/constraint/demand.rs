@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::leaving;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::fault;
@@ -64,13 +65,15 @@ impl Demand {
     }
 
     /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
-    /// pages keep their size.
+    /// pages keep their size, and its PCI functions their model.
     ///
     /// # Errors
     ///
-    /// The specification is not valid.
+    /// The specification is not valid, or the guest has PCI functions with which it cannot be
+    /// moved while it runs.
     pub fn migration(spec: &VmSpec, claim: &Claim, source: &Host) -> Result<Self, Refusal> {
         let mut demand = Self::boot(spec)?;
+        demand.pci = leaving::requests(spec, claim, source)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
         demand.leaving = Some(Leaving {
             host: source.name.clone(),

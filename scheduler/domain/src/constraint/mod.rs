@@ -26,6 +26,7 @@ pub mod driver;
 pub mod elsewhere;
 pub mod exact;
 pub mod group;
+mod leaving;
 pub mod liveness;
 pub mod qualities;
 pub mod shape;

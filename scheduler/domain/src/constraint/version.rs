@@ -1,4 +1,4 @@
-//! A running guest with a NUMA topology moves only between agents that are new enough.
+//! A running guest with a NUMA topology or PCI functions moves only between agents that are new enough.
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;
@@ -14,11 +14,10 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         return Ok(());
     };
     let here = view.host.report.service_version;
-    live_migration_gate(demand.topology.is_some(), leaving.version, here).map_err(|_| {
-        Violation::Version {
-            source_host: leaving.host.clone(),
-            source: leaving.version,
-            destination: here,
-        }
+    let is_exact = demand.topology.is_some() || !demand.pci.is_empty();
+    live_migration_gate(is_exact, leaving.version, here).map_err(|_| Violation::Version {
+        source_host: leaving.host.clone(),
+        source: leaving.version,
+        destination: here,
     })
 }

@@ -272,7 +272,8 @@ impl fmt::Display for Violation {
                     .collect();
                 write!(
                     f,
-                    "{}, a guest with a NUMA topology needs {needed} on both sides to migrate",
+                    "{}, a guest with a NUMA topology or PCI functions needs {needed} on both sides \
+                     to migrate",
                     told.join(" and ")
                 )
             }
@@ -355,7 +356,8 @@ mod tests {
             };
             violation.to_string()
         };
-        let rest = ", a guest with a NUMA topology needs 2 on both sides to migrate";
+        let rest =
+            ", a guest with a NUMA topology or PCI functions needs 2 on both sides to migrate";
         let (source, destination) = (
             "the agent of source h1 is at service version 1",
             "its agent is at service version 1",

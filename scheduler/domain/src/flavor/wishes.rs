@@ -76,7 +76,10 @@ pub(super) fn judge(
     });
     let pci_policy = passthrough::judge_policy(settings, faults);
     let (mut required_traits, forbidden_traits) = settings.groups.qualities(faults);
-    required_traits.extend(implied_traits(cpus.threads, pci_policy));
+    let pci = passthrough::judge(settings, pci_policy, aliases, faults);
+    let by_alias = pci.iter().any(|r| r.policy == PciNumaPolicy::Socket);
+    let by_socket = by_alias || pci_policy == Some(PciNumaPolicy::Socket);
+    required_traits.extend(implied_traits(cpus.threads, by_socket));
     settings.groups.check(faults);
     Wishes {
         topology,
@@ -84,7 +87,7 @@ pub(super) fn judge(
         required_traits,
         forbidden_traits,
         cpu_shape: shape::judge(flavor, settings, faults),
-        pci: passthrough::judge(settings, pci_policy, aliases, faults),
+        pci,
         pmem,
     }
 }
@@ -139,12 +142,12 @@ fn guest_cells(
 ///
 /// Policy isolate forbids none: where cores have several threads, whether it can be kept depends
 /// on how the host's CPUs are set up, which the exact fit knows.
-fn implied_traits(threads: ThreadPolicy, pci: Option<PciNumaPolicy>) -> Vec<Trait> {
+fn implied_traits(threads: ThreadPolicy, by_socket: bool) -> Vec<Trait> {
     let threads = match threads {
         ThreadPolicy::Prefer | ThreadPolicy::Isolate => None,
         ThreadPolicy::Require => Some(Trait::hyperthreading()),
     };
-    let socket = (pci == Some(PciNumaPolicy::Socket)).then(Trait::socket_pci_numa_affinity);
+    let socket = by_socket.then(Trait::socket_pci_numa_affinity);
     threads.into_iter().chain(socket).collect()
 }
 

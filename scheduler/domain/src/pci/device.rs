@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ParseError, PciAddress, hexadecimal};
+use super::{ParseError, PciAddress, hexadecimal, request};
 use crate::topology::CellId;
 
 /// A vendor's or product's number, as `8086`.
@@ -77,4 +77,12 @@ pub struct PciDevice {
     pub parent: Option<PciAddress>,
     /// What else is known of it, as `physical_network`; values are compared regardless of case.
     pub tags: BTreeMap<String, String>,
+}
+
+impl PciDevice {
+    /// Returns whether a guest that has it can be moved while it runs.
+    #[must_use]
+    pub fn is_live_migratable(&self) -> bool {
+        request::says_yes(&self.tags)
+    }
 }

@@ -66,6 +66,13 @@ impl PciMatch {
 }
 
 impl PciRequest {
+    /// Returns whether only functions are asked for with which a guest can be moved while it runs.
+    #[must_use]
+    pub fn is_live_migratable(&self) -> bool {
+        let says_yes = |m: &PciMatch| says_yes(&m.tags);
+        self.any_of.iter().all(says_yes)
+    }
+
     /// Returns whether a function is one that is asked for, wherever it is. Whole physical
     /// functions are given only to those that ask for them by their kind.
     #[must_use]
@@ -77,6 +84,12 @@ impl PciRequest {
         (device.kind != PciKind::Physical || asks_physical())
             && self.any_of.iter().any(|m| m.accepts(device))
     }
+}
+
+/// Returns whether tags say that a guest can be moved while it runs.
+pub(super) fn says_yes(tags: &BTreeMap<String, String>) -> bool {
+    let tag = tags.get(LIVE_MIGRATABLE);
+    tag.is_some_and(|tag| tag.eq_ignore_ascii_case("yes"))
 }
 
 impl fmt::Display for PciMatch {

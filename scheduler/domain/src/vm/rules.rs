@@ -60,11 +60,6 @@ impl VmSpec {
         // Nobody attaches these to guests yet: a guest that was started without them would have
         // been promised something that it does not get.
         let spec = |key: &str| self.flavor.extra_specs.get(key).map_or("", String::as_str);
-        if !wishes.pci.is_empty() {
-            let key = "pci_passthrough:alias";
-            let rule = "PCI functions cannot be given to guests yet";
-            faults.push(Fault::new(format!("extra_specs.{key}"), spec(key), rule));
-        }
         if !wishes.pmem.is_empty() {
             let key = "hw:pmem";
             let rule = "persistent memory cannot be given to guests yet";
