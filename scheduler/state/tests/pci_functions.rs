@@ -90,6 +90,19 @@ fn a_function_is_given_once() {
     assert_eq!(world.view("h1").usage.pci.len(), 2);
 }
 
+/// Goal: an agent that does not know the policy of a guest's alias never gets it.
+#[test]
+fn policy_socket_requires_its_trait() {
+    let mut world = world(false);
+    let mut old = world.view("h1").host.report.clone();
+    old.traits.clear();
+    world.register("old", old).unwrap();
+    let refused = world.begin_boot("a", &guest(false), "old").unwrap_err();
+    assert_eq!(refused.reason, "TRAIT_MISSING", "{refused}");
+    let name = "COMPUTE_SOCKET_PCI_NUMA_AFFINITY";
+    assert!(refused.message.contains(name), "{refused}");
+}
+
 /// Goal: a state in which two guests have one function is found out.
 #[test]
 fn a_function_with_two_guests_is_found_out() {

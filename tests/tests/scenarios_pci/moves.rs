@@ -58,6 +58,30 @@ fn cluster() -> Cluster {
     cluster
 }
 
+/// Goal: the commands of the documentation do what it says. Method: they are typed, in order.
+#[test]
+fn the_documented_commands_work() {
+    let host = |name, bus| Host::new(name).with_pci(&functions(bus), &rules(true));
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .host(host("h1", "82"))
+        .host(host("h2", "83"))
+        .start();
+    let page = include_str!("../../../docs/pci.md");
+    let commands = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("    berth "));
+    let commands: Vec<&str> = commands.collect();
+    assert_eq!(commands.len(), 8, "{commands:?}");
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let answer = cluster.berth(&words).with_status(0);
+        if words[..2] == ["vm", "migrate"] {
+            assert!(answer.stdout.contains("0000:83:02.0"), "{answer:#?}");
+        }
+    }
+}
+
 /// Goal: a move that cannot be is refused before anything is claimed; one that can be gives each
 /// function a counterpart on the destination, and nothing is left behind.
 #[test]
