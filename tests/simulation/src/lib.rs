@@ -13,6 +13,7 @@
 //! | [`packet`], [`network`] | what is sent, and what becomes of it |
 //! | [`member`], [`conductor`], [`agent`], [`user`] | one kind of node each |
 //! | [`asker`] | how members are asked |
+//! | `scene` | the hosts and the flavors |
 //! | [`faults`] | crashes, stalls and cuts |
 //! | [`verdict`] | what must hold after every step, and at the end |
 //! | [`bug`] | bugs that can be planted, to see that they are found |
@@ -30,6 +31,7 @@ pub mod member;
 pub mod network;
 pub mod packet;
 pub mod run;
+mod scene;
 pub mod user;
 pub mod verdict;
 

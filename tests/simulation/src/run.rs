@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use berth_domain::cpu_set::{CpuId, CpuSet};
-use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClusterId, TimeMs};
-use berth_domain::name::{FlavorName, HostName};
-use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
+use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::{Settings, World};
 use berth_replication::Machine as _;
@@ -26,6 +23,7 @@ use crate::faults::{self, Fault};
 use crate::member::{Member, Want};
 use crate::network::Network;
 use crate::packet::{Node, Packet, Question};
+use crate::scene::{alias, flavors, topology};
 use crate::user::User;
 use crate::verdict::{self, Verdict};
 
@@ -196,7 +194,7 @@ impl Run {
         let members = (1..=MEMBERS)
             .map(|id| Member::new(id, &cluster, chance.uuid().to_string()))
             .collect();
-        let names: Vec<FlavorName> = flavors().iter().map(|f| f.name.clone()).collect();
+        let names: Vec<_> = flavors().iter().map(|f| f.name.clone()).collect();
         let wishes = chance.index(20) + 8;
         let (user, outs) = User::new(
             wishes,
@@ -295,6 +293,7 @@ impl Run {
     fn operate(&mut self) {
         let cluster = ClusterId(self.chance.uuid());
         let mut commands = vec![Command::Bootstrap { cluster }];
+        commands.push(Command::CreatePciAlias(alias()));
         commands.extend(flavors().into_iter().map(Command::CreateFlavor));
         for command in commands {
             let ask = Ask::new("operator", Request::Plain(command));
@@ -772,55 +771,4 @@ fn context<'a>(
 /// Returns where a member stands among the members.
 fn index(id: u64) -> usize {
     usize::try_from(id - 1).expect("a small number")
-}
-
-/// Returns small flavors that hosts run out of.
-fn flavors() -> Vec<Flavor> {
-    let flavor = |name: &str, vcpus, specs: &[(&str, &str)]| Flavor {
-        name: FlavorName::new(name).expect("a good name"),
-        vcpus,
-        memory_mib: 256 * u64::from(vcpus),
-        disk_gib: 0,
-        extra_specs: specs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect(),
-    };
-    let dedicated = ("hw:cpu_policy", "dedicated");
-    vec![
-        flavor("one", 1, &[dedicated]),
-        flavor("two", 2, &[dedicated]),
-        flavor("wide", 2, &[dedicated, ("hw:numa_nodes", "2")]),
-        flavor("plain", 1, &[]),
-    ]
-}
-
-/// Returns a small host of one or two cells.
-fn topology(chance: &mut Chance) -> HostTopology {
-    let cells = u32::try_from(chance.between(1, 2)).expect("a small number");
-    let width = u32::try_from(chance.between(3, 5)).expect("a small number");
-    let cell = |id: u32| {
-        let cpus: Vec<CpuId> = (id * width..(id + 1) * width).map(CpuId).collect();
-        HostCell {
-            id: CellId(id),
-            socket: Some(SocketId(id)),
-            shared: cpus[..1].iter().copied().collect(),
-            dedicated: cpus[1..].iter().copied().collect(),
-            cores: cpus
-                .iter()
-                .map(|c| [*c].into_iter().collect::<CpuSet>())
-                .collect(),
-            memory_mib: 4096,
-            pages: vec![PagePool {
-                size_kib: 4,
-                total: 1_048_576,
-                reserved: 0,
-            }],
-        }
-    };
-    let distance = |a: u32, b: u32| if a == b { 10 } else { 20 };
-    let distances = (0..cells)
-        .map(|a| (0..cells).map(|b| distance(a, b)).collect())
-        .collect();
-    HostTopology::new((0..cells).map(cell).collect(), distances).expect("the cells are in order")
 }
