@@ -16,6 +16,10 @@ use super::reader::{Field, Invalid};
 const CORES_MAX: usize = 8192;
 /// The most page sizes of a cell.
 const PAGE_SIZES_MAX: usize = 16;
+/// The most pages of a cell that are used: no more than the smallest of the largest cell.
+const PAGES_USED_MAX: u64 = MEMORY_MIB_MAX * 1024;
+/// The most vCPUs that float in a cell.
+const VCPUS_USED_MAX: u64 = 1 << 24;
 /// The most fields of a device.
 const FIELDS_MAX: usize = 64;
 
@@ -81,22 +85,23 @@ pub fn read(case: &Field<'_>, options: Options) -> Result<Host, Invalid> {
 }
 
 fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
-    let small = |name| -> Result<Option<u32>, Invalid> {
-        let number = field.get(name).optional_number(0, u32::MAX.into())?;
+    let small = |name, max| -> Result<Option<u32>, Invalid> {
+        let number = field.get(name).optional_number(0, max)?;
         Ok(number.map(|n| u32::try_from(n).expect("it is bounded")))
     };
-    let Some(id) = small("id")? else {
+    let Some(id) = small("id", u32::MAX.into())? else {
         return Err(field.get("id").invalid("is required"));
     };
     let mut cores = Vec::new();
     for core in field.get("siblings").list(CORES_MAX)? {
-        cores.push(core.cpus()?);
+        // Of a core that is neither shared nor dedicated nothing is left.
+        cores.extend(Some(core.cpus()?).filter(|core| !core.is_empty()));
     }
     let mut pages = Vec::new();
     let mut used = BTreeMap::new();
     for pool in field.get("mempages").list(PAGE_SIZES_MAX)? {
         let count = |name| -> Result<u64, Invalid> {
-            let number = pool.get(name).optional_number(0, u64::MAX)?;
+            let number = pool.get(name).optional_number(0, PAGES_USED_MAX)?;
             Ok(number.unwrap_or(0))
         };
         let size_kib = pool.get("size_kb").number(1, u64::MAX)?;
@@ -110,7 +115,7 @@ fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
     pages.sort_by_key(|pool| pool.size_kib);
     let cell = HostCell {
         id: CellId(id),
-        socket: small("socket")?.map(SocketId),
+        socket: small("socket", u32::MAX.into())?.map(SocketId),
         shared: field.get("cpuset").cpus()?,
         dedicated: field.get("pcpuset").cpus()?,
         cores,
@@ -119,10 +124,10 @@ fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
     };
     let usage = CellUsage {
         pinned: field.get("pinned_cpus").cpus()?,
-        shared_vcpus: small("cpu_usage")?.unwrap_or(0),
+        shared_vcpus: small("cpu_usage", VCPUS_USED_MAX)?.unwrap_or(0),
         memory_mib: field
             .get("memory_usage")
-            .optional_number(0, u64::MAX)?
+            .optional_number(0, MEMORY_MIB_MAX)?
             .unwrap_or(0),
         pages: used,
     };

@@ -96,7 +96,7 @@ impl TryFrom<v1::CellAssignment> for CellAssignment {
                 .collect(),
             shared_vcpus: wire.shared_vcpus,
             floating: field::cpus(&wire.floating_cpus, "floating_cpus")?,
-            memory_mib: wire.memory_mib,
+            memory_mib: field::memory_mib(wire.memory_mib, "memory_mib")?,
             page_size_kib: wire.page_size_kib,
             idle: field::cpus(&wire.idle_cpus, "idle_cpus")?,
         })

@@ -11,6 +11,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
+use berth_domain::topology::MEMORY_MIB_MAX;
 use prost_types::{Duration, Timestamp};
 use uuid::Uuid;
 
@@ -264,6 +265,20 @@ pub(super) fn parse_uuid(text: &str) -> Option<Uuid> {
     } else {
         None
     }
+}
+
+/// Reads memory of a guest's cell in MiB: no more than any host has, so that what is reckoned with
+/// it does not overflow.
+///
+/// # Errors
+///
+/// It is more.
+pub fn memory_mib(value: u64, field: &str) -> Result<u64, Invalid> {
+    if value > MEMORY_MIB_MAX {
+        let rule = format!("is {value}; at most {MEMORY_MIB_MAX} MiB are allowed");
+        return Err(Invalid::new(field, rule));
+    }
+    Ok(value)
 }
 
 /// Reads a CPU list in the kernel's notation.

@@ -100,7 +100,7 @@ impl TryFrom<v1::InstanceCell> for InstanceCell {
             thread_policy: thread_policy.into(),
             shared,
             dedicated,
-            memory_mib: wire.memory_mib,
+            memory_mib: field::memory_mib(wire.memory_mib, "memory_mib")?,
             page_size: read_page_size(wire.page_size).map_err(|e| e.within("page_size"))?,
         })
     }

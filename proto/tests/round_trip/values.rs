@@ -181,23 +181,31 @@ pub(crate) fn wish() -> impl Strategy<Value = InstanceTopology> {
         ThreadPolicy::Isolate,
         ThreadPolicy::Require,
     ]);
-    let cell = (cpus, thread_policy, any::<u64>(), page_size).prop_map(
-        |((cpu_policy, shared, dedicated), thread_policy, memory_mib, page_size)| InstanceCell {
-            id: 0,
-            cpu_policy,
-            thread_policy,
-            shared: match cpu_policy {
-                CpuPolicy::Shared | CpuPolicy::Mixed => shared,
-                CpuPolicy::Dedicated => BTreeSet::new(),
+    let cell = (
+        cpus,
+        thread_policy,
+        0..=berth_domain::topology::MEMORY_MIB_MAX,
+        page_size,
+    )
+        .prop_map(
+            |((cpu_policy, shared, dedicated), thread_policy, memory_mib, page_size)| {
+                InstanceCell {
+                    id: 0,
+                    cpu_policy,
+                    thread_policy,
+                    shared: match cpu_policy {
+                        CpuPolicy::Shared | CpuPolicy::Mixed => shared,
+                        CpuPolicy::Dedicated => BTreeSet::new(),
+                    },
+                    dedicated: match cpu_policy {
+                        CpuPolicy::Dedicated | CpuPolicy::Mixed => dedicated,
+                        CpuPolicy::Shared => BTreeSet::new(),
+                    },
+                    memory_mib,
+                    page_size,
+                }
             },
-            dedicated: match cpu_policy {
-                CpuPolicy::Dedicated | CpuPolicy::Mixed => dedicated,
-                CpuPolicy::Shared => BTreeSet::new(),
-            },
-            memory_mib,
-            page_size,
-        },
-    );
+        );
     let emulator_threads = select(vec![
         EmulatorThreads::Unspecified,
         EmulatorThreads::Isolate,
@@ -250,7 +258,7 @@ fn pci_device() -> impl Strategy<Value = PciDevice> {
             product: PciId(product),
             cell: None,
             kind,
-            parent,
+            parent: parent.filter(|_| kind == PciKind::Virtual),
             tags,
         },
     )
@@ -293,7 +301,7 @@ pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
         pins,
         any::<u32>(),
         cpus(),
-        any::<u64>(),
+        0..=berth_domain::topology::MEMORY_MIB_MAX,
         option::of(any::<u64>()),
         cpus(),
     );

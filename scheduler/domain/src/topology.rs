@@ -11,7 +11,8 @@
 //! Invariant ([`HostTopology::new`]): cell ids are distinct and ascending, no CPU is in two cells
 //! or in two cores of a cell, the distance matrix is square over the cells, and amounts are small
 //! enough that sums over a host do not overflow. [`HostTopology::with_pci`]: each PCI function is
-//! there once, in ascending order of address.
+//! there once, in ascending order of address, and only virtual ones have a parent, which is a
+//! physical one as far as it is there.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +20,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_set::CpuSet;
-use crate::pci::{PciAddress, PciDevice};
+use crate::pci::{PciAddress, PciDevice, PciKind};
 
 /// The most cells of a host: what Linux can be built for.
 pub const CELLS_MAX: usize = 1024;
@@ -152,6 +153,12 @@ pub enum Error {
         /// The CPUs in question.
         cpus: CpuSet,
     },
+    /// A core has no CPU.
+    #[error("cell {cell} has a core without CPUs")]
+    EmptyCore {
+        /// The cell.
+        cell: CellId,
+    },
     /// A page pool is wrong.
     #[error("page pool of {size_kib} KiB in cell {cell} is wrong: {what}")]
     PagePool {
@@ -179,6 +186,17 @@ pub enum Error {
     DeviceTwice {
         /// Theirs.
         address: PciAddress,
+    },
+    /// A PCI function has a parent that it cannot have.
+    #[error(
+        "PCI function {address} cannot belong to {parent}: only a virtual one has a parent, which \
+         is a physical one"
+    )]
+    Parent {
+        /// The function.
+        address: PciAddress,
+        /// What it is said to belong to.
+        parent: PciAddress,
     },
 }
 
@@ -234,6 +252,23 @@ impl HostTopology {
             return Err(Error::DeviceTwice {
                 address: twice[0].address,
             });
+        }
+        let kind_of = |address: &PciAddress| {
+            let found = devices.binary_search_by_key(address, |device| device.address);
+            found.map(|at| devices[at].kind)
+        };
+        for device in &devices {
+            let Some(parent) = device.parent else {
+                continue;
+            };
+            let is_physical = kind_of(&parent).is_ok_and(|kind| kind == PciKind::Physical);
+            let is_there = kind_of(&parent).is_ok();
+            if device.kind != PciKind::Virtual || (is_there && !is_physical) {
+                return Err(Error::Parent {
+                    address: device.address,
+                    parent,
+                });
+            }
         }
         self.pci = devices;
         Ok(self)
@@ -313,6 +348,9 @@ fn check_cell(cell: &HostCell, seen: &mut CpuSet) -> Result<(), Error> {
     *seen = seen.union(&cpus);
     let mut in_cores = CpuSet::new();
     for core in &cell.cores {
+        if core.is_empty() {
+            return Err(Error::EmptyCore { cell: cell.id });
+        }
         if !core.is_disjoint(&in_cores) {
             return Err(Error::CpuTwice {
                 cell: cell.id,
@@ -397,6 +435,7 @@ mod tests {
         check(|_| {}, "");
         check(|c| c.cores[1] = "2".parse().unwrap(), "3 differ");
         check(|c| c.cores[1] = "1-3".parse().unwrap(), "CPUs 1 of cell 0");
+        check(|c| c.cores.push(CpuSet::new()), "a core without CPUs");
         check(|c| c.memory_mib = u64::MAX, "more than the supported");
         check(|c| c.pages[0].total = u64::MAX, "more memory than any host");
         check(|c| c.pages[0].reserved = 262_145, "more pages are reserved");
@@ -452,6 +491,24 @@ mod tests {
         assert_eq!(serde_json::from_str::<HostTopology>(&text).unwrap(), sorted);
         let twice = check(vec![device("0000:02:00.0", 0), device("0000:02:00.0", 0)]);
         assert!(twice.unwrap_err().contains("0000:02:00.0 appears twice"));
+        let child = |kind, of: &str| PciDevice {
+            kind,
+            parent: Some(of.parse().unwrap()),
+            ..device("0000:02:00.1", 0)
+        };
+        let other = device("0000:02:00.0", 0);
+        for (kind, of) in [
+            (PciKind::Pci, "0000:02:00.0"),
+            (PciKind::Physical, "0000:03:00.0"),
+            (PciKind::Virtual, "0000:02:00.0"),
+            (PciKind::Virtual, "0000:02:00.1"),
+        ] {
+            let refused = check(vec![other.clone(), child(kind, of)]).unwrap_err();
+            let part = format!("0000:02:00.1 cannot belong to {of}");
+            assert!(refused.contains(&part), "{refused}");
+        }
+        let elsewhere = child(PciKind::Virtual, "0000:03:00.0");
+        assert!(check(vec![other, elsewhere]).is_ok());
     }
 
     #[test]

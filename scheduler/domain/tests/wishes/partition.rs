@@ -1,4 +1,6 @@
 //! Whatever is written, nothing panics, and a topology partitions the guest.
+//!
+//! More cases: `PROPTEST_CASES=1000000 cargo test --release -p berth-domain --test wishes`.
 
 use berth_domain::image::ImageProperties;
 use berth_domain::instance::{EmulatorThreads, VcpuId};
@@ -79,8 +81,13 @@ fn value() -> impl Strategy<Value = String> {
     prop_oneof![9 => words.prop_map(str::to_owned), 1 => any::<String>()]
 }
 
+fn config() -> ProptestConfig {
+    let said = std::env::var("PROPTEST_CASES").ok();
+    ProptestConfig::with_cases(said.map_or(4096, |text| text.parse().unwrap()))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(config())]
 
     /// Goal: nothing that a person can write makes it panic; where a topology results, it
     /// partitions the vCPUs and sums to the memory; counted and exact agree; the flavor can then
@@ -95,6 +102,11 @@ proptest! {
         let mut flavor = flavor(vcpus, memory_mib, &[]);
         flavor.extra_specs = specs;
         let image = image.into_iter().map(|(key, value)| (key.replacen("hw:", "hw_", 1), value));
+        let text_max = 20_000;
+        if let Err(faults) = flavor.validate() {
+            let said: usize = faults.iter().map(|fault| fault.to_string().len()).sum();
+            prop_assert!(said > 0 && said < text_max, "{} bytes are said", said);
+        }
         let plain = flavor.wishes(&ImageProperties::default(), &aliases());
         if plain.is_ok() {
             prop_assert!(flavor.validate().is_ok());
