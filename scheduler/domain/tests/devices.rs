@@ -98,6 +98,7 @@ fn spec(cells: u32, functions: u32, alias: PciAlias) -> VmSpec {
         .wishes(&ImageProperties::default(), &aliases)
         .unwrap();
     VmSpec {
+        hints: Default::default(),
         flavor,
         boot: BootSource::Disk,
         disks: vec![Disk {
