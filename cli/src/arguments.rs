@@ -71,6 +71,12 @@ pub enum Command {
     /// Look at migrations
     #[command(subcommand)]
     Migration(Migration),
+    /// Say what hosts have in common: zones, and what flavors ask for
+    #[command(subcommand)]
+    Aggregate(Aggregate),
+    /// Look at the availability zones
+    #[command(subcommand)]
+    AvailabilityZone(AvailabilityZone),
     /// Keep VMs together, or apart
     #[command(subcommand)]
     ServerGroup(ServerGroup),
@@ -336,6 +342,9 @@ pub struct VmCreate {
     /// Let it join this server group
     #[arg(long, value_name = "GROUP")]
     pub server_group: Option<String>,
+    /// Keep it in this availability zone
+    #[arg(long, value_name = "ZONE")]
+    pub availability_zone: Option<String>,
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,
@@ -372,6 +381,85 @@ pub enum Migration {
         /// The migration's id
         migration: String,
     },
+}
+
+/// Verbs of aggregates of hosts.
+#[derive(Debug, Subcommand)]
+pub enum Aggregate {
+    /// Make an aggregate
+    #[command(after_help = "\
+Example: an availability zone, and hosts with fast disks that a flavor asks for:
+  berth aggregate create rack1 --zone east
+  berth aggregate add-host rack1 h1 h2
+  berth aggregate create fast --metadata ssd=true
+  berth aggregate add-host fast h2
+  berth flavor create quick --vcpus 2 --memory-mib 512 \\
+      --spec aggregate_instance_extra_specs:ssd=true
+  berth vm create db --flavor quick --disk debian.qcow2:4 --availability-zone east
+
+A host is in one zone at most, and may be in any number of other aggregates.")]
+    Create {
+        /// The aggregate's name
+        aggregate: String,
+        /// Make it this availability zone: the same as --metadata availability_zone=ZONE
+        #[arg(long)]
+        zone: Option<String>,
+        /// Say what its hosts have in common (can be repeated)
+        #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+        metadata: Vec<(String, String)>,
+    },
+    /// List aggregates
+    List,
+    /// Show one aggregate with its hosts
+    Show {
+        /// The aggregate
+        aggregate: String,
+    },
+    /// Delete an aggregate without hosts
+    Delete {
+        /// The aggregate
+        aggregate: String,
+    },
+    /// Put hosts into an aggregate
+    AddHost {
+        /// The aggregate
+        aggregate: String,
+        /// The hosts
+        #[arg(required = true)]
+        hosts: Vec<String>,
+    },
+    /// Take hosts out of an aggregate; refused where a VM asked for the zone that it would leave
+    RemoveHost {
+        /// The aggregate
+        aggregate: String,
+        /// The hosts
+        #[arg(required = true)]
+        hosts: Vec<String>,
+    },
+    /// Change what the hosts have in common; what is not named stays
+    Set {
+        /// The aggregate
+        aggregate: String,
+        /// What to add or replace
+        #[arg(value_name = "KEY=VALUE", value_parser = key_value)]
+        metadata: Vec<(String, String)>,
+        /// Make it this availability zone
+        #[arg(long)]
+        zone: Option<String>,
+        /// Take this key away (can be repeated)
+        #[arg(long, value_name = "KEY")]
+        unset: Vec<String>,
+        /// Only if the aggregate is at this generation, as `berth aggregate show` tells it
+        #[arg(long)]
+        generation: Option<u64>,
+    },
+}
+
+/// Verbs of availability zones.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum AvailabilityZone {
+    /// List the availability zones with their hosts
+    List,
 }
 
 /// Verbs of server groups.

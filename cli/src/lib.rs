@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `policy`, `cluster` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`progress`] | what is shown while an operation runs |
@@ -15,6 +15,7 @@
 //!
 //! Invariant: this crate decides nothing; it asks, waits and shows.
 
+pub mod aggregate;
 pub mod arguments;
 pub mod candidates;
 pub mod class;
@@ -99,6 +100,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::PciAlias(command) => pci_alias::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,
+        Command::Aggregate(command) => aggregate::run(&session, command).await,
+        Command::AvailabilityZone(command) => aggregate::zones(&session, command).await,
         Command::ServerGroup(command) => server_group::run(&session, command).await,
         Command::Policy(command) => policy::run(&session, command).await,
         Command::Operation(command) => operation::run(&session, command).await,

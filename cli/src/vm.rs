@@ -116,6 +116,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             })
             .collect(),
         image_properties: options.image_properties.iter().cloned().collect(),
+        availability_zone: options.availability_zone.clone().unwrap_or_default(),
         server_group: options
             .server_group
             .as_deref()
@@ -266,6 +267,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             .iter()
             .map(|g| ("server group", g.to_string())),
     );
+    let zone = hints.availability_zone.iter();
+    fields.extend(zone.map(|zone| ("zone", zone.to_string())));
     fields.extend(vm.spec.disks.iter().map(|disk| ("disk", disk_line(disk))));
     let nic = |nic: &Nic| ("nic", format!("{} on bridge {}", nic.mac, nic.bridge));
     fields.extend(vm.spec.nics.iter().map(nic));

@@ -1,4 +1,4 @@
-//! Goal: server groups and policies hold through the whole system, also where
+//! Goal: server groups, zones, aggregates and policies hold through the whole system, also where
 //! many ask at once.
 //!
 //! Method: schedulers, a conductor and simulated hosts in this process, each with a port of its
@@ -286,4 +286,62 @@ fn a_policy_that_is_set_changes_the_next_choice() {
         "known keys are scheduling.hosts, scheduling.cells",
         "must be spread or pack",
     ]);
+}
+
+#[test]
+fn zones_and_aggregates_say_where_guests_go() {
+    let world = World::with_hosts(3);
+    let [a, b, c] = ["host-a", "host-b", "host-c"];
+    world.done(&["aggregate", "create", "rack1", "--zone", "east"]);
+    world.done(&["aggregate", "add-host", "rack1", a, b]);
+    world.done(&["aggregate", "create", "rack2", "--zone", "west"]);
+    world.done(&["aggregate", "add-host", "rack2", c]);
+    let zones = world.done(&["availability-zone", "list"]);
+    assert_eq!(zones[0]["zone"], "east", "{zones}");
+    assert_eq!(zones[0]["hosts"].as_array().map(Vec::len), Some(2));
+    let second = world
+        .berth(&["aggregate", "add-host", "rack2", a])
+        .refused(1);
+    second.saying(&[
+        "HOST_IN_OTHER_ZONE",
+        "host host-a is in availability zone east",
+    ]);
+    for vm in ["w1", "w2"] {
+        assert_eq!(world.boot(vm, &["--availability-zone", "west"]), c);
+    }
+    let missing = world.refused("x", &["--availability-zone", "north"]);
+    assert_eq!(missing["reason"], "AVAILABILITY_ZONE_NOT_FOUND");
+    // The only host of the zone cannot leave it, and its guests cannot leave the host.
+    let kept = world
+        .berth(&["aggregate", "remove-host", "rack2", c])
+        .refused(1);
+    kept.saying(&["ZONE_IN_USE", "2 VMs, among them w1"]);
+    let moved = world.berth(&["vm", "migrate", "w1"]).refused(1);
+    moved.saying(&["AVAILABILITY_ZONE", "it is in availability zone east"]);
+
+    let spec = ["--spec", "aggregate_instance_extra_specs:ssd=true"];
+    let quick = [
+        "flavor",
+        "create",
+        "quick",
+        "--vcpus",
+        "1",
+        "--memory-mib",
+        "64",
+    ];
+    world.done(&[&quick[..], &spec].concat());
+    let mut boot_quick = boot("q");
+    boot_quick[4] = "quick";
+    let refused = world.berth(&boot_quick).refused(1);
+    refused.saying(&["AGGREGATE_METADATA", "none of its aggregates says ssd=true"]);
+    world.done(&["aggregate", "create", "fast", "--metadata", "ssd=false"]);
+    world.done(&["aggregate", "add-host", "fast", b]);
+    assert_eq!(world.berth(&boot_quick).status, Some(1));
+    world.done(&["aggregate", "set", "fast", "ssd=true"]);
+    assert_eq!(text(&world.done(&boot_quick)["vm"]["host"]), b);
+    let fast = world.done(&["aggregate", "show", "fast"]);
+    let provider = world.done(&["host", "show", b])["host"]["provider"].clone();
+    let shown = world.done(&["provider", "show", &text(&provider)]);
+    let told = shown.to_string();
+    assert!(told.contains(&text(&fast["id"])), "{told} {fast}");
 }

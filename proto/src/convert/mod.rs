@@ -17,6 +17,7 @@
 //! | the others | one noun each |
 
 pub mod agent;
+pub mod aggregate;
 pub mod assignment;
 pub mod claim;
 pub mod field;

@@ -4,7 +4,7 @@
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
@@ -56,6 +56,7 @@ resource_names! {
     FlavorName: "flavors/", "flavor";
     PciAliasName: "pciAliases/", "pci alias";
     ServiceName: "services/", "service";
+    AggregateName: "aggregates/", "aggregate";
     ServerGroupName: "serverGroups/", "server group";
 }
 

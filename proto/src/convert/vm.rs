@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
-use berth_domain::name::FlavorName;
+use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec};
 
@@ -44,6 +44,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             nics: template.nics.iter().map(Into::into).collect(),
             image_properties: template.image_properties.0.clone(),
             server_group: field::name_or_empty(template.hints.server_group.as_ref()),
+            availability_zone: zone_or_empty(&template.hints),
         }
     }
 }
@@ -58,7 +59,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             disks: field::each(wire.disks, "disks", DEVICES_MAX)?,
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
             image_properties: properties(wire.image_properties)?,
-            hints: hints(&wire.server_group)?,
+            hints: hints(&wire.server_group, &wire.availability_zone)?,
         })
     }
 }
@@ -71,10 +72,18 @@ fn properties(wire: BTreeMap<String, String>) -> Result<ImageProperties, Invalid
 }
 
 /// Reads where a VM is to go.
-fn hints(server_group: &str) -> Result<SchedulingHints, Invalid> {
+fn hints(server_group: &str, zone: &str) -> Result<SchedulingHints, Invalid> {
+    let zone = (!zone.is_empty()).then(|| ZoneName::new(zone)).transpose();
     Ok(SchedulingHints {
         server_group: field::optional_name(server_group, "server_group")?,
+        availability_zone: zone
+            .map_err(|error| Invalid::here(error).within("availability_zone"))?,
     })
+}
+
+fn zone_or_empty(hints: &SchedulingHints) -> String {
+    let zone = hints.availability_zone.as_ref();
+    zone.map(ToString::to_string).unwrap_or_default()
 }
 
 impl From<&VmSpec> for v1::VmSpec {
@@ -90,6 +99,7 @@ impl From<&VmSpec> for v1::VmSpec {
             image_properties: spec.image_properties.0.clone(),
             pci_aliases: spec.pci_aliases.values().map(Into::into).collect(),
             server_group: field::name_or_empty(spec.hints.server_group.as_ref()),
+            availability_zone: zone_or_empty(&spec.hints),
         }
     }
 }
@@ -108,7 +118,7 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             pci: field::each(wire.pci_requests, "pci_requests", PCI_REQUESTS_MAX)?,
             image_properties: properties(wire.image_properties)?,
             pci_aliases: pci::aliases(wire.pci_aliases, "pci_aliases")?,
-            hints: hints(&wire.server_group)?,
+            hints: hints(&wire.server_group, &wire.availability_zone)?,
         })
     }
 }

@@ -87,6 +87,7 @@ round_trips! {
     consumer_updates: values::consumer_update() => placement::v1::ConsumerUpdate;
     policies: values::policy() => policy::v1::SchedulingPolicy;
     server_groups: values::server_group() => policy::v1::ServerGroup;
+    aggregates: values::aggregate() => policy::v1::Aggregate;
     services: values::service() => cluster::v1::Service;
     vms: values::vm() => scheduler::v1::Vm;
     migrations: values::migration() => scheduler::v1::Migration;

@@ -6,6 +6,7 @@ pub(crate) mod agent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
@@ -25,7 +26,8 @@ use berth_domain::instance::{
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    ZoneName,
 };
 use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
@@ -467,7 +469,35 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
 
 fn hints() -> impl Strategy<Value = SchedulingHints> {
     let group = NAME.prop_map(|n| ServerGroupName::new(&n).unwrap());
-    option::of(group).prop_map(|server_group| SchedulingHints { server_group })
+    let zone = NAME.prop_map(|n| ZoneName::new(&n).unwrap());
+    (option::of(group), option::of(zone)).prop_map(|(server_group, availability_zone)| {
+        SchedulingHints {
+            server_group,
+            availability_zone,
+        }
+    })
+}
+
+pub(crate) fn aggregate() -> impl Strategy<Value = Aggregate> {
+    let name = NAME.prop_map(|n| AggregateName::new(&n).unwrap());
+    (
+        name,
+        id(),
+        btree_set(host_name(), 0..4),
+        texts(),
+        any::<u64>(),
+        time(),
+    )
+        .prop_map(
+            |(name, id, hosts, metadata, generation, created_at)| Aggregate {
+                name,
+                id,
+                hosts,
+                metadata,
+                generation: Generation(generation),
+                created_at,
+            },
+        )
 }
 
 pub(crate) fn server_group() -> impl Strategy<Value = ServerGroup> {

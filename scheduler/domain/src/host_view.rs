@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use crate::aggregate::HostAggregates;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
@@ -82,6 +83,8 @@ pub struct HostView {
     pub inventories: Arc<BTreeMap<ResourceClass, Inventory>>,
     /// Which qualities it has.
     pub traits: Arc<BTreeSet<Trait>>,
+    /// What its aggregates say of it. Only the state knows; it keeps it up to date.
+    pub aggregates: Arc<HostAggregates>,
     /// Counted resources that are taken.
     pub used: Resources,
     /// CPUs, pages and memory that are taken, by cell, and PCI functions.
@@ -101,6 +104,7 @@ impl HostView {
         let mut view = Self {
             inventories: Arc::new(inventories_of(&host.report)),
             traits: Arc::new(traits_of(&host.report)),
+            aggregates: Arc::default(),
             used: Resources::new(),
             usage: HostUsage::empty(&host.report.topology),
             outline: Outline::default(),
@@ -121,7 +125,9 @@ impl HostView {
     /// Returns the view of the host without anything that is taken from it.
     #[must_use]
     pub fn emptied(&self) -> Self {
-        Self::new(Arc::clone(&self.host), [])
+        let mut view = Self::new(Arc::clone(&self.host), []);
+        view.set_aggregates(Arc::clone(&self.aggregates));
+        view
     }
 
     /// Returns what the fit looks at.
@@ -148,6 +154,12 @@ impl HostView {
         self.host = host;
         self.class = self.classify();
         self.refresh();
+    }
+
+    /// Takes what the aggregates of the host say of it now.
+    pub fn set_aggregates(&mut self, aggregates: Arc<HostAggregates>) {
+        self.aggregates = aggregates;
+        self.class = self.classify();
     }
 
     /// Takes what a claim takes.
@@ -231,7 +243,7 @@ impl HostView {
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
         (service_version, driver, topology, storage_id).hash(&mut hasher);
-        (&self.inventories, &self.traits).hash(&mut hasher);
+        (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
         hasher.finish()
     }
 

@@ -15,12 +15,14 @@
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
+//! | [`aggregate`] | hosts with something in common, availability zones |
 //! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
 
 pub mod agent;
+pub mod aggregate;
 pub mod allocation;
 pub mod claim;
 pub mod constraint;

@@ -120,6 +120,14 @@ name!(
     PciAliasName, "pci alias"
 );
 name!(
+    /// The name of an aggregate of hosts; `aggregates/{aggregate}` on the wire.
+    AggregateName, "aggregate"
+);
+name!(
+    /// The name of an availability zone.
+    ZoneName, "availability zone"
+);
+name!(
     /// The name of a server group; `serverGroups/{server group}` on the wire.
     ServerGroupName, "server group"
 );

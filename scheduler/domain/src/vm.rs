@@ -26,7 +26,7 @@ use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
-use crate::name::{HostName, ServerGroupName, VmName};
+use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
 use crate::pci::{PciAliases, PciRequest};
 use crate::refusal::Refusal;
 
@@ -110,6 +110,9 @@ pub struct SchedulingHints {
     /// The server group that it belongs to.
     #[serde(default)]
     pub server_group: Option<ServerGroupName>,
+    /// The availability zone that it is to be in; any host if absent.
+    #[serde(default)]
+    pub availability_zone: Option<ZoneName>,
 }
 
 impl SchedulingHints {

@@ -148,6 +148,8 @@ fn phrase(cause: &str) -> String {
         "DISKS_NOT_SHARED" => "without its disks",
         "TRAIT_MISSING" => "without a required trait",
         "TRAIT_FORBIDDEN" => "with a forbidden trait",
+        "AVAILABILITY_ZONE" => "outside of the availability zone",
+        "AGGREGATE_METADATA" => "outside of the aggregates that the flavor asks for",
         "AFFINITY" => "without the other members of its server group",
         "ANTI_AFFINITY" => "with enough members of its server group",
         "CELLS" => "with too few cells",

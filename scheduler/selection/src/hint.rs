@@ -173,6 +173,12 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::Down => Some("start the compute agents of hosts that are down".to_owned()),
         Violation::SameHost => Some("name another host, or add one".to_owned()),
         Violation::Excluded => Some("look at why the agents refused the guest".to_owned()),
+        Violation::Zone { wanted, .. } => Some(format!(
+            "make room in availability zone {wanted}, or do not ask for it"
+        )),
+        Violation::Aggregate { key, .. } => Some(format!(
+            "add a host to an aggregate with that {key}, or do not ask for it"
+        )),
         Violation::Affinity { .. } => Some(
             "make room where the server group is, or boot the guest outside of the group"
                 .to_owned(),

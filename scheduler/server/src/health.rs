@@ -11,7 +11,7 @@ use tonic_health::server::HealthReporter;
 use crate::machine::Machine;
 
 /// The services that clients ask about, and the empty name for the whole.
-const SERVICES: [&str; 10] = [
+const SERVICES: [&str; 11] = [
     "",
     "berth.scheduler.v1.SchedulerService",
     "berth.operation.v1.OperationService",
@@ -19,6 +19,7 @@ const SERVICES: [&str; 10] = [
     "berth.placement.v1.PlacementService",
     "berth.placement.v1.CatalogService",
     "berth.placement.v1.ImportService",
+    "berth.policy.v1.AggregateService",
     "berth.policy.v1.PolicyService",
     "berth.policy.v1.ServerGroupService",
     "berth.cluster.v1.ClusterService",

@@ -23,6 +23,7 @@ use berth_proto::operation::v1::operation_service_server::{self, OperationServic
 use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
 use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
 use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
+use berth_proto::policy::v1::aggregate_service_server::{self, AggregateServiceServer};
 use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
 use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
 use berth_proto::raft::v1::raft_service_server;
@@ -39,8 +40,8 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
-    CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi, PolicyApi,
-    SchedulerApi, ServerGroupApi, Setup,
+    AggregateApi, CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi,
+    PolicyApi, SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -48,6 +49,7 @@ use crate::{duties, expelled, health, leadership, member, placement_rest};
 const REFLECTION: Reflection = Reflection {
     descriptors: berth_proto::DESCRIPTOR_SET,
     served: &[
+        aggregate_service_server::SERVICE_NAME,
         catalog_service_server::SERVICE_NAME,
         cluster_service_server::SERVICE_NAME,
         host_service_server::SERVICE_NAME,
@@ -236,6 +238,10 @@ impl Scheduler {
             )
             .add_service(
                 ServerGroupServiceServer::new(ServerGroupApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                AggregateServiceServer::new(AggregateApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
@@ -16,7 +17,7 @@ use berth_domain::id::{
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
 pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
@@ -104,6 +105,20 @@ pub enum Command {
     DeleteFlavor {
         /// The flavor.
         flavor: FlavorName,
+    },
+    /// Makes an aggregate of hosts.
+    CreateAggregate(Aggregate),
+    /// Changes hosts and metadata of an aggregate.
+    UpdateAggregate {
+        /// The aggregate.
+        aggregate: AggregateName,
+        /// What is changed.
+        change: AggregateChange,
+    },
+    /// Deletes an aggregate without hosts.
+    DeleteAggregate {
+        /// The aggregate.
+        aggregate: AggregateName,
     },
     /// Makes a server group.
     CreateServerGroup(ServerGroup),
@@ -378,6 +393,9 @@ impl Command {
             | Self::RegisterService(_)
             | Self::CreateFlavor(_)
             | Self::DeleteFlavor { .. }
+            | Self::CreateAggregate(_)
+            | Self::UpdateAggregate { .. }
+            | Self::DeleteAggregate { .. }
             | Self::CreateServerGroup(_)
             | Self::DeleteServerGroup { .. }
             | Self::SetPolicy(_)

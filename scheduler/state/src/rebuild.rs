@@ -43,6 +43,7 @@ impl State {
             .chain(self.requests.values().cloned().map(Row::Request))
             .chain(self.classes.values().cloned().map(Row::Class))
             .chain(self.traits.values().cloned().map(Row::Trait))
+            .chain(self.aggregates.values().cloned().map(Row::Aggregate))
             .chain(self.server_groups.values().cloned().map(Row::ServerGroup))
             .chain(
                 self.policy
@@ -86,6 +87,7 @@ impl State {
                 Row::Request(row) => tx.put_request((*row).clone()),
                 Row::Class(row) => drop(tx.put_class((*row).clone())),
                 Row::Trait(row) => drop(tx.put_trait((*row).clone())),
+                Row::Aggregate(row) => drop(tx.put_aggregate((*row).clone())),
                 Row::ServerGroup(row) => drop(tx.put_server_group((*row).clone())),
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::Consumer;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
@@ -57,6 +58,8 @@ pub enum Reply {
         /// Whether it was there before.
         existed: bool,
     },
+    /// The aggregate of hosts as it is now.
+    Aggregate(Arc<Aggregate>),
     /// The server group as it is now.
     ServerGroup(Arc<ServerGroup>),
     /// What is preferred now.

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use berth_domain::allocation::Consumer;
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName};
+use berth_domain::name::{
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName,
+};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 
@@ -74,6 +76,8 @@ pub enum Receipt {
         /// Whether it was there before.
         existed: bool,
     },
+    /// An aggregate of hosts.
+    Aggregate(AggregateName),
     /// A server group.
     ServerGroup(ServerGroupName),
     /// The scheduling policy.
@@ -138,6 +142,7 @@ impl Receipt {
                 name: custom.name.clone(),
                 existed: *existed,
             },
+            Ok(Reply::Aggregate(aggregate)) => Self::Aggregate(aggregate.name.clone()),
             Ok(Reply::ServerGroup(group)) => Self::ServerGroup(group.name.clone()),
             Ok(Reply::Policy(_)) => Self::Policy,
             Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
@@ -229,6 +234,7 @@ impl State {
                     existed: *existed,
                 })
             }
+            Receipt::Aggregate(name) => self.aggregate(name).cloned().map(Reply::Aggregate),
             Receipt::ServerGroup(name) => self.server_group(name).cloned().map(Reply::ServerGroup),
             Receipt::Policy => Some(Reply::Policy(self.policy.clone())),
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),

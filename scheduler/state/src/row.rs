@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::Consumer;
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
@@ -11,7 +12,7 @@ use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -60,6 +61,8 @@ pub enum Key {
     PciAlias(PciAliasName),
     /// A server group.
     ServerGroup(ServerGroupName),
+    /// An aggregate of hosts.
+    Aggregate(AggregateName),
 }
 
 /// One record of the state.
@@ -97,6 +100,8 @@ pub enum Row {
     PciAlias(Arc<PciAlias>),
     /// A server group.
     ServerGroup(Arc<ServerGroup>),
+    /// An aggregate of hosts.
+    Aggregate(Arc<Aggregate>),
 }
 
 impl Row {
@@ -119,6 +124,7 @@ impl Row {
             Self::Trait(row) => Key::Trait(row.name.clone()),
             Self::Policy(_) => Key::Policy,
             Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
+            Self::Aggregate(row) => Key::Aggregate(row.name.clone()),
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
         }
     }

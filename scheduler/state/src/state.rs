@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
@@ -16,7 +17,7 @@ use berth_domain::id::{
 };
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -50,6 +51,7 @@ pub struct State {
     pub(crate) classes: OrdMap<ResourceClass, Arc<Custom<ResourceClass>>>,
     pub(crate) traits: OrdMap<Trait, Arc<Custom<Trait>>>,
     pub(crate) server_groups: OrdMap<ServerGroupName, Arc<ServerGroup>>,
+    pub(crate) aggregates: OrdMap<AggregateName, Arc<Aggregate>>,
     /// A row only once something was set.
     pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
@@ -68,6 +70,8 @@ pub(crate) struct Index {
     /// How many claims the members of a server group have on each host; hosts and groups without
     /// any are left out.
     pub(crate) group_hosts: OrdMap<ServerGroupName, OrdMap<HostName, u32>>,
+    /// Aggregates by their hosts; hosts without any are left out.
+    pub(crate) host_aggregates: OrdMap<HostName, OrdSet<AggregateName>>,
     /// VMs by the MAC addresses of their interfaces.
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// Providers by their name.
@@ -189,6 +193,13 @@ impl State {
         ServerGroup,
         "server group"
     );
+    table!(
+        aggregate,
+        aggregates,
+        ref AggregateName,
+        Aggregate,
+        "aggregate of hosts"
+    );
     table!(flavor, flavors, ref FlavorName, Flavor, "flavor");
     table!(
         pci_alias,
@@ -243,6 +254,19 @@ impl State {
     #[must_use]
     pub fn server_groups(&self) -> &OrdMap<ServerGroupName, Arc<ServerGroup>> {
         &self.server_groups
+    }
+
+    /// Returns all aggregates of hosts.
+    #[must_use]
+    pub fn aggregates(&self) -> &OrdMap<AggregateName, Arc<Aggregate>> {
+        &self.aggregates
+    }
+
+    /// Returns the aggregates that a host is in.
+    pub fn aggregates_of(&self, host: &HostName) -> impl Iterator<Item = &Arc<Aggregate>> + '_ {
+        let names = self.index.host_aggregates.get(host);
+        let names = names.into_iter().flatten();
+        names.filter_map(|name| self.aggregates.get(name))
     }
 
     /// Returns all conductors.

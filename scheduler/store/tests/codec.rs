@@ -9,8 +9,9 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::id::TimeMs;
-use berth_domain::name::ServerGroupName;
+use berth_domain::aggregate::{Aggregate, AggregateChange};
+use berth_domain::id::{AggregateId, Generation, TimeMs};
+use berth_domain::name::{AggregateName, ServerGroupName};
 use berth_domain::refusal::Refusal;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
@@ -152,6 +153,17 @@ fn kind_of_outcome(outcome: &Result<Reply, Refusal>) -> String {
     outcome.as_ref().map_or("Refused".to_owned(), variant)
 }
 
+fn aggregate(name: &str) -> Aggregate {
+    Aggregate {
+        name: AggregateName::new(name).unwrap(),
+        id: AggregateId(uuid(50, 1)),
+        hosts: Default::default(),
+        metadata: [("disk".to_owned(), "ssd".to_owned())].into(),
+        generation: Generation(0),
+        created_at: TimeMs(0),
+    }
+}
+
 fn server_group(name: &str) -> ServerGroup {
     let name = ServerGroupName::new(name).unwrap();
     ServerGroup::new(name, GroupPolicy::AntiAffinity, Some(3)).unwrap()
@@ -217,6 +229,20 @@ fn by_hand() -> Vec<Envelope> {
         },
         Command::Batch { writes: Vec::new() },
         Command::CreateServerGroup(server_group("by-hand")),
+        Command::CreateAggregate(aggregate("by-hand")),
+        Command::UpdateAggregate {
+            aggregate: aggregate("by-hand").name,
+            change: AggregateChange {
+                add_hosts: [host_name("h1")].into(),
+                remove_hosts: [host_name("h2")].into(),
+                set: aggregate("other").metadata,
+                unset: ["disk".to_owned()].into(),
+                generation: Some(Generation(3)),
+            },
+        },
+        Command::DeleteAggregate {
+            aggregate: aggregate("by-hand").name,
+        },
         Command::DeleteServerGroup {
             group: server_group("missing").name,
         },
@@ -253,12 +279,12 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 41 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 40 + 11, "{commands:#?}");
-    // 16 tables, of which requests with each of 15 receipts.
-    assert_eq!(rows.len(), 15 + 15, "{rows:#?}");
-    // Thirteen kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 15, "{answers:#?}");
+    // 44 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 43 + 11, "{commands:#?}");
+    // 17 tables, of which requests with each of 16 receipts.
+    assert_eq!(rows.len(), 16 + 16, "{rows:#?}");
+    // Fourteen kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 16, "{answers:#?}");
 }
 
 #[test]

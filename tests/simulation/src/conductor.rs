@@ -503,6 +503,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Host(_)
         | Reply::Service(_)
         | Reply::Flavor(_)
+        | Reply::Aggregate(_)
         | Reply::ServerGroup(_)
         | Reply::Policy(_)
         | Reply::PciAlias(_)

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::leaving;
+use crate::aggregate::AggregateSpecs;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::fault;
 use crate::flavor::Wishes;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
-use crate::name::HostName;
+use crate::name::{HostName, ZoneName};
 use crate::pci::PciRequest;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
@@ -34,6 +35,10 @@ pub struct Demand {
     pub leaving: Option<Leaving>,
     /// Its server group, and where the other members are. Only the state knows; it fills it in.
     pub group: Option<GroupDemand>,
+    /// The availability zone that the user asked for.
+    pub zone: Option<ZoneName>,
+    /// What the aggregates of the host must say of it.
+    pub aggregate_specs: AggregateSpecs,
 }
 
 /// What matters of the host that a running guest is to leave.
@@ -61,7 +66,9 @@ impl Demand {
         let wishes = spec
             .validate()
             .map_err(|faults| fault::refusal("vm", &faults))?;
-        Ok(Self::new(wishes))
+        let mut demand = Self::new(wishes);
+        demand.zone = spec.hints.availability_zone.clone();
+        Ok(demand)
     }
 
     /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
@@ -94,6 +101,8 @@ impl Demand {
             forbidden: wishes.forbidden_traits,
             leaving: None,
             group: None,
+            zone: None,
+            aggregate_specs: wishes.aggregate_specs,
         }
     }
 }

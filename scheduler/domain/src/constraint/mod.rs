@@ -10,6 +10,8 @@
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | the guest's cells fit on its cells | [`exact`] |
+//! | it is in the availability zone | [`zone`] |
+//! | its aggregates say what the flavor asks for | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
 //! | a guest that moves: it is another host | [`elsewhere`] |
 //! | … with the same hypervisor driver | [`driver`] |
@@ -18,6 +20,7 @@
 //!
 //! Invariant: a rule is a function of the host's view and the demand alone.
 
+pub mod aggregate;
 pub mod capacity;
 pub mod cordon;
 pub mod cpu_kinds;
@@ -33,6 +36,7 @@ pub mod shape;
 pub mod storage;
 pub mod version;
 mod violation;
+pub mod zone;
 
 pub use demand::{Demand, Leaving};
 pub use violation::Violation;
@@ -49,7 +53,7 @@ pub const HOST_RULES: [Rule; 2] = [elsewhere::check, group::check];
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 7] = [
+pub const CLASS_RULES: [Rule; 9] = [
     liveness::check,
     cordon::check,
     shape::check,
@@ -57,6 +61,8 @@ pub const CLASS_RULES: [Rule; 7] = [
     version::check,
     storage::check,
     qualities::check,
+    zone::check,
+    aggregate::check,
 ];
 
 /// The rules that look at what is taken of a host, beside counted capacity and the exact fit.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::inventory::Excess;
-use crate::name::{HostName, ServerGroupName};
+use crate::name::{HostName, ServerGroupName, ZoneName};
 use crate::numa::FitRefusal;
 use crate::refusal::{Code, HostRefusal, Missing, Refusal};
 use crate::resource::{ResourceClass, Trait};
@@ -56,6 +56,20 @@ pub enum Violation {
         /// Whether guests with dedicated CPUs are there, rather than such whose vCPUs float.
         has_dedicated: bool,
     },
+    /// It is in another availability zone, or in none.
+    Zone {
+        /// The one that the guest asks for.
+        wanted: ZoneName,
+        /// Its own.
+        actual: Option<ZoneName>,
+    },
+    /// No aggregate says of it what the flavor asks for.
+    Aggregate {
+        /// The key of the metadata.
+        key: String,
+        /// The values that would do.
+        wanted: Vec<String>,
+    },
     /// Other members of the guest's server group are elsewhere.
     Affinity {
         /// The group.
@@ -103,6 +117,8 @@ impl Violation {
             Self::TraitMissing(_) => "TRAIT_MISSING",
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
             Self::CpuKinds { .. } => "CPU_KINDS",
+            Self::Zone { .. } => "AVAILABILITY_ZONE",
+            Self::Aggregate { .. } => "AGGREGATE_METADATA",
             Self::Affinity { .. } => "AFFINITY",
             Self::AntiAffinity { .. } => "ANTI_AFFINITY",
             Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
@@ -153,6 +169,8 @@ impl Violation {
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
+            | Self::Zone { .. }
+            | Self::Aggregate { .. }
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
             | Self::Counted => None,
@@ -189,6 +207,8 @@ impl Violation {
             Self::Version { .. } => (2, 2, 0, 0),
             Self::Driver { .. } => (2, 3, 0, 0),
             Self::Affinity { .. } | Self::AntiAffinity { .. } => (2, 4, 0, 0),
+            Self::Aggregate { .. } => (2, 5, 0, 0),
+            Self::Zone { .. } => (2, 6, 0, 0),
             Self::Counted => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
@@ -227,6 +247,8 @@ impl Violation {
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
+            | Self::Zone { .. }
+            | Self::Aggregate { .. }
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. } => (Code::FailedPrecondition, &*cause),
         };
@@ -300,6 +322,22 @@ impl fmt::Display for Violation {
                 } else {
                     "whose vCPUs float"
                 }
+            ),
+            Self::Zone {
+                wanted,
+                actual: Some(actual),
+            } => write!(
+                f,
+                "it is in availability zone {actual}, the guest asks for {wanted}"
+            ),
+            Self::Zone { wanted, .. } => write!(
+                f,
+                "it is in no availability zone, the guest asks for {wanted}"
+            ),
+            Self::Aggregate { key, wanted } => write!(
+                f,
+                "none of its aggregates says {key}={}",
+                wanted.join(" or ")
             ),
             Self::Affinity { group, hosts } => {
                 let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();

@@ -17,6 +17,7 @@ use super::{
     CELLS_MAX, EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX, Flavor, MEMORY_MIB_MAX, Side, cpu_policy,
     emulator_threads, page_size, pmem, shape, text, thread_policy,
 };
+use crate::aggregate::{self, AggregateSpecs};
 use crate::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use crate::instance::{CpuPolicy, EmulatorThreads, PageSize, ThreadPolicy};
 use crate::pci::PciNumaPolicy;
@@ -29,7 +30,7 @@ const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy
      hw:pci_numa_affinity_policy and hw:pmem";
 
 /// Namespaces that ask for what is not given yet.
-const NOT_YET: [&str; 3] = ["accel", "aggregate_instance_extra_specs", "capabilities"];
+const NOT_YET: [&str; 2] = ["accel", "capabilities"];
 
 /// What the names of image properties begin with that ask for what is not given, or do not exist.
 const OURS: [&str; 8] = [
@@ -65,6 +66,7 @@ pub(super) struct Settings<'a> {
     pub(super) pci_aliases: Option<Said<'a, Vec<Wanted>>>,
     pub(super) pmem: Option<Said<'a, Vec<ResourceClass>>>,
     pub(super) groups: Groups<'a>,
+    pub(super) aggregate_specs: AggregateSpecs,
 }
 
 /// A key with its value, and whose it is.
@@ -135,6 +137,14 @@ impl<'a> Settings<'a> {
             ("hw", name) if self.read_flavors(name, entry, faults) => {}
             ("hw", _) => {
                 entry.fault(format!("is not a known key; known are {KNOWN}"), faults);
+            }
+            ("aggregate_instance_extra_specs", "") => {
+                entry.fault("needs a key behind the colon", faults);
+            }
+            ("aggregate_instance_extra_specs", name) => {
+                let read = aggregate::parse_spec(value);
+                let read = read.map(|wanted| self.aggregate_specs.insert(name.to_owned(), wanted));
+                entry.note(read.map(drop), faults);
             }
             ("pci_passthrough", "alias") => {
                 let aliases = passthrough::parse_aliases(value);

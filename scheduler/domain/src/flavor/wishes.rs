@@ -8,6 +8,7 @@ use super::{
     Flavor, cells, cpu_policy, emulator_threads, locked_memory, page_size, passthrough, pmem,
     realtime, shape, thread_policy,
 };
+use crate::aggregate::AggregateSpecs;
 use crate::allocation::Resources;
 use crate::cpu_shape::CpuShape;
 use crate::image::ImageProperties;
@@ -35,6 +36,8 @@ pub struct Wishes {
     /// The class of each namespace of persistent memory that it asks for, in the order of its
     /// devices.
     pub pmem: Vec<ResourceClass>,
+    /// What the aggregates of the host must say of it.
+    pub aggregate_specs: AggregateSpecs,
 }
 
 /// How a guest's CPUs are to be.
@@ -89,6 +92,7 @@ pub(super) fn judge(
         cpu_shape: shape::judge(flavor, settings, faults),
         pci,
         pmem,
+        aggregate_specs: settings.aggregate_specs.clone(),
     }
 }
 

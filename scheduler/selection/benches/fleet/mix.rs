@@ -262,6 +262,8 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         forbidden: Default::default(),
         leaving: None,
         group: None,
+        zone: None,
+        aggregate_specs: Default::default(),
     }
 }
 

@@ -79,6 +79,9 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::RegisterService(_)
         | Command::CreateFlavor(_)
         | Command::DeleteFlavor { .. }
+        | Command::CreateAggregate(_)
+        | Command::UpdateAggregate { .. }
+        | Command::DeleteAggregate { .. }
         | Command::CreateServerGroup(_)
         | Command::DeleteServerGroup { .. }
         | Command::SetPolicy(_)

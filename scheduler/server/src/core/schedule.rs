@@ -46,6 +46,7 @@ pub(super) fn vm(
     known_host(state, wanted.host.as_ref())?;
     let spec = spec_of(state, wanted)?;
     state.examine_group(&spec)?;
+    known_zone(state, &spec)?;
     let choice = choose(
         chooser,
         state,
@@ -290,6 +291,24 @@ fn known_host(state: &State, name: Option<&HostName>) -> Result<(), Refusal> {
         .with_hint("the hosts of this cluster are listed by `berth host list`")),
         Some(_) | None => Ok(()),
     }
+}
+
+/// A zone that no aggregate makes does not exist; rather that than a list of all hosts.
+fn known_zone(state: &State, spec: &VmSpec) -> Result<(), Refusal> {
+    let Some(zone) = &spec.hints.availability_zone else {
+        return Ok(());
+    };
+    let mut aggregates = state.aggregates().values();
+    if aggregates.any(|aggregate| aggregate.zone().as_ref() == Some(zone)) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::NotFound,
+        "AVAILABILITY_ZONE_NOT_FOUND",
+        format!("availability zone {zone} does not exist"),
+    )
+    .with("zone", zone)
+    .with_hint("the zones that exist are listed by `berth availability-zone list`"))
 }
 
 fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {

@@ -75,6 +75,9 @@ keyed! {
     "ImportConsumers": placement::v1::ImportConsumersRequest;
     "ReplaceAllocations": placement::v1::ReplaceAllocationsRequest;
     "UpdateSchedulingPolicy": policy::v1::UpdateSchedulingPolicyRequest;
+    "CreateAggregate": policy::v1::CreateAggregateRequest;
+    "UpdateAggregate": policy::v1::UpdateAggregateRequest;
+    "DeleteAggregate": policy::v1::DeleteAggregateRequest;
     "CreateServerGroup": policy::v1::CreateServerGroupRequest;
     "DeleteServerGroup": policy::v1::DeleteServerGroupRequest;
     "CreateFlavor": scheduler::v1::CreateFlavorRequest;

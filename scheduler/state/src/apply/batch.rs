@@ -110,6 +110,7 @@ impl Written {
             | Reply::Host(_)
             | Reply::Service(_)
             | Reply::Flavor(_)
+            | Reply::Aggregate(_)
             | Reply::ServerGroup(_)
             | Reply::Policy(_)
             | Reply::PciAlias(_)

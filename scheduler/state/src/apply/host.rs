@@ -301,6 +301,7 @@ impl<J: Journal> Transaction<'_, J> {
             .with("host", name)
             .with("provider", child.id));
         }
+        self.leave_aggregates(name);
         self.remove_host(name);
         self.remove_provider(provider);
         Ok(Reply::None)

@@ -8,6 +8,7 @@
 //! the header and what is remembered of its request. A batch alone takes back what it wrote.
 
 mod advance;
+mod aggregate;
 mod allocation;
 mod batch;
 mod boot;
@@ -141,6 +142,11 @@ impl<J: Journal> Transaction<'_, J> {
             Command::RegisterService(service) => self.register_service(service),
             Command::CreateFlavor(flavor) => self.create_flavor(flavor),
             Command::DeleteFlavor { flavor } => self.delete_flavor(flavor),
+            Command::CreateAggregate(aggregate) => self.create_aggregate(aggregate),
+            Command::UpdateAggregate { aggregate, change } => {
+                self.update_aggregate(aggregate, change)
+            }
+            Command::DeleteAggregate { aggregate } => self.delete_aggregate(aggregate),
             Command::CreateServerGroup(group) => self.create_server_group(group),
             Command::DeleteServerGroup { group } => self.delete_server_group(group),
             Command::SetPolicy(policy) => self.set_policy(policy),

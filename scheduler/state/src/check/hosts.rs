@@ -18,7 +18,9 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
     let claims = by_host(state);
     for (name, view) in &state.hosts {
         let claims = claims.get(name).into_iter().flatten().copied();
-        let counted = HostView::new(view.host.clone(), claims);
+        let mut counted = HostView::new(view.host.clone(), claims);
+        // These are looked at with the aggregates.
+        counted.set_aggregates(view.aggregates.clone());
         let (kept, sum) = (&view.used, &counted.used);
         let what = format_args!("host {name} counts {kept:?}, its claims take {sum:?}");
         rule(kept == sum, RULE, what)?;

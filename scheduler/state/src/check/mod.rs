@@ -3,6 +3,7 @@
 //! It recomputes from the tables and trusts no index. It costs time proportional to the state:
 //! tests and the simulator call it after each step, members do not.
 
+mod aggregates;
 mod allocations;
 mod claims;
 mod groups;
@@ -66,6 +67,8 @@ impl State {
         allocations::classes_and_traits_exist(self)?;
         allocations::consumers_take_from_clients_providers(self)?;
         allocations::usage_is_the_sum_of_consumers(self)?;
+        aggregates::aggregates_are_told(self)?;
+        aggregates::zones_hold(self)?;
         groups::hard_policies_hold(self)?;
         groups::members_are_found(self)?;
         indexes::claims_are_found(self)?;

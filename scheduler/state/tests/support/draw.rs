@@ -4,11 +4,14 @@
 mod placement;
 
 use super::*;
+use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Liveness;
-use berth_domain::id::{Epoch, MigrationId, OperationId, ProviderId};
+use berth_domain::id::{
+    AggregateId, Epoch, Generation, MigrationId, OperationId, ProviderId, TimeMs,
+};
 use berth_domain::migration::Event;
-use berth_domain::name::ServerGroupName;
+use berth_domain::name::{AggregateName, ServerGroupName, ZoneName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
@@ -55,8 +58,48 @@ fn some_spec(pick: u8) -> VmSpec {
         2 => floating(2),
         _ => pinned(1),
     };
+    let zone = of(&["east", "west"], pick);
+    spec.hints.availability_zone = (pick > 190).then(|| ZoneName::new(zone).unwrap());
     spec.hints.server_group = (pick < 160).then(|| some_group(pick / 16).name);
     spec
+}
+
+/// Two aggregates make one zone, so that hosts can be in it twice.
+fn some_aggregate(pick: u8) -> Aggregate {
+    let (name, zone) = of(&[("a1", "east"), ("a2", "east"), ("a3", "west")], pick);
+    Aggregate {
+        name: AggregateName::new(name).unwrap(),
+        id: AggregateId(uuid(41, u64::from(pick % 3))),
+        hosts: if pick < 3 {
+            [host_name(of(&HOSTS, pick))].into()
+        } else {
+            Default::default()
+        },
+        metadata: [("availability_zone".to_owned(), zone.to_owned())].into(),
+        generation: Generation(0),
+        created_at: TimeMs(0),
+    }
+}
+
+fn aggregate_command(pick: [u8; 4]) -> Command {
+    let aggregate = some_aggregate(pick[0]);
+    let hosts = [host_name(of(&HOSTS, pick[2]))].into();
+    let mut change = AggregateChange::default();
+    match pick[1] % 7 {
+        0 => return Command::CreateAggregate(aggregate),
+        1 => {
+            let aggregate = aggregate.name;
+            return Command::DeleteAggregate { aggregate };
+        }
+        2 => change.unset = aggregate.metadata.into_keys().collect(),
+        3 => change.set = some_aggregate(pick[3]).metadata,
+        4 => change.remove_hosts = hosts,
+        _ => change.add_hosts = hosts,
+    }
+    Command::UpdateAggregate {
+        aggregate: aggregate.name,
+        change,
+    }
 }
 
 /// The first three are there from the beginning.
@@ -363,7 +406,8 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
         98 => Some(Command::DeleteServerGroup {
             group: some_group(pick[0]).name,
         }),
-        96 | 97 => Some(Command::SetPolicy(policy(world, pick))),
+        97 => Some(aggregate_command(pick)),
+        96 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),
     }
 }
@@ -372,9 +416,13 @@ pub(crate) fn play(draws: &[Draw]) -> (World, Vec<(Option<RequestKey>, u64, Comm
     let mut world = World::with_hosts(3);
     let mut played = Vec::new();
     for pick in 0..3 {
-        let command = Command::CreateServerGroup(some_group(pick));
-        world.run(command.clone()).unwrap();
-        played.push((None, world.now, command));
+        for command in [
+            Command::CreateServerGroup(some_group(pick)),
+            Command::CreateAggregate(some_aggregate(pick)),
+        ] {
+            world.run(command.clone()).unwrap();
+            played.push((None, world.now, command));
+        }
     }
     for draw in draws {
         world.now += u64::from(draw.pick[0]) * 10;

@@ -2,6 +2,7 @@
 
 use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
+use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, write_effect};
 use berth_proto::convert::{ResourceName, placement};
@@ -121,6 +122,13 @@ fn write(command: &Command) -> envelope::Command {
         Command::CreateFlavor(flavor) => Wire::CreateFlavor(flavor.into()),
         Command::DeleteFlavor { flavor } => Wire::DeleteFlavor(v1::DeleteFlavor {
             flavor: flavor.resource_name(),
+        }),
+        Command::CreateAggregate(aggregate) => Wire::CreateAggregate(aggregate.into()),
+        Command::UpdateAggregate { aggregate, change } => {
+            Wire::UpdateAggregate(write_change(aggregate, change))
+        }
+        Command::DeleteAggregate { aggregate } => Wire::DeleteAggregate(v1::DeleteAggregate {
+            aggregate: aggregate.resource_name(),
         }),
         Command::CreateServerGroup(group) => Wire::CreateServerGroup(group.into()),
         Command::DeleteServerGroup { group } => Wire::DeleteServerGroup(v1::DeleteServerGroup {
@@ -404,6 +412,14 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::CreateFlavor(wire) => Command::CreateFlavor(wire.try_into()?),
         Wire::DeleteFlavor(wire) => Command::DeleteFlavor {
             flavor: field::name(&wire.flavor, "flavor")?,
+        },
+        Wire::CreateAggregate(wire) => Command::CreateAggregate(wire.try_into()?),
+        Wire::UpdateAggregate(wire) => {
+            let (aggregate, change) = read_change(wire)?;
+            Command::UpdateAggregate { aggregate, change }
+        }
+        Wire::DeleteAggregate(wire) => Command::DeleteAggregate {
+            aggregate: field::name(&wire.aggregate, "aggregate")?,
         },
         Wire::CreateServerGroup(wire) => Command::CreateServerGroup(wire.try_into()?),
         Wire::DeleteServerGroup(wire) => Command::DeleteServerGroup {

@@ -36,6 +36,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::Policy => bytes.put_u8(20),
         Key::PciAlias(name) => put(&mut bytes, 13, name.as_str().as_bytes()),
         Key::ServerGroup(name) => put(&mut bytes, 21, name.as_str().as_bytes()),
+        Key::Aggregate(name) => put(&mut bytes, 22, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }

@@ -53,6 +53,7 @@ fn write_receipt(receipt: &Receipt) -> Wire {
         Receipt::Consumers(ids) => Wire::Consumers(v1::ConsumerNames {
             names: ids.iter().map(ResourceName::resource_name).collect(),
         }),
+        Receipt::Aggregate(name) => Wire::Aggregate(name.resource_name()),
         Receipt::ServerGroup(name) => Wire::ServerGroup(name.resource_name()),
         Receipt::Policy => Wire::Policy(v1::Nothing {}),
         Receipt::Operation(id) => Wire::Operation(id.resource_name()),
@@ -87,6 +88,7 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
         Wire::Flavor(name) => Receipt::Flavor(field::name(&name, "flavor")?),
         Wire::PciAlias(name) => Receipt::PciAlias(field::name(&name, "pci_alias")?),
         Wire::Provider(name) => Receipt::Provider(field::name(&name, "provider")?),
+        Wire::Aggregate(name) => Receipt::Aggregate(field::name(&name, "aggregate")?),
         Wire::ServerGroup(name) => Receipt::ServerGroup(field::name(&name, "server_group")?),
         Wire::Policy(v1::Nothing {}) => Receipt::Policy,
         Wire::Operation(name) => Receipt::Operation(field::name(&name, "operation")?),

@@ -69,6 +69,7 @@ fn encode_value(row: &Row) -> Bytes {
         Row::Request(row) => Wire::Request(write_request(row)),
         Row::Class(row) => Wire::ResourceClass(write_custom(row, ResourceClass::as_str)),
         Row::Trait(row) => Wire::Trait(write_custom(row, Trait::as_str)),
+        Row::Aggregate(row) => Wire::Aggregate((&**row).into()),
         Row::ServerGroup(row) => Wire::ServerGroup((&**row).into()),
         Row::Policy(row) => Wire::Policy((&**row).into()),
         Row::PciAlias(row) => Wire::PciAlias((&**row).into()),
@@ -95,6 +96,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::ResourceClass(wire) => {
             Row::Class(Arc::new(read_custom(&wire, placement::read_class)?))
         }
+        Wire::Aggregate(wire) => Row::Aggregate(Arc::new(wire.try_into()?)),
         Wire::ServerGroup(wire) => Row::ServerGroup(Arc::new(wire.try_into()?)),
         Wire::Policy(wire) => Row::Policy(Arc::new(wire.try_into()?)),
         Wire::Trait(wire) => Row::Trait(Arc::new(read_custom(&wire, placement::read_trait)?)),

@@ -1,0 +1,222 @@
+//! `berth aggregate` and `berth availability-zone`: hosts with something in common.
+
+use std::collections::BTreeMap;
+
+use berth_domain::aggregate::{Aggregate, ZONE_KEY};
+use berth_proto::policy::v1::aggregate_service_client::AggregateServiceClient;
+use berth_proto::policy::v1::{
+    Aggregate as Wire, CreateAggregateRequest, DeleteAggregateRequest, GetAggregateRequest,
+    ListAggregatesRequest, ListAvailabilityZonesRequest, UpdateAggregateRequest,
+};
+use serde_json::json;
+
+use crate::arguments::{Aggregate as Verb, AvailabilityZone};
+use crate::session::{Session, read_all, request_id, resource, short};
+use crate::{all_pages, ask, output};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Create {
+            aggregate,
+            zone,
+            metadata,
+        } => {
+            let mut metadata: BTreeMap<String, String> = metadata.into_iter().collect();
+            metadata.extend(zone.map(|zone| (ZONE_KEY.to_owned(), zone)));
+            let aggregate = Wire {
+                name: resource("aggregates", &aggregate),
+                metadata,
+                ..Wire::default()
+            };
+            let request = CreateAggregateRequest {
+                aggregate: Some(aggregate),
+                request_id: request_id(None),
+            };
+            let answer = ask!(session, AggregateServiceClient, create_aggregate, request)?;
+            show(session, answer.aggregate)
+        }
+        Verb::List => list(session).await,
+        Verb::Show { aggregate } => {
+            let request = GetAggregateRequest {
+                name: resource("aggregates", &aggregate),
+                ..Default::default()
+            };
+            let answer = ask!(session, AggregateServiceClient, get_aggregate, request)?;
+            show(session, answer.aggregate)
+        }
+        Verb::Delete { aggregate } => {
+            let request = DeleteAggregateRequest {
+                name: resource("aggregates", &aggregate),
+                request_id: request_id(None),
+            };
+            ask!(session, AggregateServiceClient, delete_aggregate, request)?;
+            output::tell(&format!("aggregate {aggregate} is deleted"));
+            Ok(())
+        }
+        Verb::AddHost { aggregate, hosts } => {
+            let mut change = change(&aggregate);
+            change.add_hosts = names(&hosts);
+            update(session, change).await
+        }
+        Verb::RemoveHost { aggregate, hosts } => {
+            let mut change = change(&aggregate);
+            change.remove_hosts = names(&hosts);
+            update(session, change).await
+        }
+        Verb::Set {
+            aggregate,
+            metadata,
+            zone,
+            unset,
+            generation,
+        } => {
+            let mut change = change(&aggregate);
+            change.set_metadata = metadata.into_iter().collect();
+            let zone = zone.map(|zone| (ZONE_KEY.to_owned(), zone));
+            change.set_metadata.extend(zone);
+            change.unset_metadata = unset;
+            change.generation = generation;
+            update(session, change).await
+        }
+    }
+}
+
+/// Shows the availability zones.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn zones(session: &Session, verb: AvailabilityZone) -> anyhow::Result<()> {
+    let AvailabilityZone::List = verb;
+    let request = ListAvailabilityZonesRequest::default();
+    let zones = all_pages!(
+        session,
+        AggregateServiceClient,
+        list_availability_zones,
+        request,
+        availability_zones
+    );
+    let zones = zones.into_iter().map(|zone| {
+        let hosts = zone.hosts.iter().map(|host| short(host).to_owned());
+        (zone.zone, hosts.collect::<Vec<String>>())
+    });
+    let zones: Vec<(String, Vec<String>)> = zones.collect();
+    if session.json() {
+        let zones = zones.iter();
+        let zones = zones.map(|(zone, hosts)| json!({"zone": zone, "hosts": hosts}));
+        return output::json(&zones.collect::<Vec<_>>());
+    }
+    let rows = zones
+        .into_iter()
+        .map(|(zone, hosts)| [zone, hosts.len().to_string(), few(hosts.iter())])
+        .collect();
+    output::table(
+        ["zone", "count", "hosts"],
+        rows,
+        "there is no availability zone: make one with `berth aggregate create NAME --zone ZONE`",
+    );
+    Ok(())
+}
+
+fn change(aggregate: &str) -> UpdateAggregateRequest {
+    UpdateAggregateRequest {
+        name: resource("aggregates", aggregate),
+        request_id: request_id(None),
+        ..UpdateAggregateRequest::default()
+    }
+}
+
+fn names(hosts: &[String]) -> Vec<String> {
+    hosts.iter().map(|host| resource("hosts", host)).collect()
+}
+
+async fn update(session: &Session, request: UpdateAggregateRequest) -> anyhow::Result<()> {
+    let answer = ask!(session, AggregateServiceClient, update_aggregate, request)?;
+    show(session, answer.aggregate)
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let request = ListAggregatesRequest::default();
+    let aggregates = all_pages!(
+        session,
+        AggregateServiceClient,
+        list_aggregates,
+        request,
+        aggregates
+    );
+    let aggregates: Vec<Aggregate> = read_all(aggregates)?;
+    if session.json() {
+        return output::json(&aggregates);
+    }
+    let rows = aggregates
+        .iter()
+        .map(|aggregate| {
+            [
+                aggregate.name.to_string(),
+                aggregate
+                    .zone()
+                    .map_or("-".to_owned(), |zone| zone.to_string()),
+                few(aggregate.hosts.iter()),
+                metadata(aggregate),
+            ]
+        })
+        .collect();
+    output::table(
+        ["aggregate", "zone", "hosts", "metadata"],
+        rows,
+        "there is no aggregate",
+    );
+    Ok(())
+}
+
+fn show(session: &Session, wire: Option<Wire>) -> anyhow::Result<()> {
+    let aggregate: Aggregate = wire.unwrap_or_default().try_into()?;
+    if session.json() {
+        return output::json(&aggregate);
+    }
+    let hosts: Vec<&str> = aggregate.hosts.iter().map(|host| host.as_str()).collect();
+    output::fields(&[
+        ("aggregate", aggregate.name.to_string()),
+        ("uuid", aggregate.id.to_string()),
+        (
+            "hosts",
+            if hosts.is_empty() {
+                "-".to_owned()
+            } else {
+                hosts.join(" ")
+            },
+        ),
+        ("metadata", metadata(&aggregate)),
+        ("generation", aggregate.generation.to_string()),
+    ]);
+    Ok(())
+}
+
+fn metadata(aggregate: &Aggregate) -> String {
+    let entries = aggregate.metadata.iter();
+    let entries: Vec<String> = entries.map(|(k, v)| format!("{k}={v}")).collect();
+    if entries.is_empty() {
+        "-".to_owned()
+    } else {
+        entries.join(" ")
+    }
+}
+
+/// Returns names, of many only the first.
+fn few(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
+    const SHOWN_MAX: usize = 8;
+    let more = names.len().saturating_sub(SHOWN_MAX);
+    let mut shown: Vec<String> = names.take(SHOWN_MAX).map(|name| name.to_string()).collect();
+    if more > 0 {
+        shown.push(format!("and {more} more"));
+    }
+    if shown.is_empty() {
+        shown.push("-".to_owned());
+    }
+    shown.join(" ")
+}
