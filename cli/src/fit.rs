@@ -9,13 +9,17 @@
 //! | [`host`] | the host's side of a case |
 //! | [`guest`] | the guest's side |
 //! | [`answer`] | what is written |
+//! | [`json`] | JSON in which no key is there twice |
 //!
 //! Invariant: every line that is not blank has one answer, whatever it holds; what is wrong with
 //! one line is told there, and the next one is read.
 
 pub mod answer;
+#[cfg(test)]
+mod fuzz;
 pub mod guest;
 pub mod host;
+pub mod json;
 pub mod reader;
 #[cfg(test)]
 mod tests;
@@ -29,8 +33,9 @@ use self::answer::Answer;
 use self::reader::{Field, Invalid};
 use crate::arguments;
 
-/// The longest line that is read: a host has at most some megabytes.
-pub const LINE_LENGTH_MAX: u64 = 64 * 1024 * 1024;
+/// The longest line that is read: a host has at most some megabytes, and what is read takes some
+/// times as much memory.
+pub const LINE_LENGTH_MAX: u64 = 16 * 1024 * 1024;
 
 /// What can be chosen for all cases.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,18 +67,24 @@ pub fn answer_input(options: arguments::Fit) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// When reading or writing fails, or a line is longer than [`LINE_LENGTH_MAX`].
+/// When reading or writing fails.
 pub fn run(input: impl BufRead, mut output: impl Write, options: Options) -> anyhow::Result<()> {
     let mut input = input;
     let mut line = Vec::new();
-    for number in 1_u64.. {
+    loop {
         line.clear();
         let mut limited = input.by_ref().take(LINE_LENGTH_MAX + 1);
         if limited.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if line.len() as u64 > LINE_LENGTH_MAX {
-            anyhow::bail!("line {number} is longer than {LINE_LENGTH_MAX} bytes");
+        if line.len() as u64 > LINE_LENGTH_MAX && line.last() != Some(&b'\n') {
+            line = Vec::new();
+            input.skip_until(b'\n')?;
+            let message = format!("the line is longer than {LINE_LENGTH_MAX} bytes");
+            let answer = answer::error(&Value::Null, "INVALID_JSON", &message);
+            serde_json::to_writer(&mut output, &answer)?;
+            output.write_all(b"\n")?;
+            continue;
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -88,7 +99,7 @@ pub fn run(input: impl BufRead, mut output: impl Write, options: Options) -> any
 /// Returns the answer to one line.
 #[must_use]
 pub fn respond(line: &[u8], options: Options) -> Value {
-    let case: Value = match serde_json::from_slice(line) {
+    let case: Value = match json::read(line) {
         Ok(case) => case,
         Err(error) => {
             let message = format!("the line is not JSON: {error}");

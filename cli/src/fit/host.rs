@@ -122,8 +122,10 @@ fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
         memory_mib: field.get("memory_mb").number(0, MEMORY_MIB_MAX)?,
         pages,
     };
+    // A CPU that is pinned though it is not dedicated, or not here, is nobody's to be given.
+    let pinned = field.get("pinned_cpus").cpus()?;
     let usage = CellUsage {
-        pinned: field.get("pinned_cpus").cpus()?,
+        pinned: pinned.intersection(&cell.dedicated),
         shared_vcpus: small("cpu_usage", VCPUS_USED_MAX)?.unwrap_or(0),
         memory_mib: field
             .get("memory_usage")

@@ -1,13 +1,12 @@
 //! Goal: good cases are answered as the format says, and nothing that comes in makes the command
 //! stop: a wrong line is told with the field, and the next one is read.
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Options, respond, run};
 
 /// A host of two cells on two sockets, with a device on the second, and a guest of one cell.
-fn case() -> Value {
+pub(super) fn case() -> Value {
     json!({
         "id": 7,
         "host": {"cells": [
@@ -55,6 +54,17 @@ fn a_fit_is_written_as_the_format_says() {
                          "numa_policy": "preferred"}]);
     let answer = answer(&with("/pci_requests", wanted));
     assert_eq!(answer["pci"], json!({"0": ["0000:81:00.0"]}));
+}
+
+/// Goal: what another cell says of a CPU does not make it taken.
+#[test]
+fn pinned_cpus_are_those_of_the_cell() {
+    let answer = answer(&with("/host/cells/1/pinned_cpus", json!([1, 2, 3])));
+    assert_eq!(
+        answer["topology"]["cells"][0]["host_cell"],
+        json!(0),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -122,6 +132,14 @@ fn bad_cases_are_told() {
         (
             with("/host/cells/0/mempages/0/total", json!(0.5)),
             "mempages[0].total",
+        ),
+        (
+            with("/host/cells/0/memory_usage", json!(u64::MAX)),
+            "memory_usage: must be a number, 0 to 1099511627776",
+        ),
+        (
+            with("/host/cells/0/cpu_usage", json!(u32::MAX)),
+            "host.cells[0].cpu_usage",
         ),
         (with("/limits/cpu", json!(-1)), "limits.cpu"),
         (
@@ -214,75 +232,71 @@ fn lines_that_are_no_json_are_told_and_passed() {
     assert_eq!(errors, [&invalid, &invalid, &invalid, &Value::Null]);
 }
 
-/// Some JSON, mostly small.
-fn any_json() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        (0_u64..20).prop_map(Value::from),
-        any::<f64>().prop_map(|n| json!(n)),
-        "\\PC{0,8}".prop_map(Value::from),
-        "[0-9,^-]{0,8}".prop_map(Value::from),
-    ];
-    leaf.prop_recursive(3, 24, 4, |inner| {
-        prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::hash_map("[a-z_]{1,8}", inner, 0..4)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-}
-
-/// Returns where all values of a case are.
-fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
-    out.push(at.to_owned());
-    match value {
-        Value::Array(list) => {
-            for (index, value) in list.iter().enumerate() {
-                pointers(value, &format!("{at}/{index}"), out);
-            }
-        }
-        Value::Object(object) => {
-            for (name, value) in object {
-                pointers(value, &format!("{at}/{name}"), out);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+/// Goal: of two values for one key none is taken for the right one. Method: a case in which a key
+/// is repeated, at the top and deep inside.
+#[test]
+fn a_key_that_is_there_twice_is_told() {
+    let good = case().to_string();
+    for (once, twice) in [
+        ("\"id\":7", "\"id\":7,\"id\":8"),
+        ("\"total\":1024", "\"total\":1024,\"total\":1024"),
+    ] {
+        assert!(good.contains(once), "{good}");
+        let answer = respond(good.replace(once, twice).as_bytes(), Options::default());
+        assert_eq!(answer["error"], json!("INVALID_JSON"));
+        let key = twice.split(':').next().unwrap();
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("key {key} is there twice")),
+            "{message}"
+        );
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+/// Goal: a line of 100 MB takes neither that much memory nor the lines behind it along.
+#[test]
+fn a_line_that_is_too_long_is_told_and_passed() {
+    let long = std::io::Read::take(std::io::repeat(b'['), 100_000_000);
+    let rest = format!("\n{}\n", case());
+    let input = std::io::BufReader::new(std::io::Read::chain(long, rest.as_bytes()));
+    let mut output = Vec::new();
+    run(input, &mut output, Options::default()).unwrap();
+    let text = String::from_utf8(output).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(
+        lines[0]["message"],
+        json!("the line is longer than 16777216 bytes")
+    );
+    assert_eq!(lines[1]["fits"], json!(true));
+}
 
-    #[test]
-    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let answer = respond(&bytes, Options::default());
-        prop_assert!(answer["fits"].is_boolean());
+/// Goal: numbers that are none, or none that a host can have, are told.
+#[test]
+fn numbers_that_are_none_are_told() {
+    let good = case().to_string();
+    for number in ["NaN", "-Infinity", "1e400", "0x10", "01", "--1"] {
+        let text = good.replace("\"memory_mb\":4096", &format!("\"memory_mb\":{number}"));
+        let answer = respond(text.as_bytes(), Options::default());
+        assert_eq!(answer["error"], json!("INVALID_JSON"), "{number}: {answer}");
     }
-
-    /// Goal: a case in which up to three fields hold anything is answered: with a fit, with
-    /// reasons, or with an error and a message.
-    #[test]
-    fn any_change_of_a_case_is_answered(
-        changes in proptest::collection::vec((any::<prop::sample::Index>(), any_json()), 1..4),
-        wants in any::<bool>(),
-    ) {
-        let mut case = case();
-        if wants {
-            case["pci_requests"] = json!([{"count": 1, "spec": [{"vendor_id": "8086"}],
-                                           "numa_policy": "socket"}]);
-        }
-        for (at, value) in changes {
-            let mut all = Vec::new();
-            pointers(&case, "", &mut all);
-            let at: &String = at.get(&all);
-            *case.pointer_mut(at).unwrap() = value;
-        }
-        let answer = answer(&case);
-        let has_reasons = !answer["reasons"].as_array().unwrap().is_empty();
-        prop_assert_eq!(answer["fits"] == json!(true), !has_reasons);
-        prop_assert_eq!(answer["error"].is_string(), answer["message"].is_string());
+    for number in [
+        "-1",
+        "1e300",
+        "1.5",
+        "18446744073709551616",
+        "9223372036854775808",
+    ] {
+        let text = good.replace("\"memory_mb\":4096", &format!("\"memory_mb\":{number}"));
+        let answer = respond(text.as_bytes(), Options::default());
+        assert_eq!(answer["error"], json!("INVALID_CASE"), "{number}: {answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("host.cells[0].memory_mb: must be"),
+            "{message}"
+        );
     }
 }
