@@ -269,7 +269,7 @@ From a kernel in the hosts' image directory:
   berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz
 From a disk image, on a bridge:
   berth vm create web --flavor small --disk debian.qcow2:4 --nic br0=52:54:00:00:00:01")]
-    Create(VmCreate),
+    Create(Box<VmCreate>),
     /// List VMs
     List {
         /// Only those on this host

@@ -33,7 +33,7 @@ use crate::{all_pages, ask, draw, output, progress};
 /// What the scheduler, the conductor or a host refused.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Create(options) => create(session, options).await,
+        Verb::Create(options) => create(session, *options).await,
         Verb::List { host } => list(session, host.as_deref()).await,
         Verb::Show { vm } => show(session, &vm).await,
         Verb::Migrate {
