@@ -97,6 +97,7 @@ impl Index {
             let view = self.positions.get(name).map(|at| &self.table.views[*at]);
             return pipeline::run_named(request, view);
         }
-        pipeline::run(request, &self.table)
+        let place = |name: &HostName| self.positions.get(name).copied();
+        pipeline::run(request, &self.table, place)
     }
 }

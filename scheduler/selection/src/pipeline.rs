@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use berth_domain::constraint::Applicant;
 use berth_domain::host_view::HostView;
+use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 
 use crate::ask::Ask;
@@ -13,7 +14,7 @@ use crate::filter::{CellAsks, DeviceAsks, Lanes};
 use crate::index::Index;
 use crate::request::{Choice, Examined, Request};
 use crate::table::Table;
-use crate::weigher::{Score, Weighing};
+use crate::weigher::{Liking, Score, Weighing};
 
 /// Why no host is chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +44,14 @@ pub fn select<'a>(
     })
 }
 
-pub(crate) fn run(request: &Request, table: &Table) -> Result<Choice, NoHost> {
-    let mut search = Search::new(request, table);
+/// Chooses among the hosts of a table; `place` says where each stands there.
+pub(crate) fn run(
+    request: &Request,
+    table: &Table,
+    place: impl Fn(&HostName) -> Option<usize>,
+) -> Result<Choice, NoHost> {
+    let liking = Liking::new(request.demand.group.as_ref(), place);
+    let mut search = Search::new(request, table, liking);
     let (best, passed) = best_of(search.ranked());
     search.examined.passed = passed;
     let Some(best) = best else {
@@ -85,7 +92,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(request: &'a Request, table: &'a Table) -> Self {
+    fn new(request: &'a Request, table: &'a Table, liking: Liking) -> Self {
         let ask = Ask::new(&request.demand);
         Self {
             request,
@@ -94,7 +101,7 @@ impl<'a> Search<'a> {
             ask: Lanes::asked(&ask),
             cells: CellAsks::new(request.demand.topology.as_ref()),
             devices: table.kinds.asked(&request.demand.pci),
-            weighing: Weighing::new(request, &ask),
+            weighing: Weighing::new(request, &ask, liking),
             examined: Examined {
                 hosts: u32::try_from(table.len()).unwrap_or(u32::MAX),
                 passed: 0,
@@ -122,7 +129,7 @@ impl<'a> Search<'a> {
                 offered.suffice(&self.ask) && self.devices.are_met(&devices[*at])
             })
             .filter_map(move |(at, _)| Some((at, rooms[at].left(&self.cells, strategy)?)))
-            .map(move |(at, left)| (self.weighing.score(&facts[at], left), at))
+            .map(move |(at, left)| (self.weighing.score(at, &facts[at], left), at))
     }
 
     /// Returns what the guest takes of a host. Hosts that are alike are asked once, and so are

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use berth_domain::constraint::{self, Applicant};
 use berth_domain::host::Liveness;
 use berth_domain::host_view::HostView;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, ServerGroupName};
 use berth_domain::numa::Strategy as Preference;
 use berth_domain::policy::SchedulingPolicy;
+use berth_domain::server_group::{GroupDemand, GroupPolicy};
 use berth_selection::ask::Ask;
 use berth_selection::{Index, filter::Lanes, select};
 use common::hosts::{Shape, name, view};
@@ -255,4 +256,31 @@ fn equal_hosts_take_turns() {
         .map(|request| select(&request, &hosts).unwrap().host)
         .collect();
     assert!(chosen.len() >= 8, "{chosen:?}");
+}
+
+/// Goal: a soft group is kept together, or apart, before load is looked at, and never at the price of
+/// a refusal. Method: members on one of three hosts.
+#[test]
+fn soft_groups_are_a_wish() {
+    let views: Vec<_> = (0..3).map(|n| view(&format!("h{n}"), SMALL)).collect();
+    let chosen = |policy, hosts: &[HostView]| {
+        let mut request = request(&spec(1, 512, &[("hw:cpu_policy", "dedicated")]), 7);
+        request.demand.group = Some(GroupDemand {
+            name: ServerGroupName::new("web").unwrap(),
+            policy,
+            limit: 0,
+            hosts: [(name("h1"), 2)].into(),
+        });
+        let arcs: Vec<_> = hosts.iter().cloned().map(Arc::new).collect();
+        select(&request, &arcs).unwrap().host
+    };
+    assert_eq!(chosen(GroupPolicy::SoftAffinity, &views), name("h1"));
+    assert_ne!(chosen(GroupPolicy::SoftAntiAffinity, &views), name("h1"));
+    let mut closed = views.clone();
+    change(&mut closed[1], |h| h.cordoned = true);
+    assert_ne!(chosen(GroupPolicy::SoftAffinity, &closed), name("h1"));
+    assert_eq!(
+        chosen(GroupPolicy::SoftAntiAffinity, &views[1..2]),
+        name("h1")
+    );
 }

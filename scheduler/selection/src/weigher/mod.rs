@@ -4,6 +4,7 @@
 //! Invariant: a total order that depends on the host and the request alone, never on the order in
 //! which hosts are looked at.
 
+pub mod affinity;
 pub mod fragmentation;
 pub mod load;
 pub mod numa;
@@ -12,6 +13,8 @@ pub mod turn;
 
 use berth_domain::host_view::HostView;
 use berth_domain::policy::SchedulingPolicy;
+
+pub use affinity::Liking;
 
 use crate::ask::Ask;
 use crate::request::Request;
@@ -61,14 +64,16 @@ pub struct Weighing {
     /// Dedicated CPUs of the guest's greatest cell.
     taken: u16,
     asks_pci: bool,
+    liking: Liking,
     seed: u64,
 }
 
 impl Weighing {
     /// Returns the weighers for a request.
     #[must_use]
-    pub fn new(request: &Request, ask: &Ask) -> Self {
+    pub fn new(request: &Request, ask: &Ask, liking: Liking) -> Self {
         Self {
+            liking,
             policy: request.policy.clone(),
             counted: load::Loads::asked(ask),
             taken: u16::try_from(ask.dedicated_max).unwrap_or(u16::MAX),
@@ -77,10 +82,10 @@ impl Weighing {
         }
     }
 
-    /// Returns how good a host is, where so many dedicated CPUs would be left of the cell that the
-    /// guest's greatest one goes to.
+    /// Returns how good the host at a place of the table is, where so many dedicated CPUs would be left
+    /// of the cell that the guest's greatest one goes to.
     #[must_use]
-    pub fn score(&self, facts: &Facts, left: u16) -> Score {
+    pub fn score(&self, place: usize, facts: &Facts, left: u16) -> Score {
         let weights = &self.policy.weights;
         let mut sum = 0;
         let mut add = |weight: u16, value: u16| sum += u32::from(weight) * u32::from(value);
@@ -97,6 +102,7 @@ impl Weighing {
         if !self.asks_pci {
             add(weights.pci, pci::weigh(facts.pci));
         }
+        add(weights.soft_affinity, self.liking.weigh(place));
         let turn = turn::weigh(facts.key, self.seed);
         Score(u64::from(sum) << 32 | turn >> 32)
     }
