@@ -1,8 +1,8 @@
 //! The whole fit against a solver that tries everything: thread policies, emulator threads, pages,
 //! ratios, PCI functions with their policies and exclusions.
 //!
-//! Goal: a fit is found exactly if there is one, what is given keeps every rule, and `verify` says
-//! so too. Method: random small hosts and guests from a seed; a solver that tries every map of
+//! Goal: a fit is found exactly if there is one, what is given keeps every rule, `verify` says so
+//! too, and what a refusal says is true. Method: random small hosts and guests from a seed; a solver that tries every map of
 //! guest cells to host cells, every choice of CPUs and every choice of PCI functions, and judges
 //! each by rules that are stated anew.
 //!
@@ -13,6 +13,7 @@
 
 mod draw;
 mod solver;
+mod told;
 
 use berth_domain::numa::{self, Ground, Guest, HostUsage, Outline, Strategy, Wish};
 
@@ -41,6 +42,10 @@ fn check(case: &Case, seed: u64) -> bool {
         let answer = numa::fit(ground, &guest, strategy);
         assert_eq!(answer.is_ok(), exists, "seed {seed}: {answer:?}\n{case:#?}");
         found = answer.is_ok();
+        if let Err(refusal) = &answer {
+            told::judge(case, refusal)
+                .unwrap_or_else(|wrong| panic!("seed {seed}: {refusal}: {wrong}\n{case:#?}"));
+        }
         if let Ok(given) = answer {
             solver::judge(case, &given)
                 .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}\n{given:#?}\n{case:#?}"));

@@ -52,13 +52,13 @@ fn maps(
     })
 }
 
-fn emulator_cpus(case: &Case, guest: usize) -> usize {
+pub(crate) fn emulator_cpus(case: &Case, guest: usize) -> usize {
     let policy = case.wish.cells[guest].cpu_policy;
     let is_isolated = case.wish.emulator_threads == EmulatorThreads::Isolate;
     usize::from(guest == 0 && is_isolated && policy != CpuPolicy::Shared)
 }
 
-fn cell_fits(case: &Case, guest: usize, host: usize) -> bool {
+pub(crate) fn cell_fits(case: &Case, guest: usize, host: usize) -> bool {
     let wished = &case.wish.cells[guest];
     counts_fit(case, wished, host)
         && (wished.cpu_policy == CpuPolicy::Shared || pins_exist(case, guest, host))
@@ -187,7 +187,7 @@ fn pins_lie_well(
     }
 }
 
-fn accepts(request: &PciRequest, device: &PciDevice) -> bool {
+pub(crate) fn accepts(request: &PciRequest, device: &PciDevice) -> bool {
     let asks_physical = request
         .any_of
         .iter()
@@ -222,7 +222,7 @@ fn is_near(case: &Case, request: &PciRequest, device: &PciDevice, near: &BTreeSe
 }
 
 /// Returns whether nobody else has the device, nor the other side of its pair.
-fn is_free(case: &Case, device: &PciDevice) -> bool {
+pub(crate) fn is_free(case: &Case, device: &PciDevice) -> bool {
     let taken = &case.usage.pci;
     let all = case.topology.pci();
     let mut children = all.iter().filter(|d| d.parent == Some(device.address));
