@@ -5,7 +5,7 @@
 //! steady state, over 100,000 arrivals at loads of 70, 85 and 100 % of the dedicated CPUs. The seed is
 //! fixed. It prints a table in Markdown.
 
-use super::mix::DEDICATED;
+use super::mix::{self, DEDICATED};
 use super::report::Report;
 use super::world::World;
 use berth_domain::numa::Strategy;
@@ -14,6 +14,8 @@ use berth_domain::policy::{SchedulingPolicy, Weights};
 const HOSTS: usize = 1000;
 const ARRIVALS: usize = 100_000;
 const SEED: u64 = 7;
+/// Two guest cells of so many CPUs have no room on one host cell.
+const LARGE: usize = 7;
 
 pub(super) fn run(names: &[String]) {
     println!("{HOSTS} hosts of {DEDICATED} dedicated CPUs in 8 cells, seed {SEED}\n");
@@ -22,6 +24,7 @@ pub(super) fn run(names: &[String]) {
          pages % | empty hosts | refused | of these |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let mut fills = Vec::new();
     for (name, policy, pages) in policies() {
         if !names.is_empty() && !names.iter().any(|n| n == name) {
             continue;
@@ -29,11 +32,19 @@ pub(super) fn run(names: &[String]) {
         let mut world = World::new(HOSTS, policy.clone(), pages, SEED);
         world.fill();
         print(name, "fill", &world, None);
+        fills.push((name, world.cells_with(LARGE)));
         for load in [0.7, 0.85, 1.0] {
             let mut world = World::new(HOSTS, policy.clone(), pages, SEED);
             let mean = world.run(load, ARRIVALS);
             print(name, &format!("{:.0}", load * 100.0), &world, Some(mean));
         }
+    }
+    println!();
+    for (name, cells) in fills {
+        println!(
+            "{name}, fill: {cells} of {} cells hold a guest cell of {LARGE} or more dedicated CPUs",
+            HOSTS * mix::SHAPE.cells as usize
+        );
     }
 }
 

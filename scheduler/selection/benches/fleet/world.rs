@@ -88,6 +88,21 @@ impl World {
         self.hosts.len() * DEDICATED
     }
 
+    /// Returns how many host cells hold a guest cell with so many dedicated CPUs, an emulator's
+    /// included.
+    pub(crate) fn cells_with(&self, cpus: usize) -> usize {
+        let of = |claim: &Claim| {
+            let given = &claim.assignment;
+            let cells = given.cells.iter().enumerate();
+            let large = cells.filter(|(at, cell)| {
+                let emulator = if *at == 0 { given.emulator.len() } else { 0 };
+                cell.pins.len() + emulator >= cpus
+            });
+            large.count()
+        };
+        self.guests.values().map(of).sum()
+    }
+
     /// Lets guests arrive, and none leave, until the first of up to eight vCPUs is refused.
     pub(crate) fn fill(&mut self) {
         loop {
