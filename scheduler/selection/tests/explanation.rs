@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use berth_domain::constraint::Demand;
+use berth_domain::constraint::{Applicant, Demand};
 use berth_domain::host::Liveness;
 use berth_domain::host_view::HostView;
+use berth_domain::numa::Strategy;
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{Disk, DiskFormat, VmSpec};
@@ -281,4 +282,52 @@ fn a_host_that_refused_is_not_chosen_again() {
     assert_eq!(told.causes.get("HOST_EXCLUDED"), Some(&1));
     let hosts = [Arc::new(view("a", TINY)), Arc::new(view("b", TINY))];
     assert_eq!(select(&request, &hosts).unwrap().host, name("a"));
+}
+
+/// Goal: at 1,000 hosts a refusal still fits on one screen, counts every host once, tells of each
+/// host that it lists what that host says when it is asked alone, and ends with a change that
+/// helps. Method: hosts that are closed in three ways, full, or without CPUs for one guest; the change is made.
+#[test]
+fn a_thousand_hosts_fit_on_one_screen() {
+    let request = request(&spec(1, 512, PINNED), 1);
+    let host = |n: usize| {
+        let text = format!("h{n:03}");
+        let mut view = match n % 6 {
+            0 => view(
+                &text,
+                Shape {
+                    shared_cores: 2,
+                    ..TINY
+                },
+            ),
+            _ => full(&text),
+        };
+        change(&mut view, |h| match n % 6 {
+            1 => h.cordoned = true,
+            2 => h.liveness = Liveness::Down,
+            3 => h.shape_refused = Some("a page less".to_owned()),
+            _ => {}
+        });
+        view
+    };
+    let hosts: Vec<_> = (0..1000).map(host).collect();
+    let refusal = refusal(&request, hosts.clone());
+    assert_eq!(refusal.causes.values().sum::<u32>(), 1000);
+    assert!(refusal.causes.len() >= 4, "{:?}", refusal.causes);
+    let lines = 1 + refusal.causes.len() + refusal.hosts.len() + 1;
+    assert!(lines <= 24, "{lines} lines");
+    assert!(refusal.message.len() <= 480, "{}", refusal.message);
+    let applicant = Applicant::new(&request.demand);
+    for told in &refusal.hosts {
+        let view = hosts.iter().find(|v| v.host.name == told.host).unwrap();
+        let violation = applicant.place(view, Strategy::Spread).unwrap_err();
+        assert_eq!(told.message, violation.to_string());
+    }
+    let hint = refusal.hint.unwrap();
+    let (_, named) = hint.split_once("host ").unwrap();
+    let named = named.split([':', ' ']).next().unwrap();
+    assert!(hint.starts_with("make room on cell 0 of host "), "{hint}");
+    let view = hosts.iter().find(|v| v.host.name == name(named)).unwrap();
+    let emptied = Arc::new(view.emptied());
+    assert_eq!(select(&request, [&emptied]).unwrap().host, name(named));
 }
