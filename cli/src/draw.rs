@@ -409,6 +409,7 @@ mod tests {
             disk_gib: 0,
             storage_id: String::new(),
             traits: Default::default(),
+            platform: Default::default(),
         }
     }
 

@@ -345,3 +345,27 @@ fn zones_and_aggregates_say_where_guests_go() {
     let told = shown.to_string();
     assert!(told.contains(&text(&fast["id"])), "{told} {fast}");
 }
+
+#[test]
+fn an_image_asks_for_a_kind_of_machine() {
+    let world = World::with_hosts(1);
+    let own = std::env::consts::ARCH;
+    let property = |text: &str| ["--image-property".to_owned(), text.to_owned()];
+    let here = property(&format!("hw_architecture={own}"));
+    let here: Vec<&str> = here.iter().map(String::as_str).collect();
+    world.boot("a", &here);
+    world.boot("b", &["--image-property", "hw_vm_mode=hvm"]);
+    let error = world.refused("c", &["--image-property", "hw_architecture=s390x"]);
+    assert_eq!(error["causes"]["IMAGE_PROPERTIES"], 1, "{error}");
+    let why = format!("the image asks for hw_architecture=s390x, it has {own}");
+    assert!(text(&error["message"]).contains(&why), "{error}");
+    let error = world.refused("c", &["--image-property", "img_hv_type=kvm"]);
+    let why = "the image asks for img_hv_type=kvm, it has fake";
+    assert!(text(&error["message"]).contains(why), "{error}");
+    let error = world.refused("c", &["--image-property", "hw_architecture=z80"]);
+    assert_eq!(error["reason"], "INVALID_VM");
+    assert!(
+        text(&error["message"]).contains("must be one of aarch64"),
+        "{error}"
+    );
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 
@@ -10,6 +11,24 @@ use crate::config::{Config, DriverKind, Virtualisation};
 
 /// What begins the names of what an x86 processor can do.
 const X86: &str = "HW_CPU_X86_";
+
+/// Returns what kind of machine the host is: the architecture is the one that this program is built
+/// for, which guests run natively.
+pub(crate) fn platform(config: &Config) -> Platform {
+    let architecture = match std::env::consts::ARCH {
+        "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+        architecture => architecture,
+    };
+    let hypervisor = match (config.driver, config.libvirt.virt_type) {
+        (DriverKind::Sim, _) => "fake",
+        (DriverKind::Libvirt, Virtualisation::Qemu) => "qemu",
+        (DriverKind::Libvirt, Virtualisation::Kvm) => "kvm",
+    };
+    Platform {
+        architecture: Architecture::reported(architecture).ok(),
+        hypervisor: HypervisorType::reported(hypervisor).ok(),
+    }
+}
 
 /// Returns the traits of a host whose processor has these.
 pub(crate) fn traits(config: &Config, processor: &BTreeSet<Trait>) -> BTreeSet<Trait> {
@@ -49,6 +68,17 @@ mod tests {
         };
         let (node, socket) = ("COMPUTE_NODE", "COMPUTE_SOCKET_PCI_NUMA_AFFINITY");
         let arch = "COMPUTE_ARCH_X86_64";
+        let hypervisor = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let told = platform(&config).hypervisor;
+            told.map(|hypervisor| hypervisor.to_string())
+        };
+        assert_eq!(hypervisor(|_| ()).as_deref(), Some("qemu"));
+        assert_eq!(
+            hypervisor(|c| c.driver = DriverKind::Sim).as_deref(),
+            Some("fake")
+        );
         assert_eq!(told(|_| ()), [arch, node, socket, names[0]]);
         assert_eq!(
             told(|c| c.libvirt.virt_type = Virtualisation::Kvm),

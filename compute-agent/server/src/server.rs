@@ -159,6 +159,7 @@ type Woken = (Facts, HostReport, Vec<Known>, Arc<dyn Driver>);
 fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Error> {
     let (topology, processor) = hypervisor::discover(&config)?;
     let traits = qualities::traits(&config, &processor);
+    let platform = qualities::platform(&config);
     let driver = hypervisor::driver(&config, valid, &topology)?;
     let info = driver.info()?;
     let known = driver.domains()?;
@@ -194,6 +195,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         disk_gib: config.disk_gib,
         storage_id,
         traits,
+        platform,
     };
     Ok((facts, report, known, driver))
 }

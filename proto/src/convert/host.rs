@@ -7,6 +7,7 @@ use berth_domain::claim::Claim;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::Generation;
 use berth_domain::numa::HostUsage;
+use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 
@@ -30,6 +31,8 @@ impl From<&HostReport> for v1::HostReport {
             disk_gib: report.disk_gib,
             storage_id: report.storage_id.clone(),
             traits: write_traits(&report.traits),
+            architecture: text(report.platform.architecture.as_ref()),
+            hypervisor_type: text(report.platform.hypervisor.as_ref()),
         }
     }
 }
@@ -50,8 +53,34 @@ impl TryFrom<v1::HostReport> for HostReport {
             disk_gib: wire.disk_gib,
             storage_id: address(wire.storage_id, "storage_id")?,
             traits: read_traits(wire.traits, "traits")?,
+            platform: Platform {
+                architecture: kind(&wire.architecture, "architecture", Architecture::reported)?,
+                hypervisor: kind(
+                    &wire.hypervisor_type,
+                    "hypervisor_type",
+                    HypervisorType::reported,
+                )?,
+            },
         })
     }
+}
+
+fn text(kind: Option<&impl ToString>) -> String {
+    kind.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Reads a kind of which agents of before say nothing.
+fn kind<T>(
+    text: &str,
+    field: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, Invalid> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    read(text)
+        .map(Some)
+        .map_err(|rule| Invalid::new(field, rule))
 }
 
 impl From<&Host> for v1::Host {

@@ -36,6 +36,7 @@ use berth_domain::pci::{
     PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
     PciRequest,
 };
+use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
@@ -606,14 +607,29 @@ fn traits() -> impl Strategy<Value = BTreeSet<Trait>> {
     btree_set("[A-Z0-9_]{1,8}".prop_map(|t| Trait::new(&t).unwrap()), 0..4)
 }
 
+fn platform() -> impl Strategy<Value = Platform> {
+    let name = || option::of("[a-zA-Z0-9_-]{1,32}");
+    (name(), name()).prop_map(|(architecture, hypervisor)| Platform {
+        architecture: architecture.map(|text| Architecture::reported(&text).unwrap()),
+        hypervisor: hypervisor.map(|text| HypervisorType::reported(&text).unwrap()),
+    })
+}
+
 fn report() -> impl Strategy<Value = HostReport> {
     (
         (TEXT, id::<Incarnation>(), version(), TEXT, TEXT),
-        (topology(), any::<u64>(), any::<u64>(), TEXT, traits()),
+        (
+            topology(),
+            any::<u64>(),
+            any::<u64>(),
+            TEXT,
+            traits(),
+            platform(),
+        ),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
-                let (topology, memory_reserved_mib, disk_gib, storage_id, traits) = rest;
+                let (topology, memory_reserved_mib, disk_gib, storage_id, traits, platform) = rest;
                 HostReport {
                     agent_address,
                     incarnation,
@@ -625,6 +641,7 @@ fn report() -> impl Strategy<Value = HostReport> {
                     disk_gib,
                     storage_id,
                     traits,
+                    platform,
                 }
             },
         )

@@ -10,6 +10,7 @@ use crate::inventory::Inventory;
 use crate::name::HostName;
 use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
+use crate::platform::Platform;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
@@ -37,6 +38,9 @@ pub struct HostReport {
     pub storage_id: String,
     /// The qualities that the agent found, and those that the operator gives to the host.
     pub traits: BTreeSet<Trait>,
+    /// What kind of machine it is; agents of before do not say.
+    #[serde(default)]
+    pub platform: Platform,
 }
 
 /// Whether an agent is heard of.

@@ -239,10 +239,11 @@ impl HostView {
             storage_id,
             // In the view's own.
             traits: _,
+            platform,
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
-        (service_version, driver, topology, storage_id).hash(&mut hasher);
+        (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
         hasher.finish()
     }

@@ -8,6 +8,7 @@
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
 //! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest wishes |
+//! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
@@ -43,6 +44,7 @@ pub mod numa;
 pub mod operation;
 pub mod overcommit;
 pub mod pci;
+pub mod platform;
 pub mod policy;
 pub mod provider;
 pub mod refusal;

@@ -148,6 +148,7 @@ fn phrase(cause: &str) -> String {
         "DISKS_NOT_SHARED" => "without its disks",
         "TRAIT_MISSING" => "without a required trait",
         "TRAIT_FORBIDDEN" => "with a forbidden trait",
+        "IMAGE_PROPERTIES" => "that are not the kind of machine that the image asks for",
         "AVAILABILITY_ZONE" => "outside of the availability zone",
         "AGGREGATE_METADATA" => "outside of the aggregates that the flavor asks for",
         "AFFINITY" => "without the other members of its server group",

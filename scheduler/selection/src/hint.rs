@@ -173,6 +173,9 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::Down => Some("start the compute agents of hosts that are down".to_owned()),
         Violation::SameHost => Some("name another host, or add one".to_owned()),
         Violation::Excluded => Some("look at why the agents refused the guest".to_owned()),
+        Violation::Image { property, .. } => Some(format!(
+            "take hosts of that kind with agents that say so, or correct {property} of the image"
+        )),
         Violation::Zone { wanted, .. } => Some(format!(
             "make room in availability zone {wanted}, or do not ask for it"
         )),

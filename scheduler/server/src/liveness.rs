@@ -124,6 +124,7 @@ mod tests {
             disk_gib: 0,
             storage_id: String::new(),
             traits: Default::default(),
+            platform: Default::default(),
         };
         let register = Command::RegisterHost {
             host: name(),

@@ -313,6 +313,7 @@ fn host(number: usize) -> RegisterHostRequest {
             disk_gib: 1000,
             storage_id: String::new(),
             traits: Vec::new(),
+            ..Default::default()
         }),
         request_id: String::new(),
     }

@@ -129,6 +129,7 @@ impl Agent {
             disk_gib: 100,
             storage_id: facts.storage_id.clone(),
             traits: Default::default(),
+            platform: Default::default(),
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(report);

@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ZoneName};
 use crate::pci::PciRequest;
+use crate::platform::PlatformDemand;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
 use crate::server_group::GroupDemand;
@@ -39,6 +40,8 @@ pub struct Demand {
     pub zone: Option<ZoneName>,
     /// What the aggregates of the host must say of it.
     pub aggregate_specs: AggregateSpecs,
+    /// What kind of machine its image asks for.
+    pub platform: PlatformDemand,
 }
 
 /// What matters of the host that a running guest is to leave.
@@ -103,6 +106,7 @@ impl Demand {
             group: None,
             zone: None,
             aggregate_specs: wishes.aggregate_specs,
+            platform: wishes.platform,
         }
     }
 }

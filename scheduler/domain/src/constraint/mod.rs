@@ -10,6 +10,7 @@
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | the guest's cells fit on its cells | [`exact`] |
+//! | it is the kind of machine that the image asks for | [`image`] |
 //! | it is in the availability zone | [`zone`] |
 //! | its aggregates say what the flavor asks for | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
@@ -29,6 +30,7 @@ pub mod driver;
 pub mod elsewhere;
 pub mod exact;
 pub mod group;
+pub mod image;
 mod leaving;
 pub mod liveness;
 pub mod qualities;
@@ -53,7 +55,7 @@ pub const HOST_RULES: [Rule; 2] = [elsewhere::check, group::check];
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 9] = [
+pub const CLASS_RULES: [Rule; 10] = [
     liveness::check,
     cordon::check,
     shape::check,
@@ -61,6 +63,7 @@ pub const CLASS_RULES: [Rule; 9] = [
     version::check,
     storage::check,
     qualities::check,
+    image::check,
     zone::check,
     aggregate::check,
 ];

@@ -56,6 +56,15 @@ pub enum Violation {
         /// Whether guests with dedicated CPUs are there, rather than such whose vCPUs float.
         has_dedicated: bool,
     },
+    /// It is another kind of machine than the guest's image asks for, or does not say which.
+    Image {
+        /// The property of the image.
+        property: &'static str,
+        /// What it says.
+        wanted: String,
+        /// What the host is, if its agent says.
+        actual: Option<String>,
+    },
     /// It is in another availability zone, or in none.
     Zone {
         /// The one that the guest asks for.
@@ -117,6 +126,7 @@ impl Violation {
             Self::TraitMissing(_) => "TRAIT_MISSING",
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
             Self::CpuKinds { .. } => "CPU_KINDS",
+            Self::Image { .. } => "IMAGE_PROPERTIES",
             Self::Zone { .. } => "AVAILABILITY_ZONE",
             Self::Aggregate { .. } => "AGGREGATE_METADATA",
             Self::Affinity { .. } => "AFFINITY",
@@ -169,6 +179,7 @@ impl Violation {
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
+            | Self::Image { .. }
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
@@ -209,6 +220,7 @@ impl Violation {
             Self::Affinity { .. } | Self::AntiAffinity { .. } => (2, 4, 0, 0),
             Self::Aggregate { .. } => (2, 5, 0, 0),
             Self::Zone { .. } => (2, 6, 0, 0),
+            Self::Image { .. } => (2, 7, 0, 0),
             Self::Counted => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
@@ -247,6 +259,7 @@ impl Violation {
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
+            | Self::Image { .. }
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
@@ -322,6 +335,17 @@ impl fmt::Display for Violation {
                 } else {
                     "whose vCPUs float"
                 }
+            ),
+            Self::Image {
+                property,
+                wanted,
+                actual: Some(actual),
+            } => write!(f, "the image asks for {property}={wanted}, it has {actual}"),
+            Self::Image {
+                property, wanted, ..
+            } => write!(
+                f,
+                "the image asks for {property}={wanted}, and its agent does not say what it has"
             ),
             Self::Zone {
                 wanted,

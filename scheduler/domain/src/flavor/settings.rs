@@ -21,6 +21,7 @@ use crate::aggregate::{self, AggregateSpecs};
 use crate::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use crate::instance::{CpuPolicy, EmulatorThreads, PageSize, ThreadPolicy};
 use crate::pci::PciNumaPolicy;
+use crate::platform::{Architecture, HypervisorType, PlatformDemand, VmMode};
 use crate::resource::ResourceClass;
 
 const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy, \
@@ -67,6 +68,7 @@ pub(super) struct Settings<'a> {
     pub(super) pmem: Option<Said<'a, Vec<ResourceClass>>>,
     pub(super) groups: Groups<'a>,
     pub(super) aggregate_specs: AggregateSpecs,
+    pub(super) platform: PlatformDemand,
 }
 
 /// A key with its value, and whose it is.
@@ -169,6 +171,9 @@ impl<'a> Settings<'a> {
         if key == "os_secure_boot" && value == "required" {
             return entry.fault("is not supported yet", faults);
         }
+        if self.read_platform(entry, faults) {
+            return;
+        }
         let Some(name) = key.strip_prefix("hw_") else {
             return;
         };
@@ -181,6 +186,25 @@ impl<'a> Settings<'a> {
         } else if OURS.iter().any(|ours| name.starts_with(ours)) {
             entry.fault("is not a known property, or not supported yet", faults);
         }
+    }
+
+    /// Reads what kind of machine an image asks for, by its names of today and of old; returns
+    /// whether it is that.
+    fn read_platform(&mut self, entry: Entry<'a>, faults: &mut Faults) -> bool {
+        let value = entry.value;
+        let platform = &mut self.platform;
+        let read = match entry.key {
+            "hw_architecture" | "architecture" => {
+                Architecture::parse(value).map(|a| platform.architecture = Some(a))
+            }
+            "img_hv_type" | "hypervisor_type" => {
+                HypervisorType::parse(value).map(|h| platform.hypervisor = Some(h))
+            }
+            "hw_vm_mode" | "vm_mode" => VmMode::parse(value).map(|m| platform.mode = Some(m)),
+            _ => return false,
+        };
+        entry.note(read, faults);
+        true
     }
 
     /// Reads a setting that both flavors and images make; returns whether it is one.

@@ -16,6 +16,7 @@ use crate::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
 };
 use crate::pci::{PciAliases, PciNumaPolicy, PciRequest};
+use crate::platform::PlatformDemand;
 use crate::resource::{ResourceClass, Trait};
 
 /// What a guest wishes for.
@@ -38,6 +39,8 @@ pub struct Wishes {
     pub pmem: Vec<ResourceClass>,
     /// What the aggregates of the host must say of it.
     pub aggregate_specs: AggregateSpecs,
+    /// What kind of machine the image asks for.
+    pub platform: PlatformDemand,
 }
 
 /// How a guest's CPUs are to be.
@@ -93,6 +96,7 @@ pub(super) fn judge(
         pci,
         pmem,
         aggregate_specs: settings.aggregate_specs.clone(),
+        platform: settings.platform.clone(),
     }
 }
 

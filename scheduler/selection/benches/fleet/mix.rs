@@ -264,6 +264,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         group: None,
         zone: None,
         aggregate_specs: Default::default(),
+        platform: Default::default(),
     }
 }
 

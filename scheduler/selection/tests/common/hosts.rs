@@ -86,6 +86,7 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
             disk_gib: 10_000,
             storage_id: "s".to_owned(),
             traits: Default::default(),
+            platform: Default::default(),
         },
         liveness: Liveness::Up,
         cordoned: false,

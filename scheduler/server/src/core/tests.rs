@@ -72,6 +72,7 @@ fn report(version: u32) -> HostReport {
         disk_gib: 100,
         storage_id: "s".into(),
         traits: Default::default(),
+        platform: Default::default(),
     }
 }
 

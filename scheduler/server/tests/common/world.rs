@@ -57,6 +57,7 @@ pub fn register_request(name: &str, cells: u32, cpus: u32) -> RegisterHostReques
             disk_gib: 100_000,
             storage_id: "shared".into(),
             traits: Vec::new(),
+            ..Default::default()
         }),
         request_id: String::new(),
     }

@@ -105,6 +105,7 @@ pub(crate) fn report(topology: HostTopology) -> HostReport {
         disk_gib: 100,
         storage_id: "shared".to_owned(),
         traits: Default::default(),
+        platform: Default::default(),
     }
 }
 
