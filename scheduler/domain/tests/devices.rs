@@ -180,6 +180,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
             memory_reserved_mib: 0,
             disk_gib: 1,
             storage_id: "shared".to_owned(),
+            platform: Default::default(),
             traits: BTreeSet::new(),
         },
         liveness: Liveness::Up,
