@@ -2,6 +2,13 @@
 //! may be of a host that does not exist.
 
 pub(crate) mod agent;
+mod operation;
+mod placement;
+mod policy;
+
+pub(crate) use operation::*;
+pub(crate) use placement::*;
+pub(crate) use policy::*;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -370,35 +377,6 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
         )
 }
 
-pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
-    let strategy = || select(vec![numa::Strategy::Spread, numa::Strategy::Pack]);
-    let weight = || 0..=WEIGHT_MAX;
-    let weights = (weight(), weight(), weight(), weight(), weight()).prop_map(
-        |(load, numa, pci, fragmentation, soft_affinity)| Weights {
-            load,
-            numa,
-            pci,
-            fragmentation,
-            soft_affinity,
-        },
-    );
-    let pages = vec![
-        None,
-        Some(DefaultPages::Small),
-        Some(DefaultPages::Large),
-        Some(DefaultPages::Any),
-    ];
-    (strategy(), strategy(), weights, select(pages), any::<u64>()).prop_map(
-        |(hosts, cells, weights, mem_page_size, generation)| SchedulingPolicy {
-            hosts,
-            cells,
-            weights,
-            mem_page_size,
-            generation: Generation(generation),
-        },
-    )
-}
-
 pub(crate) fn flavor() -> impl Strategy<Value = Flavor> {
     let name = NAME.prop_map(|n| FlavorName::new(&n).unwrap());
     (name, any::<u32>(), any::<u64>(), any::<u64>(), texts()).prop_map(
@@ -475,40 +453,6 @@ fn hints() -> impl Strategy<Value = SchedulingHints> {
         SchedulingHints {
             server_group,
             availability_zone,
-        }
-    })
-}
-
-pub(crate) fn aggregate() -> impl Strategy<Value = Aggregate> {
-    let name = NAME.prop_map(|n| AggregateName::new(&n).unwrap());
-    (
-        name,
-        id(),
-        btree_set(host_name(), 0..4),
-        texts(),
-        any::<u64>(),
-        time(),
-    )
-        .prop_map(
-            |(name, id, hosts, metadata, generation, created_at)| Aggregate {
-                name,
-                id,
-                hosts,
-                metadata,
-                generation: Generation(generation),
-                created_at,
-            },
-        )
-}
-
-pub(crate) fn server_group() -> impl Strategy<Value = ServerGroup> {
-    let name = NAME.prop_map(|n| ServerGroupName::new(&n).unwrap());
-    let policy = select(GroupPolicy::ALL.to_vec());
-    (name, policy, 1..=PER_HOST_MAX, time()).prop_map(|(name, policy, max, created_at)| {
-        let max = (policy == GroupPolicy::AntiAffinity).then_some(max);
-        ServerGroup {
-            created_at,
-            ..ServerGroup::new(name, policy, max).unwrap()
         }
     })
 }
@@ -671,143 +615,6 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         )
 }
 
-pub(crate) fn provider() -> impl Strategy<Value = ResourceProvider> {
-    let ratio = (0.0..1e9).prop_map(|ratio| AllocationRatio::new(ratio).unwrap());
-    let inventory = (any::<[u64; 5]>(), ratio).prop_map(|(n, allocation_ratio)| Inventory {
-        total: n[0],
-        reserved: n[1],
-        min_unit: n[2],
-        max_unit: n[3],
-        step_size: n[4],
-        allocation_ratio,
-    });
-    (
-        id(),
-        "[a-z]{1,12}",
-        generation(),
-        option::of(id()),
-        id(),
-        option::of(host_name()),
-        btree_map(class(), inventory, 0..3),
-        (traits(), btree_set(id(), 0..3), time(), time(), origin()),
-    )
-        .prop_map(
-            |(id, name, generation, parent, root, host, inventories, others)| ResourceProvider {
-                id,
-                name,
-                generation,
-                parent,
-                root,
-                host,
-                inventories,
-                traits: others.0,
-                aggregates: others.1,
-                origin: others.4,
-                created_at: others.2,
-                updated_at: others.3,
-            },
-        )
-}
-
-fn allocations() -> impl Strategy<Value = BTreeMap<ProviderId, Resources>> {
-    btree_map(id::<ProviderId>(), resources(), 0..3)
-}
-
-pub(crate) fn consumer() -> impl Strategy<Value = Consumer> {
-    (
-        id(),
-        generation(),
-        (TEXT, TEXT, consumer_type(), origin()),
-        time(),
-        time(),
-        allocations(),
-    )
-        .prop_map(
-            |(
-                id,
-                generation,
-                (project, user, consumer_type, origin),
-                created_at,
-                updated_at,
-                allocations,
-            )| Consumer {
-                id,
-                generation,
-                project,
-                user,
-                consumer_type,
-                origin,
-                created_at,
-                updated_at,
-                allocations,
-            },
-        )
-}
-
-fn origin() -> impl Strategy<Value = Option<Origin>> {
-    let origin = (TEXT, generation());
-    option::of(origin.prop_map(|(source, generation)| Origin { source, generation }))
-}
-
-/// A provider and a consumer as they are taken over, from what they are when they are there.
-pub(crate) fn provider_import() -> impl Strategy<Value = ProviderImport> {
-    (provider(), option::of(generation())).prop_map(|(it, seen)| ProviderImport {
-        id: it.id,
-        name: it.name,
-        parent: it.parent,
-        generation: it.generation,
-        inventories: it.inventories,
-        traits: it.traits,
-        aggregates: it.aggregates,
-        seen,
-    })
-}
-
-pub(crate) fn consumer_import() -> impl Strategy<Value = ConsumerImport> {
-    (consumer(), option::of(generation())).prop_map(|(it, seen)| ConsumerImport {
-        id: it.id,
-        generation: it.generation,
-        project: it.project,
-        user: it.user,
-        consumer_type: it.consumer_type,
-        allocations: it.allocations,
-        seen,
-    })
-}
-
-fn consumer_type() -> impl Strategy<Value = Option<ConsumerType>> {
-    option::of("[A-Z0-9_]{1,8}".prop_map(|t| ConsumerType::new(&t).unwrap()))
-}
-
-fn consumer_generation() -> impl Strategy<Value = ConsumerGeneration> {
-    prop_oneof![
-        Just(ConsumerGeneration::Any),
-        Just(ConsumerGeneration::New),
-        generation().prop_map(ConsumerGeneration::Exactly),
-    ]
-}
-
-pub(crate) fn consumer_update() -> impl Strategy<Value = ConsumerUpdate> {
-    (
-        id::<ConsumerId>(),
-        consumer_generation(),
-        TEXT,
-        TEXT,
-        consumer_type(),
-        allocations(),
-    )
-        .prop_map(
-            |(consumer, generation, project, user, consumer_type, allocations)| ConsumerUpdate {
-                consumer,
-                generation,
-                project,
-                user,
-                consumer_type,
-                allocations,
-            },
-        )
-}
-
 pub(crate) fn service() -> impl Strategy<Value = Service> {
     (service_name(), "http://[a-z]{1,8}", version(), time()).prop_map(
         |(name, address, version, registered_at)| Service {
@@ -857,148 +664,4 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                 }
             },
         )
-}
-
-pub(crate) fn migration() -> impl Strategy<Value = Migration> {
-    (
-        (id::<MigrationId>(), vm_name(), id::<OperationId>()),
-        (host_name(), id::<ClaimId>(), option::of(host_name())),
-        (option::of(host_name()), option::of(id::<ClaimId>())),
-        (
-            select(migration::State::ALL.to_vec()),
-            option::of(refusal()),
-        ),
-        (assignment(), option::of(assignment())),
-        (generation(), time(), option::of(time())),
-    )
-        .prop_map(|(who, from, to, how, assignments, rest)| Migration {
-            id: who.0,
-            vm: who.1,
-            source: from.0,
-            source_claim: from.1,
-            requested: from.2,
-            destination: to.0,
-            destination_claim: to.1,
-            state: how.0,
-            error: how.1,
-            assignment_before: assignments.0,
-            assignment_after: assignments.1,
-            operation: who.2,
-            generation: rest.0,
-            created_at: rest.1,
-            ended_at: rest.2,
-        })
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    select(vec![
-        Step::Claim,
-        Step::Spawn,
-        Step::CheckDestination,
-        Step::CheckSource,
-        Step::FitDestination,
-        Step::PreLiveMigration,
-        Step::LiveMigration,
-        Step::Settle,
-        Step::Destroy,
-    ])
-}
-
-fn mark() -> impl Strategy<Value = Mark> {
-    prop_oneof![
-        select(vec![
-            Mark::Started,
-            Mark::Succeeded,
-            Mark::UndoStarted,
-            Mark::Undone,
-        ]),
-        refusal().prop_map(Mark::Failed),
-    ]
-}
-
-fn effect() -> impl Strategy<Value = Effect> {
-    prop_oneof![
-        select(vec![
-            Effect::None,
-            Effect::CompleteBoot,
-            Effect::BeginTransfer,
-            Effect::CompleteDelete,
-        ]),
-        claim().prop_map(Effect::HoldClaim),
-        id().prop_map(|claim| Effect::ConfirmClaim { claim }),
-        (id(), assignment())
-            .prop_map(|(claim, assignment)| Effect::SwapClaim { claim, assignment }),
-        (id(), any::<bool>()).prop_map(|(claim, exclude)| Effect::ReleaseClaim { claim, exclude }),
-        refusal().prop_map(Effect::FailBoot),
-        refusal().prop_map(Effect::RefuseMigration),
-        (
-            select(migration::Event::ALL.to_vec()),
-            option::of(refusal())
-        )
-            .prop_map(|(event, refusal)| Effect::Settle { event, refusal }),
-    ]
-}
-
-pub(crate) fn advance() -> impl Strategy<Value = Advance> {
-    (id(), epoch(), step(), mark(), effect()).prop_map(|(operation, epoch, step, mark, effect)| {
-        Advance {
-            operation,
-            epoch,
-            step,
-            mark,
-            effect,
-        }
-    })
-}
-
-pub(crate) fn operation() -> impl Strategy<Value = Operation> {
-    let kind = prop_oneof![
-        Just(Kind::Boot),
-        Just(Kind::Delete),
-        id().prop_map(|migration| Kind::LiveMigrate { migration }),
-    ];
-    let lease =
-        (service_name(), epoch(), time()).prop_map(|(conductor, epoch, expires_at)| Lease {
-            conductor,
-            epoch,
-            expires_at,
-        });
-    let entry =
-        (step(), mark(), option::of(host_name()), time()).prop_map(|(step, mark, host, at)| {
-            Entry {
-                step,
-                mark,
-                host,
-                at,
-            }
-        });
-    let outcome = prop_oneof![
-        Just(Outcome::Succeeded),
-        refusal().prop_map(Outcome::Failed),
-    ];
-    (
-        (id::<OperationId>(), kind, vm_name()),
-        (option::of(host_name()), vec(host_name(), 0..3)),
-        (
-            option::of(id::<ClaimId>()),
-            option::of(lease),
-            any::<bool>(),
-        ),
-        (vec(entry, 0..4), option::of(outcome)),
-        (time(), option::of(time())),
-    )
-        .prop_map(|(who, hosts, holds, log, times)| Operation {
-            id: who.0,
-            kind: who.1,
-            vm: who.2,
-            requested_host: hosts.0,
-            excluded: hosts.1,
-            claim: holds.0,
-            lease: holds.1,
-            cancelled: holds.2,
-            log: log.0,
-            outcome: log.1,
-            created_at: times.0,
-            ended_at: times.1,
-        })
 }
