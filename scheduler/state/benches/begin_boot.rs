@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use berth_domain::claim::{self, Claim, Owner};
-use berth_domain::constraint::{Demand, place};
+use berth_domain::constraint::{Applicant, Demand};
 use berth_domain::id::{ClaimId, ProviderId, TimeMs, VmUid};
 use berth_domain::numa::Strategy;
 use berth_domain::operation::{Mark, Step};
@@ -37,7 +37,9 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
     let host = host_name(&format!("h{}", number % HOSTS));
     let demand = Demand::boot(spec).expect("the specification is valid");
     let view = state.host(&host).expect("the host is there");
-    let assignment = place(view, &demand, Strategy::Spread).expect("the host has room");
+    let assignment = Applicant::new(&demand)
+        .place(view, Strategy::Spread)
+        .expect("the host has room");
     let vm = vm_name(&format!("vm{number}"));
     envelope(Command::BeginBoot {
         operation: operation_id(number),

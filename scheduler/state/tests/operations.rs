@@ -3,6 +3,7 @@
 mod support;
 
 use berth_domain::claim::{Owner, State as ClaimState};
+use berth_domain::constraint::Applicant;
 use berth_domain::cpu_set::CpuId;
 use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::{Event, State as MigrationState};
@@ -443,7 +444,7 @@ fn a_fit_that_others_made_stale_is_refused() {
     let claim = world.claim("b", &pinned(2), "h1", Owner::Vm);
     world.boot("a", &pinned(3), "h1");
     let demand = berth_domain::constraint::Demand::boot(&pinned(2)).unwrap();
-    let fresh = berth_domain::constraint::place(world.view("h1"), &demand, Strategy::Spread);
+    let fresh = Applicant::new(&demand).place(world.view("h1"), Strategy::Spread);
     assert_ne!(fresh.unwrap(), claim.assignment);
     let (operation, lease) = (operation_id(world.fresh()), world.lease());
     let outcome = world.run(Command::BeginBoot {

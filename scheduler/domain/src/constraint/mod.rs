@@ -144,19 +144,6 @@ impl<'a> Applicant<'a> {
     }
 }
 
-/// Returns an exact assignment of the guest on this host.
-///
-/// # Errors
-///
-/// As of [`Applicant::place`].
-pub fn place(
-    view: &HostView,
-    demand: &Demand,
-    strategy: Strategy,
-) -> Result<Assignment, Violation> {
-    Applicant::new(demand).place(view, strategy)
-}
-
 /// Checks a claim that somebody chose: `view` is the host without it.
 ///
 /// # Errors

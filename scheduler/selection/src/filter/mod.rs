@@ -3,7 +3,8 @@
 //! A filter sees only [`Room`] and [`Ask`], and says of each a few numbers: what the host offers
 //! and what the guest asks. A host passes if it offers enough of all. The numbers of all filters
 //! stand side by side in [`Lanes`], one cache line a host, so that the compiler compares several
-//! at once and a thousand hosts are filtered in a few microseconds.
+//! at once and a thousand hosts are filtered in a few microseconds. Hosts that pass are asked for
+//! room in one and the same cell ([`rooms`]) and for enough PCI functions of a kind ([`devices`]).
 //!
 //! It spares the rules of [`berth_domain::constraint`] hosts that cannot pass; it is never the
 //! only one to say no, and what it says is not told to people.
