@@ -219,6 +219,24 @@ proptest! {
     }
 }
 
+/// Goal: a guest with more cells than filters tell apart goes to a host that has as many. Method:
+/// guests of 16 to 20 equal cells, on a host of 20.
+#[test]
+fn a_guest_of_many_cells_goes_to_a_host_of_many() {
+    let shape = Shape { cells: 20, ..SMALL };
+    let hosts = [Arc::new(view("h", shape))];
+    for cells in [16_u32, 17, 20] {
+        let nodes = cells.to_string();
+        let specs = [
+            ("hw:numa_nodes", nodes.as_str()),
+            ("hw:cpu_policy", "dedicated"),
+        ];
+        let request = request(&spec(cells, u64::from(cells) * 64, &specs), 1);
+        let choice = select(&request, &hosts).unwrap();
+        assert_eq!(choice.assignment.cells.len(), cells as usize);
+    }
+}
+
 fn counts(policy: SchedulingPolicy, hosts: usize, guests: u128) -> Vec<usize> {
     let mut views: BTreeMap<_, _> = (0..hosts)
         .map(|n| view(&format!("h{n}"), SMALL))

@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 
 /// So many cells are looked at; hosts with more pass.
 pub const CELLS: usize = 16;
+/// The same, as cells are counted.
+const CELLS_COUNT: u16 = CELLS as u16;
 /// Memory is counted in MiB of this.
 const UNIT_MIB: u64 = 64;
 
@@ -32,7 +34,7 @@ pub struct CellAsk {
     small: u16,
     pages_2m: u16,
     pages_1g: u16,
-    /// How many cells.
+    /// How many cells, of [`CELLS`] at most: a host with more passes.
     count: u16,
 }
 
@@ -131,7 +133,7 @@ impl CellAsks {
             });
             let ask = CellAsk::new(cell, isolates);
             match asks.iter_mut().find(|other| other.is_like(&ask)) {
-                Some(other) => other.count = other.count.saturating_add(1),
+                Some(other) => other.count = (other.count + 1).min(CELLS_COUNT),
                 None => asks.push(ask),
             }
         }
