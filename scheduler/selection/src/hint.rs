@@ -57,7 +57,8 @@ fn opened<'a>(
         let mut open = view.clone();
         open.set_host(Arc::new(Host {
             liveness: Liveness::Up,
-            cordoned: false,
+            // A host that is down may be cordoned as well, and stays so.
+            cordoned: view.host.cordoned && *barrier != Violation::Cordoned,
             ..(*view.host).clone()
         }));
         applicant.try_place(&open, Strategy::Spread).is_some()

@@ -121,6 +121,8 @@ fn the_hint_names_the_change_that_helps_most() {
         });
         view
     };
+    let mut down_and_cordoned = closed("b", true);
+    change(&mut down_and_cordoned, |h| h.cordoned = true);
     let mut full_and_closed = full("c");
     change(&mut full_and_closed, |h| h.cordoned = true);
     let pinned = |vcpus, memory_mib| request(&spec(vcpus, memory_mib, PINNED), 1);
@@ -144,6 +146,11 @@ fn the_hint_names_the_change_that_helps_most() {
             pinned(1, 512),
             vec![full("a"), closed("b", true)],
             "start the compute agent of host b again: the guest fits there",
+        ),
+        (
+            pinned(1, 512),
+            vec![down_and_cordoned, full("a")],
+            "make room on cell 0 of host a: move or delete guests there (dedicated CPUs: 1 short)",
         ),
         (
             pinned(1, 512),
