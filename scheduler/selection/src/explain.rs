@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use berth_domain::constraint::{Applicant, Violation};
 use berth_domain::host_view::HostView;
+use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 use berth_domain::version::TOO_OLD;
@@ -51,31 +52,31 @@ pub(crate) fn named(applicant: &Applicant<'_>, view: &HostView, violation: &Viol
 
 /// Returns the refusal by all hosts. Hosts that are alike are asked once.
 ///
-/// # Panics
-///
-/// When one of them could take the guest.
+/// Where one of them could take the guest after all, the filters are wrong: then that is the
+/// refusal.
 pub fn nowhere<'a>(
     request: &Request,
     hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
 ) -> Refusal {
     let applicant = Applicant::new(&request.demand);
     let mut known: BTreeMap<u64, Violation> = BTreeMap::new();
-    let mut examine = |view: &HostView| {
-        let own = request.excluded.contains(&view.host.name) || applicant.check_host(view).is_err();
-        let examine = || {
-            let verdict = examine(request, &applicant, view);
-            verdict.expect_err("a host that fits was let through")
+    let mut refused: Vec<Refused<'_>> = Vec::new();
+    for view in hosts {
+        let is_own =
+            request.excluded.contains(&view.host.name) || applicant.check_host(view).is_err();
+        let likeness = view.likeness();
+        let violation = match known.get(&likeness).filter(|_| !is_own) {
+            Some(violation) => violation.clone(),
+            None => match examine(request, &applicant, view) {
+                Err(violation) => violation,
+                Ok(_) => return passed_over(&view.host.name),
+            },
         };
-        match own {
-            true => examine(),
-            false => known.entry(view.likeness()).or_insert_with(examine).clone(),
+        if !is_own {
+            known.entry(likeness).or_insert_with(|| violation.clone());
         }
-    };
-    let refused = hosts.into_iter().map(|view| Refused {
-        view,
-        violation: examine(view),
-    });
-    let mut refused: Vec<Refused<'_>> = refused.collect();
+        refused.push(Refused { view, violation });
+    }
     refused.sort_by(|a, b| {
         let key = |r: &Refused<'_>| r.violation.distance();
         key(a)
@@ -100,6 +101,13 @@ pub fn nowhere<'a>(
         .map(|r| r.violation.to_host_refusal(&r.view.host.name))
         .collect();
     refusal
+}
+
+fn passed_over(host: &HostName) -> Refusal {
+    let message = format!("host {host} could take the guest, but was passed over");
+    Refusal::new(Code::Internal, "HOST_PASSED_OVER", message)
+        .with_hint("name the host, and report this: it is a fault of Berth")
+        .with("host", host)
 }
 
 /// Returns whether nothing but the service version stands in the way anywhere: then that is the

@@ -19,10 +19,10 @@ pub use affinity::Liking;
 use crate::ask::Ask;
 use crate::request::Request;
 
-/// How good a host is; the greater the better. 32 bits of what the weighers say above 32 bits of
-/// turn, so that one comparison decides.
+/// How good a host is; the greater the better. What the weighers say above 64 bits of turn, which
+/// differ from host to host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score(u64);
+pub struct Score(u128);
 
 impl Score {
     /// No host is worse.
@@ -104,6 +104,6 @@ impl Weighing {
         }
         add(weights.soft_affinity, self.liking.weigh(place));
         let turn = turn::weigh(facts.key, self.seed);
-        Score(u64::from(sum) << 32 | turn >> 32)
+        Score(u128::from(sum) << 64 | u128::from(turn))
     }
 }
