@@ -191,6 +191,15 @@ pub struct InstanceNumaTopology {
 }
 
 impl InstanceTopology {
+    /// Returns whether the emulator gets a dedicated CPU: beside guest cell 0, if that one has its
+    /// CPUs to itself at all.
+    #[must_use]
+    pub fn isolates_emulator(&self) -> bool {
+        let home = self.cells.first();
+        self.emulator_threads == EmulatorThreads::Isolate
+            && home.is_some_and(|cell| cell.cpu_policy.is_exclusive())
+    }
+
     /// Returns the wish of a guest that runs already: its pages keep the size that they have,
     /// since the memory of a running guest cannot change it on the way to another host.
     #[must_use]

@@ -12,8 +12,8 @@ use std::time::Instant;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_selection::{Index, Request, explain};
-use common::hosts::{Shape, view};
-use common::{change, claim, request, spec};
+use common::hosts::Shape;
+use common::{change, claim, request, spec, view};
 use imbl::OrdMap;
 
 const HOSTS: usize = 1000;

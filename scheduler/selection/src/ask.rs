@@ -7,7 +7,7 @@
 
 use berth_domain::allocation::Resources;
 use berth_domain::constraint::Demand;
-use berth_domain::instance::{EmulatorThreads, InstanceTopology, PageSize};
+use berth_domain::instance::{InstanceTopology, PageSize};
 use berth_domain::resource::ResourceClass;
 
 /// What a guest asks at least.
@@ -60,8 +60,7 @@ impl Ask {
         self.cells = u16::try_from(topology.cells.len()).unwrap_or(u16::MAX);
         for (index, cell) in topology.cells.iter().enumerate() {
             let is_exclusive = cell.cpu_policy.is_exclusive();
-            let isolate =
-                index == 0 && is_exclusive && topology.emulator_threads == EmulatorThreads::Isolate;
+            let isolate = index == 0 && topology.isolates_emulator();
             let dedicated = small(cell.dedicated.len() as u64) + u32::from(isolate);
             self.dedicated += dedicated;
             raise(&mut self.dedicated_max, dedicated);

@@ -11,9 +11,9 @@ use berth_domain::numa::Strategy;
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{Disk, DiskFormat, VmSpec};
-use berth_selection::{Request, select};
-use common::hosts::{Shape, name, view};
-use common::{change, claim, request, spec};
+use berth_selection::{Request, explain, select};
+use common::hosts::{Shape, name};
+use common::{change, claim, request, spec, view};
 
 /// One cell, one dedicated and one shared CPU.
 const TINY: Shape = Shape {
@@ -337,4 +337,15 @@ fn a_thousand_hosts_fit_on_one_screen() {
     let view = hosts.iter().find(|v| v.host.name == name(named)).unwrap();
     let emptied = Arc::new(view.emptied());
     assert_eq!(select(&request, [&emptied]).unwrap().host, name(named));
+}
+
+/// Goal: where the filters are wrong, that is told rather than a reason that is none.
+#[test]
+fn a_host_that_was_passed_over_is_told() {
+    let request = request(&spec(1, 512, PINNED), 1);
+    let hosts = [Arc::new(full("a")), Arc::new(view("b", TINY))];
+    let refusal = explain::nowhere(&request, &hosts);
+    assert_eq!(refusal.code, Code::Internal);
+    assert_eq!(refusal.reason, "HOST_PASSED_OVER");
+    assert_eq!(refusal.metadata["host"], "b");
 }

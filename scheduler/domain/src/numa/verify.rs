@@ -9,7 +9,7 @@ mod threads;
 
 use std::collections::BTreeSet;
 
-use super::fit::{Ground, Need, Spot, Wish, emulator_cell, emulator_is_isolated};
+use super::fit::{Ground, Need, Spot, Wish, emulator_cell};
 use super::refusal::{CellShortfall, FitRefusal};
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
@@ -136,7 +136,7 @@ fn emulator(
     wish: &InstanceTopology,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    let wanted = usize::from(emulator_is_isolated(wish));
+    let wanted = usize::from(wish.isolates_emulator());
     if assignment.emulator.len() != wanted {
         let what = format!(
             "gives {} dedicated CPUs to the emulator, wanted are {wanted}",

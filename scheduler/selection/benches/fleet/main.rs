@@ -1,8 +1,9 @@
 //! Many hosts, and guests that come and go: `cargo bench -p berth-selection --bench fleet -- packing`
 //! says how full the hosts get, `… -- scale` what a decision costs.
 
+#[path = "../../tests/common/claims.rs"]
+mod claims;
 #[path = "../../tests/common/hosts.rs"]
-#[allow(dead_code, reason = "shared with tests, which use more of it")]
 mod hosts;
 mod mix;
 mod packing;

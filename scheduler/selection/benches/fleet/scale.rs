@@ -2,14 +2,15 @@
 //!
 //! Hosts of 8 cells at 70 % of their dedicated CPUs, filled with the mix of [`super::mix`]. The
 //! guests that are measured have pins, huge pages and a PCI function on their socket. A decision is
-//! the choice alone; claiming what was chosen and bringing the table up to date stand beside it. One
-//! thread. Memory is what the process has resident, by the number of hosts.
+//! the choice alone; what claiming it and bringing the table up to date costs is in `select`. One
+//! thread. Memory is what the process has resident, by the number of hosts, which share one shape.
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use super::claims::claim;
 use super::mix;
-use super::world::{World, claim};
+use super::world::World;
 use berth_domain::numa::Strategy;
 use berth_domain::policy::SchedulingPolicy;
 use berth_selection::{NoHost, explain};

@@ -4,16 +4,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use berth_domain::claim::{Claim, Owner, State};
+use berth_domain::claim::Claim;
 use berth_domain::constraint::Applicant;
 use berth_domain::host_view::HostView;
-use berth_domain::id::ClaimId;
-use berth_domain::name::{HostName, VmName};
+use berth_domain::name::HostName;
 use berth_domain::policy::SchedulingPolicy;
 use berth_selection::{Choice, Examined, Index, Request};
 use imbl::OrdMap;
 use uuid::Uuid;
 
+use super::claims::claim;
 use super::hosts::host;
 use super::mix::{self, DEDICATED, Kind, LONG_HOURS, SHORT_HOURS, SHORT_SHARE};
 
@@ -239,19 +239,6 @@ impl World {
         let view = self.hosts.get_mut(host).expect("it is there");
         change(Arc::make_mut(view));
         self.index.sync(&self.hosts);
-    }
-}
-
-/// Returns the claim that a choice leads to.
-pub(crate) fn claim(choice: &Choice) -> Claim {
-    Claim {
-        id: ClaimId(Uuid::nil()),
-        vm: VmName::new("v").expect("a good name"),
-        owner: Owner::Vm,
-        host: choice.host.clone(),
-        state: State::Held,
-        resources: choice.resources.clone(),
-        assignment: choice.assignment.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::pci::{PciDevice, PciRequest};
 use smallvec::SmallVec;
 
-/// So many kinds of functions are told apart; the others are always taken to be enough.
+/// Fewer kinds of functions than this are told apart. Where the hosts have more, every host passes.
 pub const KINDS: usize = 16;
 
 /// How many functions of each kind are free on a host.

@@ -5,7 +5,7 @@
 //! favour, so that it, too, never refuses a host that fits.
 
 use berth_domain::host_view::HostView;
-use berth_domain::instance::{EmulatorThreads, InstanceCell, InstanceTopology, PageSize};
+use berth_domain::instance::{InstanceCell, InstanceTopology, PageSize};
 use berth_domain::numa::Strategy;
 use smallvec::SmallVec;
 
@@ -126,11 +126,7 @@ impl CellAsks {
     pub fn new(topology: Option<&InstanceTopology>) -> Self {
         let mut asks: SmallVec<[CellAsk; 4]> = SmallVec::new();
         for (index, cell) in topology.iter().flat_map(|t| &t.cells).enumerate() {
-            let isolates = topology.is_some_and(|t| {
-                index == 0
-                    && cell.cpu_policy.is_exclusive()
-                    && t.emulator_threads == EmulatorThreads::Isolate
-            });
+            let isolates = index == 0 && topology.is_some_and(InstanceTopology::isolates_emulator);
             let ask = CellAsk::new(cell, isolates);
             match asks.iter_mut().find(|other| other.is_like(&ask)) {
                 Some(other) => other.count = (other.count + 1).min(CELLS_COUNT),

@@ -11,7 +11,8 @@ use berth_selection::candidates::{
     Bounds, Failed, Group, GroupPolicy, Index, Invalid, Order, Query, Suffix,
 };
 
-use crate::hosts::{Shape, view};
+use crate::hosts::Shape;
+use crate::views::view;
 use crate::world::{Drawn, Stock, World, aggregates, class, id, traits};
 use crate::{found, index, set_of};
 

@@ -9,6 +9,8 @@ mod cases;
 mod hosts;
 mod oracle;
 mod rules;
+#[path = "../common/views.rs"]
+mod views;
 mod world;
 
 use std::collections::BTreeSet;

@@ -2,7 +2,6 @@
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::host::{Host, HostReport, Liveness};
-use berth_domain::host_view::HostView;
 use berth_domain::id::{Generation, Incarnation, ProviderId, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
@@ -94,9 +93,4 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         generation: Generation(1),
         created_at: TimeMs(0),
     }
-}
-
-/// Returns the view of a host that holds nothing.
-pub(crate) fn view(text: &str, shape: Shape) -> HostView {
-    HostView::new(Arc::new(host(text, &Arc::new(topology(shape)))), [])
 }

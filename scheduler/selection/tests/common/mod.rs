@@ -1,19 +1,22 @@
 //! Hosts and guests for tests and measurements.
 
+pub(crate) mod claims;
 pub(crate) mod hosts;
+pub(crate) mod views;
 
-use berth_domain::claim::{Claim, Owner, State};
+pub(crate) use claims::claim;
+pub(crate) use views::view;
+
 use berth_domain::constraint::Demand;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
-use berth_domain::id::ClaimId;
 use berth_domain::image::ImageProperties;
-use berth_domain::name::{FlavorName, VmName};
+use berth_domain::name::FlavorName;
 use berth_domain::pci::PciAliases;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::vm::{BootSource, VmSpec};
-use berth_selection::{Choice, Request};
+use berth_selection::Request;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -63,18 +66,5 @@ pub(crate) fn request(spec: &VmSpec, seed: u128) -> Request {
         excluded: Vec::new(),
         seed: Uuid::from_u128(seed),
         policy: SchedulingPolicy::default(),
-    }
-}
-
-/// Returns the claim that a choice leads to.
-pub(crate) fn claim(choice: &Choice) -> Claim {
-    Claim {
-        id: ClaimId(Uuid::nil()),
-        vm: VmName::new("v").unwrap(),
-        owner: Owner::Vm,
-        host: choice.host.clone(),
-        state: State::Held,
-        resources: choice.resources.clone(),
-        assignment: choice.assignment.clone(),
     }
 }

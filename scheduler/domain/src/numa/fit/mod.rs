@@ -28,8 +28,8 @@ use crate::cpu_set::CpuSet;
 use crate::topology::{CellId, HostTopology};
 
 pub(super) use cell::Spot;
+pub(crate) use need::Need;
 pub use need::{Guest, Wish};
-pub(crate) use need::{Need, emulator_is_isolated};
 
 /// Which of the cells that fit are taken first.
 ///

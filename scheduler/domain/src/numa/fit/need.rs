@@ -1,8 +1,6 @@
 //! What a guest needs, in numbers.
 
-use crate::instance::{
-    CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy,
-};
+use crate::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, ThreadPolicy};
 use crate::pci::PciRequest;
 
 /// Everything that a guest wishes to have exactly.
@@ -53,7 +51,7 @@ impl Need {
             cpu_policy: cell.cpu_policy,
             thread_policy: cell.thread_policy,
             dedicated: count(cell.dedicated.len()),
-            emulator: u32::from(index == 0 && emulator_is_isolated(wish)),
+            emulator: u32::from(index == 0 && wish.isolates_emulator()),
             shared: count(cell.shared.len()),
             memory_mib: cell.memory_mib,
             page_size: cell.page_size,
@@ -64,16 +62,6 @@ impl Need {
     pub(crate) fn cpus(&self) -> u32 {
         self.dedicated.saturating_add(self.emulator)
     }
-}
-
-/// Returns whether the emulator gets a dedicated CPU: beside guest cell 0, if that one has its CPUs
-/// to itself at all.
-pub(crate) fn emulator_is_isolated(wish: &InstanceTopology) -> bool {
-    wish.emulator_threads == EmulatorThreads::Isolate
-        && wish
-            .cells
-            .first()
-            .is_some_and(|cell| cell.cpu_policy.is_exclusive())
 }
 
 /// What a guest needs, worked out once for many hosts.

@@ -1,6 +1,9 @@
-//! Which host is chosen.
+//! Which host is chosen. Tables and small worlds are here; `every_host` asks random ones.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod draw;
+mod every_host;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +17,8 @@ use berth_domain::policy::SchedulingPolicy;
 use berth_domain::server_group::{GroupDemand, GroupPolicy};
 use berth_selection::ask::Ask;
 use berth_selection::{Index, filter::Lanes, select};
-use common::hosts::{Shape, name, view};
-use common::{change, claim, request, spec};
+use common::hosts::{Shape, name};
+use common::{change, claim, request, spec, view};
 use imbl::OrdMap;
 use proptest::prelude::*;
 

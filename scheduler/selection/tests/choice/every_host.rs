@@ -7,11 +7,6 @@
 //!   BERTH_CHOICE_CASES   how many cases (default 12,000)
 //!   BERTH_CHOICE_SEED    the seed (default 1)
 
-#[path = "../common/mod.rs"]
-#[allow(dead_code, reason = "shared with tests, which use more of it")]
-mod common;
-mod draw;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,8 +14,9 @@ use berth_domain::constraint::{self, Applicant};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_selection::{Choice, Index, NoHost, Request, explain};
-use common::claim;
-use draw::{Dice, Mix};
+
+use super::common::claim;
+use super::draw::{self, Dice, Mix};
 
 /// Guests that are asked of one world of hosts.
 const GUESTS: u64 = 25;
