@@ -4,9 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use berth_tests::lab::placement_python;
-use berth_tests::processes::{Answer, Process, Programs, eventually};
+use berth_tests::processes::{Addresses, Answer, Process, Programs, eventually};
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
@@ -80,6 +81,18 @@ impl Drop for Source {
     }
 }
 
+/// Returns the first of two ports in a row that nobody listens on, for a scheduler and a
+/// conductor. They are below those that outgoing connections take.
+fn two_ports() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 1_000).expect("below 1,000");
+    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    std::iter::repeat_with(|| CALLS.fetch_add(1, Ordering::Relaxed))
+        .map(|call| 20_000 + (process * 10 + call * 2) % 10_000)
+        .find(|first| free(*first) && free(first + 1))
+        .expect("it goes on for ever")
+}
+
 /// A Berth without hosts, whose REST API can be read, too.
 pub(crate) struct Berth {
     grpc: String,
@@ -94,13 +107,8 @@ impl Berth {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let programs = Programs::new(PROGRAMS);
-        // Two at once, so that they differ.
-        let free = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = |free: &TcpListener| free.local_addr().expect("its address").port();
-        let (first, second) = (free(), free());
-        let (grpc, rest) = (port(&first), port(&second));
-        drop((first, second));
-        let rest = format!("127.0.0.1:{rest}");
+        let grpc = two_ports();
+        let rest = Addresses::new().free();
         let mut command = programs.command("berth");
         command
             .args(["dev", "--hosts", "0", "--ephemeral"])

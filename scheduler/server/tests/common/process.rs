@@ -1,9 +1,10 @@
 //! Members as processes, which can be killed.
 
 use std::io::Read as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_proto::cluster::v1::GetClusterStatusRequest;
@@ -33,15 +34,27 @@ impl Process {
         Self { child }
     }
 
+    /// Fails the test, with what the program said, when it has ended.
+    #[track_caller]
+    pub fn goes_on(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("a child") {
+            panic!("a member ended with {status}: {}", self.said());
+        }
+    }
+
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        let stderr = self.child.stderr.as_mut().expect("it is piped");
+        stderr.read_to_string(&mut said).expect("text");
+        said
+    }
+
     /// Waits for its end; returns the exit status and what it said.
     pub fn ended(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
-                let mut said = String::new();
-                let stderr = self.child.stderr.as_mut().expect("it is piped");
-                stderr.read_to_string(&mut said).expect("text");
-                return (status.code(), said);
+                return (status.code(), self.said());
             }
             assert!(Instant::now() < deadline, "the program goes on");
             std::thread::sleep(Duration::from_millis(5));
@@ -58,9 +71,19 @@ impl Drop for Process {
 }
 
 /// Returns addresses that nobody listens on.
+///
+/// Linux takes all of 127.0.0.0/8 for loopback: each call has an address of its own, so that no
+/// outgoing connection and no other test takes a port before its process listens, or while it is
+/// down. Elsewhere all share 127.0.0.1.
 pub fn addresses(count: usize) -> Vec<String> {
+    static CALLS: AtomicU8 = AtomicU8::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let [_, _, middle, low] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 1 + call % 253, middle, low);
+    let usable = TcpListener::bind((own, 0)).is_ok();
+    let ip = if usable { own } else { Ipv4Addr::LOCALHOST };
     let listeners: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .map(|_| TcpListener::bind((ip, 0)).expect("a port"))
         .collect();
     let address = |l: &TcpListener| l.local_addr().expect("an address").to_string();
     listeners.iter().map(address).collect()
@@ -71,13 +94,16 @@ pub async fn reach(address: &str) -> Option<Channel> {
     endpoint.connect().await.ok()
 }
 
+/// Waits until a member knows of so many voters.
 pub async fn voters(address: &str, wanted: usize) {
-    eventually("the members' agreement", || async {
-        let mut client = ClusterServiceClient::new(reach(address).await?);
-        let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
-        let status = status.ok()?.into_inner();
-        let voters = status.members.iter().filter(|m| m.role() == Role::Voter);
-        (voters.count() == wanted && status.leader_id != 0).then_some(())
-    })
-    .await;
+    eventually("the members' agreement", || knows(address, wanted)).await;
+}
+
+/// Returns something if a member knows of so many voters, and of a leader.
+pub async fn knows(address: &str, wanted: usize) -> Option<()> {
+    let mut client = ClusterServiceClient::new(reach(address).await?);
+    let status = client.get_cluster_status(GetClusterStatusRequest {}).await;
+    let status = status.ok()?.into_inner();
+    let voters = status.members.iter().filter(|m| m.role() == Role::Voter);
+    (voters.count() == wanted && status.leader_id != 0).then_some(())
 }

@@ -1,12 +1,13 @@
 //! Three members as processes, which show the REST API.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use berth_proto::cluster::v1::GetClusterStatusRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use tempfile::TempDir;
 
-use super::process::{Process, addresses, reach, voters};
+use super::process::{Process, addresses, knows, reach};
 use super::{eventually, rest};
 
 /// Three members. Those that are not there were killed.
@@ -30,13 +31,25 @@ impl Trio {
         };
         let first = trio.spawn(0, &["--bootstrap"]);
         trio.members.push(Some(first));
-        voters(&trio.grpc[0], 1).await;
+        trio.agreed(1).await;
         for number in 1..3 {
             let member = trio.spawn(number, &["--join", &trio.grpc[0]]);
             trio.members.push(Some(member));
-            voters(&trio.grpc[0], number + 1).await;
+            trio.agreed(number + 1).await;
         }
         trio
+    }
+
+    /// Waits until so many members vote. Fails at once, with its words, when one has ended.
+    async fn agreed(&mut self, wanted: usize) {
+        let address = self.grpc[0].clone();
+        let members = RefCell::new(&mut self.members);
+        eventually("the members' agreement", || {
+            let mut members = members.borrow_mut();
+            members.iter_mut().flatten().for_each(Process::goes_on);
+            knows(&address, wanted)
+        })
+        .await;
     }
 
     fn spawn(&self, number: usize, more: &[&str]) -> Process {
