@@ -44,7 +44,7 @@ pub(crate) fn traits(config: &Config, processor: &BTreeSet<Trait>) -> BTreeSet<T
         traits.insert(named("COMPUTE_ARCH_X86_64"));
     }
     // An agent that behaves like an older one does not know what only newer ones know.
-    if config.service_version >= ServiceVersion::CURRENT.0 {
+    if config.service_version >= ServiceVersion::SOCKET_PCI_AFFINITY.0 {
         traits.insert(Trait::socket_pci_numa_affinity());
     }
     traits
@@ -90,5 +90,7 @@ mod tests {
             c.traits = vec![Trait::new("CUSTOM_FAST").unwrap()];
         });
         assert_eq!(sim, [node, "CUSTOM_FAST", names[0], names[1]]);
+        let former = |c: &mut Config| c.service_version = 2;
+        assert_eq!(told(former), [arch, node, socket, names[0]]);
     }
 }

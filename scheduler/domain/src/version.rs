@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::HostName;
 use crate::refusal::{Code, Refusal};
 
 /// The version of a service process.
@@ -19,12 +20,17 @@ pub struct ServiceVersion(pub u32);
 
 impl ServiceVersion {
     /// The version that this build speaks.
-    pub const CURRENT: Self = Self(2);
+    pub const CURRENT: Self = Self(3);
     /// The oldest version that can still be started (`--service-version`).
     pub const OLDEST: Self = Self(1);
     /// From here on `migrate_data` carries the `InstanceNUMATopology`, and a destination fits it
     /// and confirms its claim. An older agent drops the field and refuses the call.
     pub const NUMA_LIVE_MIGRATION: Self = Self(2);
+    /// From here on an agent says that it knows the PCI affinity `socket`.
+    pub const SOCKET_PCI_AFFINITY: Self = Self(2);
+    /// From here on an agent stops, starts, rebuilds and snapshots the guests of its host, and a
+    /// conductor carries out the operations that ask it to. An older one refuses the calls.
+    pub const VM_POWER: Self = Self(3);
 }
 
 impl fmt::Display for ServiceVersion {
@@ -67,12 +73,46 @@ pub fn live_migration_gate(
     .with_hint("upgrade the compute agents of both hosts"))
 }
 
+/// Refuses to stop, start, rebuild or snapshot a guest whose host's agent is too old for it.
+///
+/// # Errors
+///
+/// Names the host, its version and the one that is needed.
+pub fn power_gate(host: &HostName, version: ServiceVersion) -> Result<(), Refusal> {
+    let needed = ServiceVersion::VM_POWER;
+    if version >= needed {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::FailedPrecondition,
+        TOO_OLD,
+        format!(
+            "the compute agent of host {host} is too old to stop, start, rebuild or snapshot a \
+             VM (service version {version}, needed {needed})"
+        ),
+    )
+    .with("host", host)
+    .with("version", version)
+    .with("needed_version", needed)
+    .with_hint(format!("upgrade the compute agent of host {host}")))
+}
+
 /// The reason of a refusal for an agent that is too old.
 pub const TOO_OLD: &str = "SERVICE_VERSION_TOO_OLD";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_without_power_calls_is_named_with_the_way_out() {
+        let host = HostName::new("h1").unwrap();
+        assert_eq!(power_gate(&host, ServiceVersion::VM_POWER), Ok(()));
+        let refusal = power_gate(&host, ServiceVersion(2)).unwrap_err();
+        assert_eq!(refusal.reason, TOO_OLD);
+        assert_eq!(refusal.metadata["host"], "h1");
+        assert!(refusal.hint.is_some_and(|h| h.contains("h1")));
+    }
 
     /// Goal: both sides are gated, and only for guests with a topology. Method: all combinations.
     #[test]
