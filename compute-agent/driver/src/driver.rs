@@ -125,6 +125,32 @@ pub trait Driver: Send + Sync {
     /// [`Error::WrongState`] when it runs here.
     fn release(&self, vm: VmUid) -> Result<(), Error>;
 
+    /// Asks the guest to power off, and returns at once; whether it does, [`Self::domain`] tells.
+    /// Absent or stopped: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] while it is being sent or received; [`Error::Refused`] when it cannot
+    /// be asked.
+    fn shutdown(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Pulls the guest's plug. Nothing stays of it here but its disks and its console log. Absent:
+    /// no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] while it is being sent or received.
+    fn stop(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// Starts the guest with the disks that it has; one that has stopped here is started anew.
+    /// Repeated with the same claim: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DiskMissing`]; [`Error::Exists`] when it runs here on another claim;
+    /// [`Error::Refused`] when the hypervisor will not, with everything undone but the disks.
+    fn start(&self, domain: &DomainSpec) -> Result<(), Error>;
+
     /// Returns the free pages of every cell.
     ///
     /// # Errors

@@ -3,6 +3,8 @@
 //! Invariant: [`Error::is_unknown`] tells apart what left nothing behind from what may have had
 //! its effect, now or later. Everything but "unreachable" and "timed out" left nothing behind.
 
+use std::path::PathBuf;
+
 use berth_domain::agent::DomainState;
 use berth_domain::id::{ClaimId, VmUid};
 
@@ -45,6 +47,16 @@ pub enum Error {
         /// The guest.
         vm: VmUid,
     },
+    /// A guest was to be started with the disks that it has, and one of them is not there.
+    #[error("disk {index} of guest {vm} is not there: {}", .path.display())]
+    DiskMissing {
+        /// The guest.
+        vm: VmUid,
+        /// Which of its disks, from 0.
+        index: usize,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// The hypervisor did not answer: the call may have its effect.
     #[error("the hypervisor cannot be reached: {message}")]
     Unreachable {
@@ -76,7 +88,8 @@ impl Error {
             | Self::Exists { .. }
             | Self::WrongState { .. }
             | Self::Refused { .. }
-            | Self::Aborted { .. } => false,
+            | Self::Aborted { .. }
+            | Self::DiskMissing { .. } => false,
         }
     }
 }

@@ -50,6 +50,12 @@ pub enum Request {
     Release(VmUid),
     /// [`Driver::free_pages`].
     FreePages,
+    /// [`Driver::shutdown`].
+    Shutdown(VmUid),
+    /// [`Driver::stop`].
+    Stop(VmUid),
+    /// [`Driver::start`].
+    Start(Box<DomainSpec>),
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -75,11 +81,17 @@ pub enum Kind {
     Release,
     /// [`Request::FreePages`].
     FreePages,
+    /// [`Request::Shutdown`].
+    Shutdown,
+    /// [`Request::Stop`].
+    Stop,
+    /// [`Request::Start`].
+    Start,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -90,6 +102,9 @@ impl Kind {
         Self::Abort,
         Self::Release,
         Self::FreePages,
+        Self::Shutdown,
+        Self::Stop,
+        Self::Start,
     ];
 }
 
@@ -108,6 +123,9 @@ impl Request {
             Self::Abort(_) => Kind::Abort,
             Self::Release(_) => Kind::Release,
             Self::FreePages => Kind::FreePages,
+            Self::Shutdown(_) => Kind::Shutdown,
+            Self::Stop(_) => Kind::Stop,
+            Self::Start(_) => Kind::Start,
         }
     }
 }
@@ -147,5 +165,8 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Abort(vm) => driver.abort(*vm).map(done),
         Request::Release(vm) => driver.release(*vm).map(done),
         Request::FreePages => driver.free_pages().map(Answer::FreePages),
+        Request::Shutdown(vm) => driver.shutdown(*vm).map(done),
+        Request::Stop(vm) => driver.stop(*vm).map(done),
+        Request::Start(domain) => driver.start(domain).map(done),
     }
 }

@@ -18,7 +18,8 @@ use berth_proto::agent::v1::{
     PostLiveMigrationAtSourceRequest, PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest,
     PreLiveMigrationResponse, ReadConsoleRequest, ReadConsoleResponse,
     RollbackLiveMigrationAtDestinationRequest, RollbackLiveMigrationAtDestinationResponse,
-    SpawnVmRequest, SpawnVmResponse,
+    SettleVmRequest, SettleVmResponse, SpawnVmRequest, SpawnVmResponse, StartVmRequest,
+    StartVmResponse, StopVmRequest, StopVmResponse,
 };
 use berth_proto::convert::agent::{FencedCall, Mismatch};
 use berth_proto::convert::page::Page;
@@ -80,6 +81,7 @@ fn refusal(error: &Error) -> Refusal {
         Error::Exists { .. }
         | Error::WrongState { .. }
         | Error::Refused { .. }
+        | Error::DiskMissing { .. }
         | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
     };
     Refusal::new(code, reason, error.to_string())
@@ -171,6 +173,18 @@ impl ComputeAgentService for AgentApi {
         &self,
         request: Request<PostLiveMigrationAtSourceRequest>,
     ) -> Answered<PostLiveMigrationAtSourceResponse> {
+        self.fenced(request).await
+    }
+
+    async fn stop_vm(&self, request: Request<StopVmRequest>) -> Answered<StopVmResponse> {
+        self.fenced(request).await
+    }
+
+    async fn start_vm(&self, request: Request<StartVmRequest>) -> Answered<StartVmResponse> {
+        self.fenced(request).await
+    }
+
+    async fn settle_vm(&self, request: Request<SettleVmRequest>) -> Answered<SettleVmResponse> {
         self.fenced(request).await
     }
 

@@ -97,6 +97,8 @@ impl Shell {
     /// Runs until told to stop. What the hypervisor is doing then goes on without the agent.
     pub(crate) async fn run(mut self, stopping: CancellationToken) {
         let mut ticks = tokio::time::interval(TICK);
+        // Before the first call: what it is given time for begins now.
+        self.agent.step(Event::Tick { now: now() });
         loop {
             let event = tokio::select! {
                 biased;
@@ -150,7 +152,10 @@ impl Shell {
                 | Request::Prepare(_)
                 | Request::Cancel(_)
                 | Request::Release(_)
-                | Request::FreePages => self.backlog.push_back((token, request)),
+                | Request::FreePages
+                | Request::Shutdown(_)
+                | Request::Stop(_)
+                | Request::Start(_) => self.backlog.push_back((token, request)),
             },
         }
     }

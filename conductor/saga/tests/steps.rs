@@ -246,6 +246,9 @@ fn name_of(call: &Call) -> &'static str {
         Call::LiveMigration { .. } => "live_migration",
         Call::RollbackLiveMigrationAtDestination { .. } => "rollback",
         Call::PostLiveMigrationAtSource { .. } => "post",
+        Call::StopVm { .. } => "stop",
+        Call::StartVm { .. } => "start",
+        Call::SettleVm => "settle",
     }
 }
 

@@ -34,7 +34,11 @@ impl Timeouts {
             | Call::PreLiveMigration { .. }
             | Call::LiveMigration { .. }
             | Call::RollbackLiveMigrationAtDestination { .. }
-            | Call::PostLiveMigrationAtSource { .. } => self.work,
+            | Call::PostLiveMigrationAtSource { .. }
+            | Call::StartVm { .. }
+            | Call::SettleVm => self.work,
+            // The guest has that long before anything is done to it.
+            Call::StopVm { timeout_ms, .. } => self.work + Duration::from_millis(*timeout_ms),
         }
     }
 }

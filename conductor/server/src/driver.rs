@@ -149,6 +149,9 @@ fn name(call: &berth_domain::agent::Call) -> &'static str {
         Call::LiveMigration { .. } => "LiveMigration",
         Call::RollbackLiveMigrationAtDestination { .. } => "RollbackLiveMigrationAtDestination",
         Call::PostLiveMigrationAtSource { .. } => "PostLiveMigrationAtSource",
+        Call::StopVm { .. } => "StopVm",
+        Call::StartVm { .. } => "StartVm",
+        Call::SettleVm => "SettleVm",
     }
 }
 

@@ -93,6 +93,9 @@ async fn send(channel: Channel, request: Request) -> Result<Result<Reply, Invali
         Request::PostLiveMigrationAtSource(message) => {
             send!(post_live_migration_at_source, message)
         }
+        Request::StopVm(message) => send!(stop_vm, message),
+        Request::StartVm(message) => send!(start_vm, *message),
+        Request::SettleVm(message) => send!(settle_vm, message),
     })
 }
 

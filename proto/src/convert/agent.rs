@@ -10,6 +10,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::Epoch;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
+use berth_domain::operation::STOP_TIMEOUT_MS_MAX;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 
 use super::assignment::{read_grant, write_grant};
@@ -53,6 +54,12 @@ pub enum Request {
     RollbackLiveMigrationAtDestination(v1::RollbackLiveMigrationAtDestinationRequest),
     /// [`Call::PostLiveMigrationAtSource`].
     PostLiveMigrationAtSource(v1::PostLiveMigrationAtSourceRequest),
+    /// [`Call::StopVm`].
+    StopVm(v1::StopVmRequest),
+    /// [`Call::StartVm`].
+    StartVm(Box<v1::StartVmRequest>),
+    /// [`Call::SettleVm`].
+    SettleVm(v1::SettleVmRequest),
 }
 
 impl From<&FencedCall> for Request {
@@ -125,6 +132,23 @@ impl From<&FencedCall> for Request {
                     migration: migration.resource_name(),
                 })
             }
+            Call::StopVm {
+                claim,
+                timeout_ms,
+                last,
+            } => Self::StopVm(v1::StopVmRequest {
+                fence,
+                claim: claim.resource_name(),
+                timeout_ms: *timeout_ms,
+                last: *last,
+            }),
+            Call::StartVm { vm, spec, claim } => Self::StartVm(Box::new(v1::StartVmRequest {
+                fence,
+                vm: vm.resource_name(),
+                spec: Some(spec.into()),
+                claim: Some(claim.into()),
+            })),
+            Call::SettleVm => Self::SettleVm(v1::SettleVmRequest { fence }),
         }
     }
 }
@@ -180,6 +204,26 @@ requests! {
     PostLiveMigrationAtSourceRequest => |wire| Call::PostLiveMigrationAtSource {
         migration: field::name(&wire.migration, "migration")?,
     };
+    StopVmRequest => |wire| Call::StopVm {
+        claim: field::name(&wire.claim, "claim")?,
+        timeout_ms: stop_timeout_ms(wire.timeout_ms)?,
+        last: wire.last,
+    };
+    StartVmRequest => |wire| Call::StartVm {
+        vm: field::name(&wire.vm, "vm")?,
+        spec: field::required(wire.spec, "spec")?,
+        claim: field::required(wire.claim, "claim")?,
+    };
+    SettleVmRequest => |wire| Call::SettleVm;
+}
+
+/// Reads how long a guest may take to power off.
+pub(crate) fn stop_timeout_ms(timeout_ms: u64) -> Result<u64, Invalid> {
+    if timeout_ms <= STOP_TIMEOUT_MS_MAX {
+        return Ok(timeout_ms);
+    }
+    let rule = format!("must be at most {STOP_TIMEOUT_MS_MAX} ms (an hour)");
+    Err(Invalid::new("timeout_ms", rule))
 }
 
 /// The answer does not belong to the call: a fault in the agent.
@@ -235,27 +279,39 @@ done! {
     LiveMigrationResponse
     RollbackLiveMigrationAtDestinationResponse
     PostLiveMigrationAtSourceResponse
+    StopVmResponse
+    StartVmResponse
 }
 
-impl TryFrom<Reply> for v1::GetDomainResponse {
-    type Error = Mismatch;
+/// Implements both directions for responses that say where a guest is.
+macro_rules! statuses {
+    ($($response:ident)+) => {$(
+        impl TryFrom<Reply> for v1::$response {
+            type Error = Mismatch;
 
-    fn try_from(reply: Reply) -> Result<Self, Mismatch> {
-        let Reply::Domain(status) = &reply else {
-            return Err(mismatch("GetDomainResponse", &reply));
-        };
-        Ok(Self {
-            status: Some(status.into()),
-        })
-    }
+            fn try_from(reply: Reply) -> Result<Self, Mismatch> {
+                let Reply::Domain(status) = &reply else {
+                    return Err(mismatch(stringify!($response), &reply));
+                };
+                Ok(Self {
+                    status: Some(status.into()),
+                })
+            }
+        }
+
+        impl TryFrom<v1::$response> for Reply {
+            type Error = Invalid;
+
+            fn try_from(wire: v1::$response) -> Result<Self, Invalid> {
+                field::required(wire.status, "status").map(Self::Domain)
+            }
+        }
+    )+};
 }
 
-impl TryFrom<v1::GetDomainResponse> for Reply {
-    type Error = Invalid;
-
-    fn try_from(wire: v1::GetDomainResponse) -> Result<Self, Invalid> {
-        field::required(wire.status, "status").map(Self::Domain)
-    }
+statuses! {
+    GetDomainResponse
+    SettleVmResponse
 }
 
 impl TryFrom<Reply> for v1::CheckCanLiveMigrateDestinationResponse {

@@ -112,6 +112,9 @@ fn read_request(request: Request) -> Result<FencedCall, Invalid> {
         Request::LiveMigration(wire) => (*wire).try_into(),
         Request::RollbackLiveMigrationAtDestination(wire) => wire.try_into(),
         Request::PostLiveMigrationAtSource(wire) => wire.try_into(),
+        Request::StopVm(wire) => wire.try_into(),
+        Request::StartVm(wire) => (*wire).try_into(),
+        Request::SettleVm(wire) => wire.try_into(),
     }
 }
 

@@ -92,6 +92,29 @@ pub enum Call {
         /// The attempt.
         migration: MigrationId,
     },
+    /// Asks the guest to power off, and pulls the plug if it has not after the timeout. Nothing
+    /// stays but its disks and its console log. Absent, or on another claim: no effect, success.
+    StopVm {
+        /// The claim that it runs on.
+        claim: ClaimId,
+        /// How long the guest may take to power off by itself; 0 asks nothing of it.
+        timeout_ms: u64,
+        /// Whether the claim is given back afterwards: it never starts on it again.
+        last: bool,
+    },
+    /// Starts the guest on its claim with the disks that it has. One that has crashed is started
+    /// anew. Repeated: no effect, same answer.
+    StartVm {
+        /// The VM's name.
+        vm: VmName,
+        /// What the user asked for.
+        spec: VmSpec,
+        /// The claim it runs on.
+        claim: Claim,
+    },
+    /// Ends what the operation may still have under way here, and answers where the guest is then.
+    /// Nothing that the operation asked for before is done afterwards.
+    SettleVm,
 }
 
 /// What a destination says about itself before a live migration.
@@ -121,7 +144,7 @@ pub enum FitVerdict {
 pub enum Reply {
     /// It was done.
     Done,
-    /// To [`Call::GetDomain`].
+    /// To [`Call::GetDomain`] and [`Call::SettleVm`].
     Domain(DomainStatus),
     /// To [`Call::CheckCanLiveMigrateDestination`].
     Destination(DestinationCheck),

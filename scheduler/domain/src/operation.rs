@@ -15,6 +15,9 @@ use crate::name::{HostName, ServiceName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
 
+/// The longest that a guest may be given to power off by itself: an hour.
+pub const STOP_TIMEOUT_MS_MAX: u64 = 3_600_000;
+
 /// What an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {

@@ -519,7 +519,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
 /// Returns what a host without the guest would answer, for [`Bug::ReleaseEarly`].
 fn nothing_there(call: &Call) -> Option<AgentReply> {
     match call {
-        Call::GetDomain => Some(AgentReply::Domain(DomainStatus::absent())),
+        Call::GetDomain | Call::SettleVm => Some(AgentReply::Domain(DomainStatus::absent())),
         Call::RollbackLiveMigrationAtDestination { .. } => Some(AgentReply::Done),
         Call::SpawnVm { .. }
         | Call::DestroyVm
@@ -528,6 +528,8 @@ fn nothing_there(call: &Call) -> Option<AgentReply> {
         | Call::FitLiveMigration { .. }
         | Call::PreLiveMigration { .. }
         | Call::LiveMigration { .. }
-        | Call::PostLiveMigrationAtSource { .. } => None,
+        | Call::PostLiveMigrationAtSource { .. }
+        | Call::StopVm { .. }
+        | Call::StartVm { .. } => None,
     }
 }

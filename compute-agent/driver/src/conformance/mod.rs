@@ -4,6 +4,7 @@
 //! Method: a pair of drivers that can reach each other, and guests that fit on them. Each check
 //! says in its name what it holds, leaves nothing behind, and panics with what was seen.
 
+pub mod power;
 pub mod sample;
 
 use std::thread;
@@ -47,6 +48,7 @@ pub fn run(pair: &Pair<'_>) {
     a_guest_is_created_once_and_destroyed_once(pair);
     a_refused_guest_leaves_nothing_behind(pair);
     a_transfer_to_nowhere_leaves_the_guest_running(pair);
+    power::a_guest_is_stopped_and_started_on_what_it_has(pair);
     a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair);
     a_preparation_is_repeated_and_undone(pair);
     a_stopped_guest_is_not_expected_any_longer(pair);
@@ -63,6 +65,8 @@ pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>
         assert_eq!(driver.cancel_incoming(vm), Ok(()));
         assert_eq!(driver.release(vm), Ok(()));
         assert_eq!(driver.abort(vm), Ok(()));
+        assert_eq!(driver.shutdown(vm), Ok(()));
+        assert_eq!(driver.stop(vm), Ok(()));
         assert_eq!(driver.console_read(vm, 0), Err(Error::Absent { vm }));
         assert_eq!(driver.console_write(vm, b"x"), Err(Error::Absent { vm }));
         let sent = driver.migrate(vm, pair.unreachable_uri, &(pair.guest)(0));

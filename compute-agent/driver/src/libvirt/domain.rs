@@ -266,6 +266,14 @@ impl Domain {
         self.done("virDomainDestroyFlags", result)
     }
 
+    /// Asks the guest to power off, as its power button does. Returns at once.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainShutdownFlags)(self.raw.as_ptr(), 0) };
+        self.done("virDomainShutdownFlags", result)
+    }
+
     /// Removes the definition, and whatever libvirt kept with it.
     pub fn undefine(&self) -> Result<(), Error> {
         let _turn = self.connection.turn();

@@ -69,7 +69,7 @@ pub enum ConfigError {
 
 /// QEMU guests through libvirt.
 pub struct LibvirtDriver {
-    config: Config,
+    pub(super) config: Config,
     free_pages: FreePagesSource,
     connection: Mutex<Option<Connection>>,
 }
@@ -97,7 +97,7 @@ impl LibvirtDriver {
     }
 
     /// Returns the connection, a new one if the last was lost.
-    fn connection(&self) -> Result<Connection, Error> {
+    pub(super) fn connection(&self) -> Result<Connection, Error> {
         // The lock guards a handle that is replaced as a whole.
         let mut slot = self
             .connection
@@ -111,14 +111,14 @@ impl LibvirtDriver {
         Ok(connection)
     }
 
-    fn find(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
+    pub(super) fn find(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
         self.connection()?
             .find_domain(&vm.to_string())
             .map_err(|e| error_of(&e))
     }
 
     /// Finds a domain that is to be changed: one of Berth's.
-    fn find_ours(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
+    pub(super) fn find_ours(&self, vm: VmUid) -> Result<Option<Domain>, Error> {
         let Some(domain) = self.find(vm)? else {
             return Ok(None);
         };
@@ -149,7 +149,7 @@ impl LibvirtDriver {
     }
 
     /// Returns where a domain is; absent if it went away meanwhile.
-    fn state(&self, domain: &Domain) -> Result<State, Error> {
+    pub(super) fn state(&self, domain: &Domain) -> Result<State, Error> {
         let status = match domain.status() {
             Ok(status) => status,
             Err(error) if error.kind() == Kind::NoDomain => return Ok(State::Absent),
@@ -194,7 +194,7 @@ impl LibvirtDriver {
     }
 
     /// Returns Berth's record of a domain; nothing for one that is not Berth's, or that has ended.
-    fn record(&self, domain: &Domain) -> Result<Option<DomainSpec>, Error> {
+    pub(super) fn record(&self, domain: &Domain) -> Result<Option<DomainSpec>, Error> {
         let element = match domain.metadata(NAMESPACE) {
             Ok(element) => element,
             // The last kind is what libvirt says of a transient domain that has just stopped.
@@ -213,7 +213,7 @@ impl LibvirtDriver {
             .map_err(|error| Error::refused(format!("domain {}: {error}", domain.name())))
     }
 
-    fn wrong_state(vm: VmUid, state: State, attempted: &'static str) -> Error {
+    pub(super) fn wrong_state(vm: VmUid, state: State, attempted: &'static str) -> Error {
         Error::WrongState {
             vm,
             state,
@@ -229,7 +229,7 @@ impl LibvirtDriver {
     }
 
     /// Looks at everything outside libvirt that the guest needs on this host.
-    fn check_surroundings(&self, guest: &DomainSpec) -> Result<(), Error> {
+    pub(super) fn check_surroundings(&self, guest: &DomainSpec) -> Result<(), Error> {
         let settings = &self.config.settings;
         if let BootSource::Kernel { kernel, initrd, .. } = &guest.spec.boot {
             Self::require_file(&settings.image(kernel)?)?;
@@ -476,6 +476,18 @@ impl Driver for LibvirtDriver {
         Ok(())
     }
 
+    fn shutdown(&self, vm: VmUid) -> Result<(), Error> {
+        self.power_button(vm)
+    }
+
+    fn stop(&self, vm: VmUid) -> Result<(), Error> {
+        self.power_off(vm)
+    }
+
+    fn start(&self, guest: &DomainSpec) -> Result<(), Error> {
+        self.power_on(guest)
+    }
+
     fn free_pages(&self) -> Result<FreePages, Error> {
         (self.free_pages)()
     }
@@ -492,7 +504,7 @@ impl Driver for LibvirtDriver {
 }
 
 /// Stops a domain; one that is gone already is stopped.
-fn stop(domain: &Domain) -> Result<(), Error> {
+pub(super) fn stop(domain: &Domain) -> Result<(), Error> {
     match domain.destroy() {
         Ok(()) => Ok(()),
         Err(error) if matches!(error.kind(), Kind::NoDomain | Kind::OperationInvalid) => Ok(()),
@@ -501,7 +513,7 @@ fn stop(domain: &Domain) -> Result<(), Error> {
 }
 
 /// Returns libvirt's error as callers of drivers read it.
-fn error_of(error: &Fault) -> Error {
+pub(super) fn error_of(error: &Fault) -> Error {
     match error.kind() {
         Kind::Unavailable => Error::Unreachable {
             message: error.to_string(),

@@ -142,6 +142,7 @@ functions! {
     fn virDomainIsPersistent(*mut DomainObject) -> c_int;
     fn virDomainCreateWithFlags(*mut DomainObject, c_uint) -> c_int;
     fn virDomainDestroyFlags(*mut DomainObject, c_uint) -> c_int;
+    fn virDomainShutdownFlags(*mut DomainObject, c_uint) -> c_int;
     fn virDomainUndefineFlags(*mut DomainObject, c_uint) -> c_int;
     fn virDomainSuspend(*mut DomainObject) -> c_int;
     fn virDomainResume(*mut DomainObject) -> c_int;

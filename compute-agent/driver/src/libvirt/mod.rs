@@ -28,6 +28,7 @@ mod error;
 mod ffi;
 mod job;
 mod migration;
+mod power;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};

@@ -226,6 +226,18 @@ impl Driver for SimDriver {
         self.shared.change(|host| host.release(vm))
     }
 
+    fn shutdown(&self, vm: VmUid) -> Result<(), Error> {
+        self.shared.change(|host| host.shutdown(now(), vm))
+    }
+
+    fn stop(&self, vm: VmUid) -> Result<(), Error> {
+        self.shared.change(|host| host.stop(vm))
+    }
+
+    fn start(&self, domain: &DomainSpec) -> Result<(), Error> {
+        self.shared.change(|host| host.start(now(), domain))
+    }
+
     fn free_pages(&self) -> Result<FreePages, Error> {
         Ok(self.shared.lock().host.free_pages())
     }

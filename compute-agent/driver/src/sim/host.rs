@@ -164,6 +164,56 @@ impl Host {
         }
     }
 
+    /// Asks a guest to power off, which simulated ones do at once.
+    ///
+    /// # Errors
+    ///
+    /// While it is on its way.
+    pub fn shutdown(&mut self, now: TimeMs, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get(&vm).map(|d| &d.phase) {
+            None | Some(Phase::Stopped) => Ok(()),
+            Some(Phase::Running) => {
+                self.crash(now, vm);
+                Ok(())
+            }
+            Some(Phase::Prepared | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
+                Err(self.wrong_state(vm, "shut down"))
+            }
+        }
+    }
+
+    /// Pulls a guest's plug.
+    ///
+    /// # Errors
+    ///
+    /// While it is on its way.
+    pub fn stop(&mut self, vm: VmUid) -> Result<(), Error> {
+        match self.domains.get(&vm).map(|d| &d.phase) {
+            None => Ok(()),
+            Some(Phase::Running | Phase::Stopped) => {
+                self.domains.remove(&vm);
+                Ok(())
+            }
+            Some(Phase::Prepared | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
+                Err(self.wrong_state(vm, "stop"))
+            }
+        }
+    }
+
+    /// Starts a guest with the disks that it has: simulated ones have none that could be missing.
+    ///
+    /// # Errors
+    ///
+    /// When it runs here on another claim, or does not fit.
+    pub fn start(&mut self, now: TimeMs, spec: &DomainSpec) -> Result<(), Error> {
+        let domain = self.domains.get(&spec.uid);
+        if domain.is_some_and(|d| d.phase == Phase::Stopped) {
+            self.check_room(spec)?;
+            self.domains.remove(&spec.uid);
+        }
+        self.create(now, spec)
+    }
+
     /// Returns where a guest is.
     #[must_use]
     pub fn status(&self, vm: VmUid) -> DomainStatus {

@@ -471,6 +471,9 @@ impl World {
             Request::Cancel(vm) => host.cancel(vm).map(done),
             Request::Release(vm) => host.release(vm).map(done),
             Request::FreePages => Ok(Answer::FreePages(host.free_pages())),
+            Request::Shutdown(vm) => host.shutdown(now, vm).map(done),
+            Request::Stop(vm) => host.stop(vm).map(done),
+            Request::Start(spec) => host.start(now, &spec).map(done),
             Request::Abort(vm) => {
                 self.abort(now, &asker.host, vm);
                 Ok(Answer::Done)

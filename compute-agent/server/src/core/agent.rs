@@ -21,6 +21,7 @@ use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
 
 use super::fences::Fences;
 use super::guests::{self, Guests, Phase};
+use super::power::Waits;
 
 /// How many calls about one VM wait for each other.
 const LANE_MAX: usize = 16;
@@ -125,6 +126,11 @@ pub(super) enum Work {
     Rollback,
     Release,
     Abort,
+    Start,
+    /// The guest is asked to power off, or looked at whether it has.
+    AskOff,
+    Stop,
+    Settle,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.
@@ -136,9 +142,9 @@ pub(super) struct InFlight {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+pub(super) struct Lane {
     /// The call that is being done.
-    busy: Option<Token>,
+    pub(super) busy: Option<Token>,
     waiting: VecDeque<Pending>,
     /// Counts what was begun and ended, so that an old answer about the VM is told apart.
     changes: u64,
@@ -165,7 +171,9 @@ pub struct Agent {
     pub(super) guests: Guests,
     pub(super) fences: Fences,
     pub(super) now: TimeMs,
-    lanes: BTreeMap<VmUid, Lane>,
+    /// Guests that are given time to power off.
+    pub(super) waits: Waits,
+    pub(super) lanes: BTreeMap<VmUid, Lane>,
     in_flight: BTreeMap<Token, InFlight>,
     next_token: u64,
 }
@@ -179,6 +187,7 @@ impl Agent {
             guests: guests::adopt(known),
             fences: Fences::default(),
             now: TimeMs(0),
+            waits: Waits::new(),
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_token: 0,
@@ -223,8 +232,15 @@ impl Agent {
             );
             return vec![reply(id, Err(refusal))];
         }
+        let settles = matches!(pending.call, Call::SettleVm);
         lane.waiting.push_back(pending);
-        self.drain(vm)
+        let mut effects = if settles {
+            self.stop_waiting(vm)
+        } else {
+            Vec::new()
+        };
+        effects.extend(self.drain(vm));
+        effects
     }
 
     fn admit(&mut self, fence: &Fence) -> Result<(), Refusal> {
@@ -283,7 +299,7 @@ impl Agent {
     }
 
     /// Has the driver do something.
-    fn driver(
+    pub(super) fn driver(
         &mut self,
         vm: VmUid,
         id: Option<CallId>,
@@ -294,6 +310,12 @@ impl Agent {
         let token = Token(self.next_token);
         self.in_flight.insert(token, InFlight { vm, id, work });
         (token, Effect::Driver { token, request })
+    }
+
+    /// Returns a token under which nothing is asked.
+    pub(super) fn spare_token(&mut self) -> Token {
+        self.next_token += 1;
+        Token(self.next_token)
     }
 
     /// Asks the driver where a guest is.
@@ -320,7 +342,7 @@ impl Agent {
     pub(super) fn is_spawning(&self, vm: VmUid) -> bool {
         let busy = self.lanes.get(&vm).and_then(|lane| lane.busy);
         busy.and_then(|token| self.in_flight.get(&token))
-            .is_some_and(|f| matches!(f.work, Work::Spawn))
+            .is_some_and(|f| matches!(f.work, Work::Spawn | Work::Start))
     }
 
     fn driver_done(&mut self, token: Token, result: Result<Answer, Error>) -> Vec<Effect> {
@@ -353,10 +375,12 @@ impl Agent {
                 overdue.push(*vm);
             }
         }
-        overdue
-            .into_iter()
+        let aborts = overdue.into_iter();
+        let mut effects: Vec<_> = aborts
             .map(|vm| self.driver(vm, None, Work::Abort, Request::Abort(vm)).1)
-            .collect()
+            .collect();
+        effects.extend(self.look_at_waits());
+        effects
     }
 
     /// Returns the migration that the VM was sent away with.

@@ -10,13 +10,16 @@ use super::agent::{Agent, CallId, Effect, InFlight, Work, reply};
 use super::calls::precondition;
 use super::guests::Phase;
 
-type Done = Result<Answer, Error>;
+pub(super) type Done = Result<Answer, Error>;
 
 impl Agent {
     pub(super) fn finish(&mut self, done: InFlight, token: Token, result: Done) -> Vec<Effect> {
         let vm = done.vm;
         let answer = match done.work {
-            Work::Spawn => self.spawned(vm, result),
+            Work::Spawn | Work::Start => self.spawned(vm, result),
+            Work::Stop => self.stopped(vm, result),
+            Work::Settle => self.settled(vm, result),
+            Work::AskOff => return self.asked_off(vm, result),
             Work::Destroy => self.destroyed(vm, result),
             Work::Ask { changes } => {
                 let id = done.id.expect("somebody asked");
@@ -75,7 +78,7 @@ impl Agent {
     }
 
     /// Joins what the hypervisor says with what only this agent knows.
-    fn overlaid(&mut self, vm: VmUid, mut status: DomainStatus) -> DomainStatus {
+    pub(super) fn overlaid(&mut self, vm: VmUid, mut status: DomainStatus) -> DomainStatus {
         let spawning = self.is_spawning(vm);
         let Some(guest) = self.guests.get_mut(&vm) else {
             return status;
@@ -229,7 +232,7 @@ impl Agent {
     }
 
     /// Returns a driver's error as the conductor reads it.
-    fn refusal(&self, error: &Error) -> Refusal {
+    pub(super) fn refusal(&self, error: &Error) -> Refusal {
         let refusal = match error {
             Error::Absent { vm } => return self.absent(*vm),
             Error::Exists { .. } => {
@@ -246,6 +249,11 @@ impl Agent {
                     | DomainState::Stopped => "GUEST_WRONG_STATE",
                 };
                 precondition(reason, error.to_string())
+            }
+            Error::DiskMissing { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("DISK_MISSING", message)
+                    .with_hint("bring the file back, or rebuild or delete the VM")
             }
             Error::Refused { .. } | Error::Aborted { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
@@ -266,7 +274,7 @@ impl Agent {
     }
 }
 
-fn status(answer: Answer) -> DomainStatus {
+pub(super) fn status(answer: Answer) -> DomainStatus {
     match answer {
         Answer::Status(status) => status,
         other @ (Answer::Done | Answer::Domains(_) | Answer::FreePages(_)) => {

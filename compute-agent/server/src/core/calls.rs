@@ -19,7 +19,7 @@ use super::fences::late;
 use super::fit;
 use super::guests::{Guest, Phase, Transfer, usage_of_others};
 
-type Started = Result<Start, Refusal>;
+pub(super) type Started = Result<Start, Refusal>;
 
 impl Agent {
     pub(super) fn start(&mut self, pending: Pending) -> Start {
@@ -47,6 +47,13 @@ impl Agent {
             Call::PostLiveMigrationAtSource { .. } => {
                 Ok(Start::Work(Work::Release, Request::Release(fence.vm)))
             }
+            Call::StopVm {
+                claim,
+                timeout_ms,
+                last,
+            } => self.stop_vm(&fence, pending.id, claim, timeout_ms, last),
+            Call::StartVm { vm, spec, claim } => self.start_vm(&fence, vm, spec, &claim),
+            Call::SettleVm => self.settle_vm(&fence),
         };
         started.unwrap_or_else(|refusal| Start::Reply(Err(refusal)))
     }
@@ -328,7 +335,7 @@ impl Agent {
         data
     }
 
-    fn insert(&mut self, domain: DomainSpec, phase: Phase) {
+    pub(super) fn insert(&mut self, domain: DomainSpec, phase: Phase) {
         let guest = Guest {
             domain,
             phase,
@@ -354,13 +361,13 @@ impl Agent {
         Refusal::new(Code::NotFound, "GUEST_NOT_FOUND", message).with("host", &self.facts.host)
     }
 
-    fn exists(&self, vm: VmUid) -> Refusal {
+    pub(super) fn exists(&self, vm: VmUid) -> Refusal {
         let message = format!("guest {vm} is on host {} already", self.facts.host);
         Refusal::new(Code::AlreadyExists, "GUEST_EXISTS", message).with("host", &self.facts.host)
     }
 
     /// Checks that a claim is one on this host.
-    fn is_here(&self, claim: &Claim) -> Result<(), Refusal> {
+    pub(super) fn is_here(&self, claim: &Claim) -> Result<(), Refusal> {
         if claim.host == self.facts.host {
             return Ok(());
         }
@@ -372,7 +379,7 @@ impl Agent {
     }
 
     /// Checks that nothing else here has the CPUs and pages of a guest that is to start or come.
-    fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
+    pub(super) fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
         let others = usage_of_others(&self.guests, &self.facts.topology, domain.uid);
         let wish = Wish {
             topology: domain.spec.topology.as_ref(),
@@ -432,7 +439,7 @@ impl Agent {
 /// Says whether a guest is of a size, and has bridges, that this agent can work with. The rules
 /// for guests are the scheduler's, and newer ones may allow more than this agent knows; but
 /// whoever reaches it could ask for something whose size alone would end it.
-fn is_sound(spec: &VmSpec) -> Result<(), Refusal> {
+pub(super) fn is_sound(spec: &VmSpec) -> Result<(), Refusal> {
     let vcpus = spec.flavor.vcpus;
     if vcpus == 0 || vcpus > flavor::VCPUS_MAX {
         let message = format!("{vcpus} vCPUs are not from 1 to {}", flavor::VCPUS_MAX);
@@ -464,7 +471,7 @@ fn missing(what: &str) -> Refusal {
     )
 }
 
-fn moves(vm: &VmName) -> Refusal {
+pub(super) fn moves(vm: &VmName) -> Refusal {
     precondition("GUEST_MOVES", format!("guest {vm} is being sent away"))
 }
 

@@ -4,19 +4,24 @@
 //! An epoch alone does not tell a delayed call from a fresh one under the same lease. So what must
 //! not happen after a certain call is remembered with the VM: no spawn after a destruction, no
 //! preparation after its rollback, no transfer after the conductor began to ask where the guest
-//! is.
+//! is, nothing of an operation after it was settled, no start on a claim that is given back, no
+//! stop after a start of the same operation.
 //!
 //! Invariant: bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over
 //! the whole cluster, so that an unknown VM with an epoch at or below the floor is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use berth_domain::agent::Fence;
-use berth_domain::id::{Epoch, MigrationId, OperationId, VmUid};
+use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::refusal::{Code, Refusal};
 
 /// How many VMs are remembered.
 const RECORDS_MAX: usize = 4096;
+
+/// How many claims of one VM that were given back are remembered. Claims are never used twice, and
+/// a call that is as late as so many moves has an older epoch.
+const ENDED_MAX: usize = 4;
 
 /// What is remembered of one VM.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +36,25 @@ pub(super) struct Record {
     pub(super) sent: Option<MigrationId>,
     /// The operation that asked where it is.
     pub(super) asked: Option<OperationId>,
+    /// The operation that was settled: nothing that it asked for before is done any more.
+    pub(super) settled: Option<OperationId>,
+    /// The operation that had it started, and on which claim: a stop of the same operation that
+    /// comes now was overtaken.
+    pub(super) started: Option<(OperationId, ClaimId)>,
+    /// The last claims that are given back: it never starts on them again.
+    pub(super) ended: VecDeque<ClaimId>,
+}
+
+impl Record {
+    /// Takes note that a claim is given back.
+    pub(super) fn end(&mut self, claim: ClaimId) {
+        if !self.ended.contains(&claim) {
+            self.ended.push_back(claim);
+        }
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_front();
+        }
+    }
 }
 
 /// All that is remembered.

@@ -9,6 +9,7 @@
 //! | `fences` | which calls are too late |
 //! | `guests` | what this agent knows of its guests |
 //! | `calls`, `answers` | one function per call, and per kind of driver answer |
+//! | `power` | stopping a guest, with the time that it is given, and starting it again |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;
@@ -17,6 +18,7 @@ mod calls;
 mod fences;
 mod fit;
 mod guests;
+mod power;
 
 #[cfg(test)]
 mod tests;

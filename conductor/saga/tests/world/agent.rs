@@ -3,7 +3,7 @@
 use berth_domain::agent::{Call, DestinationCheck, DomainState, DomainStatus, FitVerdict, Reply};
 use berth_domain::claim::Claim;
 use berth_domain::cpu_set::CpuSet;
-use berth_domain::id::{Epoch, Incarnation};
+use berth_domain::id::{ClaimId, Epoch, Incarnation, OperationId};
 use berth_domain::instance::InstanceNumaTopology;
 use berth_domain::migration::MigrateData;
 use berth_domain::numa::Assignment;
@@ -35,6 +35,9 @@ pub(crate) struct Agent {
     rolled_back: bool,
     asked: bool,
     sending: bool,
+    settled: Option<OperationId>,
+    started: Option<(OperationId, ClaimId)>,
+    ended: Vec<ClaimId>,
     /// How many more times it refuses to roll back.
     pub(crate) keeps: u32,
 }
@@ -62,6 +65,9 @@ impl Agent {
             rolled_back: false,
             asked: false,
             sending: false,
+            settled: None,
+            started: None,
+            ended: Vec::new(),
             keeps: 0,
         }
     }
@@ -74,6 +80,9 @@ impl Agent {
         self.rolled_back = false;
         self.asked = false;
         self.sending = false;
+        self.settled = None;
+        self.started = None;
+        self.ended.clear();
     }
 
     pub(crate) fn handle(&mut self, call: &AgentCall) -> Result<Reply, Refusal> {
@@ -120,6 +129,12 @@ impl Agent {
                 | DomainState::Prepared
                 | DomainState::Stopped => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
             },
+            Call::StopVm { claim, last, .. } => self.stop(call, *claim, *last),
+            Call::StartVm { claim, .. } => self.start(call, claim),
+            Call::SettleVm => {
+                self.settled = Some(call.fence.operation);
+                Ok(Reply::Domain(self.status()))
+            }
         }
     }
 
@@ -144,6 +159,35 @@ impl Agent {
         }
         assert_eq!(self.claim.as_ref(), Some(claim));
         Ok(Reply::Domain(self.status()))
+    }
+
+    fn stop(&mut self, call: &AgentCall, claim: ClaimId, last: bool) -> Result<Reply, Refusal> {
+        let operation = call.fence.operation;
+        if self.settled == Some(operation) || !last && self.started == Some((operation, claim)) {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        if last {
+            self.ended.push(claim);
+        }
+        if self.claim.as_ref().is_some_and(|c| c.id == claim) {
+            self.state = DomainState::Absent;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn start(&mut self, call: &AgentCall, claim: &Claim) -> Result<Reply, Refusal> {
+        let operation = call.fence.operation;
+        if self.settled == Some(operation) || self.destroyed || self.ended.contains(&claim.id) {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        self.started = Some((operation, claim.id));
+        if matches!(self.state, DomainState::Absent | DomainState::Stopped) {
+            self.spawned += 1;
+            self.state = DomainState::Running;
+            self.claim = Some(claim.clone());
+        }
+        assert_eq!(self.claim.as_ref(), Some(claim));
+        Ok(Reply::Done)
     }
 
     fn migrate_data(&self, call: &AgentCall) -> MigrateData {

@@ -212,6 +212,9 @@ impl World {
             }
             Call::LiveMigration { .. } => (Step::LiveMigration, false),
             Call::GetDomain | Call::PostLiveMigrationAtSource { .. } => (Step::Settle, false),
+            Call::StopVm { .. } | Call::StartVm { .. } | Call::SettleVm => {
+                unreachable!("no operation asks this")
+            }
         }
     }
 

@@ -123,6 +123,19 @@ pub(crate) fn call() -> impl Strategy<Value = Call> {
         }),
         id().prop_map(|migration| Call::RollbackLiveMigrationAtDestination { migration }),
         id().prop_map(|migration| Call::PostLiveMigrationAtSource { migration }),
+        (id(), 0..3_600_000_u64, any::<bool>()).prop_map(|(claim, timeout_ms, last)| {
+            Call::StopVm {
+                claim,
+                timeout_ms,
+                last,
+            }
+        }),
+        (vm_name(), spec(), claim()).prop_map(|(vm, spec, claim)| Call::StartVm {
+            vm,
+            spec,
+            claim
+        }),
+        Just(Call::SettleVm),
     ]
 }
 

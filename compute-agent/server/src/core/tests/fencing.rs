@@ -72,6 +72,9 @@ fn every_call_of_an_earlier_lease_is_refused() {
         Call::PostLiveMigrationAtSource {
             migration: migration(1),
         },
+        guest.stop_call(0, false),
+        guest.start_call(&h1, sample::pins(0, &[1], None)),
+        Call::SettleVm,
     ];
     for call in calls {
         let older = Guest {

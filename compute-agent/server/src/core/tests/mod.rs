@@ -5,5 +5,6 @@
 
 mod fencing;
 mod migration;
+mod power;
 mod rig;
 mod spawn;

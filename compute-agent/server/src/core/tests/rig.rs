@@ -74,7 +74,7 @@ impl Guest {
 
     pub(super) fn claim(&self, host: &HostName, assignment: Assignment) -> Claim {
         Claim {
-            id: ClaimId(Uuid::from_u128(self.uid.0.as_u128() + 900)),
+            id: self.claim_id(),
             vm: self.vm.clone(),
             owner: Owner::Vm,
             host: host.clone(),
@@ -82,6 +82,26 @@ impl Guest {
             resources: BTreeMap::new(),
             assignment,
         }
+    }
+
+    pub(super) fn stop_call(&self, timeout_ms: u64, last: bool) -> Call {
+        Call::StopVm {
+            claim: self.claim_id(),
+            timeout_ms,
+            last,
+        }
+    }
+
+    pub(super) fn start_call(&self, host: &HostName, assignment: Assignment) -> Call {
+        Call::StartVm {
+            vm: self.vm.clone(),
+            spec: self.spec.clone(),
+            claim: self.claim(host, assignment),
+        }
+    }
+
+    fn claim_id(&self) -> ClaimId {
+        ClaimId(Uuid::from_u128(self.uid.0.as_u128() + 900))
     }
 
     pub(super) fn spawn_call(&self, host: &HostName, assignment: Assignment) -> Call {
@@ -210,6 +230,16 @@ impl Rig {
     pub(super) fn call(&mut self, name: &HostName, guest: &Guest, call: Call) -> Answer {
         let id = self.begin(name, guest, call);
         self.answer(id)
+    }
+
+    /// Lets time pass in which nothing is due.
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now = TimeMs(self.now.0 + ms);
+        for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+            let now = self.now;
+            self.step(&name, Event::Tick { now });
+        }
+        self.settle();
     }
 
     pub(super) fn settle(&mut self) {

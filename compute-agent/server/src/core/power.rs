@@ -1,0 +1,265 @@
+//! Stopping a guest, with the time that it is given for it, and starting it again.
+//!
+//! ```text
+//!   StopVm ─▶ asked to power off ─▶ looked at, tick by tick ─▶ off ──────┐
+//!      │ no time given                    │ its time is over            ▼
+//!      └──────────────────────────────────┴──────────────────▶ plug pulled, forgotten
+//! ```
+//!
+//! The waiting is done here and not in the driver, so that it takes no thread, and so that
+//! [`Call::SettleVm`](berth_domain::agent::Call::SettleVm) ends it.
+//!
+//! Invariant: a guest's lane is taken as long as it is waited for.
+
+use std::collections::BTreeMap;
+
+use berth_domain::agent::{DomainState, Fence, Reply};
+use berth_domain::claim::Claim;
+use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::name::VmName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::{ServiceVersion, TOO_OLD};
+use berth_domain::vm::VmSpec;
+use berth_driver::{Answer, DomainSpec, Request, Token};
+
+use super::agent::{Agent, CallId, Effect, Start, Work, reply};
+use super::answers::{Done, status};
+use super::calls::{Started, is_sound, moves};
+use super::fences::late;
+use super::guests::Phase;
+
+/// A guest that is given time to power off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// Who is answered when it is off.
+    id: CallId,
+    /// When its plug is pulled.
+    until: TimeMs,
+    /// The driver is being asked; else the next tick asks it.
+    asking: bool,
+    /// The wait is over without the plug being pulled: the operation is settled.
+    given_up: bool,
+}
+
+/// All of them.
+pub(super) type Waits = BTreeMap<VmUid, Wait>;
+
+impl Agent {
+    /// Refuses what [`ServiceVersion::VM_POWER`] brought, where this agent behaves like an older
+    /// one.
+    pub(super) fn knows_power(&self) -> Result<(), Refusal> {
+        if self.facts.version >= ServiceVersion::VM_POWER {
+            return Ok(());
+        }
+        let message = format!(
+            "the agent of host {} runs at service version {} and does not stop or start guests",
+            self.facts.host, self.facts.version
+        );
+        Err(Refusal::new(Code::Unimplemented, TOO_OLD, message)
+            .with("host", &self.facts.host)
+            .with("version", self.facts.version))
+    }
+
+    /// Refuses what an operation asked for before it was settled.
+    pub(super) fn is_open(&mut self, fence: &Fence) -> Result<(), Refusal> {
+        if self.fences.of(fence.vm).settled == Some(fence.operation) {
+            return Err(late("the operation was settled here after this call"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop_vm(
+        &mut self,
+        fence: &Fence,
+        id: CallId,
+        claim: ClaimId,
+        timeout_ms: u64,
+        last: bool,
+    ) -> Started {
+        self.knows_power()?;
+        self.is_open(fence)?;
+        let record = self.fences.of(fence.vm);
+        if last {
+            record.end(claim);
+        } else if record.started == Some((fence.operation, claim)) {
+            return Err(late("the guest was started after this call"));
+        }
+        if let Some(guest) = self.guests.get(&fence.vm) {
+            if matches!(guest.phase, Phase::Sending(_)) {
+                return Err(moves(&guest.domain.vm));
+            }
+            if guest.domain.claim != Some(claim) {
+                return Ok(Start::Reply(Ok(Reply::Done)));
+            }
+        }
+        if timeout_ms == 0 {
+            return Ok(Start::Work(Work::Stop, Request::Stop(fence.vm)));
+        }
+        let wait = Wait {
+            id,
+            until: TimeMs(self.now.0.saturating_add(timeout_ms)),
+            asking: true,
+            given_up: false,
+        };
+        self.waits.insert(fence.vm, wait);
+        Ok(Start::Work(Work::AskOff, Request::Shutdown(fence.vm)))
+    }
+
+    pub(super) fn start_vm(
+        &mut self,
+        fence: &Fence,
+        vm: VmName,
+        spec: VmSpec,
+        claim: &Claim,
+    ) -> Started {
+        self.knows_power()?;
+        self.is_open(fence)?;
+        let record = self.fences.of(fence.vm);
+        if record.destroyed {
+            return Err(late("the guest was to be destroyed here after this call"));
+        }
+        if record.ended.contains(&claim.id) {
+            return Err(late("the claim was given back after this call"));
+        }
+        self.is_here(claim)?;
+        is_sound(&spec)?;
+        if let Some(guest) = self.guests.get(&fence.vm) {
+            let is_here = match guest.phase {
+                Phase::Starting | Phase::Running => guest.domain.claim == Some(claim.id),
+                Phase::Incoming(_) | Phase::Sending(_) => false,
+            };
+            if !is_here {
+                return Err(self.exists(fence.vm));
+            }
+        }
+        let domain = DomainSpec {
+            vm,
+            uid: fence.vm,
+            spec,
+            claim: Some(claim.id),
+            epoch: fence.epoch,
+            assignment: claim.assignment.clone(),
+            shared_cpus: self.facts.topology.shared(),
+        };
+        self.is_free(&domain)?;
+        self.fences.of(fence.vm).started = Some((fence.operation, claim.id));
+        self.insert(domain.clone(), Phase::Starting);
+        Ok(Start::Work(Work::Start, Request::Start(Box::new(domain))))
+    }
+
+    pub(super) fn settle_vm(&mut self, fence: &Fence) -> Started {
+        self.knows_power()?;
+        self.fences.of(fence.vm).settled = Some(fence.operation);
+        Ok(Start::Work(Work::Settle, Request::Domain(fence.vm)))
+    }
+
+    /// The guest was asked to power off, or looked at whether it has.
+    pub(super) fn asked_off(&mut self, vm: VmUid, result: Done) -> Vec<Effect> {
+        let now = self.now;
+        let Some(wait) = self.waits.get_mut(&vm) else {
+            return Vec::new();
+        };
+        wait.asking = false;
+        let wait = *wait;
+        if wait.given_up {
+            return self.stop_waiting(vm);
+        }
+        match result {
+            // Asked; or looked at, and not off yet.
+            Ok(Answer::Status(ref told)) if !is_off(told.state) && now < wait.until => {
+                self.hold_lane(vm);
+                Vec::new()
+            }
+            Ok(Answer::Done) => self.look_whether_off(vm).into_iter().collect(),
+            // It is off, its time is over, or nobody can ask it: the plug is pulled. Where it has
+            // powered off there may be something left of it all the same.
+            Ok(_) => self.pull(vm, wait.id),
+            Err(error) if error.is_unknown() && now < wait.until => {
+                self.hold_lane(vm);
+                Vec::new()
+            }
+            Err(_) => self.pull(vm, wait.id),
+        }
+    }
+
+    fn pull(&mut self, vm: VmUid, id: CallId) -> Vec<Effect> {
+        self.waits.remove(&vm);
+        let (token, effect) = self.driver(vm, Some(id), Work::Stop, Request::Stop(vm));
+        self.take_lane(vm, token);
+        vec![effect]
+    }
+
+    /// Asks the driver whether the guests that are given time are off by now.
+    pub(super) fn look_at_waits(&mut self) -> Vec<Effect> {
+        let due = self.waits.iter().filter(|(_, wait)| !wait.asking);
+        let due: Vec<VmUid> = due.map(|(vm, _)| *vm).collect();
+        due.into_iter()
+            .filter_map(|vm| self.look_whether_off(vm))
+            .collect()
+    }
+
+    fn look_whether_off(&mut self, vm: VmUid) -> Option<Effect> {
+        self.waits.get_mut(&vm)?.asking = true;
+        let (token, effect) = self.driver(vm, None, Work::AskOff, Request::Domain(vm));
+        self.take_lane(vm, token);
+        Some(effect)
+    }
+
+    /// Ends the wait for a guest, if there is one: its plug is not pulled. What the driver is
+    /// being asked for is waited for.
+    pub(super) fn stop_waiting(&mut self, vm: VmUid) -> Vec<Effect> {
+        let Some(wait) = self.waits.get_mut(&vm) else {
+            return Vec::new();
+        };
+        wait.given_up = true;
+        if wait.asking {
+            return Vec::new();
+        }
+        let id = wait.id;
+        self.waits.remove(&vm);
+        if let Some(lane) = self.lanes.get_mut(&vm) {
+            lane.busy = None;
+        }
+        let refusal = late("the operation was settled while the guest was given time to power off");
+        vec![reply(id, Err(refusal))]
+    }
+
+    /// Keeps others out of the lane while nothing is asked of the driver.
+    fn hold_lane(&mut self, vm: VmUid) {
+        let token = self.spare_token();
+        self.take_lane(vm, token);
+    }
+
+    fn take_lane(&mut self, vm: VmUid, token: Token) {
+        self.lanes.entry(vm).or_default().busy = Some(token);
+    }
+
+    pub(super) fn stopped(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => {
+                self.guests.remove(&vm);
+                Ok(Reply::Done)
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    pub(super) fn settled(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(answer) => Ok(Reply::Domain(self.overlaid(vm, status(answer)))),
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+}
+
+fn is_off(state: DomainState) -> bool {
+    match state {
+        DomainState::Absent | DomainState::Stopped => true,
+        DomainState::Starting
+        | DomainState::Running
+        | DomainState::Paused
+        | DomainState::MigratingOut
+        | DomainState::MigratingIn
+        | DomainState::Prepared => false,
+    }
+}
