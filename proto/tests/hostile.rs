@@ -252,6 +252,7 @@ fn host(report: HostReport) -> Host {
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),
+        fenced: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::claim::Claim;
+use berth_domain::fence::{self, Fenced, How};
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::Generation;
 use berth_domain::numa::HostUsage;
@@ -17,6 +18,7 @@ use super::placement::{read_traits, write_traits};
 use crate::host::v1;
 
 choices!(Liveness => v1::host::Liveness { Up, Down });
+choices!(How => v1::fence::How { FenceCommand, Operator, SelfFenced });
 
 impl From<&HostReport> for v1::HostReport {
     fn from(report: &HostReport) -> Self {
@@ -94,6 +96,7 @@ impl From<&Host> for v1::Host {
             generation: host.generation.0,
             create_time: Some(field::timestamp(host.created_at)),
             shape_refused: host.shape_refused.clone().unwrap_or_default(),
+            fence: host.fenced.as_ref().map(Into::into),
         }
     }
 }
@@ -111,6 +114,35 @@ impl TryFrom<v1::Host> for Host {
             generation: Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
             shape_refused: Some(wire.shape_refused).filter(|why| !why.is_empty()),
+            fenced: field::optional(wire.fence, "fence")?,
+        })
+    }
+}
+
+impl From<&Fenced> for v1::Fence {
+    fn from(fenced: &Fenced) -> Self {
+        Self {
+            how: v1::fence::How::from(fenced.how).into(),
+            principal: fenced.by.clone(),
+            fence_time: Some(field::timestamp(fenced.at)),
+            incarnation: fenced.incarnation.to_string(),
+            output: fenced.output.clone(),
+            heard_since: fenced.heard_since,
+        }
+    }
+}
+
+impl TryFrom<v1::Fence> for Fenced {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Fence) -> Result<Self, Invalid> {
+        Ok(Self {
+            how: field::choice::<v1::fence::How, _>(wire.how, "how")?,
+            by: wire.principal,
+            at: field::time(wire.fence_time, "fence_time")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            output: field::text(wire.output, "output", fence::OUTPUT_MAX)?,
+            heard_since: wire.heard_since,
         })
     }
 }

@@ -18,6 +18,7 @@ use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Res
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::cpu_shape::CpuShape;
+use berth_domain::fence::{Fenced, How};
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{
@@ -599,10 +600,10 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         select(vec![Liveness::Up, Liveness::Down]),
         (any::<bool>(), option::of("[a-z ]{1,12}")),
         generation(),
-        time(),
+        (time(), option::of(fenced())),
     )
         .prop_map(
-            |(name, provider, report, liveness, closed, generation, created_at)| Host {
+            |(name, provider, report, liveness, closed, generation, (created_at, fenced))| Host {
                 name,
                 provider,
                 report,
@@ -611,8 +612,27 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 shape_refused: closed.1,
                 generation,
                 created_at,
+                fenced,
             },
         )
+}
+
+pub(crate) fn fenced() -> impl Strategy<Value = Fenced> {
+    (
+        select(How::ALL.to_vec()),
+        "[a-z:0-9.]{0,20}",
+        time(),
+        id::<Incarnation>(),
+        ("[a-z \n]{0,40}", any::<bool>()),
+    )
+        .prop_map(|(how, by, at, incarnation, (output, heard_since))| Fenced {
+            how,
+            by,
+            at,
+            incarnation,
+            output,
+            heard_since,
+        })
 }
 
 pub(crate) fn service() -> impl Strategy<Value = Service> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fence::Fenced;
 use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
@@ -72,13 +73,28 @@ pub struct Host {
     pub generation: Generation,
     /// When it registered first.
     pub created_at: TimeMs,
+    /// Who has shown that its guests are dead. Nothing new is placed here until its agent is back
+    /// and none of the guests that the host lost runs.
+    #[serde(default)]
+    pub fenced: Option<Fenced>,
 }
 
 impl Host {
+    /// Takes note of whether its agent is heard of. Being heard of ends a proof that it is dead.
+    pub fn hear(&mut self, liveness: Liveness) {
+        self.liveness = liveness;
+        if let Some(fenced) = &mut self.fenced {
+            fenced.heard_since |= liveness == Liveness::Up;
+        }
+    }
+
     /// Returns whether new guests may be placed here.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.liveness == Liveness::Up && !self.cordoned && self.shape_refused.is_none()
+        self.liveness == Liveness::Up
+            && !self.cordoned
+            && self.shape_refused.is_none()
+            && self.fenced.is_none()
     }
 }
 

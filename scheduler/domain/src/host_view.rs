@@ -225,6 +225,7 @@ impl HostView {
             shape_refused,
             generation: _,
             created_at: _,
+            fenced,
         } = &*self.host;
         let HostReport {
             agent_address: _,
@@ -243,6 +244,7 @@ impl HostView {
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
+        fenced.is_some().hash(&mut hasher);
         (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
         hasher.finish()

@@ -19,6 +19,7 @@
 //! | [`aggregate`] | hosts with something in common, availability zones |
 //! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
+//! | [`fence`] | proof that a host is dead |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
 
@@ -30,6 +31,7 @@ pub mod constraint;
 pub mod cpu_set;
 pub mod cpu_shape;
 pub mod fault;
+pub mod fence;
 pub mod flavor;
 pub mod host;
 pub mod host_view;

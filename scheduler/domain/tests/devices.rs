@@ -188,6 +188,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),
+        fenced: None,
     }
 }
 

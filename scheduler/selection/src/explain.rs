@@ -161,6 +161,7 @@ fn phrase(cause: &str) -> String {
         "AGGREGATE_METADATA" => "outside of the aggregates that the flavor asks for",
         "AFFINITY" => "without the other members of its server group",
         "ANTI_AFFINITY" => "with enough members of its server group",
+        "HOST_FENCED" => "fenced",
         "CELLS" => "with too few cells",
         "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
         "CPU_THREADS" => "without enough cores that are free as asked for",

@@ -190,6 +190,10 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::AntiAffinity { .. } => {
             Some("add a host, or boot the guest outside of the server group".to_owned())
         }
+        Violation::Fenced => Some(
+            "start the fenced host and its compute agent again, it looks for guests that it lost"
+                .to_owned(),
+        ),
         Violation::Capacity { .. } | Violation::Fit(_) | Violation::Counted => None,
     }
 }

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
 use berth_domain::claim::Claim;
+use berth_domain::fence;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
-    AggregateId, ClusterId, ConsumerId, Epoch, Generation, MigrationId, OperationId, ProviderId,
-    RequestId, TimeMs, VmUid,
+    AggregateId, ClusterId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId,
+    ProviderId, RequestId, TimeMs, VmUid,
 };
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
@@ -356,6 +357,19 @@ pub enum Command {
         /// What it means for the state.
         effect: Effect,
     },
+    /// Records that a host was fenced.
+    FenceHost {
+        /// The host.
+        host: HostName,
+        /// Whose word it is.
+        how: fence::How,
+        /// On whose behalf.
+        by: String,
+        /// What the fence command printed.
+        output: String,
+        /// The run of the host's agent that it is about.
+        incarnation: Incarnation,
+    },
 }
 
 impl Command {
@@ -407,7 +421,8 @@ impl Command {
             | Self::TakeLease { .. }
             | Self::RenewLeases { .. }
             | Self::CancelOperation { .. }
-            | Self::Advance { .. } => false,
+            | Self::Advance { .. }
+            | Self::FenceHost { .. } => false,
         }
     }
 }

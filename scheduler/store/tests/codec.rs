@@ -279,8 +279,8 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 44 commands, of which one with each of 11 effects.
-    assert_eq!(commands.len(), 43 + 11, "{commands:#?}");
+    // 45 commands, of which one with each of 11 effects.
+    assert_eq!(commands.len(), 44 + 11, "{commands:#?}");
     // 17 tables, of which requests with each of 16 receipts.
     assert_eq!(rows.len(), 16 + 16, "{rows:#?}");
     // Fourteen kinds of replies beside none, and the refusal.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | the host's agent is heard of | [`liveness`] |
 //! | no operator cordoned it | [`cordon`] |
+//! | nobody fenced it | [`fenced`] |
 //! | its agent reports a shape that its guests fit | [`shape`] |
 //! | it has the qualities, and not the forbidden ones | [`qualities`] |
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
@@ -29,6 +30,7 @@ mod demand;
 pub mod driver;
 pub mod elsewhere;
 pub mod exact;
+pub mod fenced;
 pub mod group;
 pub mod image;
 mod leaving;
@@ -55,7 +57,8 @@ pub const HOST_RULES: [Rule; 2] = [elsewhere::check, group::check];
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 10] = [
+pub const CLASS_RULES: [Rule; 11] = [
+    fenced::check,
     liveness::check,
     cordon::check,
     shape::check,

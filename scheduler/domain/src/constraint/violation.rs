@@ -108,6 +108,8 @@ pub enum Violation {
     Fit(FitRefusal),
     /// The claim does not count what the guest takes.
     Counted,
+    /// It was fenced, and its agent has not come back clean.
+    Fenced,
 }
 
 impl Violation {
@@ -134,6 +136,7 @@ impl Violation {
             Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
+            Self::Fenced => "HOST_FENCED",
         };
         cause.to_owned()
     }
@@ -184,7 +187,8 @@ impl Violation {
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
-            | Self::Counted => None,
+            | Self::Counted
+            | Self::Fenced => None,
         }
     }
 
@@ -212,6 +216,7 @@ impl Violation {
             Self::Cordoned => (1, 0, 0, 0),
             Self::Down => (1, 1, 0, 0),
             Self::ShapeRefused => (1, 2, 0, 0),
+            Self::Fenced => (1, 4, 0, 0),
             Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
@@ -263,7 +268,8 @@ impl Violation {
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
-            | Self::AntiAffinity { .. } => (Code::FailedPrecondition, &*cause),
+            | Self::AntiAffinity { .. }
+            | Self::Fenced => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -397,6 +403,7 @@ impl fmt::Display for Violation {
             } => write!(f, "{class}: it has none, {requested} are wanted"),
             Self::Fit(refusal) => refusal.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
+            Self::Fenced => f.write_str("it was fenced, and has not come back clean"),
         }
     }
 }

@@ -92,5 +92,6 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),
+        fenced: None,
     }
 }

@@ -110,7 +110,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::ImportConsumers { .. }
         | Command::BeginDelete { .. }
         | Command::TakeLease { .. }
-        | Command::CancelOperation { .. } => true,
+        | Command::CancelOperation { .. }
+        | Command::FenceHost { .. } => true,
     }
 }
 

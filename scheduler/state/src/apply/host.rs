@@ -113,6 +113,7 @@ impl<J: Journal> Transaction<'_, J> {
             shape_refused: None,
             generation: Generation(1),
             created_at,
+            fenced: None,
         })))
     }
 
@@ -126,10 +127,10 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let mut host = Host {
             report: report.clone(),
-            liveness: Liveness::Up,
             shape_refused: None,
             ..(**old).clone()
         };
+        host.hear(Liveness::Up);
         let refused = self
             .floating_over_dedicated(old, &host)
             .or_else(|| self.without_their_functions(&host));
@@ -252,14 +253,14 @@ impl<J: Journal> Transaction<'_, J> {
         name: &HostName,
         liveness: Liveness,
     ) -> Result<Reply, Refusal> {
-        self.change_host(name, |host| host.liveness = liveness)
+        self.change_host(name, |host| host.hear(liveness))
     }
 
     pub(super) fn set_cordon(&mut self, name: &HostName, cordoned: bool) -> Result<Reply, Refusal> {
         self.change_host(name, |host| host.cordoned = cordoned)
     }
 
-    fn change_host(
+    pub(super) fn change_host(
         &mut self,
         name: &HostName,
         change: impl FnOnce(&mut Host),

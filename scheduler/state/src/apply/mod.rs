@@ -17,6 +17,7 @@ mod catalog;
 mod claim;
 mod cluster;
 mod delete;
+mod fence;
 mod flavor;
 mod host;
 mod import;
@@ -256,6 +257,13 @@ impl<J: Journal> Transaction<'_, J> {
                 mark,
                 effect,
             } => self.advance(*operation, *epoch, *step, mark, effect),
+            Command::FenceHost {
+                host,
+                how,
+                by,
+                output,
+                incarnation,
+            } => self.fence_host(host, *how, by, output, *incarnation),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim::Claim;
 use berth_domain::constraint::{self, Demand};
-use berth_domain::host::{inventories_of, traits_of};
+use berth_domain::host::{Liveness, inventories_of, traits_of};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::vm::VmSpec;
@@ -84,6 +84,20 @@ pub(super) fn roots_carry_what_hosts_report(state: &State) -> Result<(), Violati
         });
         let what = format_args!("host {name} and provider {}", view.host.provider);
         rule(good, "roots_carry_what_hosts_report", what)?;
+    }
+    Ok(())
+}
+
+/// A fenced host takes nothing new, and its record says whether it was heard of since.
+pub(super) fn fenced_hosts_are_closed(state: &State) -> Result<(), Violation> {
+    for (name, view) in &state.hosts {
+        let Some(fenced) = &view.host.fenced else {
+            continue;
+        };
+        let told = fenced.heard_since || view.host.liveness == Liveness::Down;
+        let good = told && !view.room.open;
+        let what = format_args!("host {name}: {fenced:?}");
+        rule(good, "fenced_hosts_are_closed", what)?;
     }
     Ok(())
 }

@@ -49,6 +49,7 @@ impl State {
         hosts::claims_fit_together(self)?;
         hosts::roots_carry_what_hosts_report(self)?;
         hosts::refused_shapes_are_told(self)?;
+        hosts::fenced_hosts_are_closed(self)?;
         claims::claims_have_owners(self)?;
         claims::states_follow_their_owners(self)?;
         claims::counted_and_exact_agree(self)?;

@@ -6,6 +6,7 @@ mod placement;
 use super::*;
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::claim::{Claim, Owner};
+use berth_domain::fence;
 use berth_domain::host::Liveness;
 use berth_domain::id::{
     AggregateId, Epoch, Generation, MigrationId, OperationId, ProviderId, TimeMs,
@@ -290,7 +291,15 @@ fn advance(world: &mut World, pick: [u8; 4], sensible: bool) -> Option<Command> 
 
 fn host_command(pick: [u8; 4]) -> Command {
     let host = host_name(of(&HOSTS, pick[0]));
-    match pick[1] % 8 {
+    match pick[1] % 10 {
+        // Nothing is placed there afterwards, so it is rare.
+        8 if pick[3] > 200 => Command::FenceHost {
+            host,
+            how: of(&fence::How::ALL, pick[2]),
+            by: "somebody".to_owned(),
+            output: String::new(),
+            incarnation: report(topology(1, 2, 1)).incarnation,
+        },
         0 => Command::SetLiveness {
             host,
             liveness: Liveness::Down,

@@ -6,6 +6,7 @@ use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, write_effect};
 use berth_proto::convert::{ResourceName, placement};
+use berth_proto::host::v1::fence::How as WireHow;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
 use berth_proto::state::v1::{self, envelope};
@@ -114,6 +115,19 @@ fn write(command: &Command) -> envelope::Command {
         Command::SetCordon { host, cordoned } => Wire::SetCordon(v1::SetCordon {
             host: host.resource_name(),
             cordoned: *cordoned,
+        }),
+        Command::FenceHost {
+            host,
+            how,
+            by,
+            output,
+            incarnation,
+        } => Wire::FenceHost(v1::FenceHost {
+            host: host.resource_name(),
+            how: WireHow::from(*how).into(),
+            principal: by.clone(),
+            output: output.clone(),
+            incarnation: incarnation.to_string(),
         }),
         Command::RemoveHost { host } => Wire::RemoveHost(v1::RemoveHost {
             host: host.resource_name(),
@@ -407,6 +421,13 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::RemoveHost(wire) => Command::RemoveHost {
             host: field::name(&wire.host, "host")?,
+        },
+        Wire::FenceHost(wire) => Command::FenceHost {
+            host: field::name(&wire.host, "host")?,
+            how: field::choice::<WireHow, _>(wire.how, "how")?,
+            by: wire.principal,
+            output: wire.output,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
         },
         Wire::RegisterService(wire) => Command::RegisterService(wire.try_into()?),
         Wire::CreateFlavor(wire) => Command::CreateFlavor(wire.try_into()?),

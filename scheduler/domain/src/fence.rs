@@ -1,0 +1,215 @@
+//! Proof that a host is dead: without it nothing that may still run there is started elsewhere.
+//!
+//! It decides who may be believed. It fences nobody itself: that is for the conductor's fence
+//! command, for an operator, or for the agent that stops its own guests.
+//!
+//! Invariant: a proof is about one run of a host's agent, and ends for good when the host is heard
+//! of again, be it by that run or a later one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Host, Liveness};
+use crate::id::{Incarnation, TimeMs};
+use crate::name::HostName;
+use crate::refusal::{Code, Refusal};
+
+/// How much of what a fence command printed is kept, in bytes.
+pub const OUTPUT_MAX: usize = 4096;
+
+/// Whose word it is that a host is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum How {
+    /// The configured fence command succeeded.
+    FenceCommand,
+    /// An operator says that it is off.
+    Operator,
+    /// Its agent, which counts a lease, has stopped its guests by itself.
+    SelfFenced,
+}
+
+impl How {
+    /// All of them, for tables.
+    pub const ALL: [Self; 3] = [Self::FenceCommand, Self::Operator, Self::SelfFenced];
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FenceCommand => "the fence command",
+            Self::Operator => "an operator",
+            Self::SelfFenced => "its own agent",
+        })
+    }
+}
+
+/// The record that a host was fenced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fenced {
+    /// Whose word it is.
+    pub how: How,
+    /// On whose behalf, as `unverified:127.0.0.1`.
+    pub by: String,
+    /// When, in replicated time.
+    pub at: TimeMs,
+    /// The run of the host's agent that was known then.
+    pub incarnation: Incarnation,
+    /// What the fence command printed, the first [`OUTPUT_MAX`] bytes of it.
+    pub output: String,
+    /// Whether the host was heard of since then: it is no proof any more, but the host stays closed
+    /// until it is known that none of the guests that it lost runs.
+    pub heard_since: bool,
+}
+
+/// What allows to start the guests of a host elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// The host that is dead.
+    pub host: HostName,
+    /// Why that is believed.
+    pub fenced: Fenced,
+    /// How long ago it was fenced.
+    pub age_ms: u64,
+}
+
+/// Says whether the guests of a host may be started elsewhere at `now`.
+///
+/// # Errors
+///
+/// When its agent is heard of, or when nobody has shown that its guests are dead; the hint says how
+/// that is done.
+pub fn may_evacuate(host: &Host, now: TimeMs) -> Result<Proof, Refusal> {
+    let name = &host.name;
+    let refuse = |reason, message: String| {
+        Refusal::new(Code::FailedPrecondition, reason, message).with("host", name)
+    };
+    match host.liveness {
+        Liveness::Up => {
+            return Err(refuse(
+                "HOST_IS_ALIVE",
+                format!("the agent of host {name} is heard of, so its vms may run"),
+            )
+            .with_hint(format!(
+                "migrate its vms away; where it is broken all the same: berth host fence {name}"
+            )));
+        }
+        Liveness::Down => {}
+    }
+    let how_to = || {
+        format!(
+            "berth host fence {name} runs the fence command; where you have seen yourself that it \
+             is off: berth host fence {name} --confirm-off"
+        )
+    };
+    let Some(fenced) = &host.fenced else {
+        return Err(refuse(
+            "HOST_NOT_FENCED",
+            format!("nothing shows that host {name} is dead, so its vms may run"),
+        )
+        .with_hint(how_to()));
+    };
+    if fenced.heard_since {
+        return Err(refuse(
+            "HOST_NOT_FENCED",
+            format!("host {name} came back after it was fenced, and its vms may run again"),
+        )
+        .with_hint(how_to()));
+    }
+    Ok(Proof {
+        host: name.clone(),
+        fenced: fenced.clone(),
+        age_ms: now.0.saturating_sub(fenced.at.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use crate::host::HostReport;
+    use crate::id::{Generation, ProviderId};
+    use crate::topology::{CellId, HostCell, HostTopology};
+    use crate::version::ServiceVersion;
+
+    fn host(liveness: Liveness, fenced: Option<bool>) -> Host {
+        let cell = HostCell {
+            id: CellId(0),
+            socket: None,
+            shared: "0".parse().unwrap(),
+            dedicated: "".parse().unwrap(),
+            cores: vec!["0".parse().unwrap()],
+            memory_mib: 1,
+            pages: Vec::new(),
+        };
+        let report = HostReport {
+            agent_address: String::new(),
+            incarnation: Incarnation(Uuid::nil()),
+            service_version: ServiceVersion::CURRENT,
+            driver: "sim".into(),
+            migration_uri: String::new(),
+            topology: Arc::new(HostTopology::new(vec![cell], vec![vec![10]]).unwrap()),
+            memory_reserved_mib: 0,
+            disk_gib: 0,
+            storage_id: String::new(),
+            traits: Default::default(),
+            platform: Default::default(),
+        };
+        Host {
+            name: HostName::new("h1").unwrap(),
+            provider: ProviderId(Uuid::nil()),
+            report,
+            liveness,
+            cordoned: false,
+            shape_refused: None,
+            generation: Generation(1),
+            created_at: TimeMs(0),
+            fenced: fenced.map(|heard_since| Fenced {
+                how: How::Operator,
+                by: "unverified:127.0.0.1".to_owned(),
+                at: TimeMs(1_000),
+                incarnation: Incarnation(Uuid::nil()),
+                output: String::new(),
+                heard_since,
+            }),
+        }
+    }
+
+    /// Goal: only a host that is silent and was fenced since it was last heard of is given up.
+    /// Method: all combinations.
+    #[test]
+    fn only_a_dead_host_is_evacuated() {
+        use Liveness::{Down, Up};
+        let table = [
+            (Up, None, Err("HOST_IS_ALIVE")),
+            (Up, Some(false), Err("HOST_IS_ALIVE")),
+            (Up, Some(true), Err("HOST_IS_ALIVE")),
+            (Down, None, Err("HOST_NOT_FENCED")),
+            (Down, Some(true), Err("HOST_NOT_FENCED")),
+            (Down, Some(false), Ok(5_000)),
+        ];
+        for (liveness, fenced, expected) in table {
+            let verdict = may_evacuate(&host(liveness, fenced), TimeMs(6_000));
+            let told = verdict.as_ref().map(|proof| proof.age_ms);
+            let told = told.map_err(|refusal| &*refusal.reason);
+            assert_eq!(told, expected, "{liveness:?} {fenced:?}");
+            if let Err(refusal) = verdict {
+                assert!(refusal.hint.unwrap().contains("berth host fence h1"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_fenced_host_is_closed_also_when_it_is_back() {
+        let mut host = host(Liveness::Down, Some(false));
+        host.hear(Liveness::Down);
+        assert!(may_evacuate(&host, TimeMs(6_000)).is_ok());
+        host.hear(Liveness::Up);
+        assert!(!host.is_open());
+        host.hear(Liveness::Down);
+        assert!(may_evacuate(&host, TimeMs(6_000)).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! Hosts that were fenced: who says so, and what follows from it.
+
+use berth_domain::fence::{Fenced, How, OUTPUT_MAX};
+use berth_domain::host::Liveness;
+use berth_domain::id::Incarnation;
+use berth_domain::name::HostName;
+use berth_domain::refusal::Refusal;
+
+use crate::refusals::{invalid, precondition};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Records that a host was fenced. It counts as down from now on, until its agent is heard of.
+    pub(super) fn fence_host(
+        &mut self,
+        name: &HostName,
+        how: How,
+        by: &str,
+        output: &str,
+        incarnation: Incarnation,
+    ) -> Result<Reply, Refusal> {
+        let view = self.state.host(name);
+        let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        if output.len() > OUTPUT_MAX {
+            return Err(invalid(
+                "INVALID_FENCE",
+                format!("a fence command's output has at most {OUTPUT_MAX} bytes"),
+            ));
+        }
+        // A proof about an earlier run says nothing of what this one may have started.
+        if host.report.incarnation != incarnation {
+            return Err(precondition(
+                "AGENT_RESTARTED",
+                format!("the agent of host {name} was started again meanwhile"),
+            )
+            .with_hint("look whether the host is alive, and fence it again if it is not")
+            .with("host", name));
+        }
+        // A word is easily given for the wrong host; a command that succeeded has done something.
+        let heard = host.liveness == Liveness::Up;
+        if heard && how != How::FenceCommand {
+            return Err(precondition(
+                "HOST_IS_ALIVE",
+                format!("the agent of host {name} is heard of, so the host is not off"),
+            )
+            .with_hint(format!(
+                "look whether it is the right host; berth host fence {name} runs the fence command"
+            ))
+            .with("host", name));
+        }
+        let fenced = Fenced {
+            how,
+            by: by.to_owned(),
+            at: self.now(),
+            incarnation,
+            output: output.to_owned(),
+            heard_since: false,
+        };
+        self.change_host(name, |host| {
+            host.liveness = Liveness::Down;
+            host.fenced = Some(fenced);
+        })
+    }
+}

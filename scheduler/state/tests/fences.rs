@@ -1,0 +1,91 @@
+//! Hosts that were fenced.
+
+mod support;
+
+use berth_domain::fence::{How, OUTPUT_MAX, may_evacuate};
+use berth_domain::host::Liveness;
+use berth_domain::id::{Incarnation, TimeMs};
+use berth_domain::refusal::Refusal;
+use berth_state::command::Command;
+use support::*;
+
+fn fence(world: &mut World, how: How) -> Result<(), Refusal> {
+    let incarnation = world.view("h1").host.report.incarnation;
+    let fence = Command::FenceHost {
+        host: host_name("h1"),
+        how,
+        by: "unverified:test".to_owned(),
+        output: "off".to_owned(),
+        incarnation,
+    };
+    world.run(fence).map(drop)
+}
+
+fn hear(world: &mut World, liveness: Liveness) {
+    let host = host_name("h1");
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+}
+
+fn may(world: &World) -> Result<How, String> {
+    let verdict = may_evacuate(&world.view("h1").host, TimeMs(world.now));
+    verdict.map(|p| p.fenced.how).map_err(|r| r.reason)
+}
+
+/// Goal: nobody's word counts against an agent that is heard of; a fence command, which does
+/// something, does.
+#[test]
+fn a_host_that_is_heard_of_is_not_off() {
+    let mut world = World::with_hosts(1);
+    for how in [How::Operator, How::SelfFenced] {
+        let refusal = fence(&mut world, how).unwrap_err();
+        assert_eq!(refusal.reason, "HOST_IS_ALIVE", "{how:?}");
+    }
+    fence(&mut world, How::FenceCommand).unwrap();
+    assert_eq!(world.view("h1").host.liveness, Liveness::Down);
+    assert_eq!(may(&world), Ok(How::FenceCommand));
+}
+
+/// Goal: a proof ends for good when the host is heard of; it stays closed.
+#[test]
+fn a_proof_ends_when_the_host_is_heard_of() {
+    let mut world = World::with_hosts(2);
+    hear(&mut world, Liveness::Down);
+    assert_eq!(may(&world), Err("HOST_NOT_FENCED".to_owned()));
+    fence(&mut world, How::Operator).unwrap();
+    assert_eq!(may(&world), Ok(How::Operator));
+    hear(&mut world, Liveness::Up);
+    assert_eq!(may(&world), Err("HOST_IS_ALIVE".to_owned()));
+    let refusal = world.begin_boot("a", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refusal.reason, "HOST_FENCED");
+    hear(&mut world, Liveness::Down);
+    assert_eq!(may(&world), Err("HOST_NOT_FENCED".to_owned()));
+    fence(&mut world, How::Operator).unwrap();
+    assert_eq!(may(&world), Ok(How::Operator), "said anew");
+}
+
+/// Goal: a fence command that ran while the agent was started again proves nothing.
+#[test]
+fn a_proof_is_about_one_run_of_the_agent() {
+    let mut world = World::with_hosts(1);
+    hear(&mut world, Liveness::Down);
+    let mut report = report(topology(2, 3, 1));
+    report.incarnation = Incarnation(uuid(9, 9));
+    let old = world.view("h1").host.report.incarnation;
+    world.register("h1", report).unwrap();
+    let stale = Command::FenceHost {
+        host: host_name("h1"),
+        how: How::FenceCommand,
+        by: String::new(),
+        output: String::new(),
+        incarnation: old,
+    };
+    assert_eq!(world.run(stale).unwrap_err().reason, "AGENT_RESTARTED");
+    let long = Command::FenceHost {
+        host: host_name("h1"),
+        how: How::FenceCommand,
+        by: String::new(),
+        output: "x".repeat(OUTPUT_MAX + 1),
+        incarnation: Incarnation(uuid(9, 9)),
+    };
+    assert_eq!(world.run(long).unwrap_err().reason, "INVALID_FENCE");
+}
