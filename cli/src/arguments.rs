@@ -6,6 +6,7 @@ use berth_domain::pci::PciMatch;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
+pub use self::moves::Moves;
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
@@ -13,6 +14,7 @@ pub use self::policy::{Aggregate, AvailabilityZone, Policy, ServerGroup};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 
+mod moves;
 mod placement;
 mod policy;
 
@@ -281,13 +283,19 @@ From a disk image, on a bridge:
         /// The VM
         vm: String,
     },
-    /// Move a VM while it runs
+    /// Move a VM to another host, while it runs unless --cold is given
     Migrate {
         /// The VM
         vm: String,
         /// Move it to this host rather than to the best
         #[arg(long)]
         host: Option<String>,
+        /// Stop it for the move, and start it there if it ran
+        #[arg(long)]
+        cold: bool,
+        /// With --cold: keep what it had until `berth vm confirm-resize` or `revert-resize`
+        #[arg(long, requires = "cold")]
+        verify: bool,
         /// Only say where it would go, and what it would get there, or why it would not
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
@@ -295,6 +303,9 @@ From a disk image, on a bridge:
         #[command(flatten)]
         run: Run,
     },
+    /// What moves it while it does not run
+    #[command(flatten)]
+    Moves(Moves),
     /// Stop a VM and take it away, with its disks
     Delete {
         /// The VM

@@ -161,5 +161,7 @@ pub fn state(state: State) -> &'static str {
         State::Unsettled => "UNSETTLED",
         State::Completed => "COMPLETED",
         State::Failed => "FAILED",
+        State::Verifying => "VERIFYING",
+        State::Reverted => "REVERTED",
     }
 }

@@ -119,6 +119,11 @@ fn kind(kind: &Kind) -> &'static str {
         Kind::Boot => "boot",
         Kind::Delete => "delete",
         Kind::LiveMigrate { .. } => "live migration",
+        Kind::ColdMigrate { .. } => "cold migration",
+        Kind::RevertResize { .. } => "revert of a resize",
+        Kind::Evacuate { .. } => "evacuation",
+        Kind::Shelve => "shelving",
+        Kind::Unshelve => "unshelving",
     }
 }
 

@@ -75,6 +75,10 @@ pub fn step(step: Step) -> &'static str {
         Step::LiveMigration => "live migration",
         Step::Settle => "settle",
         Step::Destroy => "destroy",
+        Step::StopSource => "stop source",
+        Step::StartDestination => "start destination",
+        Step::StopDestination => "stop destination",
+        Step::StartSource => "start source",
     }
 }
 

@@ -1,5 +1,7 @@
 //! `berth vm`: boots, moves, shows and deletes virtual machines.
 
+mod moves;
+
 use std::io::Write as _;
 
 use anyhow::bail;
@@ -39,9 +41,25 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Migrate {
             vm,
             host,
+            cold: true,
+            verify,
+            validate_only,
+            run,
+        } => {
+            let wanted = moves::Wanted {
+                host: host.as_deref(),
+                verify,
+                ..moves::Wanted::default()
+            };
+            moves::cold(session, &vm, wanted, validate_only, &run).await
+        }
+        Verb::Migrate {
+            vm,
+            host,
             validate_only: true,
-            run: _,
+            ..
         } => explain_migration(session, &vm, host.as_deref()).await,
+        Verb::Moves(verb) => moves::run(session, verb).await,
         Verb::Migrate { vm, host, run, .. } => migrate(session, &vm, host.as_deref(), &run).await,
         Verb::Delete { vm, run } => delete(session, &vm, &run).await,
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
@@ -385,5 +403,8 @@ pub fn state(state: State) -> &'static str {
         State::Migrating => "MIGRATING",
         State::Deleting => "DELETING",
         State::Error => "ERROR",
+        State::Stopped => "STOPPED",
+        State::Resized => "RESIZED",
+        State::Shelved => "SHELVED",
     }
 }

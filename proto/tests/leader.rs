@@ -16,9 +16,12 @@ use berth_proto::conductor::v1::conductor_service_server::{
     ConductorService, ConductorServiceServer,
 };
 use berth_proto::conductor::v1::{
-    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, GetServiceInfoRequest,
-    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
-    ReadConsoleResponse,
+    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
+    DeleteVmRequest, DeleteVmResponse, EvacuateVmRequest, EvacuateVmResponse,
+    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
+    ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest, ResizeVmResponse,
+    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    UnshelveVmRequest, UnshelveVmResponse,
 };
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::status::{from_status, not_leader, to_status};
@@ -69,6 +72,48 @@ impl ConductorService for Service {
         _: Request<CreateVmRequest>,
     ) -> Result<Response<CreateVmResponse>, Status> {
         Err(Status::unimplemented("not served here"))
+    }
+
+    async fn resize_vm(
+        &self,
+        _: Request<ResizeVmRequest>,
+    ) -> Result<Response<ResizeVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn confirm_resize(
+        &self,
+        _: Request<ConfirmResizeRequest>,
+    ) -> Result<Response<ConfirmResizeResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn revert_resize(
+        &self,
+        _: Request<RevertResizeRequest>,
+    ) -> Result<Response<RevertResizeResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn evacuate_vm(
+        &self,
+        _: Request<EvacuateVmRequest>,
+    ) -> Result<Response<EvacuateVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn shelve_vm(
+        &self,
+        _: Request<ShelveVmRequest>,
+    ) -> Result<Response<ShelveVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn unshelve_vm(
+        &self,
+        _: Request<UnshelveVmRequest>,
+    ) -> Result<Response<UnshelveVmResponse>, Status> {
+        unreachable!("not called")
     }
 
     async fn delete_vm(

@@ -133,7 +133,7 @@ impl Saga {
         }
     }
 
-    fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
+    pub(crate) fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
         if step != Step::LiveMigration && self.is_cancelled() {
             let refusal = refusals::cancelled(&self.context.operation);
             return self.fail(step, refusal);

@@ -15,7 +15,7 @@
 //! Invariant: one effect is under way at a time, and what is done next follows from the log, so
 //! that [`Saga::resume`] may be called with any log that a saga has written.
 
-use berth_domain::agent::{Call, Fence};
+use berth_domain::agent::{Call, Fence, Reply};
 use berth_domain::id::{Epoch, Incarnation};
 use berth_domain::name::HostName;
 use berth_domain::operation::{self, Mark, Operation, Step};
@@ -259,6 +259,9 @@ impl Saga {
             return self.fail(step, refusal);
         }
         match self.script.ask(step, &self.context) {
+            Ok(Ask::Agent { host, call }) if self.is_over(&host, &call) => {
+                self.step_answered(step, Reply::Done)
+            }
             Ok(Ask::Agent { host, call }) => self.call(Goal::Call(step), host, *call),
             Ok(Ask::Nothing(effect)) => self.succeed(step, effect),
             Err(refusal) => self.fail(step, refusal),
@@ -271,11 +274,28 @@ impl Saga {
             return self.commit(record, Goal::Undo(step), OnRefusal::PlanAnew);
         }
         match self.script.undo(step, &self.context) {
+            // Nothing goes on there, and what its agent may find when it is back is its own to
+            // take away.
+            Ok((host, _)) if self.is_dead(&host) => {
+                let record = self.record(step, Mark::Undone, operation::Effect::None);
+                self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+            }
             Ok((host, call)) => self.call(Goal::Undo(step), host, call),
             // Without a claim there is nothing that an agent could hold; the log is read anew
             // because it says otherwise.
             Err(_) => self.wait(Goal::Plan, Backoff::SCHEDULER),
         }
+    }
+
+    fn is_dead(&self, host: &HostName) -> bool {
+        self.context.facts.hosts.get(host).is_some_and(|h| h.dead)
+    }
+
+    /// Returns whether what is asked for has happened, as nothing runs on a host that is proven to
+    /// be dead.
+    fn is_over(&self, host: &HostName, call: &Call) -> bool {
+        let ends = matches!(call, Call::DestroyVm | Call::StopVm { .. });
+        ends && self.is_dead(host)
     }
 
     fn leave(&mut self) -> Effect {
@@ -341,13 +361,15 @@ impl Saga {
         }
         let on_refusal = match step {
             Step::LiveMigration => OnRefusal::GoOn,
-            Step::Destroy => OnRefusal::PlanAnew,
+            Step::Destroy | Step::StopDestination | Step::StartSource => OnRefusal::PlanAnew,
             Step::Claim
             | Step::Spawn
             | Step::CheckDestination
             | Step::CheckSource
             | Step::FitDestination
             | Step::PreLiveMigration
+            | Step::StopSource
+            | Step::StartDestination
             | Step::Settle => OnRefusal::Fail(step),
         };
         let record = self.record(step, Mark::Succeeded, effect);

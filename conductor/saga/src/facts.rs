@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use berth_domain::claim::Claim;
+use berth_domain::fence::may_evacuate;
 use berth_domain::host::Host;
-use berth_domain::id::Incarnation;
+use berth_domain::id::{ClaimId, Incarnation, TimeMs};
 use berth_domain::migration::Migration;
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
@@ -22,6 +23,8 @@ pub struct Facts {
     /// The claim that the operation took ([`Operation::claim`](berth_domain::operation::Operation)),
     /// as long as there is one.
     pub claim: Option<Claim>,
+    /// All claims of the VM.
+    pub claims: BTreeMap<ClaimId, Claim>,
     /// The hosts that the operation has to do with: the VM's, the claim's, the migration's,
     /// and the one that has what is left of a guest that was lost.
     pub hosts: BTreeMap<HostName, HostFacts>,
@@ -36,6 +39,8 @@ pub struct HostFacts {
     pub incarnation: Incarnation,
     /// What the agent can do.
     pub service_version: ServiceVersion,
+    /// Whether it is proven to be dead: nothing that was begun there goes on.
+    pub dead: bool,
 }
 
 impl From<&Host> for HostFacts {
@@ -44,6 +49,8 @@ impl From<&Host> for HostFacts {
             address: host.report.agent_address.clone(),
             incarnation: host.report.incarnation,
             service_version: host.report.service_version,
+            // Only how long ago that was depends on the time.
+            dead: may_evacuate(host, TimeMs(0)).is_ok(),
         }
     }
 }

@@ -22,7 +22,8 @@
 //! |---|---|
 //! | [`effect`], [`event`], [`facts`] | what goes out, what comes in, what is known |
 //! | [`plan`] | the steps of each kind of operation, each with its undo |
-//! | `boot`, `delete`, `live_migration` | one operation per file: its list of steps and its calls |
+//! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `evacuation`, `shelve` | one operation per file: its list of steps and its calls |
+//! | `start_stop` | what several of them ask of agents |
 //! | `journal` | the replicated log, read |
 //! | `engine`, `answers` | log and event give the next effect |
 //! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
@@ -36,12 +37,17 @@ pub mod settle;
 mod answers;
 mod backoff;
 mod boot;
+mod cold_migration;
 mod delete;
 mod engine;
+mod evacuation;
 mod journal;
 mod live_migration;
 mod reconcile;
 mod refusals;
+mod revert_resize;
+mod shelve;
+mod start_stop;
 
 pub use effect::{AgentCall, Effect, Ended, StepRecord};
 pub use engine::Saga;

@@ -300,7 +300,14 @@ impl Script for LiveMigration {
                 };
                 (source, call)
             }
-            Step::Claim | Step::Spawn | Step::Settle | Step::Destroy => {
+            Step::Claim
+            | Step::Spawn
+            | Step::Settle
+            | Step::Destroy
+            | Step::StopSource
+            | Step::StartDestination
+            | Step::StopDestination
+            | Step::StartSource => {
                 return Err(refusals::inconsistent(format!(
                     "step {step:?} asks nothing of an agent"
                 )));
@@ -335,9 +342,19 @@ impl Script for LiveMigration {
                 Err(refusals::unexpected_answer("check_can_live_migrate_source"))
             }
             (Step::FitDestination, _) => Err(refusals::unexpected_answer("fit_live_migration")),
-            (Step::Claim | Step::Spawn | Step::Settle | Step::Destroy, _) => Err(
-                refusals::inconsistent(format!("step {step:?} has no answer")),
-            ),
+            (
+                Step::Claim
+                | Step::Spawn
+                | Step::Settle
+                | Step::Destroy
+                | Step::StopSource
+                | Step::StartDestination
+                | Step::StopDestination
+                | Step::StartSource,
+                _,
+            ) => Err(refusals::inconsistent(format!(
+                "step {step:?} has no answer"
+            ))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The steps of an operation, declared in order, each with its undo.
 //!
-//! The lists themselves are in `boot`, `delete` and `live_migration`, with a paragraph for each
+//! The lists themselves are in the files of the operations, with a paragraph for each
 //! step: why it stands where it stands, and why its undo is enough or absent.
 
 use berth_domain::agent::{Call, DestinationCheck, Reply};
@@ -10,7 +10,7 @@ use berth_domain::operation::{self, Kind, Operation, Step};
 use berth_domain::refusal::Refusal;
 
 use crate::facts::Facts;
-use crate::{boot, delete, live_migration};
+use crate::{boot, cold_migration, delete, evacuation, live_migration, revert_resize, shelve};
 
 /// How a step is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +80,11 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::Boot => &boot::Boot,
         Kind::Delete => &delete::Delete,
         Kind::LiveMigrate { .. } => &live_migration::LiveMigration,
+        Kind::ColdMigrate { .. } => &cold_migration::ColdMigration,
+        Kind::RevertResize { .. } => &revert_resize::RevertResize,
+        Kind::Evacuate { .. } => &evacuation::Evacuation,
+        Kind::Shelve => &shelve::Shelve,
+        Kind::Unshelve => &shelve::Unshelve,
     }
 }
 

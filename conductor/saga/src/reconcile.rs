@@ -332,7 +332,11 @@ impl Saga {
                 | migration::Event::Begin
                 | migration::Event::Arrived
                 | migration::Event::Stayed
-                | migration::Event::Unknown,
+                | migration::Event::Unknown
+                | migration::Event::Moved
+                | migration::Event::Resized
+                | migration::Event::Confirmed
+                | migration::Event::Reverted,
                 Ok(_) | Err(_),
             ) => (
                 "MIGRATION_FAILED",

@@ -10,7 +10,7 @@ use berth_domain::host::Host;
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
@@ -49,6 +49,8 @@ macro_rules! call {
             .await
     }};
 }
+
+mod moves;
 
 /// The scheduler, whichever member leads. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -304,8 +306,8 @@ impl Scheduler {
 
     async fn facts(&self, operation: &Operation) -> Result<Facts, Refusal> {
         let (vm, claims) = self.vm(&operation.vm).await?;
-        let migration = match &operation.kind {
-            Kind::LiveMigrate { migration } => {
+        let migration = match operation.kind.migration() {
+            Some(migration) => {
                 let request = GetMigrationRequest {
                     name: migration.resource_name(),
                     ..GetMigrationRequest::default()
@@ -316,15 +318,16 @@ impl Scheduler {
                     field::required(wire, "migration").map_err(unreadable)?;
                 Some(migration)
             }
-            Kind::Boot | Kind::Delete => None,
+            None => None,
         };
-        let claim = operation
-            .claim
-            .and_then(|id| claims.into_iter().find(|c| c.id == id));
+        let claims: std::collections::BTreeMap<_, _> =
+            claims.into_iter().map(|c| (c.id, c)).collect();
+        let claim = operation.claim.and_then(|id| claims.get(&id)).cloned();
         let mut facts = Facts {
             vm,
             migration,
             claim,
+            claims,
             hosts: std::collections::BTreeMap::new(),
         };
         let needed = Facts::hosts_needed(&facts.vm, facts.migration.as_ref(), facts.claim.as_ref());

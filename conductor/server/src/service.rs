@@ -10,12 +10,18 @@ use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
-    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, GetServiceInfoRequest,
-    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
+    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
+    DeleteVmRequest, DeleteVmResponse, EvacuateVmRequest, EvacuateVmResponse,
+    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
+    ReadConsoleRequest, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
+    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, UnshelveVmRequest, UnshelveVmResponse,
 };
 use berth_proto::convert::{ResourceName as _, field};
-use berth_proto::scheduler::v1::{BeginDeleteRequest, ScheduleMigrationRequest, ScheduleVmRequest};
-use berth_proto::{operation, status};
+use berth_proto::scheduler::v1::{
+    BeginDeleteRequest, BeginRevertResizeRequest, BeginShelveRequest, ScheduleMigrationRequest,
+    ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
+};
+use berth_proto::{operation, scheduler, status};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -116,6 +122,106 @@ impl ConductorService for ConductorApi {
         let begun = self.begin(async move { scheduler.schedule_migration(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(MigrateVmResponse { operation }))
+    }
+
+    async fn resize_vm(
+        &self,
+        request: Request<ResizeVmRequest>,
+    ) -> Result<Response<ResizeVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = ScheduleMoveRequest {
+            vm: request.vm,
+            flavor: request.flavor,
+            requested_host: request.requested_host,
+            verify: request.verify,
+            request_id: request.request_id,
+            ..ScheduleMoveRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.schedule_move(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(ResizeVmResponse { operation }))
+    }
+
+    async fn confirm_resize(
+        &self,
+        request: Request<ConfirmResizeRequest>,
+    ) -> Result<Response<ConfirmResizeResponse>, Status> {
+        let request = request.into_inner();
+        let asked = scheduler::v1::ConfirmResizeRequest {
+            vm: request.vm,
+            request_id: request.request_id,
+        };
+        let done = self.tools.scheduler.confirm_resize(asked).await;
+        done.map_err(told)?;
+        Ok(Response::new(ConfirmResizeResponse {}))
+    }
+
+    async fn revert_resize(
+        &self,
+        request: Request<RevertResizeRequest>,
+    ) -> Result<Response<RevertResizeResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = BeginRevertResizeRequest {
+            vm: request.vm,
+            request_id: request.request_id,
+            ..BeginRevertResizeRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.begin_revert_resize(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(RevertResizeResponse { operation }))
+    }
+
+    async fn evacuate_vm(
+        &self,
+        request: Request<EvacuateVmRequest>,
+    ) -> Result<Response<EvacuateVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = ScheduleMoveRequest {
+            vm: request.vm,
+            requested_host: request.requested_host,
+            evacuate: true,
+            request_id: request.request_id,
+            ..ScheduleMoveRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.schedule_move(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(EvacuateVmResponse { operation }))
+    }
+
+    async fn shelve_vm(
+        &self,
+        request: Request<ShelveVmRequest>,
+    ) -> Result<Response<ShelveVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = BeginShelveRequest {
+            vm: request.vm,
+            request_id: request.request_id,
+            ..BeginShelveRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.begin_shelve(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(ShelveVmResponse { operation }))
+    }
+
+    async fn unshelve_vm(
+        &self,
+        request: Request<UnshelveVmRequest>,
+    ) -> Result<Response<UnshelveVmResponse>, Status> {
+        let request = request.into_inner();
+        let scheduler = self.tools.scheduler.clone();
+        let asked = ScheduleUnshelveRequest {
+            vm: request.vm,
+            requested_host: request.requested_host,
+            request_id: request.request_id,
+            ..ScheduleUnshelveRequest::default()
+        };
+        let begun = self.begin(async move { scheduler.schedule_unshelve(asked).await });
+        let operation = Some(begun.await?);
+        Ok(Response::new(UnshelveVmResponse { operation }))
     }
 
     type ReadConsoleStream = Console;

@@ -363,8 +363,12 @@ impl Supervisor {
 /// Returns how long the log of an operation is that has just begun.
 fn entries_at_first(kind: &Kind) -> usize {
     match kind {
-        Kind::Boot | Kind::LiveMigrate { .. } => 1,
-        Kind::Delete => 0,
+        Kind::Boot
+        | Kind::LiveMigrate { .. }
+        | Kind::ColdMigrate { .. }
+        | Kind::Evacuate { .. }
+        | Kind::Unshelve => 1,
+        Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => 0,
     }
 }
 

@@ -1,13 +1,50 @@
 //! Migrations.
 
 use berth_domain::id::Generation;
-use berth_domain::migration::{Migration, State};
+use berth_domain::migration::{Kind, Migration, Resize, State};
 
 use super::field::{self, Invalid, choices};
 use super::name::ResourceName;
 use crate::scheduler::v1;
 
-choices!(State => v1::migration::State { Preparing, Running, Unsettled, Completed, Failed });
+choices!(State => v1::migration::State {
+    Preparing,
+    Running,
+    Unsettled,
+    Completed,
+    Failed,
+    Verifying,
+    Reverted,
+});
+choices!(Kind => v1::migration::Kind { Live, Cold, Evacuation });
+
+impl From<&Resize> for v1::migration::Resize {
+    fn from(resize: &Resize) -> Self {
+        Self {
+            before: Some((&resize.before).into()),
+            after: Some((&resize.after).into()),
+        }
+    }
+}
+
+impl TryFrom<v1::migration::Resize> for Resize {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::migration::Resize) -> Result<Self, Invalid> {
+        Ok(Self {
+            before: field::required(wire.before, "before")?,
+            after: field::required(wire.after, "after")?,
+        })
+    }
+}
+
+/// Reads how a VM is moved. Records from before there was another way say nothing.
+fn read_kind(wire: i32) -> Result<Kind, Invalid> {
+    if wire == i32::from(v1::migration::Kind::Unspecified) {
+        return Ok(Kind::Live);
+    }
+    field::choice::<v1::migration::Kind, _>(wire, "kind")
+}
 
 impl From<&Migration> for v1::Migration {
     fn from(migration: &Migration) -> Self {
@@ -27,6 +64,10 @@ impl From<&Migration> for v1::Migration {
             generation: migration.generation.0,
             create_time: Some(field::timestamp(migration.created_at)),
             end_time: migration.ended_at.map(field::timestamp),
+            kind: v1::migration::Kind::from(migration.kind).into(),
+            was_stopped: migration.was_stopped,
+            verify: migration.verify,
+            resize: migration.resize.as_deref().map(Into::into),
         }
     }
 }
@@ -52,6 +93,10 @@ impl TryFrom<v1::Migration> for Migration {
             generation: Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
             ended_at: field::optional_time(wire.end_time, "end_time")?,
+            kind: read_kind(wire.kind)?,
+            was_stopped: wire.was_stopped,
+            verify: wire.verify,
+            resize: field::optional(wire.resize, "resize")?.map(Box::new),
         })
     }
 }

@@ -25,8 +25,23 @@ choices!(Step => v1::Step {
     LiveMigration,
     Settle,
     Destroy,
+    StopSource,
+    StartDestination,
+    StopDestination,
+    StartSource,
 });
-choices!(Event => v1::MigrationEvent { Refuse, Begin, Arrived, Stayed, Unknown, Lost });
+choices!(Event => v1::MigrationEvent {
+    Refuse,
+    Begin,
+    Arrived,
+    Stayed,
+    Unknown,
+    Lost,
+    Moved,
+    Resized,
+    Confirmed,
+    Reverted,
+});
 
 impl From<&Operation> for v1::Operation {
     fn from(operation: &Operation) -> Self {
@@ -94,18 +109,43 @@ fn write_kind(kind: &Kind) -> WireKind {
         Kind::LiveMigrate { migration } => WireKind::LiveMigrate(v1::LiveMigrateOperation {
             migration: migration.resource_name(),
         }),
+        Kind::ColdMigrate { migration } => WireKind::ColdMigrate(v1::ColdMigrateOperation {
+            migration: migration.resource_name(),
+        }),
+        Kind::RevertResize { migration } => WireKind::RevertResize(v1::RevertResizeOperation {
+            migration: migration.resource_name(),
+        }),
+        Kind::Evacuate { migration } => WireKind::Evacuate(v1::EvacuateOperation {
+            migration: migration.resource_name(),
+        }),
+        Kind::Shelve => WireKind::Shelve(v1::ShelveOperation {}),
+        Kind::Unshelve => WireKind::Unshelve(v1::UnshelveOperation {}),
     }
 }
 
 fn read_kind(wire: Option<WireKind>) -> Result<Kind, Invalid> {
     match wire {
-        None => Err(Invalid::new("kind", "must be boot, delete or live_migrate")),
+        None => Err(Invalid::new("kind", "must be set")),
         Some(WireKind::Boot(v1::BootOperation {})) => Ok(Kind::Boot),
         Some(WireKind::Delete(v1::DeleteOperation {})) => Ok(Kind::Delete),
         Some(WireKind::LiveMigrate(v1::LiveMigrateOperation { migration })) => {
             let migration = field::name(&migration, "live_migrate.migration")?;
             Ok(Kind::LiveMigrate { migration })
         }
+        Some(WireKind::ColdMigrate(v1::ColdMigrateOperation { migration })) => {
+            let migration = field::name(&migration, "cold_migrate.migration")?;
+            Ok(Kind::ColdMigrate { migration })
+        }
+        Some(WireKind::RevertResize(v1::RevertResizeOperation { migration })) => {
+            let migration = field::name(&migration, "revert_resize.migration")?;
+            Ok(Kind::RevertResize { migration })
+        }
+        Some(WireKind::Evacuate(v1::EvacuateOperation { migration })) => {
+            let migration = field::name(&migration, "evacuate.migration")?;
+            Ok(Kind::Evacuate { migration })
+        }
+        Some(WireKind::Shelve(v1::ShelveOperation {})) => Ok(Kind::Shelve),
+        Some(WireKind::Unshelve(v1::UnshelveOperation {})) => Ok(Kind::Unshelve),
     }
 }
 
@@ -233,6 +273,11 @@ pub fn write_effect(effect: &Effect) -> Option<v1::Effect> {
             refusal: refusal.as_ref().map(Into::into),
         }),
         Effect::CompleteDelete => WireEffect::CompleteDelete(v1::CompleteDelete {}),
+        Effect::CompleteMove => WireEffect::CompleteMove(v1::CompleteMove {}),
+        Effect::CompleteRevert => WireEffect::CompleteRevert(v1::CompleteRevert {}),
+        Effect::CompleteShelve => WireEffect::CompleteShelve(v1::CompleteShelve {}),
+        Effect::CompleteUnshelve => WireEffect::CompleteUnshelve(v1::CompleteUnshelve {}),
+        Effect::FailUnshelve(refusal) => WireEffect::FailUnshelve(refusal.into()),
     };
     Some(v1::Effect {
         effect: Some(effect),
@@ -278,6 +323,11 @@ pub fn read_effect(wire: Option<v1::Effect>) -> Result<Effect, Invalid> {
             refusal: field::optional(wire.refusal, "settle.refusal")?,
         }),
         WireEffect::CompleteDelete(v1::CompleteDelete {}) => Ok(Effect::CompleteDelete),
+        WireEffect::CompleteMove(v1::CompleteMove {}) => Ok(Effect::CompleteMove),
+        WireEffect::CompleteRevert(v1::CompleteRevert {}) => Ok(Effect::CompleteRevert),
+        WireEffect::CompleteShelve(v1::CompleteShelve {}) => Ok(Effect::CompleteShelve),
+        WireEffect::CompleteUnshelve(v1::CompleteUnshelve {}) => Ok(Effect::CompleteUnshelve),
+        WireEffect::FailUnshelve(wire) => refusal(wire, "fail_unshelve").map(Effect::FailUnshelve),
     }
 }
 

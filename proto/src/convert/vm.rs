@@ -204,7 +204,16 @@ impl TryFrom<v1::Nic> for Nic {
     }
 }
 
-choices!(State => scheduler::vm::State { Building, Active, Migrating, Deleting, Error });
+choices!(State => scheduler::vm::State {
+    Building,
+    Active,
+    Migrating,
+    Deleting,
+    Error,
+    Stopped,
+    Resized,
+    Shelved,
+});
 
 impl From<&Vm> for scheduler::Vm {
     fn from(vm: &Vm) -> Self {

@@ -7,6 +7,15 @@
 //!     FAILED                └──unknown──▶ UNSETTLED ──arrived / stayed / lost──▶ …
 //! ```
 //!
+//! While the VM does not run (a cold migration, a resize, an evacuation):
+//!
+//! ```text
+//!   PREPARING ──moved──▶ COMPLETED
+//!       │ └─────resized──▶ VERIFYING ──confirmed──▶ COMPLETED
+//!       ▼ refuse               └──────reverted────▶ REVERTED
+//!     FAILED
+//! ```
+//!
 //! Invariant: in PREPARING nothing has moved and the VM is the source's; from RUNNING on both
 //! claims stay until the two hypervisors have said where the guest is.
 
@@ -37,22 +46,29 @@ pub enum State {
     Completed,
     /// The guest stayed on the source, or was lost.
     Failed,
+    /// The guest is on the destination, and what it had on the source is kept until that is
+    /// confirmed or reverted.
+    Verifying,
+    /// It was reverted: the guest is on the source again.
+    Reverted,
 }
 
 impl State {
     /// All states, for tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Preparing,
         Self::Running,
         Self::Unsettled,
         Self::Completed,
         Self::Failed,
+        Self::Verifying,
+        Self::Reverted,
     ];
 
     /// Returns whether nothing more will happen.
     #[must_use]
     pub fn is_ended(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed)
+        matches!(self, Self::Completed | Self::Failed | Self::Reverted)
     }
 }
 
@@ -71,17 +87,29 @@ pub enum Event {
     Unknown,
     /// Neither has it, and both have said so.
     Lost,
+    /// The VM, which did not run meanwhile, is on the destination for good.
+    Moved,
+    /// The VM, which did not run meanwhile, is on the destination until that is verified.
+    Resized,
+    /// The user keeps what it brought.
+    Confirmed,
+    /// The VM is on the source again.
+    Reverted,
 }
 
 impl Event {
     /// All events, for tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::Refuse,
         Self::Begin,
         Self::Arrived,
         Self::Stayed,
         Self::Unknown,
         Self::Lost,
+        Self::Moved,
+        Self::Resized,
+        Self::Confirmed,
+        Self::Reverted,
     ];
 }
 
@@ -108,8 +136,19 @@ impl State {
             (Self::Preparing, Event::Begin) => Ok(Self::Running),
             (Self::Running | Self::Unsettled, Event::Arrived) => Ok(Self::Completed),
             (Self::Running | Self::Unsettled, Event::Unknown) => Ok(Self::Unsettled),
+            (Self::Preparing, Event::Moved) | (Self::Verifying, Event::Confirmed) => {
+                Ok(Self::Completed)
+            }
+            (Self::Preparing, Event::Resized) => Ok(Self::Verifying),
+            (Self::Verifying, Event::Reverted) => Ok(Self::Reverted),
             (
-                Self::Preparing | Self::Running | Self::Unsettled | Self::Completed | Self::Failed,
+                Self::Preparing
+                | Self::Running
+                | Self::Unsettled
+                | Self::Completed
+                | Self::Failed
+                | Self::Verifying
+                | Self::Reverted,
                 _,
             ) => Err(Refused { state: self, event }),
         }
@@ -156,6 +195,29 @@ impl MigrateData {
     }
 }
 
+/// How a VM is moved.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Kind {
+    /// While it runs.
+    #[default]
+    Live,
+    /// While it does not run: a cold migration, or a resize.
+    Cold,
+    /// From a host that is proven to be dead.
+    Evacuation,
+}
+
+/// Another size of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Resize {
+    /// What the user asked for before.
+    pub before: VmSpec,
+    /// What the user asks for now.
+    pub after: VmSpec,
+}
+
 /// One attempt to move a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Migration {
@@ -189,6 +251,18 @@ pub struct Migration {
     pub created_at: TimeMs,
     /// When it ended.
     pub ended_at: Option<TimeMs>,
+    /// How the VM is moved.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Whether the VM did not run when it began, and so is not started.
+    #[serde(default)]
+    pub was_stopped: bool,
+    /// Whether it waits to be confirmed or reverted.
+    #[serde(default)]
+    pub verify: bool,
+    /// The VM's size before and after, where it changes.
+    #[serde(default)]
+    pub resize: Option<Box<Resize>>,
 }
 
 #[cfg(test)]

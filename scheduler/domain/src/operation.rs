@@ -14,6 +14,7 @@ use crate::migration;
 use crate::name::{HostName, ServiceName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
+use crate::vm;
 
 /// The longest that a guest may be given to power off by itself: an hour.
 pub const STOP_TIMEOUT_MS_MAX: u64 = 3_600_000;
@@ -30,6 +31,71 @@ pub enum Kind {
         /// The attempt.
         migration: MigrationId,
     },
+    /// Moves the VM while it does not run, to another host or to another size.
+    ColdMigrate {
+        /// The attempt.
+        migration: MigrationId,
+    },
+    /// Takes a cold migration back.
+    RevertResize {
+        /// What is taken back.
+        migration: MigrationId,
+    },
+    /// Starts the VM elsewhere, since its host is dead.
+    Evacuate {
+        /// The attempt.
+        migration: MigrationId,
+    },
+    /// Stops the VM and gives its host back.
+    Shelve,
+    /// Starts a shelved VM on a host that is chosen anew.
+    Unshelve,
+}
+
+impl Kind {
+    /// Returns the migration that it is about, if it is about one.
+    #[must_use]
+    pub fn migration(&self) -> Option<MigrationId> {
+        match self {
+            Self::LiveMigrate { migration }
+            | Self::ColdMigrate { migration }
+            | Self::RevertResize { migration }
+            | Self::Evacuate { migration } => Some(*migration),
+            Self::Boot | Self::Delete | Self::Shelve | Self::Unshelve => None,
+        }
+    }
+
+    /// Returns the migration whose claim on a destination it holds, if it holds one: a revert is
+    /// about a migration, but holds nothing for it.
+    #[must_use]
+    pub fn claiming(&self) -> Option<MigrationId> {
+        match self {
+            Self::LiveMigrate { migration }
+            | Self::ColdMigrate { migration }
+            | Self::Evacuate { migration } => Some(*migration),
+            Self::RevertResize { .. }
+            | Self::Boot
+            | Self::Delete
+            | Self::Shelve
+            | Self::Unshelve => None,
+        }
+    }
+
+    /// Returns whether it may be at work on a VM in this state, which stays as it is meanwhile.
+    #[must_use]
+    pub fn works_in(&self, state: vm::State) -> bool {
+        use vm::State::{Active, Building, Deleting, Migrating, Resized, Shelved, Stopped};
+        match self {
+            Self::Boot => state == Building,
+            Self::Delete => state == Deleting,
+            Self::LiveMigrate { .. } => state == Migrating,
+            Self::ColdMigrate { .. } | Self::Evacuate { .. } | Self::Shelve => {
+                matches!(state, Active | Stopped)
+            }
+            Self::RevertResize { .. } => state == Resized,
+            Self::Unshelve => state == Shelved,
+        }
+    }
 }
 
 /// A step of an operation. Each kind has its own list of them, in order.
@@ -53,6 +119,14 @@ pub enum Step {
     Settle,
     /// Stops the guest and takes it away (delete).
     Destroy,
+    /// Stops the guest on the host that it is to leave; its disks stay (cold migration, shelve).
+    StopSource,
+    /// Starts the guest with the disks that it has on the host that was claimed for it.
+    StartDestination,
+    /// Stops the guest where a cold migration had brought it (revert).
+    StopDestination,
+    /// Starts the guest where it was before a cold migration (revert).
+    StartSource,
 }
 
 /// What is logged of a step.
@@ -128,6 +202,19 @@ pub enum Effect {
     },
     /// The guest is gone: claims are released, the VM is forgotten, the operation is done.
     CompleteDelete,
+    /// The VM is on its destination: a cold migration or an evacuation is done, or waits to be
+    /// verified.
+    CompleteMove,
+    /// The VM is on its source again: the claim on the destination is released, the operation
+    /// done.
+    CompleteRevert,
+    /// The guest is stopped: the claim is released, the VM is SHELVED, the operation done.
+    CompleteShelve,
+    /// The guest runs on the host that was chosen anew: claim and VM are ACTIVE, the operation
+    /// done.
+    CompleteUnshelve,
+    /// No host took the guest: it stays SHELVED, the operation is done.
+    FailUnshelve(Refusal),
 }
 
 /// The right of one conductor to carry an operation out.

@@ -10,10 +10,18 @@
 //!      │ delete                                          │
 //!      ▼                                                 │
 //!   DELETING ──▶ (gone)      ACTIVE ─────────────────────┘
+//!
+//!   ACTIVE ◀──stop, start──▶ STOPPED
+//!   ACTIVE, STOPPED ──resize──▶ RESIZED ──confirm, revert──▶ ACTIVE, STOPPED
+//!   ACTIVE, STOPPED ──shelve──▶ SHELVED ──unshelve──▶ ACTIVE
+//!   STOPPED, RESIZED, SHELVED ──delete──▶ DELETING
 //! ```
 //!
-//! Invariant: exactly one host holds the VM ([`Vm::host`], [`Vm::claim`]) in ACTIVE and MIGRATING;
-//! one operation at a time works on it ([`Vm::operation`]).
+//! A state is what the VM was last known to be. While an operation works on it that is no boot,
+//! deletion or live migration, the state stays until the operation ends.
+//!
+//! Invariant: exactly one host holds the VM ([`Vm::host`], [`Vm::claim`]) in ACTIVE, MIGRATING,
+//! STOPPED and RESIZED; one operation at a time works on it ([`Vm::operation`]).
 
 mod rules;
 
@@ -144,16 +152,25 @@ pub enum State {
     Deleting,
     /// It does not run, or it is not known whether it does; see [`Vm::error`].
     Error,
+    /// It does not run; its claim and its disks stay.
+    Stopped,
+    /// It was resized, and the old claim is kept until that is confirmed or reverted.
+    Resized,
+    /// It does not run and holds no host; its disks stay where they are.
+    Shelved,
 }
 
 impl State {
     /// All states, for tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Building,
         Self::Active,
         Self::Migrating,
         Self::Deleting,
         Self::Error,
+        Self::Stopped,
+        Self::Resized,
+        Self::Shelved,
     ];
 }
 
@@ -172,17 +189,35 @@ pub enum Event {
     Lost,
     /// A deletion began.
     DeleteBegan,
+    /// It was brought elsewhere while it did not run; it does again if it did before.
+    Moved,
+    /// It was brought elsewhere, or made another size, and that is to be verified.
+    Resized,
+    /// What had been resized was confirmed or reverted, and runs.
+    ResizeEndedRunning,
+    /// What had been resized was confirmed or reverted, and does not run.
+    ResizeEndedStopped,
+    /// It was stopped, and its host given back.
+    Shelved,
+    /// It runs on a host that was chosen anew.
+    Unshelved,
 }
 
 impl Event {
     /// All events, for tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 12] = [
         Self::Booted,
         Self::BootFailed,
         Self::MigrationBegan,
         Self::MigrationEnded,
         Self::Lost,
         Self::DeleteBegan,
+        Self::Moved,
+        Self::Resized,
+        Self::ResizeEndedRunning,
+        Self::ResizeEndedStopped,
+        Self::Shelved,
+        Self::Unshelved,
     ];
 }
 
@@ -211,10 +246,28 @@ impl State {
             (Self::Building, Event::BootFailed) | (Self::Active | Self::Migrating, Event::Lost) => {
                 Ok(Self::Error)
             }
-            (Self::Active | Self::Error, Event::DeleteBegan) => Ok(Self::Deleting),
-            (Self::Building | Self::Active | Self::Migrating | Self::Deleting | Self::Error, _) => {
-                Err(Refused { state: self, event })
+            (
+                Self::Active | Self::Error | Self::Stopped | Self::Resized | Self::Shelved,
+                Event::DeleteBegan,
+            ) => Ok(Self::Deleting),
+            (Self::Active | Self::Stopped, Event::Moved) => Ok(self),
+            (Self::Active | Self::Stopped, Event::Resized) => Ok(Self::Resized),
+            (Self::Resized, Event::ResizeEndedRunning) | (Self::Shelved, Event::Unshelved) => {
+                Ok(Self::Active)
             }
+            (Self::Resized, Event::ResizeEndedStopped) => Ok(Self::Stopped),
+            (Self::Active | Self::Stopped, Event::Shelved) => Ok(Self::Shelved),
+            (
+                Self::Building
+                | Self::Active
+                | Self::Migrating
+                | Self::Deleting
+                | Self::Error
+                | Self::Stopped
+                | Self::Resized
+                | Self::Shelved,
+                _,
+            ) => Err(Refused { state: self, event }),
         }
     }
 }
@@ -234,7 +287,8 @@ pub struct Vm {
     pub host: Option<HostName>,
     /// Its claim there.
     pub claim: Option<ClaimId>,
-    /// Where the files of a guest that was lost still are; its deletion removes them there.
+    /// Where the files of a guest that was lost, or is shelved, still are; its deletion removes
+    /// them there.
     pub remains_on: Option<HostName>,
     /// The operation that works on it.
     pub operation: Option<OperationId>,
@@ -270,9 +324,21 @@ mod tests {
                 (S::Active, E::MigrationBegan, S::Migrating),
                 (S::Active, E::Lost, S::Error),
                 (S::Active, E::DeleteBegan, S::Deleting),
+                (S::Active, E::Moved, S::Active),
+                (S::Active, E::Resized, S::Resized),
+                (S::Active, E::Shelved, S::Shelved),
                 (S::Migrating, E::MigrationEnded, S::Active),
                 (S::Migrating, E::Lost, S::Error),
                 (S::Error, E::DeleteBegan, S::Deleting),
+                (S::Stopped, E::DeleteBegan, S::Deleting),
+                (S::Stopped, E::Moved, S::Stopped),
+                (S::Stopped, E::Resized, S::Resized),
+                (S::Stopped, E::Shelved, S::Shelved),
+                (S::Resized, E::DeleteBegan, S::Deleting),
+                (S::Resized, E::ResizeEndedRunning, S::Active),
+                (S::Resized, E::ResizeEndedStopped, S::Stopped),
+                (S::Shelved, E::DeleteBegan, S::Deleting),
+                (S::Shelved, E::Unshelved, S::Active),
             ]
         );
     }

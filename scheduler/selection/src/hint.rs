@@ -161,7 +161,9 @@ fn other_rule(violation: &Violation) -> Option<String> {
              cpu_shared_set instead of vcpu_pin_set"
                 .to_owned(),
         ),
-        Violation::Version { .. } => Some("upgrade the compute agents that are too old".to_owned()),
+        Violation::Version { .. } | Violation::VersionHere { .. } => {
+            Some("upgrade the compute agents that are too old".to_owned())
+        }
         Violation::DisksNotShared { .. } => Some(
             "keep guest disks on storage that both hosts share (the same storage_id)".to_owned(),
         ),

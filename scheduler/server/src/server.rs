@@ -27,6 +27,7 @@ use berth_proto::policy::v1::aggregate_service_server::{self, AggregateServiceSe
 use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
 use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
 use berth_proto::raft::v1::raft_service_server;
+use berth_proto::scheduler::v1::move_service_server::{self, MoveServiceServer};
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
@@ -40,8 +41,8 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::machine::Machine;
 use crate::service::{
-    AggregateApi, CatalogApi, ClusterApi, Context, HostApi, ImportApi, OperationApi, PlacementApi,
-    PolicyApi, SchedulerApi, ServerGroupApi, Setup,
+    AggregateApi, CatalogApi, ClusterApi, Context, HostApi, ImportApi, MoveApi, OperationApi,
+    PlacementApi, PolicyApi, SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -54,6 +55,7 @@ const REFLECTION: Reflection = Reflection {
         cluster_service_server::SERVICE_NAME,
         host_service_server::SERVICE_NAME,
         import_service_server::SERVICE_NAME,
+        move_service_server::SERVICE_NAME,
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
         policy_service_server::SERVICE_NAME,
@@ -212,6 +214,9 @@ impl Scheduler {
             .add_service(
                 SchedulerServiceServer::new(SchedulerApi(context.clone()))
                     .max_decoding_message_size(limit),
+            )
+            .add_service(
+                MoveServiceServer::new(MoveApi(context.clone())).max_decoding_message_size(limit),
             )
             .add_service(
                 OperationServiceServer::new(OperationApi(context.clone()))

@@ -323,6 +323,63 @@ pub enum Command {
         /// Who carries it out.
         lease: LeaseRequest,
     },
+    /// Begins a cold migration, a resize or an evacuation, with its claim on the destination.
+    BeginMove {
+        /// The operation.
+        operation: OperationId,
+        /// The attempt.
+        migration: MigrationId,
+        /// The VM.
+        vm: VmName,
+        /// What the user asks for from now on, where it changes.
+        spec: Option<Box<VmSpec>>,
+        /// The host that the user named, if any.
+        requested_host: Option<HostName>,
+        /// Whether it waits to be confirmed or reverted.
+        verify: bool,
+        /// Whether the VM's host is dead, and it is started elsewhere.
+        evacuate: bool,
+        /// What was chosen on the destination, HELD.
+        claim: Claim,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Keeps what a cold migration brought: what the VM had before is released.
+    ConfirmResize {
+        /// The VM.
+        vm: VmName,
+    },
+    /// Begins to take a cold migration back.
+    BeginRevertResize {
+        /// The operation.
+        operation: OperationId,
+        /// The VM.
+        vm: VmName,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Begins to shelve a VM.
+    BeginShelve {
+        /// The operation.
+        operation: OperationId,
+        /// The VM.
+        vm: VmName,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Begins to start a shelved VM on a host that was chosen anew.
+    BeginUnshelve {
+        /// The operation.
+        operation: OperationId,
+        /// The VM.
+        vm: VmName,
+        /// The host that the user named, if any.
+        requested_host: Option<HostName>,
+        /// What was chosen, HELD.
+        claim: Claim,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
     /// Takes an operation whose lease ran out, or which is one's own already.
     TakeLease {
         /// The operation.
@@ -418,6 +475,11 @@ impl Command {
             | Self::BeginBoot { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDelete { .. }
+            | Self::BeginMove { .. }
+            | Self::ConfirmResize { .. }
+            | Self::BeginRevertResize { .. }
+            | Self::BeginShelve { .. }
+            | Self::BeginUnshelve { .. }
             | Self::TakeLease { .. }
             | Self::RenewLeases { .. }
             | Self::CancelOperation { .. }

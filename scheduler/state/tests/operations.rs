@@ -8,16 +8,14 @@ use berth_domain::cpu_set::CpuId;
 use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::{Event, State as MigrationState};
 use berth_domain::numa::Strategy;
-use berth_domain::operation::{Kind, Mark, Outcome, Step};
+use berth_domain::operation::{Mark, Outcome, Step};
 use berth_domain::vm::{Nic, State as VmState};
 use berth_state::command::{Command, Effect};
 use support::*;
 
 fn migration_of(world: &World, operation: OperationId) -> MigrationId {
-    match world.operation(operation).kind {
-        Kind::LiveMigrate { migration } => migration,
-        Kind::Boot | Kind::Delete => panic!("no migration"),
-    }
+    let kind = &world.operation(operation).kind;
+    kind.migration().expect("a migration")
 }
 
 fn release(world: &World, operation: OperationId, exclude: bool) -> Effect {

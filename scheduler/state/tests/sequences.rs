@@ -6,7 +6,7 @@
 
 mod support;
 
-use berth_domain::operation::{Kind, Step};
+use berth_domain::operation::{Kind, Outcome, Step};
 use berth_state::State;
 use proptest::prelude::*;
 use support::World;
@@ -80,6 +80,7 @@ fn sequences_reach_the_far_corners() {
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
     let mut misshapen = 0;
+    let (mut resized, mut reverted, mut shelved, mut unshelved, mut moved) = (0, 0, 0, 0, 0);
     for _ in 0..200 {
         let draws = draws().new_tree(&mut runner).unwrap().current();
         let (world, _) = play(&draws);
@@ -88,12 +89,21 @@ fn sequences_reach_the_far_corners() {
             settled += usize::from(done && operation.log.iter().any(|e| e.step == Step::Settle));
             deleted += usize::from(done && operation.kind == Kind::Delete);
             excluded += usize::from(!operation.excluded.is_empty());
+            let well = operation.outcome == Some(Outcome::Succeeded);
+            reverted += usize::from(well && matches!(operation.kind, Kind::RevertResize { .. }));
+            shelved += usize::from(well && operation.kind == Kind::Shelve);
+            unshelved += usize::from(well && operation.kind == Kind::Unshelve);
+            moved += usize::from(well && matches!(operation.kind, Kind::ColdMigrate { .. }));
         }
+        let migrations = world.state.migrations().values();
+        resized += migrations.filter(|m| m.resize.is_some()).count();
         let migrations = world.state.migrations().values();
         let mut hosts = world.state.hosts().values();
         misshapen += usize::from(hosts.any(|view| view.host.shape_refused.is_some()));
         unsettled += migrations.filter(|m| m.error.is_some()).count();
     }
+    let cold = [resized, reverted, shelved, unshelved, moved];
+    assert!(cold.iter().all(|count| *count > 5), "{cold:?}");
     let all = [settled, deleted, excluded, unsettled, misshapen];
     assert!(all.iter().all(|count| *count > 5), "{all:?}");
 }

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use berth_domain::agent::{Call, DomainStatus, Failure, Reply as AgentReply};
-use berth_domain::id::{ClaimId, MigrationId, OperationId, RequestId, TimeMs, VmUid};
-use berth_domain::image::ImageProperties;
+use berth_domain::id::{ClaimId, OperationId, RequestId, TimeMs};
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
-use berth_domain::vm::{BootSource, SchedulingHints};
 use berth_saga::{Effect, Ended, Event, Facts, Saga};
-use berth_scheduler::core::{Ask, Request, ScheduleMigration, ScheduleVm};
+use berth_scheduler::core::{Ask, Request};
 use berth_state::Reply;
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
@@ -18,6 +16,7 @@ use crate::asker::{Asker, Numbers, Out, Timer};
 use crate::bug::Bug;
 use crate::chance::Chance;
 use crate::packet::{CallNumber, Node, Packet, Question, Told, Wish};
+use crate::wish;
 
 /// How long a lease holds.
 const LEASE_MS: u64 = 10_000;
@@ -389,57 +388,7 @@ impl Conductor {
         wish: &Wish,
         context: &mut Context<'_>,
     ) -> Vec<Out> {
-        let operation = OperationId(context.chance.uuid());
-        let claim = ClaimId(context.chance.uuid());
-        let lease = self.lease();
-        let (method, request_now) = match wish {
-            Wish::Boot(vm, flavor, host) => {
-                let scheduled = ScheduleVm {
-                    operation,
-                    vm: vm.clone(),
-                    uid: VmUid(context.chance.uuid()),
-                    claim,
-                    flavor: flavor.clone(),
-                    boot: BootSource::Kernel {
-                        kernel: "vmlinuz".to_owned(),
-                        initrd: "initrd".to_owned(),
-                        cmdline: String::new(),
-                    },
-                    disks: Vec::new(),
-                    nics: Vec::new(),
-                    image_properties: ImageProperties::default(),
-                    hints: SchedulingHints::default(),
-                    host: host.clone(),
-                    lease,
-                };
-                ("ScheduleVm", Request::ScheduleVm(scheduled))
-            }
-            Wish::Migrate(vm, host) => {
-                let scheduled = ScheduleMigration {
-                    operation,
-                    migration: MigrationId(context.chance.uuid()),
-                    vm: vm.clone(),
-                    claim,
-                    host: host.clone(),
-                    lease,
-                };
-                ("ScheduleMigration", Request::ScheduleMigration(scheduled))
-            }
-            Wish::Delete(vm) => {
-                let command = Command::BeginDelete {
-                    operation,
-                    vm: vm.clone(),
-                    lease,
-                };
-                ("BeginDelete", Request::Plain(command))
-            }
-            Wish::Cancel(operation) => {
-                let command = Command::CancelOperation {
-                    operation: *operation,
-                };
-                ("CancelOperation", Request::Plain(command))
-            }
-        };
+        let (method, request_now) = wish::request(wish, self.lease(), context.chance);
         let key = key(method, request, 7);
         self.ask(
             request_now,
@@ -456,10 +405,15 @@ impl Conductor {
         decided: Result<Reply, Refusal>,
         context: &mut Context<'_>,
     ) -> Vec<Out> {
+        // A confirmed resize is done when it is answered; nothing is carried out for it.
+        if let Ok(Reply::None) = decided {
+            let told = Packet::Granted(call, Box::new(Ok(None)));
+            return vec![Out::Send(user, told)];
+        }
         let granted = decided.and_then(operation_of);
         let mut outs = vec![Out::Send(
             user,
-            Packet::Granted(call, Box::new(granted.clone())),
+            Packet::Granted(call, Box::new(granted.clone().map(Some))),
         )];
         if let Ok(operation) = granted {
             let question = Question::Facts(operation.id);

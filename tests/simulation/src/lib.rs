@@ -34,6 +34,7 @@ pub mod run;
 mod scene;
 pub mod user;
 pub mod verdict;
+mod wish;
 
 pub use bug::Bug;
 pub use run::{Failure, Options, Summary, run};

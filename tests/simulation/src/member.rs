@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
 
 use berth_domain::id::{Epoch, OperationId, TimeMs};
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_replication::effects::{AppliedBatch, Persist};
 use berth_replication::{
@@ -588,10 +588,9 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
 fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
     let operation = state.operation(id)?;
     let vm = state.vm(&operation.vm)?;
-    let migration = match &operation.kind {
-        Kind::LiveMigrate { migration } => state.migration(*migration),
-        Kind::Boot | Kind::Delete => None,
-    };
+    let migration = operation.kind.migration();
+    let migration = migration.and_then(|id| state.migration(id));
+    let claims = state.claims_of_vm(&vm.name);
     let claim = operation.claim.and_then(|c| state.claim(c));
     let names = Facts::hosts_needed(vm, migration.map(|m| &**m), claim.map(|c| &**c));
     let hosts = names.into_iter().filter_map(|name| {
@@ -602,6 +601,7 @@ fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
         vm: (**vm).clone(),
         migration: migration.map(|m| (**m).clone()),
         claim: claim.map(|c| (**c).clone()),
+        claims: claims.map(|c| (c.id, (**c).clone())).collect(),
         hosts: hosts.collect(),
     };
     Some(((**operation).clone(), facts))
@@ -616,7 +616,9 @@ fn epoch_of(ask: &Ask) -> Option<Epoch> {
         Request::Plain(_)
         | Request::SetPolicy { .. }
         | Request::ScheduleVm(_)
-        | Request::ScheduleMigration(_) => None,
+        | Request::ScheduleMigration(_)
+        | Request::ScheduleMove(_)
+        | Request::ScheduleUnshelve(_) => None,
     }
 }
 
@@ -655,7 +657,9 @@ fn under_any_epoch(state: &State, mut ask: Ask) -> Ask {
         Request::Plain(_)
         | Request::SetPolicy { .. }
         | Request::ScheduleVm(_)
-        | Request::ScheduleMigration(_) => {}
+        | Request::ScheduleMigration(_)
+        | Request::ScheduleMove(_)
+        | Request::ScheduleUnshelve(_) => {}
     }
     ask
 }

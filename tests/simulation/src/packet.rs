@@ -44,8 +44,8 @@ pub enum Packet {
     Answer(CallNumber, Box<Result<AgentReply, Refusal>>),
     /// From the user to a conductor.
     Wish(CallNumber, RequestId, Box<Wish>),
-    /// From a conductor to the user.
-    Granted(CallNumber, Box<Result<Operation, Refusal>>),
+    /// From a conductor to the user: the operation, where one was begun.
+    Granted(CallNumber, Box<Result<Option<Operation>, Refusal>>),
 }
 
 /// What a member is asked.
@@ -87,6 +87,18 @@ pub enum Wish {
     Boot(VmName, FlavorName, Option<HostName>),
     /// A VM elsewhere.
     Migrate(VmName, Option<HostName>),
+    /// A VM elsewhere, stopped for it.
+    ColdMigrate(VmName, Option<HostName>),
+    /// A VM of another flavor, to be verified or not.
+    Resize(VmName, FlavorName, bool),
+    /// What a resize brought.
+    Confirm(VmName),
+    /// What was before a resize.
+    Revert(VmName),
+    /// A VM's host given back.
+    Shelve(VmName),
+    /// A shelved VM.
+    Unshelve(VmName, Option<HostName>),
     /// A VM gone.
     Delete(VmName),
     /// An operation given up.

@@ -22,7 +22,7 @@ pub struct Uttered {
     tries: u32,
     call: Option<CallNumber>,
     /// The answer, once there was one.
-    pub answer: Option<Result<Operation, Refusal>>,
+    pub answer: Option<Result<Option<Operation>, Refusal>>,
 }
 
 impl Uttered {
@@ -75,7 +75,8 @@ impl User {
                     Wish::Boot(vm, flavor, host)
                 }
                 (false, 2) => Wish::Delete(vm),
-                (false, _) => Wish::Migrate(vm, host),
+                (false, 3..=6) => Wish::Migrate(vm, host),
+                (false, _) => still(vm, host, flavors, chance),
             };
             let request = RequestId(chance.uuid());
             wishes.push(Uttered {
@@ -122,9 +123,21 @@ impl User {
         let Some(uttered) = waiting else {
             return Vec::new();
         };
-        let cancel =
-            matches!(uttered.wish, Wish::Migrate(..) | Wish::Boot(..)) && chance.percent(10);
-        let operation = granted.as_ref().as_ref().ok().map(|o| o.id);
+        let can_be_cancelled = match uttered.wish {
+            Wish::Migrate(..)
+            | Wish::Boot(..)
+            | Wish::ColdMigrate(..)
+            | Wish::Resize(..)
+            | Wish::Unshelve(..) => true,
+            Wish::Delete(_)
+            | Wish::Cancel(_)
+            | Wish::Confirm(_)
+            | Wish::Revert(_)
+            | Wish::Shelve(_) => false,
+        };
+        let cancel = can_be_cancelled && chance.percent(10);
+        let operation = granted.as_ref().as_ref().ok().and_then(|o| o.as_ref());
+        let operation = operation.map(|o| o.id);
         uttered.answer = Some(*granted);
         match operation {
             Some(operation) if cancel => self.cancel(operation, chance),
@@ -144,5 +157,21 @@ impl User {
             chance.between(1, 2_000),
             Timer::Wish(self.wishes.len() - 1),
         )]
+    }
+}
+
+/// Returns a wish for something during which the VM does not run. Many make no sense in the moment
+/// in which they come.
+fn still(vm: VmName, host: Option<HostName>, flavors: &[FlavorName], chance: &mut Chance) -> Wish {
+    match chance.between(1, 9) {
+        1 | 2 => Wish::ColdMigrate(vm, host),
+        3 | 4 => {
+            let flavor = chance.pick(flavors).expect("there are flavors").clone();
+            Wish::Resize(vm, flavor, chance.percent(70))
+        }
+        5 => Wish::Confirm(vm),
+        6 => Wish::Revert(vm),
+        7 => Wish::Shelve(vm),
+        _ => Wish::Unshelve(vm, host),
     }
 }

@@ -137,6 +137,12 @@ impl Verdict {
     }
 }
 
+/// Returns whether a VM that waits to be verified did not run before.
+fn was_stopped(state: &State, vm: &vm::Vm) -> bool {
+    let mut migrations = state.migrations().values();
+    migrations.any(|m| m.vm == vm.name && m.state == migration::State::Verifying && m.was_stopped)
+}
+
 /// Checks a cluster at rest: nothing left over, every guest where it should be.
 ///
 /// # Errors
@@ -148,7 +154,8 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
         return Err(format!("an operation still runs: {operation:?}"));
     }
     for claim in state.claims().values() {
-        if claim.state != claim::State::Active {
+        let kept = state.vm(&claim.vm).map(|vm| vm.state) == Some(vm::State::Resized);
+        if claim.state != claim::State::Active && !kept {
             return Err(format!("a claim is left over: {claim:?}"));
         }
     }
@@ -157,7 +164,8 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
             .error
             .as_ref()
             .is_some_and(|e| e.reason.contains("LOST"));
-        if !migration.state.is_ended() || lost {
+        let waits = migration.state == migration::State::Verifying;
+        if !(migration.state.is_ended() || waits) || lost {
             return Err(format!("a migration ended badly: {migration:?}"));
         }
         if migration.state == migration::State::Completed && migration.assignment_after.is_none() {
@@ -170,7 +178,8 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
         let runs = world.executing(vm.uid);
         let expected: Vec<&HostName> = match vm.state {
             vm::State::Active => vm.host.iter().collect(),
-            vm::State::Error => Vec::new(),
+            vm::State::Resized => vm.host.iter().filter(|_| !was_stopped(state, vm)).collect(),
+            vm::State::Error | vm::State::Stopped | vm::State::Shelved => Vec::new(),
             vm::State::Building | vm::State::Migrating | vm::State::Deleting => {
                 return Err(format!("a VM is not at rest: {vm:?}"));
             }

@@ -134,6 +134,7 @@ impl World {
                 address: format!("http://{name}:7300"),
                 incarnation: agent.told,
                 service_version: agent.version,
+                dead: false,
             };
             (name.clone(), facts)
         });
@@ -142,6 +143,7 @@ impl World {
             vm: scheduler.vm.clone().unwrap_or_else(fixtures::gone),
             migration: scheduler.migration.clone(),
             claim: claim.and_then(|id| scheduler.claims.get(&id)).cloned(),
+            claims: scheduler.claims.clone(),
             hosts: hosts.collect(),
         }
     }

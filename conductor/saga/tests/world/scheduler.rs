@@ -43,6 +43,11 @@ impl Scheduler {
             Kind::Boot => vm::State::Building,
             Kind::Delete => vm::State::Deleting,
             Kind::LiveMigrate { .. } => vm::State::Migrating,
+            Kind::ColdMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::Evacuate { .. }
+            | Kind::Shelve
+            | Kind::Unshelve => unreachable!("played with the real state, see the simulation"),
         };
         let operation = Operation {
             id: OperationId(id(1)),
@@ -92,6 +97,10 @@ impl Scheduler {
                 generation: Generation(1),
                 created_at: TimeMs(1),
                 ended_at: None,
+                kind: migration::Kind::Live,
+                was_stopped: false,
+                verify: false,
+                resize: None,
             });
         }
         if kind != Kind::Delete {
@@ -329,6 +338,11 @@ impl Scheduler {
                 Ok(())
             }
             Effect::Settle { event, refusal } => self.settle(*event, refusal.clone()),
+            Effect::CompleteMove
+            | Effect::CompleteRevert
+            | Effect::CompleteShelve
+            | Effect::CompleteUnshelve
+            | Effect::FailUnshelve(_) => Err("EFFECT_NOT_ALLOWED"),
             Effect::CompleteDelete => {
                 self.claims.clear();
                 self.vm = None;
@@ -402,7 +416,12 @@ impl Scheduler {
                 record.state = vm::State::Error;
                 self.end(Outcome::Failed(refusal.expect("a reason")));
             }
-            migration::Event::Refuse | migration::Event::Begin => return Err("EFFECT_NOT_ALLOWED"),
+            migration::Event::Refuse
+            | migration::Event::Begin
+            | migration::Event::Moved
+            | migration::Event::Resized
+            | migration::Event::Confirmed
+            | migration::Event::Reverted => return Err("EFFECT_NOT_ALLOWED"),
         }
         Ok(())
     }

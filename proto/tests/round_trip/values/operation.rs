@@ -13,8 +13,17 @@ pub(crate) fn migration() -> impl Strategy<Value = Migration> {
         ),
         (assignment(), option::of(assignment())),
         (generation(), time(), option::of(time())),
+        (
+            select(vec![
+                migration::Kind::Live,
+                migration::Kind::Cold,
+                migration::Kind::Evacuation,
+            ]),
+            any::<[bool; 2]>(),
+            option::of((spec(), spec())),
+        ),
     )
-        .prop_map(|(who, from, to, how, assignments, rest)| Migration {
+        .prop_map(|(who, from, to, how, assignments, rest, cold)| Migration {
             id: who.0,
             vm: who.1,
             source: from.0,
@@ -30,6 +39,12 @@ pub(crate) fn migration() -> impl Strategy<Value = Migration> {
             generation: rest.0,
             created_at: rest.1,
             ended_at: rest.2,
+            kind: cold.0,
+            was_stopped: cold.1[0],
+            verify: cold.1[1],
+            resize: cold
+                .2
+                .map(|(before, after)| Box::new(migration::Resize { before, after })),
         })
 }
 
@@ -44,6 +59,10 @@ fn step() -> impl Strategy<Value = Step> {
         Step::LiveMigration,
         Step::Settle,
         Step::Destroy,
+        Step::StopSource,
+        Step::StartDestination,
+        Step::StopDestination,
+        Step::StartSource,
     ])
 }
 
@@ -66,7 +85,12 @@ fn effect() -> impl Strategy<Value = Effect> {
             Effect::CompleteBoot,
             Effect::BeginTransfer,
             Effect::CompleteDelete,
+            Effect::CompleteMove,
+            Effect::CompleteRevert,
+            Effect::CompleteShelve,
+            Effect::CompleteUnshelve,
         ]),
+        refusal().prop_map(Effect::FailUnshelve),
         claim().prop_map(Effect::HoldClaim),
         id().prop_map(|claim| Effect::ConfirmClaim { claim }),
         (id(), assignment())
@@ -99,6 +123,11 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         Just(Kind::Boot),
         Just(Kind::Delete),
         id().prop_map(|migration| Kind::LiveMigrate { migration }),
+        id().prop_map(|migration| Kind::ColdMigrate { migration }),
+        id().prop_map(|migration| Kind::RevertResize { migration }),
+        id().prop_map(|migration| Kind::Evacuate { migration }),
+        Just(Kind::Shelve),
+        Just(Kind::Unshelve),
     ];
     let lease =
         (service_name(), epoch(), time()).prop_map(|(conductor, epoch, expires_at)| Lease {

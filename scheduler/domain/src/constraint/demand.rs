@@ -32,7 +32,7 @@ pub struct Demand {
     pub required: BTreeSet<Trait>,
     /// Qualities that the host must not have.
     pub forbidden: BTreeSet<Trait>,
-    /// Where the guest runs now, if it is to move while it runs.
+    /// Where the guest is now, if it is to move.
     pub leaving: Option<Leaving>,
     /// Its server group, and where the other members are. Only the state knows; it fills it in.
     pub group: Option<GroupDemand>,
@@ -44,9 +44,23 @@ pub struct Demand {
     pub platform: PlatformDemand,
 }
 
-/// What matters of the host that a running guest is to leave.
+/// How a guest is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// While it runs.
+    Live,
+    /// While it does not run.
+    Cold {
+        /// Whether it may come back to the host where it is.
+        may_stay: bool,
+    },
+}
+
+/// What matters of the host that a guest is to leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
+    /// How it is moved.
+    pub how: How,
     /// The host.
     pub host: HostName,
     /// What its agent can do.
@@ -57,6 +71,19 @@ pub struct Leaving {
     pub storage_id: String,
     /// Whether the guest has disks.
     pub has_disks: bool,
+}
+
+impl Leaving {
+    fn of(spec: &VmSpec, source: &Host, how: How) -> Self {
+        Self {
+            how,
+            host: source.name.clone(),
+            version: source.report.service_version,
+            driver: source.report.driver.clone(),
+            storage_id: source.report.storage_id.clone(),
+            has_disks: !spec.disks.is_empty(),
+        }
+    }
 }
 
 impl Demand {
@@ -85,13 +112,20 @@ impl Demand {
         let mut demand = Self::boot(spec)?;
         demand.pci = leaving::requests(spec, claim, source)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
-        demand.leaving = Some(Leaving {
-            host: source.name.clone(),
-            version: source.report.service_version,
-            driver: source.report.driver.clone(),
-            storage_id: source.report.storage_id.clone(),
-            has_disks: !spec.disks.is_empty(),
-        });
+        demand.leaving = Some(Leaving::of(spec, source, How::Live));
+        Ok(demand)
+    }
+
+    /// Returns what a guest demands that is to be started anew with the disks that it has on
+    /// `source`: of another host, or, if it may stay, of any. Everything but its disks is chosen
+    /// anew, as for a new guest.
+    ///
+    /// # Errors
+    ///
+    /// The specification is not valid.
+    pub fn cold(spec: &VmSpec, source: &Host, may_stay: bool) -> Result<Self, Refusal> {
+        let mut demand = Self::boot(spec)?;
+        demand.leaving = Some(Leaving::of(spec, source, How::Cold { may_stay }));
         Ok(demand)
     }
 

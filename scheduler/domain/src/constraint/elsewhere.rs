@@ -1,6 +1,7 @@
-//! A guest that moves goes to another host than the one where it runs.
+//! A guest that moves goes to another host than the one where it is, unless it may stay: one that
+//! is resized may find its new room where it is.
 
-use super::{Demand, Violation};
+use super::{Demand, How, Violation};
 use crate::host_view::HostView;
 
 /// Refuses the host that the guest is to leave.
@@ -10,7 +11,11 @@ use crate::host_view::HostView;
 /// [`Violation::SameHost`].
 pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     match &demand.leaving {
-        Some(leaving) if leaving.host == view.host.name => Err(Violation::SameHost),
+        Some(leaving)
+            if leaving.host == view.host.name && leaving.how != How::Cold { may_stay: true } =>
+        {
+            Err(Violation::SameHost)
+        }
         Some(_) | None => Ok(()),
     }
 }

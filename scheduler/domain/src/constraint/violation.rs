@@ -38,6 +38,13 @@ pub enum Violation {
         /// What the agent here can do.
         destination: ServiceVersion,
     },
+    /// Its agent is too old for what the guest needs of it.
+    VersionHere {
+        /// What the agent can do.
+        here: ServiceVersion,
+        /// What it would have to.
+        needed: ServiceVersion,
+    },
     /// It does not see the guest's disks.
     DisksNotShared {
         /// The storage where the guest runs.
@@ -123,7 +130,7 @@ impl Violation {
             Self::Cordoned => "HOST_CORDONED",
             Self::ShapeRefused => "HOST_SHAPE_REFUSED",
             Self::Driver { .. } => "DRIVER_DIFFERS",
-            Self::Version { .. } => TOO_OLD,
+            Self::Version { .. } | Self::VersionHere { .. } => TOO_OLD,
             Self::DisksNotShared { .. } => "DISKS_NOT_SHARED",
             Self::TraitMissing(_) => "TRAIT_MISSING",
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
@@ -178,6 +185,7 @@ impl Violation {
             | Self::ShapeRefused
             | Self::Driver { .. }
             | Self::Version { .. }
+            | Self::VersionHere { .. }
             | Self::DisksNotShared { .. }
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
@@ -220,7 +228,7 @@ impl Violation {
             Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
-            Self::Version { .. } => (2, 2, 0, 0),
+            Self::Version { .. } | Self::VersionHere { .. } => (2, 2, 0, 0),
             Self::Driver { .. } => (2, 3, 0, 0),
             Self::Affinity { .. } | Self::AntiAffinity { .. } => (2, 4, 0, 0),
             Self::Aggregate { .. } => (2, 5, 0, 0),
@@ -260,6 +268,7 @@ impl Violation {
             | Self::ShapeRefused
             | Self::Driver { .. }
             | Self::Version { .. }
+            | Self::VersionHere { .. }
             | Self::DisksNotShared { .. }
             | Self::TraitMissing(_)
             | Self::TraitForbidden(_)
@@ -295,6 +304,11 @@ impl fmt::Display for Violation {
             } => write!(
                 f,
                 "its driver is {destination}, the guest runs under {source}"
+            ),
+            Self::VersionHere { here, needed } => write!(
+                f,
+                "its agent is too old to start a guest with the disks that it has (service \
+                 version {here}, needed {needed})"
             ),
             Self::Version {
                 source_host,

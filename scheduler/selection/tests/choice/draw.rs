@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::aggregate::HostAggregates;
-use berth_domain::constraint::{Demand, Leaving};
+use berth_domain::constraint::{Demand, How, Leaving};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Liveness;
@@ -277,6 +277,11 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
         }),
         zone: dice.chance(10).then(|| zone(dice)),
         leaving: dice.chance(8).then(|| Leaving {
+            how: match dice.small(3) {
+                0 => How::Live,
+                1 => How::Cold { may_stay: false },
+                _ => How::Cold { may_stay: true },
+            },
             host: host(dice),
             version: ServiceVersion::CURRENT,
             driver: dice.pick(&["sim", "sim", "x"]).to_owned(),

@@ -14,6 +14,7 @@ use berth_state::{Recall, State};
 use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
+use super::reschedule;
 use super::schedule::{self, Scheduled};
 
 /// Decides on a request, looking at every host where one is to be chosen, and with every reason
@@ -69,6 +70,8 @@ fn is_tried_first(command: &Command) -> bool {
     match command {
         Command::BeginBoot { .. }
         | Command::BeginMigration { .. }
+        | Command::BeginMove { .. }
+        | Command::BeginUnshelve { .. }
         | Command::RenewLeases { .. }
         | Command::Advance { .. } => false,
         Command::Bootstrap { .. }
@@ -109,6 +112,9 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::ImportProviders { .. }
         | Command::ImportConsumers { .. }
         | Command::BeginDelete { .. }
+        | Command::ConfirmResize { .. }
+        | Command::BeginRevertResize { .. }
+        | Command::BeginShelve { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. } => true,
@@ -120,6 +126,8 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
     match request {
         Request::ScheduleVm(wanted) => schedule::vm(state, chooser, wanted),
         Request::ScheduleMigration(wanted) => schedule::migration(state, chooser, wanted),
+        Request::ScheduleMove(wanted) => reschedule::cold_move(state, chooser, wanted),
+        Request::ScheduleUnshelve(wanted) => reschedule::unshelve(state, chooser, wanted),
         Request::ScheduleNext {
             operation,
             epoch,

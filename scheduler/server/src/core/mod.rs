@@ -18,6 +18,7 @@ pub mod clock;
 pub mod decide;
 pub mod decision;
 pub mod request;
+mod reschedule;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -26,4 +27,4 @@ pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
-pub use request::{Ask, Request, ScheduleMigration, ScheduleVm};
+pub use request::{Ask, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm};

@@ -43,6 +43,11 @@ pub enum Request {
     ScheduleVm(ScheduleVm),
     /// Begins a migration: chooses or examines the destination and claims there.
     ScheduleMigration(ScheduleMigration),
+    /// Begins a cold migration, a resize or an evacuation: chooses or examines the destination and
+    /// claims there.
+    ScheduleMove(ScheduleMove),
+    /// Begins to start a shelved VM: chooses or examines its host and claims there.
+    ScheduleUnshelve(ScheduleUnshelve),
     /// Chooses and claims the next host for an operation whose host refused.
     ScheduleNext {
         /// The operation.
@@ -106,5 +111,43 @@ pub struct ScheduleMigration {
     /// The host that the user named, if any.
     pub host: Option<HostName>,
     /// Who carries the migration out.
+    pub lease: LeaseRequest,
+}
+
+/// A VM to be moved while it does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleMove {
+    /// The operation that moves it.
+    pub operation: OperationId,
+    /// The attempt.
+    pub migration: MigrationId,
+    /// The VM.
+    pub vm: VmName,
+    /// The claim on the destination.
+    pub claim: ClaimId,
+    /// Its flavor from now on; absent: as it is.
+    pub flavor: Option<FlavorName>,
+    /// The host that the user named, if any.
+    pub host: Option<HostName>,
+    /// Whether it waits to be confirmed or reverted.
+    pub verify: bool,
+    /// Whether the VM's host is dead, and it is started elsewhere.
+    pub evacuate: bool,
+    /// Who carries it out.
+    pub lease: LeaseRequest,
+}
+
+/// A shelved VM to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleUnshelve {
+    /// The operation that starts it.
+    pub operation: OperationId,
+    /// The VM.
+    pub vm: VmName,
+    /// The claim on the chosen host.
+    pub claim: ClaimId,
+    /// The host that the user named, if any.
+    pub host: Option<HostName>,
+    /// Who carries it out.
     pub lease: LeaseRequest,
 }

@@ -10,17 +10,19 @@ use berth_domain::constraint::Demand;
 use berth_domain::fault::{self, Fault};
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
-use berth_domain::name::{HostName, VmName};
+use berth_domain::image::ImageProperties;
+use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::{self, NICS_MAX, Nic, Vm, VmSpec};
+use berth_domain::vm::{self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec};
 use berth_selection::Choice;
 use berth_state::State;
 use berth_state::command::{Command, Effect};
 
 use super::chooser::{Chooser, No, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
+use super::reschedule;
 
 /// A command, and how its host was chosen.
 pub(super) struct Scheduled {
@@ -121,23 +123,28 @@ pub(super) fn next(
     };
     holds_lease(operation, epoch)?;
     let vm = known_vm(state, &operation.vm)?;
-    let (demand, owner) = match &operation.kind {
+    let demand = match &operation.kind {
         Kind::Boot => {
             let demand = Demand::boot(&vm.spec)?;
-            (state.with_group(demand, &vm.name, &vm.spec)?, Owner::Vm)
+            state.with_group(demand, &vm.name, &vm.spec)?
         }
-        Kind::LiveMigrate { migration } => {
-            (migration_demand(state, vm)?, Owner::Migration(*migration))
+        Kind::LiveMigrate { .. } => migration_demand(state, vm)?,
+        Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
+            reschedule::demand_of_next(state, operation, vm)?
         }
-        Kind::Delete => {
+        Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
                 "NOTHING_TO_CHOOSE",
-                format!("operation {} deletes a vm and needs no host", operation.id),
+                format!("operation {} needs no other host", operation.id),
             )
             .into());
         }
     };
+    let owner = operation
+        .kind
+        .claiming()
+        .map_or(Owner::Vm, Owner::Migration);
     let choice = choose(
         chooser,
         state,
@@ -162,7 +169,7 @@ pub(super) fn next(
     })
 }
 
-fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {
+pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {
     Claim {
         id,
         vm: vm.clone(),
@@ -176,13 +183,34 @@ fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {
 
 /// Returns what is asked for, with the flavor as it is now and every MAC address filled in.
 fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
-    let Some(flavor) = state.flavor(&wanted.flavor) else {
-        return Err(Refusal::not_found("flavor", &wanted.flavor)
+    let rest = Rest {
+        boot: wanted.boot.clone(),
+        disks: wanted.disks.clone(),
+        nics: nics_of(state, wanted)?,
+        image_properties: wanted.image_properties.clone(),
+        hints: wanted.hints.clone(),
+    };
+    sized(state, &wanted.flavor, rest)
+}
+
+/// What a VM is beside its flavor.
+pub(super) struct Rest {
+    pub(super) boot: BootSource,
+    pub(super) disks: Vec<Disk>,
+    pub(super) nics: Vec<Nic>,
+    pub(super) image_properties: ImageProperties,
+    pub(super) hints: SchedulingHints,
+}
+
+/// Returns a VM of a flavor, as that is now.
+pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<VmSpec, Refusal> {
+    let Some(flavor) = state.flavor(flavor) else {
+        return Err(Refusal::not_found("flavor", flavor)
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
     let aliases = aliases_of(state, flavor);
     let wishes_of = |flavor: &Flavor| {
-        let wishes = flavor.wishes(&wanted.image_properties, &aliases);
+        let wishes = flavor.wishes(&rest.image_properties, &aliases);
         wishes.map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
     };
     let mut flavor = (**flavor).clone();
@@ -191,16 +219,16 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         wishes = wishes_of(&flavor)?;
     }
     let spec = VmSpec {
-        image_properties: wanted.image_properties.clone(),
+        image_properties: rest.image_properties,
         pci_aliases: aliases,
         flavor,
-        boot: wanted.boot.clone(),
-        disks: wanted.disks.clone(),
-        nics: nics_of(state, wanted)?,
+        boot: rest.boot,
+        disks: rest.disks,
+        nics: rest.nics,
         topology: wishes.topology,
         cpu_shape: wishes.cpu_shape,
         pci: wishes.pci,
-        hints: wanted.hints.clone(),
+        hints: rest.hints,
     };
     spec.validate()
         .map_err(|faults| fault::refusal("vm", &faults))?;
@@ -272,7 +300,7 @@ fn free_mac(state: &State, uid: VmUid, taken: &BTreeSet<String>) -> Result<Strin
         })
 }
 
-fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Refusal> {
+pub(super) fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Refusal> {
     match state.vm(name) {
         Some(vm) => Ok(vm),
         None => Err(Refusal::not_found("vm", name)),
@@ -280,7 +308,7 @@ fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Refusal> {
 }
 
 /// A cluster knows its own hosts only; to it any other host does not exist.
-fn known_host(state: &State, name: Option<&HostName>) -> Result<(), Refusal> {
+pub(super) fn known_host(state: &State, name: Option<&HostName>) -> Result<(), Refusal> {
     match name {
         Some(name) if state.host(name).is_none() => Err(Refusal::new(
             Code::NotFound,
@@ -311,16 +339,20 @@ fn known_zone(state: &State, spec: &VmSpec) -> Result<(), Refusal> {
     .with_hint("the zones that exist are listed by `berth availability-zone list`"))
 }
 
+pub(super) fn busy(vm: &Vm, operation: OperationId) -> Refusal {
+    Refusal::new(
+        Code::FailedPrecondition,
+        "VM_BUSY",
+        format!("operation {operation} is at work on vm {}", vm.name),
+    )
+    .with_hint("wait for that operation, or cancel it")
+    .with("vm", &vm.name)
+    .with("operation", operation)
+}
+
 fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {
     if let Some(operation) = vm.operation {
-        return Err(Refusal::new(
-            Code::FailedPrecondition,
-            "VM_BUSY",
-            format!("operation {operation} is at work on vm {}", vm.name),
-        )
-        .with_hint("wait for that operation, or cancel it")
-        .with("vm", &vm.name)
-        .with("operation", operation));
+        return Err(busy(vm, operation));
     }
     vm.state
         .transition(vm::Event::MigrationBegan)

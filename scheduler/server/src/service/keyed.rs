@@ -88,6 +88,11 @@ keyed! {
     "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carrier;
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;
     "BeginDelete": scheduler::v1::BeginDeleteRequest, carrier;
+    "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carrier;
+    "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carrier;
+    "ConfirmResize": scheduler::v1::ConfirmResizeRequest;
+    "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
+    "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;
     "Advance": operation::v1::AdvanceRequest;
     "TakeLease": operation::v1::TakeLeaseRequest;

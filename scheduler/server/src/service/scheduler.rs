@@ -7,7 +7,7 @@ use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
-use berth_domain::operation::{Kind, LeaseRequest, Operation};
+use berth_domain::operation::{LeaseRequest, Operation};
 use berth_domain::vm::Vm;
 use berth_proto::convert::operation::lease_request;
 use berth_proto::convert::vm::VmTemplate;
@@ -55,21 +55,19 @@ impl SchedulerApi {
 
 /// What an operation is about, as far as it was not settled meanwhile.
 #[derive(Default)]
-struct Parts {
-    vm: Option<Arc<Vm>>,
-    claim: Option<Arc<Claim>>,
-    migration: Option<Arc<Migration>>,
+pub(super) struct Parts {
+    pub(super) vm: Option<Arc<Vm>>,
+    pub(super) claim: Option<Arc<Claim>>,
+    pub(super) migration: Option<Arc<Migration>>,
 }
 
 impl Parts {
-    fn of(state: &State, reply: &Reply) -> Self {
+    pub(super) fn of(state: &State, reply: &Reply) -> Self {
         let Reply::Operation(operation) = reply else {
             return Self::default();
         };
-        let migration = match operation.kind {
-            Kind::LiveMigrate { migration } => state.migration(migration).cloned(),
-            Kind::Boot | Kind::Delete => None,
-        };
+        let migration = operation.kind.migration();
+        let migration = migration.and_then(|id| state.migration(id)).cloned();
         let claim = operation.claim.and_then(|claim| state.claim(claim));
         Self {
             vm: state.vm(&operation.vm).cloned(),
@@ -312,7 +310,7 @@ impl SchedulerService for SchedulerApi {
     }
 }
 
-fn operation_of(reply: Reply) -> Result<Arc<Operation>, Status> {
+pub(super) fn operation_of(reply: Reply) -> Result<Arc<Operation>, Status> {
     let Reply::Operation(operation) = reply else {
         return Err(refusal::mismatch());
     };
@@ -351,7 +349,7 @@ fn schedule_migration(wire: v1::ScheduleMigrationRequest) -> Result<ScheduleMigr
 }
 
 /// Reads who carries the operation out. An explanation needs nobody; whoever asks stands in.
-fn lease(
+pub(super) fn lease(
     conductor: &str,
     ttl: Option<Duration>,
     validate_only: bool,
@@ -365,7 +363,7 @@ fn lease(
     })
 }
 
-fn explain(choice: &Choice) -> v1::Explanation {
+pub(super) fn explain(choice: &Choice) -> v1::Explanation {
     let examined = &choice.examined;
     v1::Explanation {
         host: choice.host.resource_name(),

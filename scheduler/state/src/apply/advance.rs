@@ -67,6 +67,11 @@ impl<J: Journal> Transaction<'_, J> {
             Effect::RefuseMigration(refusal) => self.refuse_migration(operation, refusal),
             Effect::Settle { event, refusal } => self.settle(operation, *event, refusal.as_ref()),
             Effect::CompleteDelete => self.complete_delete(operation),
+            Effect::CompleteMove => self.complete_move(operation),
+            Effect::CompleteRevert => self.complete_revert(operation),
+            Effect::CompleteShelve => self.complete_shelve(operation),
+            Effect::CompleteUnshelve => self.complete_unshelve(operation),
+            Effect::FailUnshelve(refusal) => self.fail_unshelve(operation, refusal),
         }
     }
 
@@ -89,7 +94,12 @@ impl<J: Journal> Transaction<'_, J> {
             | Effect::FailBoot(_)
             | Effect::RefuseMigration(_)
             | Effect::Settle { .. }
-            | Effect::CompleteDelete => false,
+            | Effect::CompleteDelete
+            | Effect::CompleteMove
+            | Effect::CompleteRevert
+            | Effect::CompleteShelve
+            | Effect::CompleteUnshelve
+            | Effect::FailUnshelve(_) => false,
         }
     }
 
@@ -122,15 +132,22 @@ impl<J: Journal> Transaction<'_, J> {
             return Some(claim.host.clone());
         }
         match step {
-            Step::CheckSource | Step::LiveMigration | Step::Destroy => {
-                self.state.vm(&operation.vm)?.host.clone()
+            Step::CheckSource
+            | Step::LiveMigration
+            | Step::Destroy
+            | Step::StopSource
+            | Step::StopDestination => self.state.vm(&operation.vm)?.host.clone(),
+            Step::StartSource => {
+                let migration = self.state.migration(operation.kind.migration()?)?;
+                Some(migration.source.clone())
             }
             Step::Settle => None,
             Step::Claim
             | Step::Spawn
             | Step::CheckDestination
             | Step::FitDestination
-            | Step::PreLiveMigration => Some(self.state.claim(operation.claim?)?.host.clone()),
+            | Step::PreLiveMigration
+            | Step::StartDestination => Some(self.state.claim(operation.claim?)?.host.clone()),
         }
     }
 }
@@ -142,7 +159,12 @@ fn ends(effect: &Effect) -> bool {
         | Effect::FailBoot(_)
         | Effect::RefuseMigration(_)
         | Effect::Settle { .. }
-        | Effect::CompleteDelete => true,
+        | Effect::CompleteDelete
+        | Effect::CompleteMove
+        | Effect::CompleteRevert
+        | Effect::CompleteShelve
+        | Effect::CompleteUnshelve
+        | Effect::FailUnshelve(_) => true,
         Effect::None
         | Effect::HoldClaim(_)
         | Effect::ConfirmClaim { .. }

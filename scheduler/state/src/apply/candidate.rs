@@ -14,7 +14,7 @@ use crate::refusals::precondition;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
-    /// Holds the next candidate's claim for a boot or a migration.
+    /// Holds the next candidate's claim for an operation that claims a host.
     pub(super) fn hold_next(
         &mut self,
         operation: &mut Operation,
@@ -28,10 +28,8 @@ impl<J: Journal> Transaction<'_, J> {
             .with("host", &claim.host));
         }
         let vm = self.vm_of(operation);
-        let owner = match operation.kind {
-            Kind::LiveMigrate { migration } => Owner::Migration(migration),
-            Kind::Boot | Kind::Delete => Owner::Vm,
-        };
+        let migration = operation.kind.claiming();
+        let owner = migration.map_or(Owner::Vm, Owner::Migration);
         let purpose = Purpose {
             vm: &vm.name,
             owner,
@@ -39,7 +37,7 @@ impl<J: Journal> Transaction<'_, J> {
             requested_host: operation.requested_host.as_ref(),
         };
         self.examine_claim(claim, &purpose)?;
-        if let Kind::LiveMigrate { migration } = operation.kind {
+        if let Some(migration) = migration {
             self.aim_migration(migration, claim);
         } else {
             self.put_vm(Vm {
@@ -72,7 +70,7 @@ impl<J: Journal> Transaction<'_, J> {
         let claim = claim.cloned().ok_or_else(|| not_held(id))?;
         let demand = self.demand_of(operation, &self.vm_of(operation))?;
         let swapped = self.examine_swap(&claim, &demand, assignment)?;
-        if let Kind::LiveMigrate { migration } = operation.kind {
+        if let Some(migration) = operation.kind.claiming() {
             self.aim_migration(migration, &swapped);
         }
         self.touch_provider(&swapped.host);
@@ -92,7 +90,7 @@ impl<J: Journal> Transaction<'_, J> {
         if exclude && !operation.excluded.contains(&claim.host) {
             operation.excluded.push(claim.host.clone());
         }
-        if let Kind::LiveMigrate { migration } = operation.kind {
+        if let Some(migration) = operation.kind.claiming() {
             self.unaim_migration(migration);
         } else {
             let vm = self.vm_of(operation);
@@ -113,6 +111,11 @@ impl<J: Journal> Transaction<'_, J> {
         match operation.kind {
             Kind::LiveMigrate { .. } => self.demand_of_move(vm),
             Kind::Boot | Kind::Delete => self.demand_of_boot(&vm.name, &vm.spec),
+            Kind::ColdMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::Evacuate { .. }
+            | Kind::Shelve
+            | Kind::Unshelve => self.demand_of_next(operation, vm),
         }
     }
 }

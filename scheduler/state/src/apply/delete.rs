@@ -27,6 +27,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let state = transition(&vm, Event::DeleteBegan)?;
         self.examine_operation_id(id)?;
+        self.forget_resize(&vm)?;
         let mut operation = self.new_operation(id, Kind::Delete, name, lease);
         let remains_on = vm.remains_on.as_ref();
         let remains = remains_on.is_some_and(|host| self.state.host(host).is_some());

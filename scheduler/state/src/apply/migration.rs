@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, MigrationId, OperationId};
-use berth_domain::migration::{Event, Migration, State};
+use berth_domain::migration::{self, Event, Migration, State};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
@@ -73,6 +73,10 @@ impl<J: Journal> Transaction<'_, J> {
             generation: Generation(1),
             created_at,
             ended_at: None,
+            kind: migration::Kind::Live,
+            was_stopped: false,
+            verify: false,
+            resize: None,
         });
         self.put_vm(Vm {
             state,
@@ -131,7 +135,11 @@ impl<J: Journal> Transaction<'_, J> {
         let migration = self.migration_of(operation)?;
         let state = move_on(&migration, Event::Refuse)?;
         let vm = self.vm_of(operation);
-        let vm_state = transition(&vm, vm::Event::MigrationEnded)?;
+        let vm_state = match migration.kind {
+            migration::Kind::Live => transition(&vm, vm::Event::MigrationEnded)?,
+            // It is where it was, as it was.
+            migration::Kind::Cold | migration::Kind::Evacuation => vm.state,
+        };
         if let Some(claim) = operation.claim {
             self.release(claim);
         }
@@ -148,7 +156,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns the migration that an operation carries out.
     pub(super) fn migration_of(&self, operation: &Operation) -> Result<Arc<Migration>, Refusal> {
-        let Kind::LiveMigrate { migration } = operation.kind else {
+        let Some(migration) = operation.kind.migration() else {
             return Err(precondition(
                 "EFFECT_NOT_ALLOWED",
                 format!("operation {} is no migration", operation.id),

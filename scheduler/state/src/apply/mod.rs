@@ -16,6 +16,7 @@ mod candidate;
 mod catalog;
 mod claim;
 mod cluster;
+mod cold_move;
 mod delete;
 mod fence;
 mod flavor;
@@ -36,6 +37,7 @@ mod reshape;
 mod server_group;
 mod service;
 mod settle;
+mod shelve;
 mod trim;
 
 pub use batch::MOVED_MAX;
@@ -243,6 +245,51 @@ impl<J: Journal> Transaction<'_, J> {
                 vm,
                 lease,
             } => self.begin_delete(*operation, vm, lease),
+            Command::BeginMove {
+                operation,
+                migration,
+                vm,
+                spec,
+                requested_host,
+                verify,
+                evacuate,
+                claim,
+                lease,
+            } => self.begin_move(&cold_move::Begin {
+                operation: *operation,
+                migration: *migration,
+                vm,
+                spec: spec.as_deref(),
+                requested_host: requested_host.as_ref(),
+                verify: *verify,
+                evacuate: *evacuate,
+                claim,
+                lease,
+            }),
+            Command::ConfirmResize { vm } => self.confirm_resize(vm),
+            Command::BeginRevertResize {
+                operation,
+                vm,
+                lease,
+            } => self.begin_revert_resize(*operation, vm, lease),
+            Command::BeginShelve {
+                operation,
+                vm,
+                lease,
+            } => self.begin_shelve(*operation, vm, lease),
+            Command::BeginUnshelve {
+                operation,
+                vm,
+                requested_host,
+                claim,
+                lease,
+            } => self.begin_unshelve(&shelve::Begin {
+                operation: *operation,
+                vm,
+                requested_host: requested_host.as_ref(),
+                claim,
+                lease,
+            }),
             Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
             Command::RenewLeases {
                 conductor,

@@ -7,6 +7,11 @@
 //! migrate   Claim ▶ CheckDestination ▶ CheckSource         │ claim is given back only when none
 //!           ▶ FitDestination ▶ PreLiveMigration            │ of them may have had effects, or all
 //!           ▶ LiveMigration (no return) ▶ Settle           ┘ were Undone
+//! cold      Claim ▶ StopSource ▶ StartDestination
+//! revert    StopDestination ▶ StartSource
+//! evacuate  Claim ▶ StartDestination
+//! shelve    StopSource
+//! unshelve  Claim ▶ StartDestination
 //! ```
 
 use berth_domain::operation::{Entry, Kind, Mark, Step};
@@ -48,10 +53,17 @@ pub(super) fn examine(
         Mark::Succeeded => examine_success(position, step),
         Mark::Failed(_) => Ok(()),
         Mark::UndoStarted | Mark::Undone => match step {
-            Step::LiveMigration | Step::Settle | Step::Destroy => {
+            Step::LiveMigration
+            | Step::Settle
+            | Step::Destroy
+            | Step::StopDestination
+            | Step::StartSource => Err(out_of_order(step, "this step has no undo")),
+            Step::StopSource if *position.kind == Kind::Shelve => {
                 Err(out_of_order(step, "this step has no undo"))
             }
-            Step::Claim
+            Step::StopSource
+            | Step::StartDestination
+            | Step::Claim
             | Step::Spawn
             | Step::CheckDestination
             | Step::CheckSource
@@ -68,24 +80,9 @@ fn examine_effect(
     mark: &Mark,
     effect: &Effect,
 ) -> Result<(), Refusal> {
-    let (boot, delete) = match position.kind {
-        Kind::Boot => (true, false),
-        Kind::Delete => (false, true),
-        Kind::LiveMigrate { .. } => (false, false),
-    };
-    let migrate = !boot && !delete;
-    let belongs = match step {
-        Step::Claim => !delete,
-        Step::Spawn => boot,
-        Step::Destroy => delete,
-        Step::CheckDestination
-        | Step::CheckSource
-        | Step::FitDestination
-        | Step::PreLiveMigration
-        | Step::LiveMigration
-        | Step::Settle => migrate,
-    };
-    if !belongs {
+    let kind = position.kind;
+    let claims = steps_of(kind).contains(&Step::Claim);
+    if !steps_of(kind).contains(&step) {
         return Err(out_of_order(
             step,
             "operations of this kind have no such step",
@@ -94,17 +91,26 @@ fn examine_effect(
     let succeeded = *mark == Mark::Succeeded;
     let gave_up = matches!(mark, Mark::Failed(_) | Mark::Undone);
     let allowed = match effect {
-        Effect::None => !needs_effect(step, mark),
+        Effect::None => !needs_effect(kind, step, mark),
         Effect::HoldClaim(_) => step == Step::Claim && succeeded,
         Effect::ConfirmClaim { .. } => step == Step::FitDestination && succeeded,
         Effect::SwapClaim { .. } => step == Step::FitDestination && succeeded,
-        Effect::ReleaseClaim { .. } => gave_up && !delete,
+        Effect::ReleaseClaim { .. } => gave_up && claims,
         Effect::CompleteBoot => step == Step::Spawn && succeeded,
-        Effect::FailBoot(_) => gave_up && boot,
+        Effect::FailBoot(_) => gave_up && *kind == Kind::Boot,
         Effect::BeginTransfer => step == Step::LiveMigration && *mark == Mark::Started,
-        Effect::RefuseMigration(_) => gave_up && migrate,
+        Effect::RefuseMigration(_) => gave_up && kind.claiming().is_some(),
         Effect::Settle { .. } => step == Step::Settle,
         Effect::CompleteDelete => step == Step::Destroy && succeeded,
+        Effect::CompleteMove => {
+            step == Step::StartDestination && succeeded && kind.claiming().is_some()
+        }
+        Effect::CompleteRevert => step == Step::StartSource && succeeded,
+        Effect::CompleteShelve => *kind == Kind::Shelve && succeeded,
+        Effect::CompleteUnshelve => {
+            step == Step::StartDestination && succeeded && *kind == Kind::Unshelve
+        }
+        Effect::FailUnshelve(_) => gave_up && *kind == Kind::Unshelve,
     };
     if !allowed {
         return Err(precondition(
@@ -116,6 +122,7 @@ fn examine_effect(
         Effect::ReleaseClaim { .. }
         | Effect::FailBoot(_)
         | Effect::RefuseMigration(_)
+        | Effect::FailUnshelve(_)
         | Effect::SwapClaim { .. } => true,
         Effect::None
         | Effect::HoldClaim(_)
@@ -123,7 +130,11 @@ fn examine_effect(
         | Effect::CompleteBoot
         | Effect::BeginTransfer
         | Effect::Settle { .. }
-        | Effect::CompleteDelete => false,
+        | Effect::CompleteDelete
+        | Effect::CompleteMove
+        | Effect::CompleteRevert
+        | Effect::CompleteShelve
+        | Effect::CompleteUnshelve => false,
     };
     if gives_back {
         examine_clean(position, step, mark)?;
@@ -131,10 +142,40 @@ fn examine_effect(
     Ok(())
 }
 
+/// Returns the steps of a kind of operation, in order.
+fn steps_of(kind: &Kind) -> &'static [Step] {
+    match kind {
+        Kind::Boot => &[Step::Claim, Step::Spawn],
+        Kind::Delete => &[Step::Destroy],
+        Kind::LiveMigrate { .. } => &[
+            Step::Claim,
+            Step::CheckDestination,
+            Step::CheckSource,
+            Step::FitDestination,
+            Step::PreLiveMigration,
+            Step::LiveMigration,
+            Step::Settle,
+        ],
+        Kind::ColdMigrate { .. } => &[Step::Claim, Step::StopSource, Step::StartDestination],
+        Kind::RevertResize { .. } => &[Step::StopDestination, Step::StartSource],
+        Kind::Evacuate { .. } | Kind::Unshelve => &[Step::Claim, Step::StartDestination],
+        Kind::Shelve => &[Step::StopSource],
+    }
+}
+
 /// Some marks are never logged without what they mean.
-fn needs_effect(step: Step, mark: &Mark) -> bool {
+fn needs_effect(kind: &Kind, step: Step, mark: &Mark) -> bool {
     match (step, mark) {
-        (Step::Claim | Step::Spawn | Step::FitDestination | Step::Destroy, Mark::Succeeded)
+        (Step::StopSource, Mark::Succeeded) => *kind == Kind::Shelve,
+        (
+            Step::Claim
+            | Step::Spawn
+            | Step::FitDestination
+            | Step::Destroy
+            | Step::StartDestination
+            | Step::StartSource,
+            Mark::Succeeded,
+        )
         | (Step::LiveMigration, Mark::Started)
         | (Step::Settle, Mark::Succeeded) => true,
         (
@@ -146,7 +187,11 @@ fn needs_effect(step: Step, mark: &Mark) -> bool {
             | Step::PreLiveMigration
             | Step::LiveMigration
             | Step::Settle
-            | Step::Destroy,
+            | Step::Destroy
+            | Step::StopSource
+            | Step::StartDestination
+            | Step::StopDestination
+            | Step::StartSource,
             Mark::Started | Mark::Succeeded | Mark::Failed(_) | Mark::UndoStarted | Mark::Undone,
         ) => false,
     }
@@ -154,7 +199,13 @@ fn needs_effect(step: Step, mark: &Mark) -> bool {
 
 /// Nothing may be left in the world that uses the claim: this entry counts already.
 fn examine_clean(position: &Position<'_>, step: Step, mark: &Mark) -> Result<(), Refusal> {
-    for used in [Step::Spawn, Step::PreLiveMigration] {
+    let with_undo = [
+        Step::Spawn,
+        Step::PreLiveMigration,
+        Step::StopSource,
+        Step::StartDestination,
+    ];
+    for used in with_undo {
         let undone_now = used == step && *mark == Mark::Undone;
         if !undone_now && is_dirty(position.attempt, used) {
             return Err(out_of_order(
@@ -197,7 +248,14 @@ fn examine_success(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
 /// Whether the step does something in the world that stays.
 fn has_effects(step: Step) -> bool {
     match step {
-        Step::Spawn | Step::PreLiveMigration | Step::LiveMigration | Step::Destroy => true,
+        Step::Spawn
+        | Step::PreLiveMigration
+        | Step::LiveMigration
+        | Step::Destroy
+        | Step::StopSource
+        | Step::StartDestination
+        | Step::StopDestination
+        | Step::StartSource => true,
         Step::Claim
         | Step::CheckDestination
         | Step::CheckSource
@@ -211,7 +269,13 @@ fn examine_before(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
     let done = |step| latest(position.attempt, step) == Some(&Mark::Succeeded);
     let ready = match step {
         Step::Claim => return claim_is_due(position),
-        Step::Destroy => true,
+        Step::Destroy | Step::StopDestination => true,
+        Step::StopSource => position.claimed || *position.kind == Kind::Shelve,
+        Step::StartDestination => {
+            let stops_before = steps_of(position.kind).contains(&Step::StopSource);
+            position.claimed && (!stops_before || done(Step::StopSource))
+        }
+        Step::StartSource => done(Step::StopDestination),
         Step::Spawn | Step::CheckDestination => position.claimed,
         Step::CheckSource => position.claimed && done(Step::CheckDestination),
         Step::FitDestination => position.claimed && done(Step::CheckSource),

@@ -36,7 +36,12 @@ impl<J: Journal> Transaction<'_, J> {
                 }
                 Ok(())
             }
-            Event::Refuse | Event::Begin => Err(invalid(
+            Event::Refuse
+            | Event::Begin
+            | Event::Moved
+            | Event::Resized
+            | Event::Confirmed
+            | Event::Reverted => Err(invalid(
                 "EFFECT_NOT_ALLOWED",
                 format!("{event:?} does not say where the guest is"),
             )),

@@ -1,6 +1,8 @@
 //! What must hold of claims: somebody owns each, and it says the same in numbers and in CPUs.
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::migration::State as MigrationState;
+use berth_domain::operation::Kind;
 use berth_domain::resource::ResourceClass;
 use berth_domain::vm::{self, VmSpec};
 
@@ -18,8 +20,16 @@ pub(super) fn claims_have_owners(state: &State) -> Result<(), Violation> {
             Owner::Migration(migration) => {
                 let migration = state.migrations.get(migration);
                 migration.is_some_and(|m| {
-                    m.destination_claim == Some(*id)
-                        && m.destination.as_ref() == Some(&claim.host)
+                    let side = match m.state {
+                        MigrationState::Verifying => (Some(m.source_claim), Some(&m.source)),
+                        MigrationState::Preparing
+                        | MigrationState::Running
+                        | MigrationState::Unsettled
+                        | MigrationState::Completed
+                        | MigrationState::Failed
+                        | MigrationState::Reverted => (m.destination_claim, m.destination.as_ref()),
+                    };
+                    side == (Some(*id), Some(&claim.host))
                         && m.vm == claim.vm
                         && !m.state.is_ended()
                 })
@@ -34,12 +44,16 @@ pub(super) fn claims_have_owners(state: &State) -> Result<(), Violation> {
 /// A held claim is one that nothing runs on yet.
 pub(super) fn states_follow_their_owners(state: &State) -> Result<(), Violation> {
     for (id, claim) in &state.claims {
+        let operation = state.vms.get(&claim.vm).and_then(|vm| vm.operation);
+        let kind = operation.and_then(|id| state.operations.get(&id));
+        let kind = kind.map(|operation| &operation.kind);
         let vm = state.vms.get(&claim.vm).map(|vm| vm.state);
-        let building = vm == Some(vm::State::Building);
+        let tried = matches!(kind, Some(Kind::Boot | Kind::Unshelve));
+        let moving = kind.is_some_and(|kind| kind.claiming().is_some());
         let good = match (&claim.owner, claim.state) {
-            (Owner::Vm, ClaimState::Held) => building,
-            (Owner::Vm, ClaimState::Active) => !building,
-            (Owner::Migration(_), ClaimState::Held) => vm == Some(vm::State::Migrating),
+            (Owner::Vm, ClaimState::Held) => tried,
+            (Owner::Vm, ClaimState::Active) => !tried,
+            (Owner::Migration(_), ClaimState::Held) => moving || vm == Some(vm::State::Resized),
             (Owner::Migration(_), ClaimState::Active) => false,
             (Owner::Vm | Owner::Migration(_), ClaimState::Releasing) => true,
         };
@@ -58,7 +72,7 @@ pub(super) fn counted_and_exact_agree(state: &State) -> Result<(), Violation> {
         let Some(vm) = state.vms.get(&claim.vm) else {
             continue;
         };
-        if let Some(what) = disagreement(claim, &vm.spec) {
+        if let Some(what) = disagreement(claim, spec_of(state, claim).unwrap_or(&vm.spec)) {
             return rule(
                 false,
                 "counted_and_exact_agree",
@@ -67,6 +81,19 @@ pub(super) fn counted_and_exact_agree(state: &State) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Returns the size that a claim was made for, where it is not the VM's.
+pub(super) fn spec_of<'s>(state: &'s State, claim: &Claim) -> Option<&'s VmSpec> {
+    let Owner::Migration(id) = claim.owner else {
+        return None;
+    };
+    let migration = state.migrations.get(&id)?;
+    let resize = migration.resize.as_deref()?;
+    Some(match claim.id == migration.source_claim {
+        true => &resize.before,
+        false => &resize.after,
+    })
 }
 
 /// Returns how counted amounts, exact assignment and the guest's size disagree, if they do.

@@ -9,6 +9,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::vm::VmSpec;
 
+use super::claims::spec_of;
 use super::{Violation, rule};
 use crate::state::State;
 
@@ -44,7 +45,8 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
             let what = format_args!("claim {} of vm {}: no such vm", claim.id, claim.vm);
             rule(vm.is_some(), RULE, what)?;
             let Some(vm) = vm else { continue };
-            if let Err(why) = fits(&filled, &vm.spec, claim) {
+            let spec = spec_of(state, claim).unwrap_or(&vm.spec);
+            if let Err(why) = fits(&filled, spec, claim) {
                 let what = format_args!("claim {} of vm {}: {why}", claim.id, claim.vm);
                 return rule(false, RULE, what);
             }

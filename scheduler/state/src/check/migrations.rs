@@ -2,7 +2,7 @@
 
 use berth_domain::claim::Owner;
 use berth_domain::migration::State as MigrationState;
-use berth_domain::operation::Kind;
+use berth_domain::vm::State as VmState;
 
 use super::{Violation, rule};
 use crate::state::State;
@@ -12,7 +12,7 @@ use crate::state::State;
 pub(super) fn running_have_both_claims(state: &State) -> Result<(), Violation> {
     const RULE: &str = "running_have_both_claims";
     for (id, migration) in &state.migrations {
-        if migration.state.is_ended() {
+        if migration.state.is_ended() || migration.state == MigrationState::Verifying {
             continue;
         }
         let vm = state.vms.get(&migration.vm);
@@ -34,23 +34,42 @@ pub(super) fn running_have_both_claims(state: &State) -> Result<(), Violation> {
             MigrationState::Running
             | MigrationState::Unsettled
             | MigrationState::Completed
-            | MigrationState::Failed => claim.is_some(),
+            | MigrationState::Failed
+            | MigrationState::Verifying
+            | MigrationState::Reverted => claim.is_some(),
         };
         let owned = claim.is_none_or(|c| {
             c.owner == Owner::Migration(*id)
                 && Some(&c.assignment) == migration.assignment_after.as_ref()
-                && c.host != migration.source
+                && (c.host != migration.source || migration.resize.is_some())
         });
         let what = format_args!("migration {id} is {:?}, claim {claim:?}", migration.state);
         rule(claimed && owned, RULE, what)?;
         let operation = state.operations.get(&migration.operation);
-        let carried = operation
-            .is_some_and(|o| !o.is_done() && o.kind == (Kind::LiveMigrate { migration: *id }));
+        let carried = operation.is_some_and(|o| !o.is_done() && o.kind.claiming() == Some(*id));
         rule(
             carried,
             RULE,
             format_args!("nothing carries migration {id} out"),
         )?;
+    }
+    Ok(())
+}
+
+/// What a VM had before its resize is kept as long as that waits; the VM is with its destination.
+pub(super) fn verified_keep_both_claims(state: &State) -> Result<(), Violation> {
+    for (id, migration) in &state.migrations {
+        if migration.state != MigrationState::Verifying {
+            continue;
+        }
+        let kept = state.claims.get(&migration.source_claim);
+        let vm = state.vms.get(&migration.vm);
+        let good = kept.is_some_and(|c| c.owner == Owner::Migration(*id))
+            && vm.is_some_and(|vm| {
+                vm.state == VmState::Resized && vm.claim == migration.destination_claim
+            });
+        let what = format_args!("migration {id} is to be verified");
+        rule(good, "verified_keep_both_claims", what)?;
     }
     Ok(())
 }

@@ -56,6 +56,7 @@ impl State {
         vms::running_vms_hold_one_active_claim(self)?;
         vms::states_tell_of_operations(self)?;
         vms::only_errors_have_a_reason(self)?;
+        vms::shelved_say_where_they_are(self)?;
         operations::running_have_leases(self)?;
         operations::epochs_are_distinct(self)?;
         operations::running_work_on_their_vm(self)?;
@@ -63,6 +64,7 @@ impl State {
         operations::done_hold_nothing(self)?;
         operations::logs_and_tables_are_bounded(self)?;
         migrations::running_have_both_claims(self)?;
+        migrations::verified_keep_both_claims(self)?;
         migrations::ended_hold_nothing(self)?;
         allocations::trees_hang_together(self)?;
         allocations::classes_and_traits_exist(self)?;

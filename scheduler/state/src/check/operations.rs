@@ -57,9 +57,11 @@ pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
     for operation in running(state) {
         let vm_claim = state.vms.get(&operation.vm).and_then(|vm| vm.claim);
         let expected = match operation.kind {
-            Kind::Boot => vm_claim,
-            Kind::Delete => None,
-            Kind::LiveMigrate { migration } => {
+            Kind::Boot | Kind::Unshelve => vm_claim,
+            Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => None,
+            Kind::LiveMigrate { migration }
+            | Kind::ColdMigrate { migration }
+            | Kind::Evacuate { migration } => {
                 let migration = state.migrations.get(&migration);
                 migration.and_then(|m| m.destination_claim)
             }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::name::VmName;
-use berth_domain::operation::Kind;
 use berth_domain::vm::{State as VmState, Vm};
 
 use super::{Violation, rule};
@@ -21,10 +20,21 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
     }
     for (name, vm) in &state.vms {
         let may_run = match vm.state {
-            VmState::Active | VmState::Migrating => true,
+            VmState::Active | VmState::Migrating | VmState::Stopped | VmState::Resized => true,
             // One that was lost before holds nothing.
             VmState::Deleting => vm.claim.is_some() || vm.remains_on.is_none(),
-            VmState::Building | VmState::Error => false,
+            VmState::Building | VmState::Error | VmState::Shelved => false,
+        };
+        // A host is being tried for it.
+        let tried = match vm.state {
+            VmState::Building => true,
+            VmState::Shelved => vm.operation.is_some(),
+            VmState::Active
+            | VmState::Migrating
+            | VmState::Deleting
+            | VmState::Error
+            | VmState::Stopped
+            | VmState::Resized => false,
         };
         let active = claims.get(name).map_or(&[][..], Vec::as_slice);
         let good = if may_run {
@@ -32,7 +42,7 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
                 && vm.claim == Some(active[0].id)
                 && vm.host.as_ref() == Some(&active[0].host)
         } else {
-            active.is_empty() && (vm.state == VmState::Building || vm.claim.is_none())
+            active.is_empty() && (tried || vm.claim.is_none())
         };
         let what = format_args!(
             "vm {name} is {:?} with {} active claims",
@@ -54,14 +64,33 @@ pub(super) fn states_tell_of_operations(state: &State) -> Result<(), Violation> 
         let kind = kind
             .filter(|o| o.vm == *name && !o.is_done())
             .map(|o| &o.kind);
-        let good = match vm.state {
-            VmState::Building => kind == Some(&Kind::Boot),
-            VmState::Migrating => matches!(kind, Some(Kind::LiveMigrate { .. })),
-            VmState::Deleting => kind == Some(&Kind::Delete),
-            VmState::Active | VmState::Error => vm.operation.is_none(),
+        let passing = match vm.state {
+            VmState::Building | VmState::Migrating | VmState::Deleting => true,
+            VmState::Active
+            | VmState::Error
+            | VmState::Stopped
+            | VmState::Resized
+            | VmState::Shelved => false,
+        };
+        let good = match kind {
+            Some(kind) => kind.works_in(vm.state),
+            None => !passing && vm.operation.is_none(),
         };
         let what = format_args!("vm {name} is {:?} and {kind:?} works on it", vm.state);
         rule(good, "states_tell_of_operations", what)?;
+    }
+    Ok(())
+}
+
+/// A shelved VM says where its disks are.
+pub(super) fn shelved_say_where_they_are(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let good = vm.state != VmState::Shelved || vm.remains_on.is_some();
+        rule(
+            good,
+            "shelved_say_where_they_are",
+            format_args!("vm {name}"),
+        )?;
     }
     Ok(())
 }
@@ -71,7 +100,12 @@ pub(super) fn only_errors_have_a_reason(state: &State) -> Result<(), Violation> 
     let good = |vm: &Vm| match vm.state {
         VmState::Error => vm.error.is_some(),
         VmState::Deleting => true,
-        VmState::Building | VmState::Active | VmState::Migrating => vm.error.is_none(),
+        VmState::Building
+        | VmState::Active
+        | VmState::Migrating
+        | VmState::Stopped
+        | VmState::Resized
+        | VmState::Shelved => vm.error.is_none(),
     };
     for (name, vm) in &state.vms {
         let what = format_args!("vm {name} is {:?} with {:?}", vm.state, vm.error);

@@ -16,13 +16,13 @@ use berth_domain::name::{AggregateName, ServerGroupName, ZoneName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
-use berth_domain::vm::VmSpec;
+use berth_domain::vm::{self, Vm, VmSpec};
 use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
 use proptest::prelude::{Strategy, any};
 
 const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
 const VMS: [&str; 4] = ["a", "b", "c", "d"];
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 13] = [
     Step::Claim,
     Step::Spawn,
     Step::CheckDestination,
@@ -32,6 +32,10 @@ const STEPS: [Step; 9] = [
     Step::LiveMigration,
     Step::Settle,
     Step::Destroy,
+    Step::StopSource,
+    Step::StartDestination,
+    Step::StopDestination,
+    Step::StartSource,
 ];
 
 /// One draw: what to do, and numbers that pick its arguments.
@@ -43,7 +47,7 @@ pub(crate) struct Draw {
 
 pub(crate) fn draws() -> impl Strategy<Value = Vec<Draw>> {
     let draw = (0..100_u8, any::<[u8; 4]>()).prop_map(|(what, pick)| Draw { what, pick });
-    proptest::collection::vec(draw, 1..80)
+    proptest::collection::vec(draw, 1..160)
 }
 
 /// Draws on clients' providers and consumers alone.
@@ -138,8 +142,13 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
     let why = refusal("DRAWN");
     let failed = Mark::Failed(why.clone());
     let give_up = match operation.kind {
-        Kind::LiveMigrate { .. } => Effect::RefuseMigration(why.clone()),
-        Kind::Boot | Kind::Delete => Effect::FailBoot(why),
+        Kind::LiveMigrate { .. } | Kind::ColdMigrate { .. } | Kind::Evacuate { .. } => {
+            Effect::RefuseMigration(why.clone())
+        }
+        Kind::Unshelve => Effect::FailUnshelve(why),
+        Kind::Boot | Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => {
+            Effect::FailBoot(why)
+        }
     };
     let claim = operation.claim;
     let release = claim.map(|claim| Effect::ReleaseClaim {
@@ -150,13 +159,29 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
         (Kind::Delete, None) => (Step::Destroy, Mark::Started, Effect::None),
         (Kind::Delete, _) if fail => (Step::Destroy, failed, Effect::None),
         (Kind::Delete, _) => (Step::Destroy, Mark::Succeeded, Effect::CompleteDelete),
+        (Kind::Shelve, None) => (Step::StopSource, Mark::Started, Effect::None),
+        (Kind::Shelve, _) if fail => (Step::StopSource, failed, Effect::None),
+        (Kind::Shelve, _) => (Step::StopSource, Mark::Succeeded, Effect::CompleteShelve),
+        (Kind::RevertResize { .. }, None) => (Step::StopDestination, Mark::Started, Effect::None),
+        (Kind::RevertResize { .. }, Some((step, Mark::Started))) if fail => {
+            (step, failed, Effect::None)
+        }
+        (Kind::RevertResize { .. }, Some((Step::StopDestination, Mark::Succeeded))) => {
+            (Step::StartSource, Mark::Started, Effect::None)
+        }
+        (Kind::RevertResize { .. }, Some((Step::StopDestination, _))) => {
+            (Step::StopDestination, Mark::Succeeded, Effect::None)
+        }
+        (Kind::RevertResize { .. }, _) => {
+            (Step::StartSource, Mark::Succeeded, Effect::CompleteRevert)
+        }
         (kind, Some((Step::Claim, Mark::Undone))) => {
-            let owner = match kind {
-                Kind::LiveMigrate { migration } => Owner::Migration(migration),
-                Kind::Boot | Kind::Delete => Owner::Vm,
-            };
+            let owner = kind.claiming().map_or(Owner::Vm, Owner::Migration);
             let vm = world.state.vm(&operation.vm);
             let spec = vm.map_or_else(|| pinned(1), |vm| vm.spec.clone());
+            let migration = kind.claiming().and_then(|id| world.state.migration(id));
+            let resize = migration.and_then(|m| m.resize.as_deref());
+            let spec = resize.map_or(spec, |resize| resize.after.clone());
             let hosts: Vec<_> = world.state.hosts().keys().cloned().collect();
             if fail || hosts.is_empty() {
                 return (Step::Claim, failed, give_up);
@@ -171,10 +196,37 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
             (step, Mark::UndoStarted, Effect::None)
         }
         (_, Some((step, Mark::UndoStarted))) => (step, Mark::Undone, Effect::None),
+        (Kind::ColdMigrate { .. }, Some((Step::StartDestination, Mark::Undone))) => {
+            (Step::StopSource, Mark::UndoStarted, Effect::None)
+        }
         (_, Some((_, Mark::Undone))) => (Step::Claim, Mark::Undone, release.unwrap_or(give_up)),
         (Kind::Boot, Some((Step::Claim, _))) => (Step::Spawn, Mark::Started, Effect::None),
         (Kind::Boot, _) if fail => (Step::Spawn, failed, Effect::None),
         (Kind::Boot, _) => (Step::Spawn, Mark::Succeeded, Effect::CompleteBoot),
+        (Kind::ColdMigrate { .. }, Some((Step::Claim, _))) => {
+            (Step::StopSource, Mark::Started, Effect::None)
+        }
+        (Kind::ColdMigrate { .. }, Some((Step::StopSource, Mark::Started))) if !fail => {
+            (Step::StopSource, Mark::Succeeded, Effect::None)
+        }
+        (Kind::ColdMigrate { .. }, Some((Step::StopSource, Mark::Succeeded)))
+        | (Kind::Evacuate { .. } | Kind::Unshelve, Some((Step::Claim, _))) => {
+            (Step::StartDestination, Mark::Started, Effect::None)
+        }
+        (
+            Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve,
+            Some((step, Mark::Started)),
+        ) if fail => (step, failed, Effect::None),
+        (Kind::ColdMigrate { .. } | Kind::Evacuate { .. }, Some((Step::StartDestination, _))) => (
+            Step::StartDestination,
+            Mark::Succeeded,
+            Effect::CompleteMove,
+        ),
+        (Kind::Unshelve, Some((Step::StartDestination, _))) => (
+            Step::StartDestination,
+            Mark::Succeeded,
+            Effect::CompleteUnshelve,
+        ),
         (_, Some((Step::Claim, _))) => (Step::CheckDestination, Mark::Succeeded, Effect::None),
         (_, Some((Step::CheckDestination, _))) => {
             (Step::CheckSource, Mark::Succeeded, Effect::None)
@@ -261,6 +313,11 @@ fn nonsense(world: &mut World, operation: &Operation, pick: [u8; 4]) -> (Step, M
             refusal: Some(why),
         },
         Effect::CompleteDelete,
+        Effect::CompleteMove,
+        Effect::CompleteRevert,
+        Effect::CompleteShelve,
+        Effect::CompleteUnshelve,
+        Effect::FailUnshelve(refusal("DRAWN")),
         Effect::ReleaseClaim {
             claim: operation.claim.unwrap_or(id),
             exclude: true,
@@ -330,6 +387,55 @@ fn host_command(pick: [u8; 4]) -> Command {
     }
 }
 
+/// Begins something during which the VM does not run, most times where that makes sense.
+fn begin_cold(world: &mut World, known: &Vm, host: &str, pick: [u8; 4]) -> Option<Command> {
+    let operation = operation_id(world.fresh());
+    let (vm, lease) = (known.name.clone(), world.lease());
+    let name = known.name.as_str();
+    if known.state == vm::State::Shelved {
+        return Some(Command::BeginUnshelve {
+            operation,
+            claim: world.claim(name, &known.spec, host, Owner::Vm),
+            vm,
+            requested_host: None,
+            lease,
+        });
+    }
+    Some(match (known.state == vm::State::Resized, pick[2] % 8) {
+        (true, 0) => Command::ConfirmResize { vm },
+        (true, 1..=6) => Command::BeginRevertResize {
+            operation,
+            vm,
+            lease,
+        },
+        (_, 0) => Command::BeginShelve {
+            operation,
+            vm,
+            lease,
+        },
+        (false, kind @ 1..=3) => {
+            let mut after = known.spec.clone();
+            after.flavor = some_spec(pick[3]).flavor;
+            after.topology = some_spec(pick[3]).topology;
+            let spec = (kind == 1).then(|| Box::new(after));
+            let migration = MigrationId(uuid(5, world.fresh()));
+            let wanted = spec.as_deref().unwrap_or(&known.spec).clone();
+            Command::BeginMove {
+                operation,
+                migration,
+                claim: world.claim(name, &wanted, host, Owner::Migration(migration)),
+                vm,
+                spec,
+                requested_host: None,
+                verify: kind != 2,
+                evacuate: pick[1] > 230,
+                lease,
+            }
+        }
+        (_, _) => return None,
+    })
+}
+
 fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
     let pick = draw.pick;
     let vm = of(&VMS, pick[0]);
@@ -338,12 +444,21 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
     let operation = operation_id(world.fresh());
     let lease = world.lease();
     let known = world.state.vm(&vm_name(vm)).cloned();
-    if draw.what.is_multiple_of(3) {
+    // Those that wait for a decision, or for a host, are rather not deleted.
+    let waits = known
+        .as_ref()
+        .is_some_and(|vm| matches!(vm.state, vm::State::Resized | vm::State::Shelved));
+    if draw.what.is_multiple_of(3) && !(waits && pick[3] < 200) {
         return Some(Command::BeginDelete {
             operation,
             vm: vm_name(vm),
             lease,
         });
+    }
+    if let Some(known) = &known
+        && let Some(command) = begin_cold(world, known, host, pick)
+    {
+        return Some(command);
     }
     if let Some(known) = known {
         let migration = MigrationId(uuid(5, world.fresh()));

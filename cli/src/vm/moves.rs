@@ -1,0 +1,183 @@
+//! `berth vm resize`, `evacuate`, `shelve` and the like: VMs that are moved while they do not run.
+
+use berth_proto::conductor::v1::{
+    ConfirmResizeRequest, EvacuateVmRequest, ResizeVmRequest, RevertResizeRequest, ShelveVmRequest,
+    UnshelveVmRequest,
+};
+use berth_proto::operation::v1::Operation;
+use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
+use berth_proto::scheduler::v1::{ScheduleMoveRequest, ScheduleUnshelveRequest};
+use berth_proto::status::from_status;
+
+use super::{explain, finish, show};
+use crate::arguments::{Moves, Run};
+use crate::ask;
+use crate::session::{Session, request_id, resource};
+
+/// Where a VM is to go, and as what.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    pub(super) flavor: Option<&'a str>,
+    pub(super) host: Option<&'a str>,
+    pub(super) verify: bool,
+    pub(super) evacuate: bool,
+}
+
+/// Does what was typed.
+pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
+    match verb {
+        Moves::Resize {
+            vm,
+            flavor,
+            host,
+            no_verify,
+            validate_only,
+            run,
+        } => {
+            let wanted = Wanted {
+                flavor: Some(&flavor),
+                host: host.as_deref(),
+                verify: !no_verify,
+                evacuate: false,
+            };
+            cold(session, &vm, wanted, validate_only, &run).await
+        }
+        Moves::ConfirmResize { vm } => confirm(session, &vm).await,
+        Moves::RevertResize { vm, run } => {
+            let request = RevertResizeRequest {
+                vm: resource("vms", &vm),
+                request_id: request_id(run.request_id),
+            };
+            let answer = session.conductor().await?.revert_resize(request).await;
+            let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+            follow(session, &vm, operation, &run).await
+        }
+        Moves::Evacuate {
+            vm,
+            host,
+            validate_only,
+            run,
+        } => {
+            let wanted = Wanted {
+                host: host.as_deref(),
+                evacuate: true,
+                ..Wanted::default()
+            };
+            cold(session, &vm, wanted, validate_only, &run).await
+        }
+        Moves::Shelve { vm, run } => {
+            let request = ShelveVmRequest {
+                vm: resource("vms", &vm),
+                request_id: request_id(run.request_id),
+            };
+            let answer = session.conductor().await?.shelve_vm(request).await;
+            let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+            follow(session, &vm, operation, &run).await
+        }
+        Moves::Unshelve {
+            vm,
+            host,
+            validate_only,
+            run,
+        } => unshelve(session, &vm, host.as_deref(), validate_only, &run).await,
+    }
+}
+
+/// Moves a VM that is stopped for it, or whose host is dead.
+pub(super) async fn cold(
+    session: &Session,
+    vm: &str,
+    wanted: Wanted<'_>,
+    validate_only: bool,
+    run: &Run,
+) -> anyhow::Result<()> {
+    let named = |kind: &str, name: Option<&str>| name.map(|n| resource(kind, n));
+    let flavor = named("flavors", wanted.flavor).unwrap_or_default();
+    let requested_host = named("hosts", wanted.host).unwrap_or_default();
+    if validate_only {
+        let request = ScheduleMoveRequest {
+            vm: resource("vms", vm),
+            flavor,
+            requested_host,
+            verify: wanted.verify,
+            evacuate: wanted.evacuate,
+            validate_only: true,
+            ..Default::default()
+        };
+        let answer = ask!(session, MoveServiceClient, schedule_move, request)?;
+        return explain(session, vm, answer.explanation.unwrap_or_default()).await;
+    }
+    let request_id = request_id(run.request_id);
+    let mut conductor = session.conductor().await?;
+    let operation = if wanted.evacuate {
+        let request = EvacuateVmRequest {
+            vm: resource("vms", vm),
+            requested_host,
+            request_id,
+        };
+        let answer = conductor.evacuate_vm(request).await;
+        answer.map_err(|s| from_status(&s))?.into_inner().operation
+    } else {
+        let request = ResizeVmRequest {
+            vm: resource("vms", vm),
+            flavor,
+            requested_host,
+            verify: wanted.verify,
+            request_id,
+        };
+        let answer = conductor.resize_vm(request).await;
+        answer.map_err(|s| from_status(&s))?.into_inner().operation
+    };
+    follow(session, vm, operation, run).await
+}
+
+async fn confirm(session: &Session, vm: &str) -> anyhow::Result<()> {
+    let request = ConfirmResizeRequest {
+        vm: resource("vms", vm),
+        request_id: request_id(None),
+    };
+    let answer = session.conductor().await?.confirm_resize(request).await;
+    answer.map_err(|s| from_status(&s))?;
+    show(session, vm).await
+}
+
+async fn unshelve(
+    session: &Session,
+    vm: &str,
+    host: Option<&str>,
+    validate_only: bool,
+    run: &Run,
+) -> anyhow::Result<()> {
+    let requested_host = host.map(|h| resource("hosts", h)).unwrap_or_default();
+    if validate_only {
+        let request = ScheduleUnshelveRequest {
+            vm: resource("vms", vm),
+            requested_host,
+            validate_only: true,
+            ..Default::default()
+        };
+        let answer = ask!(session, MoveServiceClient, schedule_unshelve, request)?;
+        return explain(session, vm, answer.explanation.unwrap_or_default()).await;
+    }
+    let request = UnshelveVmRequest {
+        vm: resource("vms", vm),
+        requested_host,
+        request_id: request_id(run.request_id),
+    };
+    let answer = session.conductor().await?.unshelve_vm(request).await;
+    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    follow(session, vm, operation, run).await
+}
+
+async fn follow(
+    session: &Session,
+    vm: &str,
+    operation: Option<Operation>,
+    run: &Run,
+) -> anyhow::Result<()> {
+    finish(session, operation, run).await?;
+    match run.no_wait {
+        true => Ok(()),
+        false => show(session, vm).await,
+    }
+}

@@ -1,0 +1,74 @@
+//! What begins the moves of VMs that do not run meanwhile.
+//!
+//! Who carries them out is filled in here.
+
+use berth_domain::operation::Operation;
+use berth_domain::refusal::Refusal;
+use berth_proto::convert::ResourceName as _;
+use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
+use berth_proto::scheduler::v1::{
+    BeginRevertResizeRequest, BeginShelveRequest, ConfirmResizeRequest, ScheduleMoveRequest,
+    ScheduleUnshelveRequest,
+};
+
+use super::{Scheduler, given_or_new, read_operation, refusal};
+
+impl Scheduler {
+    /// Chooses and claims a destination and begins a cold migration, a resize or an evacuation.
+    pub(crate) async fn schedule_move(
+        &self,
+        mut request: ScheduleMoveRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.schedule_move, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Chooses and claims a host and begins an unshelving.
+    pub(crate) async fn schedule_unshelve(
+        &self,
+        mut request: ScheduleUnshelveRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.schedule_unshelve, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Keeps what a resize brought.
+    pub(crate) async fn confirm_resize(
+        &self,
+        mut request: ConfirmResizeRequest,
+    ) -> Result<(), Refusal> {
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.confirm_resize, request);
+        answer.map(|_| ()).map_err(refusal)
+    }
+
+    /// Begins to take a resize back.
+    pub(crate) async fn begin_revert_resize(
+        &self,
+        mut request: BeginRevertResizeRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.begin_revert_resize, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Begins a shelving.
+    pub(crate) async fn begin_shelve(
+        &self,
+        mut request: BeginShelveRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.begin_shelve, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+}

@@ -1,0 +1,185 @@
+//! The requests for which a host is chosen for a VM that does not run meanwhile: cold migration,
+//! resize, evacuation, unshelving.
+//!
+//! Looked at here, as in [`super::schedule`], is what a person should hear of first;
+//! [`berth_state`] looks at all of it again.
+
+use berth_domain::claim::Owner;
+use berth_domain::constraint::Demand;
+use berth_domain::fence::may_evacuate;
+use berth_domain::name::FlavorName;
+use berth_domain::operation::{Kind, Operation};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::power_gate;
+use berth_domain::vm::{Vm, VmSpec};
+use berth_state::State;
+use berth_state::command::Command;
+
+use super::chooser::{Chooser, No, choose};
+use super::request::{ScheduleMove, ScheduleUnshelve};
+use super::schedule::{Rest, Scheduled, held, known_host, known_vm, sized};
+
+/// Chooses the destination of a VM that is stopped for its move, or was stopped with its host.
+pub(super) fn cold_move(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    wanted: &ScheduleMove,
+) -> Result<Scheduled, No> {
+    let vm = known_vm(state, &wanted.vm)?;
+    let migration = wanted.migration;
+    let kind = match wanted.evacuate {
+        true => Kind::Evacuate { migration },
+        false => Kind::ColdMigrate { migration },
+    };
+    idle(vm, &kind)?;
+    known_host(state, wanted.host.as_ref())?;
+    if wanted.evacuate
+        && let Some(view) = vm.host.as_ref().and_then(|name| state.host(name))
+    {
+        may_evacuate(&view.host, state.time())?;
+    }
+    if !wanted.evacuate
+        && let Some(view) = vm.host.as_ref().and_then(|name| state.host(name))
+    {
+        power_gate(&view.host.name, view.host.report.service_version)?;
+    }
+    let spec = match &wanted.flavor {
+        Some(flavor) => Some(resized(state, vm, flavor)?),
+        None => None,
+    };
+    let demanded = spec.as_ref().unwrap_or(&vm.spec);
+    let choice = choose(
+        chooser,
+        state,
+        berth_selection::Request {
+            demand: demand(state, vm, demanded, spec.is_some())?,
+            requested: wanted.host.clone(),
+            excluded: Vec::new(),
+            seed: wanted.claim.0,
+            policy: (**state.policy()).clone(),
+        },
+    )?;
+    let claim = held(
+        wanted.claim,
+        &wanted.vm,
+        Owner::Migration(migration),
+        &choice,
+    );
+    Ok(Scheduled {
+        command: Command::BeginMove {
+            operation: wanted.operation,
+            migration,
+            vm: wanted.vm.clone(),
+            spec: spec.map(Box::new),
+            requested_host: wanted.host.clone(),
+            verify: wanted.verify,
+            evacuate: wanted.evacuate,
+            claim,
+            lease: wanted.lease.clone(),
+        },
+        choice: Some(choice),
+    })
+}
+
+/// Chooses a host for a shelved VM.
+pub(super) fn unshelve(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    wanted: &ScheduleUnshelve,
+) -> Result<Scheduled, No> {
+    let vm = known_vm(state, &wanted.vm)?;
+    idle(vm, &Kind::Unshelve)?;
+    known_host(state, wanted.host.as_ref())?;
+    let choice = choose(
+        chooser,
+        state,
+        berth_selection::Request {
+            demand: demand(state, vm, &vm.spec, true)?,
+            requested: wanted.host.clone(),
+            excluded: Vec::new(),
+            seed: wanted.claim.0,
+            policy: (**state.policy()).clone(),
+        },
+    )?;
+    let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
+    Ok(Scheduled {
+        command: Command::BeginUnshelve {
+            operation: wanted.operation,
+            vm: wanted.vm.clone(),
+            requested_host: wanted.host.clone(),
+            claim,
+            lease: wanted.lease.clone(),
+        },
+        choice: Some(choice),
+    })
+}
+
+/// Returns what the next host of such an operation has to give.
+pub(super) fn demand_of_next(
+    state: &State,
+    operation: &Operation,
+    vm: &Vm,
+) -> Result<Demand, Refusal> {
+    let migration = operation.kind.claiming();
+    let migration = migration.and_then(|id| state.migration(id));
+    let resize = migration.and_then(|m| m.resize.as_deref());
+    let spec = resize.map_or(&vm.spec, |resize| &resize.after);
+    let may_stay = resize.is_some() || operation.kind == Kind::Unshelve;
+    demand(state, vm, spec, may_stay)
+}
+
+fn demand(state: &State, vm: &Vm, spec: &VmSpec, may_stay: bool) -> Result<Demand, Refusal> {
+    let host = vm.host.as_ref().or(vm.remains_on.as_ref());
+    let Some(source) = host.and_then(|name| state.host(name)) else {
+        let message = format!(
+            "the host that had the disks of vm {} is not part of this cluster any more",
+            vm.name
+        );
+        return Err(
+            Refusal::new(Code::FailedPrecondition, "DISKS_UNKNOWN", message).with("vm", &vm.name),
+        );
+    };
+    let demand = Demand::cold(spec, &source.host, may_stay)?;
+    state.with_group(demand, &vm.name, spec)
+}
+
+fn resized(state: &State, vm: &Vm, flavor: &FlavorName) -> Result<VmSpec, Refusal> {
+    let spec = &vm.spec;
+    let rest = Rest {
+        boot: spec.boot.clone(),
+        disks: spec.disks.clone(),
+        nics: spec.nics.clone(),
+        image_properties: spec.image_properties.clone(),
+        hints: spec.hints.clone(),
+    };
+    let resized = sized(state, flavor, rest)?;
+    if resized == *spec {
+        let message = format!("vm {} has flavor {flavor} already", vm.name);
+        let refusal = Refusal::new(Code::FailedPrecondition, "SAME_FLAVOR", message);
+        return Err(refusal
+            .with_hint("name another flavor, or move it as it is: berth vm migrate --cold")
+            .with("vm", &vm.name));
+    }
+    Ok(resized)
+}
+
+fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
+    if let Some(operation) = vm.operation {
+        return Err(super::schedule::busy(vm, operation));
+    }
+    if kind.works_in(vm.state) {
+        return Ok(());
+    }
+    let what = match kind {
+        Kind::Unshelve => "only a shelved vm is unshelved",
+        Kind::Boot
+        | Kind::Delete
+        | Kind::LiveMigrate { .. }
+        | Kind::ColdMigrate { .. }
+        | Kind::RevertResize { .. }
+        | Kind::Evacuate { .. }
+        | Kind::Shelve => "it is moved so only while it is ACTIVE or STOPPED",
+    };
+    let message = format!("vm {} is {:?}: {what}", vm.name, vm.state);
+    Err(Refusal::new(Code::FailedPrecondition, "VM_STATE", message).with("vm", &vm.name))
+}

@@ -1,0 +1,152 @@
+//! `berth.scheduler.v1.MoveService`: VMs that are moved while they do not run.
+
+use berth_domain::id::{ClaimId, MigrationId, OperationId};
+use berth_domain::name::VmName;
+use berth_proto::convert::operation::lease_request;
+use berth_proto::convert::{Invalid, field};
+use berth_proto::scheduler::v1;
+use berth_proto::scheduler::v1::move_service_server::MoveService;
+use berth_state::command::Command;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::context::{Context, Done};
+use super::keyed::{Caller, open};
+use super::scheduler::{Parts, explain, lease, operation_of};
+use crate::core::{Request as Asked, ScheduleMove, ScheduleUnshelve};
+
+/// Serves `MoveService`.
+pub(crate) struct MoveApi(pub(crate) Context);
+
+impl MoveApi {
+    async fn ask(
+        &self,
+        caller: Caller,
+        validate_only: bool,
+        request: Asked,
+    ) -> Result<(Done, Parts), Status> {
+        let ask = caller.ask(validate_only, request);
+        self.0.ask_then(ask, Parts::of).await
+    }
+}
+
+#[tonic::async_trait]
+impl MoveService for MoveApi {
+    async fn schedule_move(
+        &self,
+        request: Request<v1::ScheduleMoveRequest>,
+    ) -> Result<Response<v1::ScheduleMoveResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let validate_only = wire.validate_only;
+        let wanted = Asked::ScheduleMove(schedule_move(&wire)?);
+        let (done, parts) = self.ask(caller, validate_only, wanted).await?;
+        let explanation = done.choice.as_ref().map(explain);
+        if validate_only {
+            return Ok(Response::new(v1::ScheduleMoveResponse {
+                explanation,
+                ..Default::default()
+            }));
+        }
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::ScheduleMoveResponse {
+            operation: Some((&*operation).into()),
+            migration: parts.migration.map(|migration| (&*migration).into()),
+            claim: parts.claim.map(|claim| (&*claim).into()),
+            explanation,
+        }))
+    }
+
+    async fn schedule_unshelve(
+        &self,
+        request: Request<v1::ScheduleUnshelveRequest>,
+    ) -> Result<Response<v1::ScheduleUnshelveResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let validate_only = wire.validate_only;
+        let wanted = Asked::ScheduleUnshelve(ScheduleUnshelve {
+            operation: OperationId(Uuid::now_v7()),
+            vm: field::name(&wire.vm, "vm")?,
+            claim: ClaimId(Uuid::now_v7()),
+            host: field::optional_name(&wire.requested_host, "requested_host")?,
+            lease: lease(&wire.conductor, wire.lease_ttl, validate_only)?,
+        });
+        let (done, parts) = self.ask(caller, validate_only, wanted).await?;
+        let explanation = done.choice.as_ref().map(explain);
+        if validate_only {
+            return Ok(Response::new(v1::ScheduleUnshelveResponse {
+                explanation,
+                ..Default::default()
+            }));
+        }
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::ScheduleUnshelveResponse {
+            operation: Some((&*operation).into()),
+            claim: parts.claim.map(|claim| (&*claim).into()),
+            explanation,
+        }))
+    }
+
+    async fn confirm_resize(
+        &self,
+        request: Request<v1::ConfirmResizeRequest>,
+    ) -> Result<Response<v1::ConfirmResizeResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let name: VmName = field::name(&wire.vm, "vm")?;
+        let request = Asked::Plain(Command::ConfirmResize { vm: name.clone() });
+        let ask = caller.ask(false, request);
+        let (_, vm) = self
+            .0
+            .ask_then(ask, move |state, _| state.vm(&name).cloned())
+            .await?;
+        Ok(Response::new(v1::ConfirmResizeResponse {
+            vm: vm.map(|vm| (&*vm).into()),
+        }))
+    }
+
+    async fn begin_revert_resize(
+        &self,
+        request: Request<v1::BeginRevertResizeRequest>,
+    ) -> Result<Response<v1::BeginRevertResizeResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let request = Asked::Plain(Command::BeginRevertResize {
+            operation: OperationId(Uuid::now_v7()),
+            vm: field::name(&wire.vm, "vm")?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
+        });
+        let (done, _) = self.ask(caller, false, request).await?;
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::BeginRevertResizeResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn begin_shelve(
+        &self,
+        request: Request<v1::BeginShelveRequest>,
+    ) -> Result<Response<v1::BeginShelveResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let request = Asked::Plain(Command::BeginShelve {
+            operation: OperationId(Uuid::now_v7()),
+            vm: field::name(&wire.vm, "vm")?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
+        });
+        let (done, _) = self.ask(caller, false, request).await?;
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::BeginShelveResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+}
+
+fn schedule_move(wire: &v1::ScheduleMoveRequest) -> Result<ScheduleMove, Invalid> {
+    Ok(ScheduleMove {
+        operation: OperationId(Uuid::now_v7()),
+        migration: MigrationId(Uuid::now_v7()),
+        vm: field::name(&wire.vm, "vm")?,
+        claim: ClaimId(Uuid::now_v7()),
+        flavor: field::optional_name(&wire.flavor, "flavor")?,
+        host: field::optional_name(&wire.requested_host, "requested_host")?,
+        verify: wire.verify,
+        evacuate: wire.evacuate,
+        lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
+    })
+}

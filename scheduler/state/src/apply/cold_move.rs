@@ -1,0 +1,406 @@
+//! Moves of a VM while it does not run: a cold migration, a resize, an evacuation; and how a resize
+//! is confirmed or taken back.
+//!
+//! ```text
+//!              source's claim          destination's claim      VM is on
+//!   begun      VM's, ACTIVE            migration's, HELD        source
+//!   done       released                VM's, ACTIVE             destination
+//!   to verify  migration's, HELD       VM's, ACTIVE             destination
+//!   confirmed  released                VM's, ACTIVE             destination
+//!   reverted   VM's, ACTIVE            released                 source
+//! ```
+//!
+//! Invariant: what a VM had is given back only once it cannot come back to it.
+
+use std::sync::Arc;
+
+use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::constraint::Demand;
+use berth_domain::fence::may_evacuate;
+use berth_domain::id::{Generation, MigrationId, OperationId};
+use berth_domain::migration::{self, Migration, Resize, State};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::refusal::Refusal;
+use berth_domain::version::power_gate;
+use berth_domain::vm::{self, Vm, VmSpec};
+
+use super::claim::Purpose;
+use super::migration::move_on;
+use super::operation::{transition, with_claim};
+use crate::command::LeaseRequest;
+use crate::refusals::{exists, invalid, precondition, vm_busy};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+/// What a move begins with.
+pub(super) struct Begin<'a> {
+    pub(super) operation: OperationId,
+    pub(super) migration: MigrationId,
+    pub(super) vm: &'a VmName,
+    pub(super) spec: Option<&'a VmSpec>,
+    pub(super) requested_host: Option<&'a HostName>,
+    pub(super) verify: bool,
+    pub(super) evacuate: bool,
+    pub(super) claim: &'a Claim,
+    pub(super) lease: &'a LeaseRequest,
+}
+
+impl Begin<'_> {
+    fn kind(&self) -> Kind {
+        let migration = self.migration;
+        match self.evacuate {
+            true => Kind::Evacuate { migration },
+            false => Kind::ColdMigrate { migration },
+        }
+    }
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn begin_move(&mut self, begin: &Begin<'_>) -> Result<Reply, Refusal> {
+        let kind = begin.kind();
+        let vm = self.idle_vm(begin.vm, &kind)?;
+        let (Some(source), Some(source_claim)) = (&vm.host, vm.claim) else {
+            let message = format!("vm {} is on no host", vm.name);
+            return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
+        };
+        self.examine_operation_id(begin.operation)?;
+        if self.state.migration(begin.migration).is_some() {
+            return Err(exists("migration", begin.migration));
+        }
+        if let Some(spec) = begin.spec {
+            is_another_size(&vm.spec, spec)?;
+        }
+        if begin.evacuate {
+            let host = self.state.host(source).map(|view| &view.host);
+            let host = host.expect("a host is not forgotten while it has claims");
+            may_evacuate(host, self.now())?;
+        } else {
+            self.can_stop_and_start(source)?;
+        }
+        let spec = begin.spec.unwrap_or(&vm.spec);
+        let purpose = Purpose {
+            vm: begin.vm,
+            owner: Owner::Migration(begin.migration),
+            demand: &self.demand_of_cold(&vm, spec, begin.spec.is_some())?,
+            requested_host: begin.requested_host,
+        };
+        self.examine_claim(begin.claim, &purpose)?;
+        let before = self.state.claim(source_claim).map(|c| c.assignment.clone());
+        let created_at = self.now();
+        let resize = begin.spec.map(|after| {
+            let (before, after) = (vm.spec.clone(), after.clone());
+            Box::new(Resize { before, after })
+        });
+        // Before its claim, whose size is told by it.
+        self.put_migration(Migration {
+            id: begin.migration,
+            vm: vm.name.clone(),
+            source: source.clone(),
+            source_claim,
+            requested: begin.requested_host.cloned(),
+            destination: Some(begin.claim.host.clone()),
+            destination_claim: Some(begin.claim.id),
+            state: State::Preparing,
+            error: None,
+            assignment_before: before.unwrap_or_default(),
+            assignment_after: Some(begin.claim.assignment.clone()),
+            operation: begin.operation,
+            generation: Generation(1),
+            created_at,
+            ended_at: None,
+            kind: match begin.evacuate {
+                true => migration::Kind::Evacuation,
+                false => migration::Kind::Cold,
+            },
+            was_stopped: vm.state == vm::State::Stopped,
+            verify: begin.verify,
+            resize,
+        });
+        let claim = self.hold(begin.claim);
+        self.occupy(&vm, begin.operation);
+        let operation = self.new_operation(begin.operation, kind, begin.vm, begin.lease);
+        Ok(Reply::Operation(self.put_operation(Operation {
+            requested_host: begin.requested_host.cloned(),
+            ..with_claim(operation, &claim)
+        })))
+    }
+
+    /// Returns what a VM demands that is to be started elsewhere, or at another size.
+    pub(super) fn demand_of_cold(
+        &self,
+        vm: &Vm,
+        spec: &VmSpec,
+        may_stay: bool,
+    ) -> Result<Demand, Refusal> {
+        let host = vm.host.as_ref().or(vm.remains_on.as_ref());
+        let source = host.and_then(|name| self.state.host(name));
+        let Some(source) = source else {
+            return Err(disks_unknown(vm));
+        };
+        let demand = Demand::cold(spec, &source.host, may_stay)?;
+        self.state.with_group(demand, &vm.name, spec)
+    }
+
+    /// Returns what the next host of a move or of an unshelving has to give.
+    pub(super) fn demand_of_next(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
+        let migration = operation.kind.claiming();
+        let migration = migration.and_then(|id| self.state.migration(id));
+        let resize = migration.and_then(|m| m.resize.as_deref());
+        let may_stay = resize.is_some() || operation.kind == Kind::Unshelve;
+        let spec = resize.map_or(&vm.spec, |resize| &resize.after);
+        match operation.kind {
+            // While a host is claimed for it, that is where it "is".
+            Kind::Unshelve => {
+                let shelved = Vm {
+                    host: None,
+                    ..vm.clone()
+                };
+                self.demand_of_cold(&shelved, spec, may_stay)
+            }
+            Kind::Boot
+            | Kind::Delete
+            | Kind::LiveMigrate { .. }
+            | Kind::ColdMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::Evacuate { .. }
+            | Kind::Shelve => self.demand_of_cold(vm, spec, may_stay),
+        }
+    }
+
+    pub(super) fn complete_move(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
+        let migration = self.migration_of(operation)?;
+        let (vm_event, event) = match migration.verify {
+            true => (vm::Event::Resized, migration::Event::Resized),
+            false => (vm::Event::Moved, migration::Event::Moved),
+        };
+        let vm = self.vm_of(operation);
+        let vm_state = transition(&vm, vm_event)?;
+        let state = move_on(&migration, event)?;
+        let claim = self.claim_of_migration(&migration)?;
+        if migration.verify {
+            self.keep_for(&migration)?;
+        } else {
+            self.release(migration.source_claim);
+        }
+        let spec = migration.resize.as_deref().map(|r| r.after.clone());
+        self.put_vm(Vm {
+            state: vm_state,
+            spec: spec.unwrap_or_else(|| vm.spec.clone()),
+            host: Some(claim.host.clone()),
+            claim: Some(claim.id),
+            operation: None,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        self.put_claim(Claim {
+            owner: Owner::Vm,
+            state: ClaimState::Active,
+            ..(*claim).clone()
+        });
+        if state.is_ended() {
+            self.end_migration(&migration, state, None);
+        } else {
+            self.change_migration(migration.id, |migration| migration.state = state);
+        }
+        self.end(operation, Outcome::Succeeded);
+        Ok(())
+    }
+
+    /// The source's claim is the migration's from here on: nothing runs on it, nobody else takes it.
+    fn keep_for(&mut self, migration: &Migration) -> Result<(), Refusal> {
+        let claim = self.state.claim(migration.source_claim).cloned();
+        let claim = claim.ok_or_else(|| without_claim(migration))?;
+        self.put_claim(Claim {
+            owner: Owner::Migration(migration.id),
+            state: ClaimState::Held,
+            ..(*claim).clone()
+        });
+        Ok(())
+    }
+
+    fn claim_of_migration(&self, migration: &Migration) -> Result<Arc<Claim>, Refusal> {
+        let claim = migration.destination_claim;
+        let claim = claim.and_then(|id| self.state.claim(id)).cloned();
+        claim.ok_or_else(|| without_claim(migration))
+    }
+
+    // ---- confirm and revert ---------------------------------------------------------------
+
+    pub(super) fn confirm_resize(&mut self, name: &VmName) -> Result<Reply, Refusal> {
+        let (vm, migration) = self.resized_vm(name)?;
+        let state = self.keep_resize(&vm, &migration)?;
+        self.put_vm(Vm {
+            state,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        Ok(Reply::None)
+    }
+
+    /// Gives back what a resized VM had before, and returns what state it is in now.
+    fn keep_resize(&mut self, vm: &Vm, migration: &Migration) -> Result<vm::State, Refusal> {
+        let vm_state = transition(vm, ended(migration))?;
+        let state = move_on(migration, migration::Event::Confirmed)?;
+        self.release(migration.source_claim);
+        self.end_migration(migration, state, None);
+        Ok(vm_state)
+    }
+
+    /// A VM that is deleted while its resize waits keeps nothing of what it had before.
+    pub(super) fn forget_resize(&mut self, vm: &Vm) -> Result<(), Refusal> {
+        if let Some(migration) = self.resize_of(vm) {
+            self.keep_resize(vm, &migration)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_revert_resize(
+        &mut self,
+        id: OperationId,
+        name: &VmName,
+        lease: &LeaseRequest,
+    ) -> Result<Reply, Refusal> {
+        let (vm, migration) = self.resized_vm(name)?;
+        self.examine_operation_id(id)?;
+        for host in migration.destination.iter().chain([&migration.source]) {
+            self.can_stop_and_start(host)?;
+        }
+        self.occupy(&vm, id);
+        let migration = migration.id;
+        let operation = self.new_operation(id, Kind::RevertResize { migration }, name, lease);
+        Ok(Reply::Operation(self.put_operation(operation)))
+    }
+
+    pub(super) fn complete_revert(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
+        let migration = self.migration_of(operation)?;
+        let vm = self.vm_of(operation);
+        let vm_state = transition(&vm, ended(&migration))?;
+        let state = move_on(&migration, migration::Event::Reverted)?;
+        let claim = self.state.claim(migration.source_claim).cloned();
+        let claim = claim.ok_or_else(|| without_claim(&migration))?;
+        if let Some(claim) = vm.claim {
+            self.release(claim);
+        }
+        let spec = migration.resize.as_deref().map(|r| r.before.clone());
+        self.put_vm(Vm {
+            state: vm_state,
+            spec: spec.unwrap_or_else(|| vm.spec.clone()),
+            host: Some(claim.host.clone()),
+            claim: Some(claim.id),
+            operation: None,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        self.put_claim(Claim {
+            owner: Owner::Vm,
+            state: ClaimState::Active,
+            ..(*claim).clone()
+        });
+        self.end_migration(&migration, state, None);
+        self.end(operation, Outcome::Succeeded);
+        Ok(())
+    }
+
+    fn resized_vm(&self, name: &VmName) -> Result<(Arc<Vm>, Arc<Migration>), Refusal> {
+        let vm = self.state.vm(name).cloned();
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", name))?;
+        if let Some(operation) = vm.operation {
+            return Err(vm_busy(name, operation));
+        }
+        match self.resize_of(&vm) {
+            Some(migration) if vm.state == vm::State::Resized => Ok((vm, migration)),
+            Some(_) | None => Err(wrong_state(
+                &vm,
+                "has no resize to be confirmed or reverted",
+            )),
+        }
+    }
+
+    /// Returns the migration for which what the VM had before is kept.
+    fn resize_of(&self, vm: &Vm) -> Option<Arc<Migration>> {
+        let kept = self.state.claims_of_vm(&vm.name);
+        let owners = kept.filter_map(|claim| match claim.owner {
+            Owner::Migration(id) => Some(id),
+            Owner::Vm => None,
+        });
+        let mut migrations = owners.filter_map(|id| self.state.migration(id));
+        let waits = migrations.find(|m| m.state == State::Verifying);
+        waits.cloned()
+    }
+
+    // ---- what these operations have in common ---------------------------------------------
+
+    /// Returns a VM on which this kind of operation may begin.
+    pub(super) fn idle_vm(&self, name: &VmName, kind: &Kind) -> Result<Arc<Vm>, Refusal> {
+        let vm = self.state.vm(name).cloned();
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", name))?;
+        if let Some(operation) = vm.operation {
+            return Err(vm_busy(name, operation));
+        }
+        match kind.works_in(vm.state) {
+            true => Ok(vm),
+            false => Err(wrong_state(&vm, "this is not done to it then")),
+        }
+    }
+
+    /// Refuses a host whose agent is too old to stop and start guests.
+    pub(super) fn can_stop_and_start(&self, host: &HostName) -> Result<(), Refusal> {
+        match self.state.host(host) {
+            Some(view) => power_gate(host, view.host.report.service_version),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that an operation works on a VM, whose state stays as it is.
+    pub(super) fn occupy(&mut self, vm: &Vm, operation: OperationId) {
+        self.put_vm(Vm {
+            operation: Some(operation),
+            generation: vm.generation.next(),
+            ..vm.clone()
+        });
+    }
+}
+
+/// Only the size changes, not what was given to this VM alone.
+fn is_another_size(before: &VmSpec, after: &VmSpec) -> Result<(), Refusal> {
+    let same = before.boot == after.boot
+        && before.disks == after.disks
+        && before.nics == after.nics
+        && before.image_properties == after.image_properties
+        && before.hints == after.hints;
+    match same {
+        true => Ok(()),
+        false => Err(invalid(
+            "NOT_A_RESIZE",
+            "a resize changes the flavor, and nothing else",
+        )),
+    }
+}
+
+fn ended(migration: &Migration) -> vm::Event {
+    match migration.was_stopped {
+        true => vm::Event::ResizeEndedStopped,
+        false => vm::Event::ResizeEndedRunning,
+    }
+}
+
+fn wrong_state(vm: &Vm, why: &str) -> Refusal {
+    let message = format!("vm {} is {:?}: {why}", vm.name, vm.state);
+    precondition("VM_STATE", message)
+        .with("vm", &vm.name)
+        .with("state", format!("{:?}", vm.state))
+}
+
+fn without_claim(migration: &Migration) -> Refusal {
+    let message = format!("migration {} lacks a claim that it needs", migration.id);
+    precondition("NO_CLAIM", message).with("migration", migration.id)
+}
+
+fn disks_unknown(vm: &Vm) -> Refusal {
+    let message = format!(
+        "the host that had the disks of vm {} is not part of this cluster any more",
+        vm.name
+    );
+    precondition("DISKS_UNKNOWN", message).with("vm", &vm.name)
+}

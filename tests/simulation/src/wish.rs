@@ -1,0 +1,147 @@
+//! What a conductor asks the scheduler for a user's wish.
+
+use berth_domain::id::{ClaimId, MigrationId, OperationId, VmUid};
+use berth_domain::image::ImageProperties;
+use berth_domain::operation::LeaseRequest;
+use berth_domain::vm::{BootSource, SchedulingHints};
+use berth_scheduler::core::{
+    Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
+};
+use berth_state::command::Command;
+
+use crate::chance::Chance;
+use crate::packet::Wish;
+
+/// Returns the request and the name of its method.
+pub(crate) fn request(
+    wish: &Wish,
+    lease: LeaseRequest,
+    chance: &mut Chance,
+) -> (&'static str, Request) {
+    let operation = OperationId(chance.uuid());
+    let claim = ClaimId(chance.uuid());
+    match wish {
+        Wish::Boot(vm, flavor, host) => {
+            let scheduled = ScheduleVm {
+                operation,
+                vm: vm.clone(),
+                uid: VmUid(chance.uuid()),
+                claim,
+                flavor: flavor.clone(),
+                boot: BootSource::Kernel {
+                    kernel: "vmlinuz".to_owned(),
+                    initrd: "initrd".to_owned(),
+                    cmdline: String::new(),
+                },
+                disks: Vec::new(),
+                nics: Vec::new(),
+                image_properties: ImageProperties::default(),
+                hints: SchedulingHints::default(),
+                host: host.clone(),
+                lease,
+            };
+            ("ScheduleVm", Request::ScheduleVm(scheduled))
+        }
+        Wish::Migrate(vm, host) => {
+            let scheduled = ScheduleMigration {
+                operation,
+                migration: MigrationId(chance.uuid()),
+                vm: vm.clone(),
+                claim,
+                host: host.clone(),
+                lease,
+            };
+            ("ScheduleMigration", Request::ScheduleMigration(scheduled))
+        }
+        Wish::ColdMigrate(vm, host) => {
+            let scheduled = ScheduleMove {
+                operation,
+                migration: MigrationId(chance.uuid()),
+                vm: vm.clone(),
+                claim,
+                flavor: None,
+                host: host.clone(),
+                verify: false,
+                evacuate: false,
+                lease,
+            };
+            ("ScheduleMove", Request::ScheduleMove(scheduled))
+        }
+        Wish::Resize(vm, flavor, verify) => {
+            let scheduled = ScheduleMove {
+                operation,
+                migration: MigrationId(chance.uuid()),
+                vm: vm.clone(),
+                claim,
+                flavor: Some(flavor.clone()),
+                host: None,
+                verify: *verify,
+                evacuate: false,
+                lease,
+            };
+            ("ScheduleMove", Request::ScheduleMove(scheduled))
+        }
+        Wish::Unshelve(vm, host) => {
+            let scheduled = ScheduleUnshelve {
+                operation,
+                vm: vm.clone(),
+                claim,
+                host: host.clone(),
+                lease,
+            };
+            ("ScheduleUnshelve", Request::ScheduleUnshelve(scheduled))
+        }
+        Wish::Delete(_)
+        | Wish::Cancel(_)
+        | Wish::Confirm(_)
+        | Wish::Revert(_)
+        | Wish::Shelve(_) => plain(wish, operation, lease),
+    }
+}
+
+/// Returns the command for a wish that needs no host.
+fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static str, Request) {
+    let (method, command) = match wish {
+        Wish::Delete(vm) => {
+            let vm = vm.clone();
+            let command = Command::BeginDelete {
+                operation,
+                vm,
+                lease,
+            };
+            ("BeginDelete", command)
+        }
+        Wish::Cancel(operation) => {
+            let operation = *operation;
+            ("CancelOperation", Command::CancelOperation { operation })
+        }
+        Wish::Confirm(vm) => {
+            let vm = vm.clone();
+            ("ConfirmResize", Command::ConfirmResize { vm })
+        }
+        Wish::Revert(vm) => {
+            let vm = vm.clone();
+            let command = Command::BeginRevertResize {
+                operation,
+                vm,
+                lease,
+            };
+            ("BeginRevertResize", command)
+        }
+        Wish::Shelve(vm) => {
+            let vm = vm.clone();
+            let command = Command::BeginShelve {
+                operation,
+                vm,
+                lease,
+            };
+            ("BeginShelve", command)
+        }
+        Wish::Boot(..)
+        | Wish::Migrate(..)
+        | Wish::ColdMigrate(..)
+        | Wish::Resize(..)
+        | Wish::Unshelve(..) => unreachable!("a host is chosen for these"),
+    };
+    (method, Request::Plain(command))
+}
