@@ -145,6 +145,23 @@ impl Saga {
         &self.context.operation
     }
 
+    /// Returns the step that the call under way is for, and whether it takes that back.
+    #[must_use]
+    pub fn asking_for(&self) -> Option<(Step, bool)> {
+        let Outstanding::Call { goal, .. } = &self.outstanding else {
+            return None;
+        };
+        match goal {
+            Goal::Call(step) => Some((*step, false)),
+            Goal::Undo(step) => Some((*step, true)),
+            Goal::Settle(Poll::Source | Poll::Destination(_)) => Some((Step::Settle, false)),
+            Goal::Settle(Poll::CleanSource | Poll::CleanDestination(_)) => {
+                Some((Step::Settle, true))
+            }
+            Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => None,
+        }
+    }
+
     /// Returns what to do next. Every effect is answered with one event; only
     /// [`Event::CancelRequested`] comes unasked, and gives no effect.
     ///

@@ -31,10 +31,10 @@ pub mod member;
 pub mod network;
 pub mod packet;
 pub mod run;
-mod scene;
+pub mod scene;
 pub mod user;
 pub mod verdict;
-mod wish;
+pub mod wish;
 
 pub use bug::Bug;
 pub use run::{Failure, Options, Summary, run};

@@ -585,7 +585,9 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
     }
 }
 
-fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
+/// Returns an operation with what a saga has to know of it, as conductors read it.
+#[must_use]
+pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
     let operation = state.operation(id)?;
     let vm = state.vm(&operation.vm)?;
     let migration = operation.kind.migration();

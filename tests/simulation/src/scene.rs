@@ -11,7 +11,8 @@ use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId}
 use crate::chance::Chance;
 
 /// Returns small flavors that hosts run out of.
-pub(crate) fn flavors() -> Vec<Flavor> {
+#[must_use]
+pub fn flavors() -> Vec<Flavor> {
     let flavor = |name: &str, vcpus, specs: &[(&str, &str)]| Flavor {
         name: FlavorName::new(name).expect("a good name"),
         vcpus,
@@ -36,7 +37,8 @@ pub(crate) fn flavors() -> Vec<Flavor> {
 }
 
 /// Returns the alias of the functions that every host has.
-pub(crate) fn alias() -> PciAlias {
+#[must_use]
+pub fn alias() -> PciAlias {
     PciAlias {
         name: PciAliasName::new("card").expect("a good name"),
         any_of: vec![PciMatch {
@@ -67,7 +69,8 @@ fn functions() -> Vec<PciDevice> {
 }
 
 /// Returns a small host of one or two cells.
-pub(crate) fn topology(chance: &mut Chance) -> HostTopology {
+#[must_use]
+pub fn topology(chance: &mut Chance) -> HostTopology {
     let cells = u32::try_from(chance.between(1, 2)).expect("a small number");
     let width = u32::try_from(chance.between(3, 5)).expect("a small number");
     let cell = |id: u32| {

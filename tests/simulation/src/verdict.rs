@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::claim;
+use berth_domain::fence::may_evacuate;
 use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::vm;
@@ -137,6 +138,12 @@ impl Verdict {
     }
 }
 
+/// Returns whether a host is proven to be dead: what is to run there does not.
+fn is_dead(state: &State, host: &HostName) -> bool {
+    let view = state.host(host);
+    view.is_some_and(|view| may_evacuate(&view.host, state.time()).is_ok())
+}
+
 /// Returns whether a VM that waits to be verified did not run before.
 fn was_stopped(state: &State, vm: &vm::Vm) -> bool {
     let mut migrations = state.migrations().values();
@@ -177,7 +184,11 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
     for vm in state.vms().values() {
         let runs = world.executing(vm.uid);
         let expected: Vec<&HostName> = match vm.state {
-            vm::State::Active => vm.host.iter().collect(),
+            vm::State::Active => vm
+                .host
+                .iter()
+                .filter(|host| !is_dead(state, host))
+                .collect(),
             vm::State::Resized => vm.host.iter().filter(|_| !was_stopped(state, vm)).collect(),
             vm::State::Error | vm::State::Stopped | vm::State::Shelved => Vec::new(),
             vm::State::Building | vm::State::Migrating | vm::State::Deleting => {

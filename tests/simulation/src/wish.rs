@@ -13,11 +13,8 @@ use crate::chance::Chance;
 use crate::packet::Wish;
 
 /// Returns the request and the name of its method.
-pub(crate) fn request(
-    wish: &Wish,
-    lease: LeaseRequest,
-    chance: &mut Chance,
-) -> (&'static str, Request) {
+#[must_use]
+pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'static str, Request) {
     let operation = OperationId(chance.uuid());
     let claim = ClaimId(chance.uuid());
     match wish {

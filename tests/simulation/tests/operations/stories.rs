@@ -1,0 +1,102 @@
+//! One or more operations of every kind, each from a cluster at rest.
+
+use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::operation::Kind;
+use berth_simulation::packet::Wish;
+
+/// An operation, and what came before it.
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    /// What is done before, without faults.
+    pub(crate) before: &'static [Act],
+    /// What is done.
+    pub(crate) act: Act,
+}
+
+/// Something that is asked for about the one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Boot,
+    Delete,
+    Migrate,
+    ColdMigrate,
+    /// To the greater flavor, to be verified.
+    Resize,
+    /// To the greater flavor at once.
+    ResizeAtOnce,
+    Revert,
+    Shelve,
+    Unshelve,
+    /// Its host dies and is fenced; then it is evacuated.
+    Evacuate,
+}
+
+const BOOTED: &[Act] = &[Act::Boot];
+
+pub(crate) const STORIES: &[Story] = &[
+    story("boot", &[], Act::Boot),
+    story("delete", BOOTED, Act::Delete),
+    story(
+        "delete a shelved vm",
+        &[Act::Boot, Act::Shelve],
+        Act::Delete,
+    ),
+    story(
+        "delete a resized vm",
+        &[Act::Boot, Act::Resize],
+        Act::Delete,
+    ),
+    story("live migration", BOOTED, Act::Migrate),
+    story("cold migration", BOOTED, Act::ColdMigrate),
+    story("resize", BOOTED, Act::Resize),
+    story("resize at once", BOOTED, Act::ResizeAtOnce),
+    story("revert a resize", &[Act::Boot, Act::Resize], Act::Revert),
+    story("shelve", BOOTED, Act::Shelve),
+    story("unshelve", &[Act::Boot, Act::Shelve], Act::Unshelve),
+    story("evacuate", BOOTED, Act::Evacuate),
+];
+
+const fn story(name: &'static str, before: &'static [Act], act: Act) -> Story {
+    Story { name, before, act }
+}
+
+/// Returns a story about this kind of operation: a new kind needs one.
+fn told_by(kind: &Kind) -> Act {
+    match kind {
+        Kind::Boot => Act::Boot,
+        Kind::Delete => Act::Delete,
+        Kind::LiveMigrate { .. } => Act::Migrate,
+        Kind::ColdMigrate { .. } => Act::ColdMigrate,
+        Kind::RevertResize { .. } => Act::Revert,
+        Kind::Evacuate { .. } => Act::Evacuate,
+        Kind::Shelve => Act::Shelve,
+        Kind::Unshelve => Act::Unshelve,
+    }
+}
+
+impl Act {
+    /// Asserts that an operation is what this story is about, or is told by another of its kind.
+    pub(crate) fn check(self, kind: &Kind) {
+        let told = told_by(kind);
+        let resize = [Act::ColdMigrate, Act::Resize, Act::ResizeAtOnce];
+        assert!(told == self || (resize.contains(&told) && resize.contains(&self)));
+        assert!(STORIES.iter().any(|story| story.act == told), "{kind:?}");
+    }
+
+    /// Returns the wish for it; an evacuation is asked for by hand.
+    pub(crate) fn wish(self, vm: VmName, small: FlavorName, large: FlavorName) -> Option<Wish> {
+        let anywhere: Option<HostName> = None;
+        Some(match self {
+            Self::Boot => Wish::Boot(vm, small, anywhere),
+            Self::Delete => Wish::Delete(vm),
+            Self::Migrate => Wish::Migrate(vm, anywhere),
+            Self::ColdMigrate => Wish::ColdMigrate(vm, anywhere),
+            Self::Resize => Wish::Resize(vm, large, true),
+            Self::ResizeAtOnce => Wish::Resize(vm, large, false),
+            Self::Revert => Wish::Revert(vm),
+            Self::Shelve => Wish::Shelve(vm),
+            Self::Unshelve => Wish::Unshelve(vm, anywhere),
+            Self::Evacuate => return None,
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! Goal: a VM that is moved while it does not run keeps its place until it has another, through the
+//! whole system, and finds its way back. Method: schedulers, a conductor and simulated hosts in
+//! this process, each with a port of its own, and the real command.
+
+use berth_cli::dev;
+use berth_tests::processes::{Answer, Programs};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
+
+struct World {
+    programs: Programs,
+    schedulers: String,
+    cluster: Option<dev::Cluster>,
+    runtime: Runtime,
+}
+
+impl World {
+    fn with_hosts(hosts: u16) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let plan = dev::Plan {
+            schedulers: 1,
+            hosts,
+            port: 0,
+            data_dir: None,
+            transfer_ms: 200,
+            ephemeral: true,
+            placement: None,
+        };
+        let cluster = runtime.block_on(dev::Cluster::start(&plan)).unwrap();
+        let world = Self {
+            programs: Programs::new(PROGRAMS),
+            schedulers: cluster.schedulers().join(","),
+            cluster: Some(cluster),
+            runtime,
+        };
+        for (name, vcpus) in [("small", "1"), ("large", "3")] {
+            let pinned = ["--spec", "hw:cpu_policy=dedicated"];
+            let size = ["--vcpus", vcpus, "--memory-mib", "64"];
+            world.done(&[&["flavor", "create", name][..], &size, &pinned].concat());
+        }
+        world
+    }
+
+    #[track_caller]
+    fn berth(&self, words: &[&str]) -> Answer {
+        let mut command = self.programs.command("berth");
+        command.args(["--output", "json", "--scheduler", &self.schedulers]);
+        command.args(words);
+        Answer::of(command)
+    }
+
+    #[track_caller]
+    fn done(&self, words: &[&str]) -> Value {
+        let answer = self.berth(words).with_status(0);
+        answer.json().unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str]) -> Value {
+        let answer = self.berth(words).refused(1);
+        let told: Value = serde_json::from_str(&answer.stderr).unwrap();
+        told["error"].clone()
+    }
+
+    #[track_caller]
+    fn boot(&self, vm: &str, more: &[&str]) -> Value {
+        let kernel = ["--kernel", "vmlinuz", "--initrd", "initrd.gz"];
+        let words = ["vm", "create", vm, "--flavor", "small"];
+        self.done(&[&words[..], &kernel, more].concat())
+    }
+
+    #[track_caller]
+    fn show(&self, vm: &str) -> Value {
+        self.done(&["vm", "show", vm])
+    }
+
+    /// Returns how many claims there are, and of which state each is.
+    #[track_caller]
+    fn claims(&self, vm: &str) -> Vec<String> {
+        let shown = self.show(vm);
+        let claims = shown["claims"].as_array().unwrap().iter();
+        claims.map(|c| text(&c["state"])).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.cluster.take() {
+            self.runtime.block_on(cluster.stop());
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn is(shown: &Value, state: &str, flavor: &str) {
+    let vm = &shown["vm"];
+    assert_eq!(text(&vm["state"]), state, "{shown:#}");
+    assert_eq!(text(&vm["spec"]["flavor"]["name"]), flavor, "{shown:#}");
+}
+
+#[test]
+fn a_cold_migration_ends_elsewhere_and_leaves_nothing_behind() {
+    let world = World::with_hosts(2);
+    let first = text(&world.boot("a", &[])["vm"]["host"]);
+    let moved = world.done(&["vm", "migrate", "a", "--cold"]);
+    is(&moved, "Active", "small");
+    assert_ne!(text(&moved["vm"]["host"]), first);
+    assert_eq!(world.claims("a"), ["Active"]);
+    let back = world.done(&["vm", "migrate", "a", "--cold", "--host", &first]);
+    assert_eq!(text(&back["vm"]["host"]), first);
+    // Where it is already it cannot go.
+    let refused = world.refused(&["vm", "migrate", "a", "--cold", "--host", &first]);
+    assert_eq!(text(&refused["reason"]), "SAME_HOST", "{refused:#}");
+    // Its guest is moved while it runs, too, afterwards: nothing of the moves is in the way.
+    is(&world.done(&["vm", "migrate", "a"]), "Active", "small");
+}
+
+#[test]
+fn a_resize_is_confirmed_or_reverted() {
+    let world = World::with_hosts(2);
+    let host = text(&world.boot("a", &[])["vm"]["host"]);
+    let cpus = world.show("a")["claims"][0]["assignment"].clone();
+    let resized = world.done(&["vm", "resize", "a", "--flavor", "large"]);
+    is(&resized, "Resized", "large");
+    let mut states = world.claims("a");
+    states.sort();
+    assert_eq!(states, ["Active", "Held"]);
+    let refused = world.refused(&["vm", "migrate", "a"]);
+    assert_eq!(text(&refused["reason"]), "VM_NOT_ACTIVE", "{refused:#}");
+
+    let back = world.done(&["vm", "revert-resize", "a"]);
+    is(&back, "Active", "small");
+    assert_eq!(text(&back["vm"]["host"]), host);
+    assert_eq!(back["claims"][0]["assignment"], cpus, "the very CPUs");
+    assert_eq!(world.claims("a"), ["Active"]);
+
+    world.done(&["vm", "resize", "a", "--flavor", "large"]);
+    is(
+        &world.done(&["vm", "confirm-resize", "a"]),
+        "Active",
+        "large",
+    );
+    assert_eq!(world.claims("a"), ["Active"]);
+    let refused = world.refused(&["vm", "confirm-resize", "a"]);
+    assert_eq!(text(&refused["reason"]), "VM_STATE", "{refused:#}");
+    let same = world.refused(&["vm", "resize", "a", "--flavor", "large"]);
+    assert_eq!(text(&same["reason"]), "SAME_FLAVOR", "{same:#}");
+    let small = ["vm", "resize", "a", "--flavor", "small", "--no-verify"];
+    is(&world.done(&small), "Active", "small");
+    assert_eq!(world.claims("a"), ["Active"]);
+}
+
+#[test]
+fn a_resize_that_fits_nowhere_is_refused_and_explained_and_changes_nothing() {
+    let world = World::with_hosts(1);
+    world.boot("a", &[]);
+    let huge = ["--vcpus", "64", "--memory-mib", "64"];
+    let pinned = ["--spec", "hw:cpu_policy=dedicated"];
+    world.done(&[&["flavor", "create", "huge"][..], &huge, &pinned].concat());
+    let refused = world.refused(&["vm", "resize", "a", "--flavor", "huge"]);
+    assert_eq!(text(&refused["reason"]), "NO_VALID_HOST", "{refused:#}");
+    assert!(
+        !refused["hosts"].as_array().unwrap().is_empty(),
+        "{refused:#}"
+    );
+    is(&world.show("a"), "Active", "small");
+    let unknown = world.refused(&["vm", "resize", "a", "--flavor", "none"]);
+    assert_eq!(text(&unknown["reason"]), "FLAVOR_NOT_FOUND", "{unknown:#}");
+    // On its own host there is room for both.
+    is(
+        &world.done(&["vm", "resize", "a", "--flavor", "large"]),
+        "Resized",
+        "large",
+    );
+    is(
+        &world.done(&["vm", "revert-resize", "a"]),
+        "Active",
+        "small",
+    );
+}
+
+#[test]
+fn a_shelved_vm_gives_its_host_back_and_finds_another() {
+    let world = World::with_hosts(2);
+    let host = text(&world.boot("a", &[])["vm"]["host"]);
+    let shelved = world.done(&["vm", "shelve", "a"]);
+    is(&shelved, "Shelved", "small");
+    assert!(world.claims("a").is_empty());
+    for refused in [&["vm", "migrate", "a"][..], &["vm", "shelve", "a"]] {
+        let refused = world.refused(refused);
+        assert!(text(&refused["message"]).contains("Shelved"), "{refused:#}");
+    }
+    world.done(&["host", "cordon", &host]);
+    let back = world.done(&["vm", "unshelve", "a"]);
+    is(&back, "Active", "small");
+    assert_ne!(text(&back["vm"]["host"]), host);
+    world.done(&["vm", "shelve", "a"]);
+    world.done(&["vm", "delete", "a"]);
+    let gone = world.refused(&["vm", "show", "a"]);
+    assert_eq!(text(&gone["reason"]), "VM_NOT_FOUND", "{gone:#}");
+}
+
+#[test]
+fn nothing_is_evacuated_without_proof() {
+    let world = World::with_hosts(2);
+    world.boot("a", &[]);
+    let refused = world.refused(&["vm", "evacuate", "a"]);
+    assert_eq!(text(&refused["reason"]), "HOST_IS_ALIVE", "{refused:#}");
+    assert!(!text(&refused["hint"]).is_empty(), "{refused:#}");
+}
