@@ -20,6 +20,7 @@ pub mod agent;
 pub mod aggregate;
 pub mod assignment;
 pub mod claim;
+pub mod event;
 pub mod field;
 pub mod flavor;
 pub mod host;

@@ -21,6 +21,7 @@
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
+//! | [`event`] | what is told of changes |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
 
 pub mod agent;
@@ -30,6 +31,7 @@ pub mod claim;
 pub mod constraint;
 pub mod cpu_set;
 pub mod cpu_shape;
+pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod flavor;

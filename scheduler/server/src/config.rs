@@ -62,6 +62,10 @@ pub struct Config {
     pub requests_per_connection_max: usize,
     /// How many changes are kept for watches; who is further behind lists again.
     pub watch_history_max: usize,
+    /// How many bytes of changes are kept for watches, of events and of providers each.
+    pub watch_history_bytes_max: usize,
+    /// How many watches of events are served at once.
+    pub watches_max: usize,
     /// The interval of Raft's clock.
     pub raft_tick_ms: u64,
     /// A leader reports to its followers every so many ticks.
@@ -90,7 +94,9 @@ impl Config {
             request_bytes_max: 4 << 20,
             request_timeout_ms: 10_000,
             requests_per_connection_max: 1024,
-            watch_history_max: 16_384,
+            watch_history_max: 65_536,
+            watch_history_bytes_max: 64 << 20,
+            watches_max: 1024,
             raft_tick_ms: 50,
             raft_heartbeat_ticks: 2,
             raft_election_ticks: 20,
@@ -174,11 +180,13 @@ impl Config {
         )
     }
 
-    fn bounded(&self) -> [configuration::Bounded; 10] {
+    fn bounded(&self) -> [configuration::Bounded; 12] {
         let bytes = self.request_bytes_max as u64;
         let requests = self.requests_per_connection_max as u64;
         let connections = self.placement_connections_max as u64;
         let history = self.watch_history_max as u64;
+        let history_bytes = self.watch_history_bytes_max as u64;
+        let watches = self.watches_max as u64;
         [
             ("liveness_limit_ms", self.liveness_limit_ms, 100, 3_600_000),
             ("request_bytes_max", bytes, 64 << 10, 64 << 20),
@@ -186,6 +194,8 @@ impl Config {
             ("requests_per_connection_max", requests, 1, 1 << 20),
             ("placement_connections_max", connections, 1, 1 << 20),
             ("watch_history_max", history, 16, 1 << 24),
+            ("watch_history_bytes_max", history_bytes, 64 << 10, 16 << 30),
+            ("watches_max", watches, 1, 1 << 20),
             ("raft_tick_ms", self.raft_tick_ms, 1, 10_000),
             ("raft_heartbeat_ticks", self.raft_heartbeat_ticks, 1, 1000),
             ("raft_election_ticks", self.raft_election_ticks, 3, 10_000),
@@ -224,6 +234,8 @@ impl Configuration for Config {
             &mut self.requests_per_connection_max,
         );
         keys.take("watch_history_max", &mut self.watch_history_max);
+        keys.take("watch_history_bytes_max", &mut self.watch_history_bytes_max);
+        keys.take("watches_max", &mut self.watches_max);
         keys.take("raft_tick_ms", &mut self.raft_tick_ms);
         keys.take("raft_heartbeat_ticks", &mut self.raft_heartbeat_ticks);
         keys.take("raft_election_ticks", &mut self.raft_election_ticks);
@@ -265,6 +277,8 @@ mod tests {
             "request_timeout_ms",
             "requests_per_connection_max",
             "watch_history_max",
+            "watch_history_bytes_max",
+            "watches_max",
             "raft_tick_ms",
             "raft_heartbeat_ticks",
             "raft_election_ticks",

@@ -1,43 +1,55 @@
 //! What has changed lately: the applied changes that watches follow, without gaps.
 //!
-//! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes of VMs
-//! and of resource providers, each in a bounded `ring`, outside the replicated state; every
-//! member can serve watches. Whoever waits for an operation is woken when that operation changes,
-//! not whenever anything does.
+//! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes outside
+//! the replicated state, bounded in number and bytes: those that are told as events in a
+//! `history`, revision by revision, and those of resource providers in a `ring`. Every member can
+//! serve watches. Whoever waits for an operation is woken when that operation changes, not
+//! whenever anything does.
+//!
+//! A revision here is the index of a command, as in the state's header: entries of the log without
+//! a command change nothing, so no watch waits for them.
 //!
 //! Invariant: what is not kept is refused, never left out.
 
+mod history;
 mod ring;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_domain::event::Name;
 use berth_domain::id::{OperationId, ProviderId};
-use berth_domain::name::VmName;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::Vm;
 use berth_replication::effects::AppliedBatch;
 use berth_replication::runtime::Event;
 use berth_replication::{Row as StoredRow, RowChange};
-use berth_state::{Key, Row};
-use berth_store::codec;
+use berth_state::Row;
+use berth_store::codec::{self, Watched};
 use tokio::sync::{Notify, broadcast, watch};
 
+use self::history::History;
+pub use self::history::{Noted, Part, Revision};
 pub(crate) use self::ring::Changes;
-use self::ring::{Limits, Ring};
+use self::ring::Ring;
 use crate::machine::Machine;
 
-/// How many bytes of changes are kept for each table.
-const BYTES_MAX: usize = 64 << 20;
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many changes, of events and of providers each.
+    pub changes: usize,
+    /// How many bytes of them.
+    pub bytes: usize,
+}
 
-struct Rings {
-    vms: Ring<VmName>,
+struct Kept {
+    events: History,
     providers: Ring<ProviderId>,
 }
 
 struct Shared {
-    rings: Mutex<Rings>,
+    kept: Mutex<Kept>,
     revision: watch::Sender<u64>,
     waiting: Mutex<HashMap<OperationId, Arc<Notify>>>,
 }
@@ -48,27 +60,14 @@ pub struct Feed {
     shared: Arc<Shared>,
 }
 
-/// What has changed after a revision.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct VmChanges {
-    /// Up to where this tells everything.
-    pub revision: u64,
-    /// The VMs that changed, as they are at that revision; `None` for one that is gone.
-    pub vms: BTreeMap<VmName, Option<Arc<Vm>>>,
-}
-
 impl Feed {
     /// Returns the feed of a member whose state begins at this revision.
     #[must_use]
-    pub fn new(revision: u64, changes_max: usize) -> Self {
-        let limits = Limits {
-            changes: changes_max,
-            bytes: BYTES_MAX,
-        };
+    pub fn new(revision: u64, limits: Limits) -> Self {
         Self {
             shared: Arc::new(Shared {
-                rings: Mutex::new(Rings {
-                    vms: Ring::new(revision, limits),
+                kept: Mutex::new(Kept {
+                    events: History::new(revision, limits),
                     providers: Ring::new(revision, limits),
                 }),
                 revision: watch::Sender::new(revision),
@@ -84,9 +83,14 @@ impl Feed {
         let mut missed = false;
         loop {
             match events.recv().await {
-                Ok(Event::Applied(batch)) if missed => self.start_over(batch.position.index),
-                Ok(Event::Applied(batch)) => self.applied(&batch),
-                Ok(Event::Replaced(replaced)) => self.start_over(replaced.position.index),
+                Ok(Event::Applied(batch)) => match batch.commands.last() {
+                    Some(last) if missed => self.start_over(last.index),
+                    Some(last) => self.applied(&batch, last.index),
+                    None => continue,
+                },
+                Ok(Event::Replaced(replaced)) => {
+                    self.start_over(replaced.machine.state().revision());
+                }
                 Err(broadcast::error::RecvError::Lagged(batches)) => {
                     tracing::warn!(batches, "watches fell behind and have to list again");
                     missed = true;
@@ -98,31 +102,37 @@ impl Feed {
         }
     }
 
-    fn applied(&self, batch: &AppliedBatch<Machine>) {
+    fn applied(&self, batch: &AppliedBatch<Machine>, last: u64) {
         let mut operations = Vec::new();
-        let mut rings = lock(&self.shared.rings);
+        let mut kept = lock(&self.shared.kept);
         for command in &batch.commands {
-            let revision = command.index;
+            let mut noted = Vec::new();
             for change in &command.changes {
                 match codec::decode_watched_key(&change.key) {
-                    Some(Key::Vm(vm)) => rings.vms.push(revision, vm, stored(change)),
-                    Some(Key::Provider(id)) => rings.providers.push(revision, id, stored(change)),
-                    Some(Key::Operation(id)) => operations.push(id),
-                    _ => {}
+                    Some(Watched::Record(name)) => {
+                        if let Name::Operation(id) = name {
+                            operations.push(id);
+                        }
+                        noted.push(Noted::new(name, stored(change)));
+                    }
+                    Some(Watched::Provider(id)) => {
+                        kept.providers.push(command.index, id, stored(change));
+                    }
+                    None => {}
                 }
             }
+            kept.events.push(command.index, noted);
         }
-        rings.vms.complete(batch.position.index);
-        rings.providers.complete(batch.position.index);
-        drop(rings);
-        self.wake(operations, batch.position.index);
+        kept.providers.complete(last);
+        drop(kept);
+        self.wake(operations, last);
     }
 
     fn start_over(&self, revision: u64) {
-        let mut rings = lock(&self.shared.rings);
-        rings.vms.start_over(revision);
-        rings.providers.start_over(revision);
-        drop(rings);
+        let mut kept = lock(&self.shared.kept);
+        kept.events.start_over(revision);
+        kept.providers.start_over(revision);
+        drop(kept);
         let everybody = lock(&self.shared.waiting).keys().copied().collect();
         self.wake(everybody, revision);
     }
@@ -140,26 +150,24 @@ impl Feed {
         self.shared.revision.send_replace(revision);
     }
 
-    /// Waits for changes of VMs after this revision and returns them; without VMs where none
-    /// changed. Returns `None` when the replica is gone.
+    /// Returns up to which revision changes are known here.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        *self.shared.revision.borrow()
+    }
+
+    /// Returns what is told of changes after this revision, or the first part of it.
     ///
     /// # Errors
     ///
     /// When changes after that revision are no longer kept.
-    pub async fn vm_changes(&self, after: u64) -> Result<Option<VmChanges>, Refusal> {
-        let changes = match self.beyond(after).await {
-            true => lock(&self.shared.rings).vms.since(after)?,
-            false => return Ok(None),
-        };
-        let vms = changes.rows.into_iter();
-        let vms = vms.map(|(name, row)| Ok((name, row.as_ref().map(decode_vm).transpose()?)));
-        Ok(Some(VmChanges {
-            revision: changes.revision,
-            vms: vms.collect::<Result<_, Refusal>>()?,
-        }))
+    pub fn events(&self, after: u64) -> Result<Part, Refusal> {
+        lock(&self.shared.kept).events.since(after)
     }
 
-    /// As [`Self::vm_changes`], of resource providers; who watches decodes them, a few at a time.
+    /// Waits for changes of resource providers after this revision and returns them; without any
+    /// where none changed. Returns `None` when the replica is gone. Who watches decodes them, a few
+    /// at a time.
     ///
     /// # Errors
     ///
@@ -169,13 +177,13 @@ impl Feed {
         after: u64,
     ) -> Result<Option<Changes<ProviderId>>, Refusal> {
         match self.beyond(after).await {
-            true => lock(&self.shared.rings).providers.since(after).map(Some),
+            true => lock(&self.shared.kept).providers.since(after).map(Some),
             false => Ok(None),
         }
     }
 
     /// Waits until more is known than up to this revision; returns whether the replica is there.
-    async fn beyond(&self, after: u64) -> bool {
+    pub(crate) async fn beyond(&self, after: u64) -> bool {
         let mut revision = self.shared.revision.subscribe();
         revision.wait_for(|last| *last > after).await.is_ok()
     }
@@ -198,19 +206,20 @@ fn stored(change: &RowChange) -> Option<StoredRow> {
     Some(StoredRow { key, value })
 }
 
-fn decode_vm(row: &StoredRow) -> Result<Arc<Vm>, Refusal> {
-    match codec::decode_row(row) {
-        Ok(Row::Vm(vm)) => Ok(vm),
-        Ok(_) | Err(_) => Err(not_readable("vm")),
-    }
-}
-
 /// Returns the provider that a stored row is.
 pub(crate) fn decode_provider(row: &StoredRow) -> Result<Arc<ResourceProvider>, Refusal> {
     match codec::decode_row(row) {
         Ok(Row::Provider(provider)) => Ok(provider),
         Ok(_) | Err(_) => Err(not_readable("resource provider")),
     }
+}
+
+fn not_kept(after: u64, first: u64) -> Refusal {
+    let message =
+        format!("changes after revision {after} are no longer kept, those after {first} are");
+    Refusal::new(Code::OutOfRange, "REVISION_NOT_KEPT", message)
+        .with_hint("list again and watch from the revision of that list, or watch from 0")
+        .with("first_revision", first)
 }
 
 fn not_readable(what: &str) -> Refusal {
@@ -253,11 +262,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    use berth_domain::name::VmName;
+    use berth_state::Key;
+
     use berth_replication::effects::{AppliedCommand, Position};
     use berth_state::{Change, Reply};
 
     fn name(text: &str) -> VmName {
         VmName::new(text).unwrap()
+    }
+
+    const LIMITS: Limits = Limits {
+        changes: 16,
+        bytes: 1 << 20,
+    };
+
+    fn told(feed: &Feed, after: u64) -> Result<Vec<Name>, Refusal> {
+        let revisions = feed.events(after)?.revisions;
+        let changes = revisions.iter().flat_map(|r| &r.changes);
+        Ok(changes.map(|change| change.name().clone()).collect())
     }
 
     fn batch(index: u64, vm: &str) -> Event<Machine> {
@@ -286,7 +309,7 @@ mod tests {
     #[tokio::test]
     async fn a_feed_that_lags_twice_has_its_watches_list_again() {
         let (sender, receiver) = broadcast::channel(2);
-        let feed = Feed::new(1, 16);
+        let feed = Feed::new(1, LIMITS);
         let send = |index: u64| drop(sender.send(batch(index, &format!("v{index}"))));
         (2..=5).for_each(send);
         let following = tokio::spawn(feed.clone().follow(receiver));
@@ -301,22 +324,20 @@ mod tests {
         seen(&feed, 5).await;
         // 2 and 3 were missed; what 4 changed is not told either, since nothing tells what else.
         for after in 1..4 {
-            let refused = feed.vm_changes(after).await.unwrap_err();
+            let refused = told(&feed, after).unwrap_err();
             assert_eq!(refused.reason, "REVISION_NOT_KEPT");
             assert_eq!(refused.metadata["first_revision"], "4");
         }
-        let changes = feed.vm_changes(4).await.unwrap().unwrap();
-        assert_eq!(changes.vms.into_keys().collect::<Vec<_>>(), [name("v5")]);
+        assert_eq!(told(&feed, 4).unwrap(), [Name::Vm(name("v5"))]);
         // The runtime has one thread: nothing is read before the next wait.
         (6..=9).for_each(send);
         seen(&feed, 9).await;
         for after in 5..8 {
-            let refused = feed.vm_changes(after).await.unwrap_err();
+            let refused = told(&feed, after).unwrap_err();
             assert_eq!(refused.metadata["first_revision"], "8");
         }
-        let changes = feed.vm_changes(8).await.unwrap().unwrap();
-        assert_eq!(changes.revision, 9);
-        assert_eq!(changes.vms.into_keys().collect::<Vec<_>>(), [name("v9")]);
+        assert_eq!(told(&feed, 8).unwrap(), [Name::Vm(name("v9"))]);
+        assert_eq!(feed.events(8).unwrap().revision, 9);
         drop(sender);
         following.await.unwrap();
     }
@@ -324,7 +345,7 @@ mod tests {
     /// Goal: who waits for one operation is woken by it, and waiting leaves nothing behind.
     #[tokio::test]
     async fn watches_of_operations_come_and_go() {
-        let feed = Feed::new(1, 16);
+        let feed = Feed::new(1, LIMITS);
         let id = OperationId(uuid::Uuid::from_u128(1));
         let (first, second) = (feed.watch_operation(id), feed.watch_operation(id));
         let changed = first.changed();

@@ -18,6 +18,7 @@ use std::time::Duration;
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening};
 use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
+use berth_proto::event::v1::event_service_server::{self, EventServiceServer};
 use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
 use berth_proto::operation::v1::operation_service_server::{self, OperationServiceServer};
 use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
@@ -38,11 +39,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::feed::Feed;
+use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::service::{
-    AggregateApi, CatalogApi, ClusterApi, Context, HostApi, ImportApi, MoveApi, OperationApi,
-    PlacementApi, PolicyApi, SchedulerApi, ServerGroupApi, Setup,
+    AggregateApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
+    OperationApi, PlacementApi, PolicyApi, SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -53,6 +54,7 @@ const REFLECTION: Reflection = Reflection {
         aggregate_service_server::SERVICE_NAME,
         catalog_service_server::SERVICE_NAME,
         cluster_service_server::SERVICE_NAME,
+        event_service_server::SERVICE_NAME,
         host_service_server::SERVICE_NAME,
         import_service_server::SERVICE_NAME,
         move_service_server::SERVICE_NAME,
@@ -165,7 +167,14 @@ impl Scheduler {
     /// Why it had to stop.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let handle = self.runtime.handle();
-        let feed = Feed::new(self.runtime.recovery().index, self.config.watch_history_max);
+        let machine = self.runtime.machine();
+        let feed = Feed::new(
+            machine.map_or(0, |machine| machine.state().revision()),
+            Limits {
+                changes: self.config.watch_history_max,
+                bytes: self.config.watch_history_bytes_max,
+            },
+        );
         let stopping = CancellationToken::new();
         let context = Context::new(Setup {
             handle: handle.clone(),
@@ -179,6 +188,7 @@ impl Scheduler {
                 transport::Options::default(),
             ),
             leader_wait: two_elections(&self.config),
+            watches_max: self.config.watches_max,
             stopping: stopping.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
@@ -221,6 +231,9 @@ impl Scheduler {
             .add_service(
                 OperationServiceServer::new(OperationApi(context.clone()))
                     .max_decoding_message_size(limit),
+            )
+            .add_service(
+                EventServiceServer::new(EventApi(context.clone())).max_decoding_message_size(limit),
             )
             .add_service(
                 HostServiceServer::new(HostApi(context.clone())).max_decoding_message_size(limit),

@@ -5,7 +5,7 @@ mod common;
 use berth_domain::refusal::Refusal;
 use berth_proto::host::v1::{GetHostRequest, ReportHostRequest};
 use berth_proto::operation::v1::WaitOperationRequest;
-use berth_proto::scheduler::v1::{ListVmsRequest, ScheduleMigrationRequest, WatchVmsRequest};
+use berth_proto::scheduler::v1::{ListVmsRequest, ScheduleMigrationRequest};
 use berth_proto::status::from_status;
 use common::world::{flavor, flavor_request, register, register_request, schedule, vm_request};
 use common::{Cluster, hosts, operations, schedulers};
@@ -255,48 +255,4 @@ async fn unknown_names_are_not_found() {
     };
     let answer = hosts(&channel).report_host(request).await;
     assert!(!answer.expect("an answer").into_inner().known);
-}
-
-/// Goal: a watch begins with everything, tells each change, and refuses what is no longer kept.
-#[tokio::test(flavor = "multi_thread")]
-async fn watches_have_no_gaps() {
-    let cluster = Cluster::start(1).await;
-    let channel = cluster.channel().await;
-    register(&channel, "h1", 2, 4).await;
-    flavor(&channel, "one", 1).await;
-    schedule(&channel, vm_request("a", "one"))
-        .await
-        .expect("room");
-    let watch = schedulers(&channel)
-        .watch_vms(WatchVmsRequest::default())
-        .await;
-    let mut watch = watch.expect("a stream").into_inner();
-    let first = watch.message().await.expect("alive").expect("a message");
-    assert!(first.snapshot);
-    assert_eq!(first.vms.len(), 1);
-    let mut seen = Vec::new();
-    for vm in ["b", "c"] {
-        schedule(&channel, vm_request(vm, "one"))
-            .await
-            .expect("room");
-    }
-    while seen.len() < 2 {
-        let message = watch.message().await.expect("alive").expect("a message");
-        assert!(message.revision > first.revision);
-        seen.extend(message.vms.into_iter().map(|vm| vm.name));
-    }
-    assert_eq!(seen, ["vms/b", "vms/c"]);
-
-    let again = WatchVmsRequest {
-        revision: first.revision,
-        vm: "vms/c".into(),
-    };
-    let mut again = schedulers(&channel)
-        .watch_vms(again)
-        .await
-        .expect("a stream")
-        .into_inner();
-    let message = again.message().await.expect("alive").expect("a message");
-    assert_eq!(message.vms.len(), 1);
-    assert_eq!(message.vms[0].name, "vms/c");
 }

@@ -245,6 +245,11 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         &self.recovery
     }
 
+    /// Returns the state that it begins with; none on a member that has received none yet.
+    pub fn machine(&self) -> Option<&M> {
+        self.owner.machine()
+    }
+
     /// Returns who this member is.
     pub fn identity(&self) -> &Identity {
         &self.identity

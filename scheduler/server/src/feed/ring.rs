@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use berth_domain::refusal::{Code, Refusal};
+use berth_domain::refusal::Refusal;
 use berth_replication::Row as StoredRow;
+
+use super::{Limits, not_kept};
 
 /// A change of a row.
 #[derive(Debug)]
@@ -21,13 +23,6 @@ impl<K> Change<K> {
         let row = self.row.as_ref();
         size_of::<Self>() + row.map_or(0, |row| row.key.len() + row.value.len())
     }
-}
-
-/// How much is kept.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) changes: usize,
-    pub(super) bytes: usize,
 }
 
 /// The latest changes of one table.
@@ -89,16 +84,7 @@ impl<K: Ord + Clone> Ring<K> {
     /// Returns what changed after a revision.
     pub(super) fn since(&self, after: u64) -> Result<Changes<K>, Refusal> {
         if after < self.first {
-            return Err(Refusal::new(
-                Code::OutOfRange,
-                "REVISION_NOT_KEPT",
-                format!(
-                    "changes after revision {after} are no longer kept, those after {} are",
-                    self.first
-                ),
-            )
-            .with_hint("list again and watch from the revision of that list")
-            .with("first_revision", self.first));
+            return Err(not_kept(after, self.first));
         }
         let from = self.changes.partition_point(|c| c.revision <= after);
         let mut rows = BTreeMap::new();

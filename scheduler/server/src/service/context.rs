@@ -15,7 +15,7 @@ use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -42,6 +42,8 @@ pub(crate) struct Setup {
     pub(crate) forwarder: Forwarder,
     /// How long a new leader is waited for.
     pub(crate) leader_wait: Duration,
+    /// How many watches of events are served at once.
+    pub(crate) watches_max: usize,
     /// Ends what would otherwise wait for long.
     pub(crate) stopping: CancellationToken,
 }
@@ -52,6 +54,7 @@ struct Inner {
     clock: Mutex<Clock>,
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
     started: Instant,
 }
 
@@ -90,6 +93,7 @@ impl From<Unanswered> for Status {
 impl Context {
     pub(crate) fn new(setup: Setup) -> Self {
         let liveness = Mutex::new(Liveness::new(setup.liveness_limit_ms));
+        let watches = Arc::new(Semaphore::new(setup.watches_max));
         Self {
             inner: Arc::new(Inner {
                 setup,
@@ -97,6 +101,7 @@ impl Context {
                 clock: Mutex::default(),
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
+                watches,
                 started: Instant::now(),
             }),
         }
@@ -108,6 +113,11 @@ impl Context {
 
     pub(crate) fn feed(&self) -> &Feed {
         &self.inner.setup.feed
+    }
+
+    /// Returns the right to be told events, if it is still to be had.
+    pub(crate) fn watch_permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.inner.watches.clone().try_acquire_owned().ok()
     }
 
     pub(crate) fn cluster_id(&self) -> &str {

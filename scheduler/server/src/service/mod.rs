@@ -6,7 +6,7 @@
 //! | [`carry`] | a command on its way to whoever leads |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`table`] | the providers as lists and candidates are searched among |
-//! | [`watch`], [`watch_providers`] | the streams of what changes |
+//! | [`events`], [`watch`], [`watch_providers`] | the streams of what changes |
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
@@ -20,6 +20,7 @@ mod carry;
 mod catalog;
 mod cluster;
 mod context;
+mod events;
 mod explanation;
 mod filter;
 mod host;
@@ -44,6 +45,7 @@ pub(crate) use aggregate::AggregateApi;
 pub(crate) use catalog::CatalogApi;
 pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};
 pub(crate) use context::{Context, Setup, wall};
+pub(crate) use events::EventApi;
 pub(crate) use host::HostApi;
 pub(crate) use import::ImportApi;
 pub(crate) use moves::MoveApi;

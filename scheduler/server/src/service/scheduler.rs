@@ -1,12 +1,11 @@
 //! `berth.scheduler.v1.SchedulerService`: what changes something. Reads are in [`super::read`].
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::migration::Migration;
-use berth_domain::name::{HostName, ServiceName, VmName};
+use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{LeaseRequest, Operation};
 use berth_domain::vm::Vm;
 use berth_proto::convert::operation::lease_request;
@@ -14,18 +13,16 @@ use berth_proto::convert::vm::VmTemplate;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService;
-use berth_proto::types::v1::ReadConsistency;
 use berth_selection::Choice;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 use prost_types::Duration;
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
-use super::{read, refusal, watch};
+use super::{read, refusal};
 use crate::core::{Request as Asked, ScheduleMigration, ScheduleVm};
 
 /// Serves `SchedulerService`.
@@ -285,28 +282,6 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::ListClaimsRequest>,
     ) -> Result<Response<v1::ListClaimsResponse>, Status> {
         read::claims(&self.0, request.into_inner()).await
-    }
-
-    type WatchVmsStream = Pin<Box<dyn Stream<Item = Result<v1::WatchVmsResponse, Status>> + Send>>;
-
-    async fn watch_vms(
-        &self,
-        request: Request<v1::WatchVmsRequest>,
-    ) -> Result<Response<Self::WatchVmsStream>, Status> {
-        let wire = request.into_inner();
-        let only: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
-        let (after, first) = match wire.revision {
-            0 => {
-                let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
-                let wanted = |name: &VmName| only.as_ref().is_none_or(|only| only == name);
-                let vms = state.vms().values().filter(|vm| wanted(&vm.name));
-                let first = watch::all_vms(state.revision(), vms);
-                (state.revision(), Some(first))
-            }
-            revision => (revision, None),
-        };
-        let stream = watch::vms(self.0.clone(), after, first, only);
-        Ok(Response::new(Box::pin(stream)))
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a byte never changes its table, and two rows never have one key.
 
-use berth_domain::id::{OperationId, ProviderId};
-use berth_domain::name::VmName;
+use berth_domain::event::Name;
+use berth_domain::id::{ClaimId, MigrationId, OperationId, ProviderId};
+use berth_domain::name::{HostName, VmName};
 use berth_state::Key;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use uuid::Uuid;
@@ -41,15 +42,30 @@ pub fn encode_key(key: &Key) -> Bytes {
     bytes.freeze()
 }
 
+/// What a key names, of what is followed by those who watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// A resource provider.
+    Provider(ProviderId),
+    /// A record whose changes are told as events.
+    Record(Name),
+}
+
 /// Returns what a key names, for those tables whose changes are watched; nothing for the others.
 #[must_use]
-pub fn decode_watched_key(key: &[u8]) -> Option<Key> {
-    match key.split_first()? {
-        (2, id) => Some(Key::Provider(ProviderId(Uuid::from_slice(id).ok()?))),
-        (6, name) => Some(Key::Vm(VmName::new(std::str::from_utf8(name).ok()?).ok()?)),
-        (9, id) => Some(Key::Operation(OperationId(Uuid::from_slice(id).ok()?))),
-        _ => None,
-    }
+pub fn decode_watched_key(key: &[u8]) -> Option<Watched> {
+    let (table, name) = key.split_first()?;
+    let text = || std::str::from_utf8(name).ok();
+    let uuid = || Uuid::from_slice(name).ok();
+    Some(Watched::Record(match table {
+        1 => Name::Host(HostName::new(text()?).ok()?),
+        2 => return Some(Watched::Provider(ProviderId(uuid()?))),
+        6 => Name::Vm(VmName::new(text()?).ok()?),
+        7 => Name::Claim(ClaimId(uuid()?)),
+        8 => Name::Migration(MigrationId(uuid()?)),
+        9 => Name::Operation(OperationId(uuid()?)),
+        _ => return None,
+    }))
 }
 
 fn put(bytes: &mut BytesMut, table: u8, name: &[u8]) {
@@ -63,12 +79,30 @@ mod tests {
 
     #[test]
     fn watched_keys_are_read_as_they_were_written() {
-        let vm = Key::Vm(VmName::new("a").unwrap());
-        let operation = Key::Operation(OperationId(Uuid::from_u128(7)));
-        let provider = Key::Provider(ProviderId(Uuid::from_u128(8)));
-        for key in [vm, operation, provider] {
-            assert_eq!(decode_watched_key(&encode_key(&key)), Some(key));
+        let (vm, host) = (VmName::new("a").unwrap(), HostName::new("h").unwrap());
+        let id = Uuid::from_u128;
+        let records = [
+            (Key::Vm(vm.clone()), Name::Vm(vm)),
+            (Key::Host(host.clone()), Name::Host(host)),
+            (Key::Claim(ClaimId(id(1))), Name::Claim(ClaimId(id(1)))),
+            (
+                Key::Migration(MigrationId(id(2))),
+                Name::Migration(MigrationId(id(2))),
+            ),
+            (
+                Key::Operation(OperationId(id(3))),
+                Name::Operation(OperationId(id(3))),
+            ),
+        ];
+        for (key, name) in records {
+            let watched = decode_watched_key(&encode_key(&key));
+            assert_eq!(watched, Some(Watched::Record(name)));
         }
+        let provider = ProviderId(id(4));
+        assert_eq!(
+            decode_watched_key(&encode_key(&Key::Provider(provider))),
+            Some(Watched::Provider(provider))
+        );
         assert_eq!(decode_watched_key(&encode_key(&Key::Header)), None);
         assert_eq!(decode_watched_key(&[]), None);
     }

@@ -22,7 +22,7 @@ pub mod request;
 pub mod row;
 
 pub use command::{decode_command, encode_command};
-pub use key::{decode_watched_key, encode_key};
+pub use key::{Watched, decode_watched_key, encode_key};
 pub use outcome::{decode_outcome, encode_outcome};
 pub use row::{decode_row, encode_change, encode_row};
 

@@ -177,6 +177,10 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         Ok(owner)
     }
 
+    pub(in crate::runtime) fn machine(&self) -> Option<&M> {
+        self.replica.machine()
+    }
+
     pub(in crate::runtime) async fn run(
         mut self,
         mut network: impl Network,

@@ -1,0 +1,436 @@
+//! `berth.event.v1.EventService`: what changes, without gaps.
+//!
+//! A watch reads the feed at its own pace: what it has not read waits there, for all watches once,
+//! and who is slower than the feed forgets is told so. Who does not read at all is cut off.
+//!
+//! Invariant: the revision of a message says up to where everything was told, and never goes back.
+
+use std::collections::BTreeSet;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use berth_domain::event::{Change, Event, Kind, Name, Record};
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::convert::event::read_name;
+use berth_proto::convert::{Invalid, field};
+use berth_proto::event::v1;
+use berth_proto::event::v1::event_service_server::EventService;
+use berth_proto::event::v1::watch_response::Phase;
+use berth_proto::status::to_status;
+use berth_proto::types::v1::ReadConsistency;
+use berth_state::State;
+use prost::Message as _;
+use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::context::Context;
+use super::refusal;
+use crate::feed::Part;
+
+/// How many bytes of events a message has at most, unless one alone has more.
+const MESSAGE_BYTES_MAX: usize = 128 << 10;
+
+/// Messages that may wait for a slow client.
+const WAITING_MAX: usize = 4;
+
+/// The most names that are asked for.
+const NAMES_MAX: usize = 100;
+
+const PROGRESS_DEFAULT_MS: u64 = 10_000;
+const PROGRESS_MS_MIN: u64 = 100;
+const PROGRESS_MS_MAX: u64 = 3_600_000;
+
+type Message = v1::WatchResponse;
+
+/// Serves `EventService`.
+pub(crate) struct EventApi(pub(crate) Context);
+
+#[tonic::async_trait]
+impl EventService for EventApi {
+    type WatchStream = Told;
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let wire = request.into_inner();
+        let after = wire.after_revision;
+        let wanted = Wanted::read(wire)?;
+        let permit = self.0.watch_permit().ok_or_else(too_many)?;
+        let snapshot = match after {
+            0 => Some(self.0.state(ReadConsistency::Linearizable.into()).await?),
+            after => {
+                self.reached(after).await?;
+                None
+            }
+        };
+        let (messages, stream) = mpsc::channel(WAITING_MAX);
+        let (end, ended) = oneshot::channel();
+        let watching = Watching {
+            patience: self.0.request_timeout(),
+            context: self.0.clone(),
+            messages,
+            wanted: Arc::new(wanted),
+            told: after,
+            last_sent: Instant::now(),
+            _permit: permit,
+        };
+        tokio::spawn(async move {
+            if let Some(status) = watching.run(snapshot).await {
+                // The client may have gone.
+                let _ = end.send(status);
+            }
+        });
+        Ok(Response::new(Told {
+            messages: ReceiverStream::new(stream),
+            ended,
+        }))
+    }
+}
+
+impl EventApi {
+    /// Refuses a revision after which changes are not kept, or that never was.
+    async fn reached(&self, after: u64) -> Result<(), Status> {
+        let feed = self.0.feed();
+        feed.events(after).map_err(|refusal| to_status(&refusal))?;
+        if after <= feed.revision() {
+            return Ok(());
+        }
+        // This member may only be behind: what the cluster has come to is asked.
+        let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
+        if after <= state.revision() {
+            return Ok(());
+        }
+        let reached = state.revision();
+        Err(to_status(
+            &Refusal::new(
+                Code::OutOfRange,
+                "REVISION_NOT_REACHED",
+                format!("the cluster has not come to revision {after}, but to {reached}"),
+            )
+            .with_hint("it is of another cluster, or of one that was restored: watch from 0")
+            .with("last_revision", reached),
+        ))
+    }
+}
+
+/// What a watch wants to be told.
+struct Wanted {
+    kinds: BTreeSet<Kind>,
+    /// Empty: all of those kinds.
+    names: BTreeSet<Name>,
+    progress: Duration,
+}
+
+impl Wanted {
+    fn read(wire: v1::WatchRequest) -> Result<Self, Invalid> {
+        field::bounded(wire.kinds.len(), "kinds", NAMES_MAX)?;
+        field::bounded(wire.names.len(), "names", NAMES_MAX)?;
+        let mut kinds = BTreeSet::new();
+        for (at, kind) in wire.kinds.into_iter().enumerate() {
+            kinds.insert(field::choice::<v1::Kind, Kind>(
+                kind,
+                &format!("kinds[{at}]"),
+            )?);
+        }
+        if kinds.is_empty() {
+            kinds.extend(Kind::ALL);
+        }
+        let mut names = BTreeSet::new();
+        for (at, name) in wire.names.iter().enumerate() {
+            let field = format!("names[{at}]");
+            let name = read_name(name, &field)?;
+            if !kinds.contains(&name.kind()) {
+                return Err(Invalid::new(field, "must be of a kind that is asked for"));
+            }
+            names.insert(name);
+        }
+        let progress = field::optional_duration_ms(wire.progress_interval, "progress_interval")?
+            .unwrap_or(PROGRESS_DEFAULT_MS);
+        if !(PROGRESS_MS_MIN..=PROGRESS_MS_MAX).contains(&progress) {
+            return Err(Invalid::new(
+                "progress_interval",
+                "must be 100 milliseconds to 1 hour",
+            ));
+        }
+        Ok(Self {
+            kinds,
+            names,
+            progress: Duration::from_millis(progress),
+        })
+    }
+
+    fn wants(&self, name: &Name) -> bool {
+        if self.names.is_empty() {
+            return self.kinds.contains(&name.kind());
+        }
+        self.names.contains(name)
+    }
+
+    /// Returns the wanted records of a state.
+    fn records<'s>(&'s self, state: &'s State) -> Box<dyn Iterator<Item = Record> + Send + 's> {
+        if !self.names.is_empty() {
+            return Box::new(self.names.iter().filter_map(|name| find(state, name)));
+        }
+        Box::new(self.kinds.iter().flat_map(|kind| all(state, *kind)))
+    }
+}
+
+fn find(state: &State, name: &Name) -> Option<Record> {
+    match name {
+        Name::Vm(name) => state.vm(name).cloned().map(Record::Vm),
+        Name::Migration(id) => state.migration(*id).cloned().map(Record::Migration),
+        Name::Host(name) => state.host(name).map(|view| Record::Host(view.host.clone())),
+        Name::Claim(id) => state.claim(*id).cloned().map(Record::Claim),
+        Name::Operation(id) => state.operation(*id).cloned().map(Record::Operation),
+    }
+}
+
+fn all(state: &State, kind: Kind) -> Box<dyn Iterator<Item = Record> + Send + '_> {
+    match kind {
+        Kind::Vm => Box::new(state.vms().values().cloned().map(Record::Vm)),
+        Kind::Migration => Box::new(state.migrations().values().cloned().map(Record::Migration)),
+        Kind::Host => Box::new(state.hosts().values().map(|v| Record::Host(v.host.clone()))),
+        Kind::Claim => Box::new(state.claims().values().cloned().map(Record::Claim)),
+        Kind::Operation => Box::new(state.operations().values().cloned().map(Record::Operation)),
+    }
+}
+
+/// Why a watch ends.
+enum Ended {
+    /// The client wants no more.
+    Closed,
+    /// It is told this.
+    Told(Box<Refusal>),
+    Stopping,
+}
+
+impl From<Refusal> for Ended {
+    fn from(refusal: Refusal) -> Self {
+        Self::Told(Box::new(refusal))
+    }
+}
+
+/// The messages of a watch, and then why there are no more: a client that took none for long finds
+/// that behind those that waited for it.
+pub(crate) struct Told {
+    messages: ReceiverStream<Message>,
+    ended: oneshot::Receiver<Status>,
+}
+
+impl Stream for Told {
+    type Item = Result<Message, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        match Pin::new(&mut self.messages).poll_next(context) {
+            Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(message))),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) if self.ended.is_terminated() => Poll::Ready(None),
+            Poll::Ready(None) => match Pin::new(&mut self.ended).poll(context) {
+                Poll::Ready(status) => Poll::Ready(status.ok().map(Err)),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// Events that go into one message.
+#[derive(Default)]
+struct Piece {
+    events: Vec<v1::Event>,
+    bytes: usize,
+}
+
+impl Piece {
+    /// Adds an event; returns those before it where they are enough for a message.
+    fn push(&mut self, event: v1::Event) -> Option<Vec<v1::Event>> {
+        let bytes = event.encoded_len();
+        let full = (!self.events.is_empty() && self.bytes + bytes > MESSAGE_BYTES_MAX)
+            .then(|| std::mem::take(self).events);
+        self.bytes += bytes;
+        self.events.push(event);
+        full
+    }
+}
+
+struct Watching {
+    context: Context,
+    messages: mpsc::Sender<Message>,
+    wanted: Arc<Wanted>,
+    /// Up to which revision everything was told, with what is sent next.
+    told: u64,
+    last_sent: Instant,
+    /// How long a client may take for a message.
+    patience: Duration,
+    /// Held as long as the watch goes on.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watching {
+    /// Tells everything; returns why no more is told, unless nobody listens.
+    async fn run(mut self, snapshot: Option<State>) -> Option<Status> {
+        match self.tell_all(snapshot).await {
+            Err(Ended::Closed) => None,
+            Err(Ended::Told(refusal)) => Some(to_status(&refusal)),
+            Ok(()) | Err(Ended::Stopping) => Some(refusal::stopping()),
+        }
+    }
+
+    /// Tells everything until the replica is gone.
+    async fn tell_all(&mut self, snapshot: Option<State>) -> Result<(), Ended> {
+        let context = self.context.clone();
+        let mut lost = pin!(leader_lost(&context));
+        if let Some(state) = snapshot {
+            self.snapshot(state).await?;
+        }
+        let mut is_in_step = false;
+        loop {
+            let part = context.feed().events(self.told)?;
+            self.changes(&part).await?;
+            if part.is_more {
+                self.say_how_far().await?;
+                continue;
+            }
+            if !is_in_step {
+                is_in_step = true;
+                self.send(Phase::InStep, Vec::new()).await?;
+            }
+            tokio::select! {
+                biased;
+                () = self.messages.closed() => return Err(Ended::Closed),
+                () = context.stopping().cancelled() => return Err(Ended::Stopping),
+                () = &mut lost => return Err(cut_off().into()),
+                () = tokio::time::sleep_until(self.silent_until()) => {}
+                known = context.feed().beyond(self.told) => if !known {
+                    return Ok(());
+                },
+            }
+            self.say_how_far().await?;
+        }
+    }
+
+    /// Tells the records as they are; whatever happens meanwhile, this state is frozen.
+    async fn snapshot(&mut self, state: State) -> Result<(), Ended> {
+        let revision = state.revision();
+        let wanted = self.wanted.clone();
+        let mut piece = Piece::default();
+        for record in wanted.records(&state) {
+            let change = Change::Put(record);
+            let event = Event { revision, change };
+            if let Some(full) = piece.push((&event).into()) {
+                self.send(Phase::Snapshot, full).await?;
+            }
+        }
+        if !piece.events.is_empty() {
+            self.send(Phase::Snapshot, piece.events).await?;
+        }
+        self.told = revision;
+        Ok(())
+    }
+
+    /// Tells what of these changes is wanted.
+    async fn changes(&mut self, part: &Part) -> Result<(), Ended> {
+        let wanted = self.wanted.clone();
+        let mut piece = Piece::default();
+        for revision in &part.revisions {
+            let changes = revision.changes.iter();
+            for noted in changes.filter(|noted| wanted.wants(noted.name())) {
+                let event = Event {
+                    revision: revision.revision,
+                    change: noted.read()?,
+                };
+                // What is sent here may hold a part of this revision: it is not told yet.
+                if let Some(full) = piece.push((&event).into()) {
+                    self.send(Phase::Changes, full).await?;
+                }
+            }
+            self.told = revision.revision;
+        }
+        self.told = part.revision;
+        if !piece.events.is_empty() {
+            self.send(Phase::Changes, piece.events).await?;
+        }
+        Ok(())
+    }
+
+    fn silent_until(&self) -> Instant {
+        self.last_sent + self.wanted.progress
+    }
+
+    /// Says up to where everything was told, if nothing was said for so long.
+    async fn say_how_far(&mut self) -> Result<(), Ended> {
+        match Instant::now() < self.silent_until() {
+            true => Ok(()),
+            false => self.send(Phase::Progress, Vec::new()).await,
+        }
+    }
+
+    async fn send(&mut self, phase: Phase, events: Vec<v1::Event>) -> Result<(), Ended> {
+        let message = Message {
+            phase: phase.into(),
+            revision: self.told,
+            events,
+        };
+        let sent = tokio::select! {
+            sent = self.messages.send_timeout(message, self.patience) => sent,
+            () = self.context.stopping().cancelled() => return Err(Ended::Stopping),
+        };
+        match sent {
+            Ok(()) => {
+                self.last_sent = Instant::now();
+                Ok(())
+            }
+            Err(SendTimeoutError::Closed(_)) => Err(Ended::Closed),
+            Err(SendTimeoutError::Timeout(_)) => Err(too_slow(self.patience).into()),
+        }
+    }
+}
+
+/// Waits until this member has heard of no leader for so long that it may be cut off. What others
+/// apply then is not told here.
+async fn leader_lost(context: &Context) {
+    let mut leader = context.handle().watch_leader();
+    loop {
+        if leader.wait_for(|l| l.role.leader.is_none()).await.is_err() {
+            // The replica is gone: that ends the watch by itself.
+            return std::future::pending().await;
+        }
+        let again = leader.wait_for(|l| l.role.leader.is_some());
+        if tokio::time::timeout(context.leader_wait(), again)
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn cut_off() -> Refusal {
+    let message = "this member has lost the leader and may not hear of what happens";
+    Refusal::new(Code::Unavailable, "LEADER_LOST", message)
+        .with_hint("go on at another member, after the latest revision that was told")
+}
+
+fn too_many() -> Status {
+    let message = "this member serves as many watches as it may";
+    let refusal = Refusal::new(Code::ResourceExhausted, "TOO_MANY_WATCHES", message);
+    to_status(&refusal.with_hint("ask another member, or give it a greater watches_max"))
+}
+
+fn too_slow(patience: Duration) -> Refusal {
+    let message = format!(
+        "the client took none of the messages that wait for it for {} seconds",
+        patience.as_secs_f64()
+    );
+    Refusal::new(Code::DeadlineExceeded, "READER_TOO_SLOW", message)
+        .with_hint("read on while they come; a new watch goes on after the latest revision")
+}
