@@ -11,12 +11,14 @@ pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, ServerGroup};
+pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 
 mod moves;
 mod placement;
 mod policy;
+mod watch;
 
 /// Places and moves virtual machines, down to the CPU and the memory page.
 #[derive(Debug, Parser)]
@@ -111,6 +113,8 @@ pub enum Command {
     Dev(Dev),
     /// Run the same, and tell the story of a boot and a live migration, checking every step
     Demo(Demo),
+    /// Follow what happens to VMs, migrations, hosts, claims and operations
+    Watch(Watch),
 }
 
 /// Would it fit?

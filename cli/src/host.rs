@@ -112,7 +112,7 @@ fn free(summary: &HostSummary, class: &str) -> String {
 }
 
 /// Returns the word for what a host is good for.
-fn state(host: &Host) -> &'static str {
+pub(crate) fn state(host: &Host) -> &'static str {
     match (host.liveness, host.cordoned, &host.shape_refused) {
         (Liveness::Down, _, _) => "DOWN",
         (Liveness::Up, true, _) => "CORDONED",

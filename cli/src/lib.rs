@@ -7,6 +7,7 @@
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
+//! | [`watch`] | what happens, as it happens |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
@@ -38,6 +39,7 @@ pub mod quality;
 pub mod server_group;
 pub mod session;
 pub mod vm;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -114,6 +116,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Fit(options) => fit::answer_input(options),
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
+        Command::Watch(asked) => watch::run(&session, asked).await,
     }
 }
 

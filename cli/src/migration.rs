@@ -114,7 +114,7 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
 }
 
 /// Returns from where to where, as far as a destination is chosen.
-fn way(migration: &Migration) -> String {
+pub(crate) fn way(migration: &Migration) -> String {
     let destination = migration.destination.as_ref();
     let destination = destination.map_or("-".to_owned(), ToString::to_string);
     format!("{} -> {destination}", migration.source)

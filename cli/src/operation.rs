@@ -114,7 +114,7 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kind(kind: &Kind) -> &'static str {
+pub(crate) fn kind(kind: &Kind) -> &'static str {
     match kind {
         Kind::Boot => "boot",
         Kind::Delete => "delete",
@@ -127,7 +127,7 @@ fn kind(kind: &Kind) -> &'static str {
     }
 }
 
-fn state(operation: &Operation) -> String {
+pub(crate) fn state(operation: &Operation) -> String {
     match (&operation.outcome, operation.cancelled) {
         (Some(Outcome::Succeeded), _) => "SUCCEEDED".to_owned(),
         (Some(Outcome::Failed(refusal)), _) => format!("FAILED {}", refusal.reason),

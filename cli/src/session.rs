@@ -68,6 +68,11 @@ impl Session {
             .map_err(|status| with_hint(from_status(&status)))
     }
 
+    /// Has the next call begin at another scheduler than the last one that answered.
+    pub fn move_on(&self) {
+        self.scheduler.move_on();
+    }
+
     /// Calls one scheduler and no other, as it answers for itself; `None` if it does not.
     pub async fn only<T, F>(&self, address: &str, call: impl FnOnce(Channel) -> F) -> Option<T>
     where
@@ -106,6 +111,16 @@ impl Session {
         }
         Err(no_conductor(&tried))
     }
+}
+
+/// Returns why a stream ended. A connection that was cut is as good as a member that went away.
+#[must_use]
+pub fn ended(status: &Status) -> Refusal {
+    if client::is_unanswered(status) {
+        let message = "the connection to the scheduler broke";
+        return Refusal::new(Code::Unavailable, "STREAM_BROKEN", message);
+    }
+    from_status(status)
 }
 
 fn with_hint(refusal: Refusal) -> Refusal {

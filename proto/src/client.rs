@@ -170,6 +170,15 @@ impl SchedulerChannel {
         self.lock().current.clone()
     }
 
+    /// Has the next call begin at another endpoint: the one that answered last has ended what it
+    /// had begun, as a stream, and may be cut off.
+    pub fn move_on(&self) {
+        let mut shared = self.lock();
+        let position = self.endpoints.iter().position(|e| *e == shared.current);
+        let next = position.map_or(0, |at| (at + 1) % self.endpoints.len());
+        shared.current.clone_from(&self.endpoints[next]);
+    }
+
     /// Makes a call: again after it reached a member that does not lead, or one that did not
     /// answer, until the policy is exhausted. `call` is given a channel for each attempt:
     ///
@@ -442,6 +451,17 @@ mod tests {
         assert_eq!(step(Some(other), "http://a:1"), (other.into(), ms(100)));
         // One that names itself is not asked again at once.
         assert_eq!(step(Some(other), other), (other.into(), ms(200)));
+    }
+
+    #[test]
+    fn moving_on_goes_round_the_endpoints() {
+        let scheduler = SchedulerChannel::new(endpoints()).unwrap();
+        let next = || {
+            scheduler.move_on();
+            scheduler.current()
+        };
+        let all = ["http://b:1", "http://c:1", "http://a:1"];
+        assert_eq!(all.map(|_| next()), all);
     }
 
     #[tokio::test]

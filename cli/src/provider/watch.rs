@@ -9,11 +9,10 @@ use berth_proto::placement::v1::placement_service_client::PlacementServiceClient
 use berth_proto::placement::v1::{
     WatchResourceProvidersRequest, WatchResourceProvidersResponse as Message,
 };
-use berth_proto::status::from_status;
 use serde_json::json;
 use tonic::Streaming;
 
-use crate::session::{Session, resource, short};
+use crate::session::{Session, ended, resource, short};
 use crate::{ask, draw, output};
 
 /// How long to wait before a watch that ended is begun again.
@@ -76,7 +75,7 @@ async fn follow(
                 let message = "the scheduler ended the watch";
                 return Ok(Refusal::new(Code::Unavailable, "STREAM_ENDED", message));
             }
-            Err(status) => return Ok(from_status(&status)),
+            Err(status) => return Ok(ended(&status)),
         }
     }
 }

@@ -1,0 +1,322 @@
+//! `berth watch`: what happens to VMs, migrations, hosts, claims and operations, as it happens.
+//!
+//! Invariant: what is printed is complete up to the revision that a line has: events of a revision
+//! wait until all of it has come, so that a watch that breaks off in between prints nothing twice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_domain::event::{Change, Event, Name, Record};
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::event::v1::event_service_client::EventServiceClient;
+use berth_proto::event::v1::watch_response::Phase;
+use berth_proto::event::v1::{Kind as WireKind, WatchRequest, WatchResponse};
+use serde_json::json;
+use tonic::Streaming;
+
+use crate::arguments::{Watch, WatchKind};
+use crate::session::{Session, ended};
+use crate::{ask, host, migration, operation, output, progress, vm};
+
+/// How long to wait before a watch that ended is begun again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Shows what happens, for ever.
+///
+/// # Errors
+///
+/// What the scheduler refused, or that none was reached to begin with.
+pub async fn run(session: &Session, asked: Watch) -> anyhow::Result<()> {
+    let mut told = Told::new(asked.since.unwrap_or(0));
+    let mut has_begun = false;
+    let mut is_silent = false;
+    loop {
+        let request = WatchRequest {
+            kinds: asked.kinds.iter().map(|kind| wire(*kind)).collect(),
+            names: asked.names.clone(),
+            after_revision: told.revision,
+            progress_interval: None,
+        };
+        let ended = match ask!(session, EventServiceClient, watch, request) {
+            Ok(stream) => {
+                is_silent = false;
+                follow(session, stream, &mut told, &mut has_begun).await?
+            }
+            Err(refusal) => refusal,
+        };
+        told.open.clear();
+        if !has_begun {
+            return Err(ended.into());
+        }
+        if ended.code == Code::OutOfRange {
+            // Too much has changed while nobody told it.
+            told.start_over(session)?;
+        } else if ended.code == Code::Unavailable {
+            if !is_silent {
+                output::tell(&format!("{}; going on elsewhere", ended.message));
+                is_silent = true;
+            }
+            session.move_on();
+        } else if ended.code != Code::DeadlineExceeded {
+            // Unless it was this program that was too slow.
+            return Err(ended.into());
+        }
+        if told.revision == 0 && !told.known.is_empty() {
+            told.start_over(session)?;
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+}
+
+fn wire(kind: WatchKind) -> i32 {
+    let kind = match kind {
+        WatchKind::Vms => WireKind::Vm,
+        WatchKind::Migrations => WireKind::Migration,
+        WatchKind::Hosts => WireKind::Host,
+        WatchKind::Claims => WireKind::Claim,
+        WatchKind::Operations => WireKind::Operation,
+    };
+    kind.into()
+}
+
+/// Shows what a stream tells; returns why it ended.
+async fn follow(
+    session: &Session,
+    mut stream: Streaming<WatchResponse>,
+    told: &mut Told,
+    has_begun: &mut bool,
+) -> anyhow::Result<Refusal> {
+    loop {
+        match stream.message().await {
+            Ok(Some(message)) => {
+                *has_begun = true;
+                told.take(session, message)?;
+            }
+            Ok(None) => {
+                let message = "the scheduler ended the watch";
+                return Ok(Refusal::new(Code::Unavailable, "STREAM_ENDED", message));
+            }
+            Err(status) => return Ok(ended(&status)),
+        }
+    }
+}
+
+/// What was told.
+struct Told {
+    /// Where to go on.
+    revision: u64,
+    /// Events of a revision that has not come to its end.
+    open: Vec<Event>,
+    /// The records that are known, with the line that was last shown of each.
+    known: BTreeMap<Name, String>,
+    /// Whether what is not known does not exist.
+    is_complete: bool,
+    /// Whether it was said that the watch is in step.
+    is_in_step: bool,
+}
+
+impl Told {
+    fn new(revision: u64) -> Self {
+        Self {
+            revision,
+            open: Vec::new(),
+            known: BTreeMap::new(),
+            is_complete: false,
+            is_in_step: false,
+        }
+    }
+
+    fn start_over(&mut self, session: &Session) -> anyhow::Result<()> {
+        *self = Self::new(0);
+        if session.json() {
+            return output::json_line(&json!({"event": "restart", "revision": 0}));
+        }
+        output::tell("from the beginning: what was told before is void");
+        Ok(())
+    }
+
+    fn take(&mut self, session: &Session, message: WatchResponse) -> anyhow::Result<()> {
+        let phase = message.phase();
+        for wire in message.events {
+            let event = Event::try_from(wire)?;
+            match phase {
+                Phase::Snapshot => self.show(session, "is", &event)?,
+                Phase::Unspecified | Phase::InStep | Phase::Changes | Phase::Progress => {
+                    self.open.push(event);
+                }
+            }
+        }
+        let complete = self
+            .open
+            .partition_point(|e| e.revision <= message.revision);
+        let complete: Vec<_> = self.open.drain(..complete).collect();
+        for event in &complete {
+            self.show(session, "put", event)?;
+        }
+        let was_at = std::mem::replace(&mut self.revision, message.revision);
+        match phase {
+            Phase::InStep if !self.is_in_step => {
+                self.is_complete |= was_at == 0;
+                self.is_in_step = true;
+                self.say(session, "in_step")
+            }
+            Phase::Progress => self.say(session, "progress"),
+            Phase::InStep | Phase::Unspecified | Phase::Snapshot | Phase::Changes => Ok(()),
+        }
+    }
+
+    /// Says where it is, for programs; people see that nothing happens.
+    fn say(&self, session: &Session, what: &str) -> anyhow::Result<()> {
+        if session.json() {
+            return output::json_line(&json!({"event": what, "revision": self.revision}));
+        }
+        if what == "in_step" {
+            output::tell(&format!("in step at revision {}", self.revision));
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, session: &Session, what: &str, event: &Event) -> anyhow::Result<()> {
+        let name = event.change.name();
+        if session.json() {
+            self.known.insert(name.clone(), String::new());
+            return json_line(what, event, &name);
+        }
+        let (what, shown) = match &event.change {
+            Change::Deleted(_) => {
+                self.known.remove(&name);
+                ("gone", String::new())
+            }
+            Change::Put(record) => {
+                let shown = line(record);
+                let before = self.known.insert(name.clone(), shown.clone());
+                if before.as_ref() == Some(&shown) {
+                    // Something has changed that a line does not show, as a lease.
+                    return Ok(());
+                }
+                let is_new = before.is_none() && self.is_complete;
+                match what {
+                    "is" => ("is", shown),
+                    _ if is_new => ("new", shown),
+                    _ => ("changed", shown),
+                }
+            }
+        };
+        let text = format!(
+            "{:>8}  {:<9}  {:<7}  {name}  {shown}",
+            event.revision,
+            name.kind(),
+            what
+        );
+        output::print(&format!("{}\n", text.trim_end()));
+        Ok(())
+    }
+}
+
+fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
+    let mut value = json!({
+        "event": what,
+        "revision": event.revision,
+        "kind": name.kind().word(),
+        "name": name.to_string(),
+    });
+    match &event.change {
+        Change::Deleted(_) => value["event"] = "deleted".into(),
+        Change::Put(record) => {
+            value["record"] = match record {
+                Record::Vm(vm) => serde_json::to_value(&**vm)?,
+                Record::Migration(migration) => serde_json::to_value(&**migration)?,
+                Record::Host(host) => serde_json::to_value(&**host)?,
+                Record::Claim(claim) => serde_json::to_value(&**claim)?,
+                Record::Operation(operation) => serde_json::to_value(&**operation)?,
+            }
+        }
+    }
+    output::json_line(&value)
+}
+
+/// Returns what people want to know of a record.
+fn line(record: &Record) -> String {
+    match record {
+        Record::Vm(vm) => {
+            let host = vm.host.as_ref();
+            let host = host.map_or(String::new(), |host| format!(" on {host}"));
+            let error = vm.error.as_ref();
+            let error = error.map_or(String::new(), |why| format!(": {}", why.reason));
+            format!("{}{host}{error}", vm::state(vm.state))
+        }
+        Record::Migration(migration) => {
+            let error = migration.error.as_ref();
+            let error = error.map_or(String::new(), |why| format!(": {}", why.reason));
+            format!(
+                "{} {}: {}{error}",
+                migration.vm,
+                migration::way(migration),
+                migration::state(migration.state)
+            )
+        }
+        Record::Host(host) => {
+            let report = &host.report;
+            format!(
+                "{} generation {} driver {}",
+                host::state(host),
+                host.generation,
+                report.driver
+            )
+        }
+        Record::Claim(claim) => {
+            let owner = match &claim.owner {
+                berth_domain::claim::Owner::Vm => String::new(),
+                berth_domain::claim::Owner::Migration(id) => format!(" for migration {id}"),
+            };
+            let state = format!("{:?}", claim.state).to_uppercase();
+            format!("{} on {}: {state}{owner}", claim.vm, claim.host)
+        }
+        Record::Operation(operation) => {
+            let step = operation.log.last();
+            let step = step.map_or(String::new(), |entry| {
+                format!(
+                    ", {}",
+                    progress::line(entry)
+                        .split_whitespace()
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                )
+            });
+            format!(
+                "{} {}: {}{step}",
+                operation::kind(&operation.kind),
+                operation.vm,
+                operation::state(operation)
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::event::Kind;
+
+    use super::*;
+
+    /// Goal: each word that can be typed asks for the kind that it names.
+    #[test]
+    fn every_kind_can_be_typed() {
+        use clap::ValueEnum as _;
+        let typed = WatchKind::value_variants().iter();
+        let mut kinds: Vec<String> = typed
+            .map(|kind| {
+                let wire = WireKind::try_from(wire(*kind)).expect("a kind");
+                let kind = Kind::try_from(wire).expect("a kind");
+                format!("{kind}s")
+            })
+            .collect();
+        let words: Vec<String> = WatchKind::value_variants()
+            .iter()
+            .filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        assert_eq!(kinds, words);
+        kinds.dedup();
+        assert_eq!(kinds.len(), Kind::ALL.len());
+    }
+}
