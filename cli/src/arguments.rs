@@ -6,7 +6,7 @@ use berth_domain::pci::PciMatch;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
-pub use self::moves::Moves;
+pub use self::moves::{DrainHow, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
@@ -164,6 +164,9 @@ pub enum Host {
         /// The host
         host: String,
     },
+    /// What moves its VMs away
+    #[command(flatten)]
+    Moves(HostMoves),
     /// Forget a host that holds nothing
     Remove {
         /// The host

@@ -1,5 +1,7 @@
 //! `berth host`: looks at hosts and keeps guests off them.
 
+mod drain;
+
 use berth_domain::claim::Claim;
 use berth_domain::host::{Host, Liveness, traits_of};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -20,6 +22,7 @@ use crate::{all_pages, ask, draw, output};
 /// What the scheduler refused.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
+        Verb::Moves(verb) => drain::run(session, verb).await,
         Verb::List => list(session).await,
         Verb::Show { host } => show(session, &host).await,
         Verb::Cordon { host } => {

@@ -17,9 +17,9 @@ use berth_proto::conductor::v1::conductor_service_server::{
 };
 use berth_proto::conductor::v1::{
     ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, EvacuateVmRequest, EvacuateVmResponse,
-    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
-    ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest, ResizeVmResponse,
+    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, DrainHostResponse, EvacuateVmRequest,
+    EvacuateVmResponse, GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest,
+    MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest, ResizeVmResponse,
     RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
     UnshelveVmRequest, UnshelveVmResponse,
 };
@@ -46,11 +46,17 @@ struct Service {
     answer: Arc<Mutex<Answer>>,
 }
 
+type Drained = Pin<Box<dyn Stream<Item = Result<DrainHostResponse, Status>> + Send>>;
 type Chunks = Pin<Box<dyn Stream<Item = Result<ReadConsoleResponse, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl ConductorService for Service {
     type ReadConsoleStream = Chunks;
+    type DrainHostStream = Drained;
+
+    async fn drain_host(&self, _: Request<DrainHostRequest>) -> Result<Response<Drained>, Status> {
+        unreachable!("not called")
+    }
 
     async fn get_service_info(
         &self,

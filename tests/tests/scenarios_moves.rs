@@ -213,3 +213,39 @@ fn nothing_is_evacuated_without_proof() {
     assert_eq!(text(&refused["reason"]), "HOST_IS_ALIVE", "{refused:#}");
     assert!(!text(&refused["hint"]).is_empty(), "{refused:#}");
 }
+
+/// Goal: a drain empties its host, says first what it will do, and keeps what cannot be moved.
+#[test]
+fn a_drain_says_its_plan_and_keeps_to_its_limit() {
+    let world = World::with_hosts(3);
+    let host = text(&world.boot("a", &[])["vm"]["host"]);
+    // It waits for a decision of its user, so it is not moved.
+    world.boot("e", &["--host", &host]);
+    let pinned = ["--spec", "hw:cpu_policy=dedicated"];
+    let size = ["--vcpus", "2", "--memory-mib", "64"];
+    world.done(&[&["flavor", "create", "two"][..], &size, &pinned].concat());
+    world.done(&["vm", "resize", "e", "--flavor", "two", "--host", &host]);
+    for vm in ["b", "c"] {
+        world.boot(vm, &["--host", &host]);
+    }
+    let planned = world.berth(&["host", "drain", &host, "--dry-run"]);
+    let plan: Value = serde_json::from_str(&planned.with_status(1).stdout).unwrap();
+    assert_eq!(plan["plan"].as_array().unwrap().len(), 3, "{plan:#}");
+    assert_eq!(text(&plan["stayed"][0]["vm"]), "e", "{plan:#}");
+    assert_eq!(text(&world.show("a")["vm"]["host"]), host, "nothing moved");
+
+    let drained = world.berth(&["host", "drain", &host, "--parallel", "2"]);
+    let drained: Value = serde_json::from_str(&drained.with_status(1).stdout).unwrap();
+    assert_eq!(drained["moved"].as_array().unwrap().len(), 3, "{drained:#}");
+    for vm in ["a", "b", "c"] {
+        assert_ne!(text(&world.show(vm)["vm"]["host"]), host);
+    }
+    world.done(&["vm", "confirm-resize", "e"]);
+    let rest = world.done(&["host", "drain", &host]);
+    assert_eq!(rest["moved"].as_array().unwrap().len(), 1, "{rest:#}");
+    let empty = world.done(&["host", "drain", &host]);
+    assert_eq!(empty["plan"].as_array().unwrap().len(), 0, "{empty:#}");
+    world.done(&["host", "remove", &host]);
+    let unknown = world.refused(&["host", "drain", "nowhere"]);
+    assert_eq!(text(&unknown["reason"]), "HOST_NOT_FOUND", "{unknown:#}");
+}

@@ -1,8 +1,48 @@
 //! `berth vm …`: what moves a VM while it does not run.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::Run;
+
+/// What moves the VMs of a host away.
+#[derive(Debug, Subcommand)]
+pub enum HostMoves {
+    /// Move every VM away from a host
+    ///
+    /// Shows the plan first. Then nothing new is placed on the host, and its VMs are moved, so many
+    /// at a time: those that run while they run, those that are stopped as they are. If the command is
+    /// interrupted, moves that have begun go on; given again, it goes on with what is left. Lift it
+    /// with `berth host uncordon`.
+    Drain {
+        /// The host
+        host: String,
+        /// How to go about it
+        #[command(flatten)]
+        how: DrainHow,
+    },
+    /// Start every VM of a dead host elsewhere
+    ///
+    /// The host has to be proven dead first, by `berth host fence HOST`. The VMs' disks have to be where
+    /// other hosts see them.
+    Evacuate {
+        /// The host
+        host: String,
+        /// How to go about it
+        #[command(flatten)]
+        how: DrainHow,
+    },
+}
+
+/// How the VMs of a host are moved away.
+#[derive(Debug, Args)]
+pub struct DrainHow {
+    /// Move so many VMs at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub parallel: u32,
+    /// Only show the plan
+    #[arg(long, visible_alias = "dry-run")]
+    pub validate_only: bool,
+}
 
 /// What moves a VM while it does not run.
 #[derive(Debug, Subcommand)]

@@ -27,6 +27,7 @@
 mod agents;
 pub mod config;
 mod console;
+mod drain;
 mod driver;
 pub mod error;
 pub mod flags;

@@ -11,7 +11,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
     ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, EvacuateVmRequest, EvacuateVmResponse,
+    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse,
     GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
     ReadConsoleRequest, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
     RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, UnshelveVmRequest, UnshelveVmResponse,
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::console::{self, Console};
+use crate::drain;
 use crate::driver::Tools;
 use crate::supervisor::Handle;
 
@@ -45,7 +46,16 @@ impl ConductorApi {
     where
         F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
     {
-        self.supervisor.check_room().map_err(told)?;
+        let begun = self.begin_operation(begin).await.map_err(told)?;
+        Ok((&begun).into())
+    }
+
+    /// Like [`begin`](Self::begin), in the domain's terms.
+    pub(crate) async fn begin_operation<F>(&self, begin: F) -> Result<Operation, Refusal>
+    where
+        F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
+    {
+        self.supervisor.check_room()?;
         let supervisor = self.supervisor.clone();
         let begun = tokio::spawn(async move {
             let operation = begin.await?;
@@ -55,15 +65,13 @@ impl ConductorApi {
             supervisor.adopt(operation.clone()).await;
             Ok(operation)
         });
-        match begun.await {
-            Ok(Ok(operation)) => Ok((&operation).into()),
-            Ok(Err(refusal)) => Err(told(refusal)),
-            Err(_) => Err(told(Refusal::new(
+        begun.await.unwrap_or_else(|_| {
+            Err(Refusal::new(
                 Code::Internal,
                 "REQUEST_FAILED",
                 "the conductor failed while it began the operation",
-            ))),
-        }
+            ))
+        })
     }
 }
 
@@ -222,6 +230,17 @@ impl ConductorService for ConductorApi {
         let begun = self.begin(async move { scheduler.schedule_unshelve(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(UnshelveVmResponse { operation }))
+    }
+
+    type DrainHostStream = drain::Told;
+
+    async fn drain_host(
+        &self,
+        request: Request<DrainHostRequest>,
+    ) -> Result<Response<Self::DrainHostStream>, Status> {
+        let stopping = self.stopping.clone();
+        let told = drain::begin(self.clone(), request.into_inner(), stopping).await?;
+        Ok(Response::new(told))
     }
 
     type ReadConsoleStream = Console;

@@ -2,13 +2,16 @@
 //!
 //! Who carries them out is filled in here.
 
+use berth_domain::name::HostName;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_proto::convert::ResourceName as _;
+use berth_proto::host::v1::CordonHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
 use berth_proto::scheduler::v1::{
-    BeginRevertResizeRequest, BeginShelveRequest, ConfirmResizeRequest, ScheduleMoveRequest,
-    ScheduleUnshelveRequest,
+    BeginRevertResizeRequest, BeginShelveRequest, ConfirmResizeRequest, PlanDrainRequest,
+    PlanDrainResponse, ScheduleMoveRequest, ScheduleUnshelveRequest,
 };
 
 use super::{Scheduler, given_or_new, read_operation, refusal};
@@ -70,5 +73,23 @@ impl Scheduler {
         request.request_id = given_or_new(request.request_id);
         let answer = call!(self, MoveServiceClient.begin_shelve, request);
         read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Returns where the VMs of a host would go.
+    pub(crate) async fn plan_drain(
+        &self,
+        request: PlanDrainRequest,
+    ) -> Result<PlanDrainResponse, Refusal> {
+        call!(self, MoveServiceClient.plan_drain, request).map_err(refusal)
+    }
+
+    /// Closes a host to new guests.
+    pub(crate) async fn cordon(&self, host: &HostName) -> Result<(), Refusal> {
+        let request = CordonHostRequest {
+            name: host.resource_name(),
+            request_id: given_or_new(String::new()),
+        };
+        let answer = call!(self, HostServiceClient.cordon_host, request);
+        answer.map(|_| ()).map_err(refusal)
     }
 }

@@ -11,12 +11,14 @@
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
 //! | [`decision`] | what deciding came to |
+//! | [`drain`] | where the VMs of a host would go |
 //! | [`clock`] | the moment that is written on a command |
 
 pub mod chooser;
 pub mod clock;
 pub mod decide;
 pub mod decision;
+pub mod drain;
 pub mod request;
 mod reschedule;
 mod schedule;
@@ -27,4 +29,5 @@ pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
+pub use drain::{DrainPlan, PlannedMove, Stuck, plan_drain};
 pub use request::{Ask, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm};

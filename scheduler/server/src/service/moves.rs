@@ -1,11 +1,13 @@
 //! `berth.scheduler.v1.MoveService`: VMs that are moved while they do not run.
 
 use berth_domain::id::{ClaimId, MigrationId, OperationId};
-use berth_domain::name::VmName;
+use berth_domain::name::{HostName, VmName};
 use berth_proto::convert::operation::lease_request;
-use berth_proto::convert::{Invalid, field};
+use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::move_service_server::MoveService;
+use berth_proto::status::to_status;
+use berth_proto::types::v1::ReadConsistency;
 use berth_state::command::Command;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
@@ -13,7 +15,10 @@ use uuid::Uuid;
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
 use super::scheduler::{Parts, explain, lease, operation_of};
-use crate::core::{Request as Asked, ScheduleMove, ScheduleUnshelve};
+use super::wall;
+use crate::core::{
+    PlannedMove, Request as Asked, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
+};
 
 /// Serves `MoveService`.
 pub(crate) struct MoveApi(pub(crate) Context);
@@ -119,6 +124,28 @@ impl MoveService for MoveApi {
         }))
     }
 
+    async fn plan_drain(
+        &self,
+        request: Request<v1::PlanDrainRequest>,
+    ) -> Result<Response<v1::PlanDrainResponse>, Status> {
+        let wire = request.into_inner();
+        let host: HostName = field::name(&wire.host, "host")?;
+        let consistency = ReadConsistency::Linearizable;
+        let state = self.0.state(consistency.into()).await?;
+        let at = wall().max(state.time());
+        // A large host takes a while; the replica's task goes on meanwhile.
+        let planned =
+            tokio::task::spawn_blocking(move || plan_drain(&state, at, &host, wire.evacuate));
+        let plan = planned
+            .await
+            .map_err(|error| Status::internal(format!("the plan was not made: {error}")))?
+            .map_err(|refusal| to_status(&refusal))?;
+        Ok(Response::new(v1::PlanDrainResponse {
+            moves: plan.moves.iter().map(write_move).collect(),
+            stuck: plan.stuck.iter().map(write_stuck).collect(),
+        }))
+    }
+
     async fn begin_shelve(
         &self,
         request: Request<v1::BeginShelveRequest>,
@@ -134,6 +161,22 @@ impl MoveService for MoveApi {
         Ok(Response::new(v1::BeginShelveResponse {
             operation: Some((&*operation).into()),
         }))
+    }
+}
+
+fn write_move(planned: &PlannedMove) -> v1::PlannedMove {
+    v1::PlannedMove {
+        vm: planned.vm.resource_name(),
+        kind: v1::migration::Kind::from(planned.how).into(),
+        destination: planned.destination.resource_name(),
+        assignment: Some((&planned.assignment).into()),
+    }
+}
+
+fn write_stuck(stuck: &Stuck) -> v1::StuckVm {
+    v1::StuckVm {
+        vm: stuck.vm.resource_name(),
+        refusal: Some((&stuck.refusal).into()),
     }
 }
 

@@ -1,0 +1,157 @@
+//! `berth host drain` and `berth host evacuate`: the plan, then each move as it ends.
+
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::conductor::v1::DrainHostRequest;
+use berth_proto::conductor::v1::drain_host_response::{Ended, Event, Plan};
+use berth_proto::scheduler::v1::migration::Kind;
+use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
+use berth_proto::status::from_status;
+use serde_json::json;
+
+use crate::arguments::{DrainHow, HostMoves};
+use crate::output;
+use crate::session::{Session, resource, short};
+
+/// Does what was typed.
+pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
+    match verb {
+        HostMoves::Drain { host, how } => drain(session, &host, false, &how).await,
+        HostMoves::Evacuate { host, how } => drain(session, &host, true, &how).await,
+    }
+}
+
+/// How a drain went.
+#[derive(Default)]
+struct Outcome {
+    plan: Plan,
+    moved: Vec<(String, String)>,
+    stayed: Vec<(String, Refusal)>,
+}
+
+async fn drain(
+    session: &Session,
+    host: &str,
+    evacuate: bool,
+    how: &DrainHow,
+) -> anyhow::Result<()> {
+    let request = DrainHostRequest {
+        host: resource("hosts", host),
+        evacuate,
+        parallel_max: how.parallel,
+        validate_only: how.validate_only,
+    };
+    let answer = session.conductor().await?.drain_host(request).await;
+    let mut stream = answer.map_err(|s| from_status(&s))?.into_inner();
+    let mut outcome = Outcome::default();
+    while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
+        match message.event {
+            Some(Event::Plan(plan)) => {
+                for stuck in &plan.stuck {
+                    let refusal = stuck.refusal.clone().unwrap_or_default().try_into()?;
+                    outcome.stayed.push((short(&stuck.vm).to_owned(), refusal));
+                }
+                if !session.json() {
+                    show(host, &plan);
+                }
+                outcome.plan = plan;
+            }
+            Some(Event::Begun(begun)) => {
+                output::tell(&format!("{} is on its way", short(&begun.vm)));
+            }
+            Some(Event::Ended(ended)) => note(&mut outcome, ended)?,
+            None => {}
+        }
+    }
+    finish(session, host, how, &outcome)
+}
+
+/// Shows the plan as a table.
+fn show(host: &str, plan: &Plan) {
+    let moves = plan.moves.iter().map(|planned| {
+        [
+            short(&planned.vm).to_owned(),
+            word(planned).to_owned(),
+            short(&planned.destination).to_owned(),
+            String::new(),
+        ]
+    });
+    let stuck = plan.stuck.iter().map(|stuck| {
+        let StuckVm { vm, refusal } = stuck;
+        let why = refusal.clone().unwrap_or_default();
+        [
+            short(vm).to_owned(),
+            "stays".to_owned(),
+            "-".to_owned(),
+            why.message,
+        ]
+    });
+    let none = format!("{host} holds no VM");
+    output::table(
+        ["VM", "HOW", "TO", "WHY NOT"],
+        moves.chain(stuck).collect(),
+        &none,
+    );
+}
+
+fn word(planned: &PlannedMove) -> &'static str {
+    match planned.kind() {
+        Kind::Live | Kind::Unspecified => "while it runs",
+        Kind::Cold => "stopped",
+        Kind::Evacuation => "started anew",
+    }
+}
+
+fn note(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
+    let vm = short(&ended.vm).to_owned();
+    match ended.refusal {
+        None => {
+            let host = short(&ended.host).to_owned();
+            output::tell(&format!("{vm} is on {host}"));
+            outcome.moved.push((vm, host));
+        }
+        Some(refusal) => {
+            let refusal: Refusal = refusal.try_into()?;
+            output::tell(&format!("{vm} stays: {refusal}"));
+            outcome.stayed.push((vm, refusal));
+        }
+    }
+    Ok(())
+}
+
+/// Says how it went; a VM that stays is a failure.
+fn finish(session: &Session, host: &str, how: &DrainHow, outcome: &Outcome) -> anyhow::Result<()> {
+    if session.json() {
+        let moves = outcome.plan.moves.iter();
+        let planned: Vec<_> = moves
+            .map(|m| json!({"vm": short(&m.vm), "how": word(m), "to": short(&m.destination)}))
+            .collect();
+        let moved: Vec<_> = outcome
+            .moved
+            .iter()
+            .map(|(vm, host)| json!({"vm": vm, "host": host}))
+            .collect();
+        let stayed: Vec<_> = outcome
+            .stayed
+            .iter()
+            .map(|(vm, why)| json!({"vm": vm, "error": why}))
+            .collect();
+        output::json(&json!({"plan": planned, "moved": moved, "stayed": stayed}))?;
+    }
+    if outcome.stayed.is_empty() {
+        if !how.validate_only && !outcome.moved.is_empty() {
+            output::tell(&format!("{host} is empty"));
+        }
+        return Ok(());
+    }
+    let what = match how.validate_only {
+        true => "cannot be moved",
+        false => "were not moved",
+    };
+    let message = format!(
+        "{} of the VMs of {host} {what}; it is said above why",
+        outcome.stayed.len()
+    );
+    Err(Refusal::new(Code::FailedPrecondition, "VMS_STAY", message)
+        .with("host", host)
+        .into())
+}

@@ -1,0 +1,194 @@
+//! A drain: every VM of a host is moved away, so many at a time.
+//!
+//! Not an operation of its own: each move is one, and is carried on by whichever conductor there
+//! is. What is lost with a conductor is the list, which is made anew when the drain is asked for
+//! again.
+//!
+//! Invariant: no more moves are under way for one drain than were asked for.
+
+use std::time::Duration;
+
+use berth_domain::name::HostName;
+use berth_domain::operation::{Operation, Outcome};
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::conductor::v1::drain_host_response::{Begun, Ended, Event, Plan};
+use berth_proto::conductor::v1::{DrainHostRequest, DrainHostResponse};
+use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::scheduler::v1::migration::Kind;
+use berth_proto::scheduler::v1::{
+    PlanDrainRequest, PlanDrainResponse, PlannedMove, ScheduleMigrationRequest, ScheduleMoveRequest,
+};
+use berth_proto::status::to_status;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::service::ConductorApi;
+
+/// How many VMs are moved at the same time, unless somebody says.
+const PARALLEL: u32 = 4;
+/// How many at most.
+const PARALLEL_MAX: u32 = 64;
+/// How often it is looked whether a move has ended.
+const LOOK: Duration = Duration::from_millis(250);
+/// How many messages may be on their way to a reader.
+const AHEAD_MAX: usize = 16;
+
+/// What is told of a drain.
+pub(crate) type Told = ReceiverStream<Result<DrainHostResponse, Status>>;
+
+/// Plans a drain and begins it.
+pub(crate) async fn begin(
+    api: ConductorApi,
+    request: DrainHostRequest,
+    stopping: CancellationToken,
+) -> Result<Told, Status> {
+    let host: HostName = field::name(&request.host, "host")?;
+    let parallel = match request.parallel_max {
+        0 => PARALLEL,
+        number if number <= PARALLEL_MAX => number,
+        _ => {
+            let rule = format!("must be at most {PARALLEL_MAX}");
+            return Err(Invalid::new("parallel_max", rule).into());
+        }
+    };
+    let asked = PlanDrainRequest {
+        host: host.resource_name(),
+        evacuate: request.evacuate,
+    };
+    let plan = api.tools.scheduler.plan_drain(asked).await;
+    let plan = plan.map_err(|refusal| to_status(&refusal))?;
+    let (sender, receiver) = mpsc::channel(AHEAD_MAX);
+    tokio::spawn(async move {
+        let drain = Drain {
+            api,
+            host,
+            parallel: parallel as usize,
+            sender: sender.clone(),
+        };
+        tokio::select! {
+            () = drain.run(plan, request.validate_only) => {}
+            () = sender.closed() => {}
+            () = stopping.cancelled() => {}
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+struct Drain {
+    api: ConductorApi,
+    host: HostName,
+    parallel: usize,
+    sender: mpsc::Sender<Result<DrainHostResponse, Status>>,
+}
+
+impl Drain {
+    async fn run(&self, plan: PlanDrainResponse, validate_only: bool) {
+        let moves = plan.moves.clone();
+        let told = Plan {
+            moves: plan.moves,
+            stuck: plan.stuck,
+        };
+        self.tell(Event::Plan(told)).await;
+        if validate_only {
+            return;
+        }
+        if let Err(refusal) = self.api.tools.scheduler.cordon(&self.host).await {
+            let _ = self.sender.send(Err(to_status(&refusal))).await;
+            return;
+        }
+        let mut moves = moves.into_iter();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < self.parallel
+                && let Some(planned) = moves.next()
+            {
+                if let Some(operation) = self.move_one(&planned).await {
+                    let api = self.api.clone();
+                    under_way.spawn(async move { ended(&api, operation, planned.vm).await });
+                }
+            }
+            match under_way.join_next().await {
+                Some(Ok(ended)) => self.tell(Event::Ended(ended)).await,
+                Some(Err(error)) => tracing::error!(%error, "a move is not watched any more"),
+                None => return,
+            }
+        }
+    }
+
+    /// Begins a move. The host is chosen anew: others may have claimed what was planned.
+    async fn move_one(&self, planned: &PlannedMove) -> Option<Operation> {
+        let scheduler = self.api.tools.scheduler.clone();
+        let vm = planned.vm.clone();
+        let kind = planned.kind();
+        let begun = self.api.begin_operation(async move {
+            if kind == Kind::Live {
+                let request = ScheduleMigrationRequest {
+                    vm,
+                    ..ScheduleMigrationRequest::default()
+                };
+                return scheduler.schedule_migration(request).await;
+            }
+            let request = ScheduleMoveRequest {
+                vm,
+                evacuate: kind == Kind::Evacuation,
+                ..ScheduleMoveRequest::default()
+            };
+            scheduler.schedule_move(request).await
+        });
+        match begun.await {
+            Ok(operation) => {
+                let begun = Begun {
+                    vm: planned.vm.clone(),
+                    operation: operation.id.resource_name(),
+                };
+                self.tell(Event::Begun(begun)).await;
+                Some(operation)
+            }
+            Err(refusal) => {
+                let ended = Ended {
+                    vm: planned.vm.clone(),
+                    host: self.host.resource_name(),
+                    refusal: Some((&refusal).into()),
+                };
+                self.tell(Event::Ended(ended)).await;
+                None
+            }
+        }
+    }
+
+    async fn tell(&self, event: Event) {
+        let message = DrainHostResponse { event: Some(event) };
+        // A reader that has gone away ends the drain by itself.
+        let _ = self.sender.send(Ok(message)).await;
+    }
+}
+
+/// Waits for the end of a move.
+async fn ended(api: &ConductorApi, operation: Operation, vm: String) -> Ended {
+    let scheduler = &api.tools.scheduler;
+    let outcome = loop {
+        match scheduler.operation(operation.id).await {
+            Ok(now) => match now.outcome {
+                Some(outcome) => break outcome,
+                None => tokio::time::sleep(LOOK).await,
+            },
+            // Forgotten, so that it has ended long ago.
+            Err(refusal) if refusal.code == Code::NotFound => break Outcome::Succeeded,
+            Err(_) => tokio::time::sleep(LOOK).await,
+        }
+    };
+    let record = scheduler.vm(&operation.vm).await.ok();
+    let host = record.and_then(|(record, _)| record.host);
+    let refusal: Option<Refusal> = match outcome {
+        Outcome::Succeeded => None,
+        Outcome::Failed(refusal) => Some(refusal),
+    };
+    Ended {
+        vm,
+        host: field::name_or_empty(host.as_ref()),
+        refusal: refusal.as_ref().map(Into::into),
+    }
+}

@@ -1,0 +1,174 @@
+//! The plan of a drain: where each VM of a host would go, in which order, if all were moved now.
+//!
+//! Pure: each move is decided on a copy of the state in which those before it are claimed already,
+//! as the real ones will be. A plan claims nothing; what is moved later is decided anew, since
+//! others go on claiming meanwhile.
+
+use berth_domain::claim::{Claim, Owner};
+use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
+use berth_domain::migration;
+use berth_domain::name::{HostName, ServiceName, VmName};
+use berth_domain::numa::Assignment;
+use berth_domain::operation::LeaseRequest;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::resource::ResourceClass;
+use berth_domain::vm::{self, Vm};
+use berth_state::State;
+use uuid::Uuid;
+
+use super::decide::decide;
+use super::decision::Decision;
+use super::request::{Ask, Request, ScheduleMigration, ScheduleMove};
+
+/// One move of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The VM.
+    pub vm: VmName,
+    /// How it is moved.
+    pub how: migration::Kind,
+    /// Where it goes.
+    pub destination: HostName,
+    /// What it gets there.
+    pub assignment: Assignment,
+}
+
+/// A VM that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The VM.
+    pub vm: VmName,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// What a drain would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainPlan {
+    /// What is moved, in this order: what needs most comes first, while there is most room.
+    pub moves: Vec<PlannedMove>,
+    /// What cannot be moved.
+    pub stuck: Vec<Stuck>,
+}
+
+/// Plans to move every VM away from a host: while it runs, where it runs; or, if the host is dead,
+/// by starting it elsewhere.
+///
+/// # Errors
+///
+/// When the host is not known.
+pub fn plan_drain(
+    state: &State,
+    at: TimeMs,
+    host: &HostName,
+    evacuate: bool,
+) -> Result<DrainPlan, Refusal> {
+    if state.host(host).is_none() {
+        return Err(Refusal::not_found("host", host));
+    }
+    let mut future = state.clone();
+    let mut plan = DrainPlan::default();
+    for (number, vm) in vms_of(state, host).into_iter().enumerate() {
+        match plan_one(&mut future, at, vm, number, evacuate) {
+            Ok(planned) => plan.moves.push(planned),
+            Err(refusal) => plan.stuck.push(Stuck {
+                vm: vm.name.clone(),
+                refusal,
+            }),
+        }
+    }
+    Ok(plan)
+}
+
+/// Returns the VMs that a host holds, those that need most first.
+fn vms_of<'s>(state: &'s State, host: &HostName) -> Vec<&'s Vm> {
+    let claims = state.claims_of_host(host).filter(|c| c.owner == Owner::Vm);
+    let mut vms: Vec<(&Vm, &Claim)> = claims
+        .filter_map(|claim| Some((&**state.vm(&claim.vm)?, &**claim)))
+        .collect();
+    let amount = |claim: &Claim, class| claim.resources.get(&class).copied().unwrap_or(0);
+    vms.sort_by_key(|(vm, claim)| {
+        let dedicated = amount(claim, ResourceClass::pcpu());
+        let memory = amount(claim, ResourceClass::memory_mb());
+        (std::cmp::Reverse((dedicated, memory)), vm.name.clone())
+    });
+    vms.into_iter().map(|(vm, _)| vm).collect()
+}
+
+fn plan_one(
+    future: &mut State,
+    at: TimeMs,
+    vm: &Vm,
+    number: usize,
+    evacuate: bool,
+) -> Result<PlannedMove, Refusal> {
+    let how = match (evacuate, vm.state) {
+        (true, _) => migration::Kind::Evacuation,
+        (false, vm::State::Stopped) => migration::Kind::Cold,
+        (
+            false,
+            vm::State::Building
+            | vm::State::Active
+            | vm::State::Migrating
+            | vm::State::Deleting
+            | vm::State::Error
+            | vm::State::Resized
+            | vm::State::Shelved,
+        ) => migration::Kind::Live,
+    };
+    let ask = Ask::new("plan", request(vm, how, number));
+    let proposal = match decide(future, at, &ask) {
+        Decision::Command(proposal) => proposal,
+        Decision::Refuse(refusal) => return Err(*refusal),
+        Decision::Explain(unexplained) => return Err(unexplained.explain()),
+        Decision::Answer(_) => {
+            let message = format!("vm {} cannot be planned for", vm.name);
+            return Err(Refusal::new(Code::Internal, "NO_DECISION", message));
+        }
+    };
+    future.speculate(future.revision() + 1, &proposal.envelope)?;
+    let choice = proposal.choice.ok_or_else(|| {
+        let message = format!("no host was chosen for vm {}", vm.name);
+        Refusal::new(Code::Internal, "NO_CHOICE", message)
+    })?;
+    Ok(PlannedMove {
+        vm: vm.name.clone(),
+        how,
+        destination: choice.host,
+        assignment: choice.assignment,
+    })
+}
+
+fn request(vm: &Vm, how: migration::Kind, number: usize) -> Request {
+    // They are never heard of outside the plan, so that counting makes them distinct enough.
+    let id = |kind: u128| Uuid::from_u128(kind << 64 | number as u128);
+    let operation = OperationId(id(1));
+    let (migration, claim) = (MigrationId(id(2)), ClaimId(id(3)));
+    let lease = LeaseRequest {
+        conductor: ServiceName::new("plan").expect("a good name"),
+        ttl_ms: 1_000,
+    };
+    match how {
+        migration::Kind::Live => Request::ScheduleMigration(ScheduleMigration {
+            operation,
+            migration,
+            vm: vm.name.clone(),
+            claim,
+            host: None,
+            lease,
+        }),
+        migration::Kind::Cold | migration::Kind::Evacuation => {
+            Request::ScheduleMove(ScheduleMove {
+                operation,
+                migration,
+                vm: vm.name.clone(),
+                claim,
+                flavor: None,
+                host: None,
+                verify: false,
+                evacuate: how == migration::Kind::Evacuation,
+                lease,
+            })
+        }
+    }
+}
