@@ -9,6 +9,7 @@
 //! asserts that its fault happened where it was meant to.
 
 mod faults;
+mod race;
 mod stories;
 mod world;
 

@@ -45,15 +45,15 @@ pub(crate) enum Death {
 }
 
 pub(crate) struct World {
-    state: State,
+    pub(crate) state: State,
     index: u64,
     now: u64,
     agents: BTreeMap<HostName, Agent>,
     hypervisors: Hypervisors,
     hosts: Vec<HostName>,
-    chance: Chance,
+    pub(crate) chance: Chance,
     numbers: Numbers,
-    operation: OperationId,
+    pub(crate) operation: OperationId,
     /// What agents answered, by call.
     answers: BTreeMap<CallNumber, Result<AgentReply, Refusal>>,
     scripts: Vec<Script>,
@@ -81,7 +81,7 @@ fn flavor(name: &str) -> FlavorName {
     FlavorName::new(name).expect("a name")
 }
 
-fn lease() -> LeaseRequest {
+pub(crate) fn lease() -> LeaseRequest {
     LeaseRequest {
         conductor: ServiceName::new("c1").expect("a name"),
         ttl_ms: LEASE_MS,
@@ -110,10 +110,15 @@ impl World {
     }
 
     fn new() -> Self {
-        let mut chance = Chance::new(1);
-        let hosts: Vec<HostName> = ["h1", "h2", "h3"]
-            .map(|name| HostName::new(name).expect("a name"))
-            .to_vec();
+        Self::with_hosts(3, 1)
+    }
+
+    /// Returns a cluster of so many hosts, and chance of this seed.
+    pub(crate) fn with_hosts(number: usize, seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let hosts: Vec<HostName> = (1..=number)
+            .map(|n| HostName::new(&format!("h{n}")).expect("a name"))
+            .collect();
         let mut hypervisors = Hypervisors::new(Settings {
             transfer_ms: 300,
             ..Settings::default()
@@ -178,7 +183,7 @@ impl World {
 
     // ---- the scheduler ---------------------------------------------------------------------
 
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
         let ask = Ask::new("test", request);
         match decide(&self.state, TimeMs(self.now), &ask) {
             Decision::Command(proposal) => self.apply(&proposal.envelope),
@@ -188,7 +193,7 @@ impl World {
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<Reply, Refusal> {
+    pub(crate) fn command(&mut self, command: Command) -> Result<Reply, Refusal> {
         self.ask(Request::Plain(command))
     }
 
@@ -208,9 +213,15 @@ impl World {
             Some(wish) => wish::request(&wish, lease(), &mut self.chance).1,
             None => self.evacuation(),
         };
-        match self.ask(request) {
+        let begun = self.ask(request);
+        self.attend(begun);
+    }
+
+    /// From now on the operation is the one that has just begun.
+    pub(crate) fn attend(&mut self, begun: Result<Reply, Refusal>) {
+        match begun {
             Ok(Reply::Operation(operation)) => self.operation = operation.id,
-            other => panic!("{act:?}: {other:?}"),
+            other => panic!("nothing has begun: {other:?}"),
         }
         self.effects = 0;
     }
@@ -467,7 +478,7 @@ impl World {
 
     // ---- the conductor ---------------------------------------------------------------------
 
-    fn take_over(&mut self) -> Saga {
+    pub(crate) fn take_over(&mut self) -> Saga {
         let operation = self.operation;
         let request = Command::TakeLease {
             operation,
@@ -487,7 +498,7 @@ impl World {
     }
 
     /// Carries an effect out; `None` when it was the last one.
-    fn perform(&mut self, effect: &Effect, site: Option<Site>) -> Option<Event> {
+    pub(crate) fn perform(&mut self, effect: &Effect, site: Option<Site>) -> Option<Event> {
         self.effects += 1;
         self.deliver_late(false);
         let event = match effect {
