@@ -11,6 +11,7 @@ pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, ServerGroup};
+pub use self::transfer::Transfer;
 pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
@@ -18,6 +19,7 @@ pub use crate::placement::arguments::Placement;
 mod moves;
 mod placement;
 mod policy;
+mod transfer;
 mod watch;
 
 /// Places and moves virtual machines, down to the CPU and the memory page.
@@ -306,6 +308,9 @@ From a disk image, on a bridge:
         /// Only say where it would go, and what it would get there, or why it would not
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
+        /// How to send it
+        #[command(flatten)]
+        transfer: Transfer,
         /// How to go about it
         #[command(flatten)]
         run: Run,
@@ -396,6 +401,21 @@ pub enum Migration {
     },
     /// Show one migration with the pins before and after
     Show {
+        /// The migration's id
+        migration: String,
+    },
+    /// Watch one migration until it has ended
+    Watch {
+        /// The migration's id
+        migration: String,
+    },
+    /// Give a migration up, also while the guest is being sent
+    Abort {
+        /// The migration's id
+        migration: String,
+    },
+    /// Have a migration end soon, by post-copy or with the guest standing still
+    ForceComplete {
         /// The migration's id
         migration: String,
     },

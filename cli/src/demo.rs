@@ -293,6 +293,7 @@ impl Story {
 
     async fn begin_migration(&self, vm: &str, destination: &str) -> Result<String, Refusal> {
         let request = MigrateVmRequest {
+            transfer: None,
             vm: resource("vms", vm),
             requested_host: resource("hosts", destination),
             request_id: request_id(None),

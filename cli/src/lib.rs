@@ -18,6 +18,7 @@
 
 pub mod aggregate;
 pub mod arguments;
+pub mod bar;
 pub mod candidates;
 pub mod class;
 pub mod cluster;

@@ -7,12 +7,22 @@ use berth_domain::cpu_set::CpuId;
 use berth_domain::id::TimeMs;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::{Migration, State};
+use berth_domain::operation::{Operation, Outcome};
+use berth_domain::transfer::{TransferPolicy, TransferProgress};
+use berth_proto::conductor::v1::{
+    AbortMigrationRequest, ForceCompleteMigrationRequest, WatchMigrationRequest,
+    WatchMigrationResponse,
+};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest};
+use berth_proto::status::from_status;
 use prost_types::Timestamp;
+use serde_json::json;
+use tonic::Streaming;
 
 use crate::arguments::Migration as Verb;
-use crate::session::{Session, read_all, resource};
+use crate::bar::Bar;
+use crate::session::{Session, read_all, request_id, resource};
 use crate::{all_pages, ask, output, progress};
 
 /// Does what was typed.
@@ -24,6 +34,101 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List { vm } => list(session, vm.as_deref()).await,
         Verb::Show { migration } => show(session, &migration).await,
+        Verb::Watch { migration } => follow(session, &migration).await,
+        Verb::Abort { migration } => {
+            let request = AbortMigrationRequest {
+                name: resource("migrations", &migration),
+                request_id: request_id(None),
+            };
+            let answer = session.conductor().await?.abort_migration(request).await;
+            let answer = answer.map_err(|s| from_status(&s))?.into_inner();
+            asked(session, answer.operation, "is told to stop")
+        }
+        Verb::ForceComplete { migration } => {
+            let request = ForceCompleteMigrationRequest {
+                name: resource("migrations", &migration),
+                request_id: request_id(None),
+            };
+            let mut conductor = session.conductor().await?;
+            let answer = conductor.force_complete_migration(request).await;
+            let answer = answer.map_err(|s| from_status(&s))?.into_inner();
+            asked(session, answer.operation, "is told to end soon")
+        }
+    }
+}
+
+/// Returns the stream of a migration's news.
+///
+/// # Errors
+///
+/// There is no conductor, or it does not know the migration.
+pub async fn watch(
+    session: &Session,
+    migration: impl ToString,
+) -> anyhow::Result<Streaming<WatchMigrationResponse>> {
+    let request = WatchMigrationRequest {
+        name: resource("migrations", &migration.to_string()),
+    };
+    let answer = session.conductor().await?.watch_migration(request).await;
+    Ok(answer.map_err(|s| from_status(&s))?.into_inner())
+}
+
+/// Shows a migration's news until it has ended.
+async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
+    let mut stream = watch(session, name).await?;
+    let mut bar = Bar::new();
+    while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
+        let migration: Migration = message.migration.unwrap_or_default().try_into()?;
+        let progress = message
+            .progress
+            .map(TransferProgress::try_from)
+            .transpose()?;
+        if session.json() {
+            output::json_line(&json!({
+                "state": migration.state,
+                "progress": progress,
+                "remaining_ms": message.remaining_ms,
+            }))?;
+        } else if let Some(progress) = progress {
+            bar.show(&progress, message.remaining_ms);
+        }
+    }
+    bar.clear();
+    if session.json() {
+        return Ok(());
+    }
+    show(session, name).await
+}
+
+/// Says what comes of a wish.
+fn asked(
+    session: &Session,
+    operation: Option<berth_proto::operation::v1::Operation>,
+    what: &str,
+) -> anyhow::Result<()> {
+    let operation: Operation = operation.unwrap_or_default().try_into()?;
+    if session.json() {
+        return output::json(&operation);
+    }
+    let id = operation.id;
+    output::print(&match &operation.outcome {
+        Some(Outcome::Succeeded) => "the migration has ended already: the guest moved\n".to_owned(),
+        Some(Outcome::Failed(refusal)) => {
+            format!("the migration has ended already: {}\n", refusal.reason)
+        }
+        None => format!("the migration {what}; to wait for it: berth operation wait {id}\n"),
+    });
+    Ok(())
+}
+
+/// Tells which hosts were tried and not taken.
+pub fn tell_tried(migration: &Migration) {
+    for tried in &migration.tried {
+        let refusal = &tried.refusal;
+        output::tell(&format!(
+            "tried {}: {} ({})",
+            tried.host, refusal.message, refusal.reason
+        ));
     }
 }
 
@@ -75,13 +180,22 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
+/// Returns one migration.
+///
+/// # Errors
+///
+/// It is not known.
+pub async fn get(session: &Session, migration: &str) -> anyhow::Result<Migration> {
     let request = GetMigrationRequest {
         name: resource("migrations", migration),
         ..Default::default()
     };
     let answer = ask!(session, SchedulerServiceClient, get_migration, request)?;
-    let migration: Migration = answer.migration.unwrap_or_default().try_into()?;
+    Ok(answer.migration.unwrap_or_default().try_into()?)
+}
+
+async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
+    let migration = get(session, migration).await?;
     if session.json() {
         return output::json(&migration);
     }
@@ -106,11 +220,36 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
         ),
         ("pins before", pins(&migration.assignment_before.pins())),
         ("pins after", pins(&after)),
+        ("transfer", transfer(&migration.transfer)),
+        ("operation", migration.operation.to_string()),
     ]);
+    tell_tried(&migration);
     if let Some(error) = &migration.error {
         output::tell(&output::refusal(error));
     }
     Ok(())
+}
+
+/// Returns how the guest may be sent, as one line.
+fn transfer(policy: &TransferPolicy) -> String {
+    let mut parts = Vec::new();
+    if let Some(most) = policy.bandwidth_mib_per_s_max {
+        parts.push(format!("at most {most} MiB/s"));
+    }
+    if let Some(ms) = policy.downtime_ms_max {
+        parts.push(format!("stand-still at most {ms} ms"));
+    }
+    parts.extend(policy.auto_converge.then(|| "auto-converge".to_owned()));
+    parts.extend(policy.post_copy.then(|| "post-copy allowed".to_owned()));
+    if let Some(ms) = policy.timeout_ms {
+        let action = policy.timeout_action.as_str();
+        parts.push(format!("after {ms} ms {action}"));
+    }
+    if parts.is_empty() {
+        "-".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }
 
 /// Returns from where to where, as far as a destination is chosen.

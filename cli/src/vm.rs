@@ -9,6 +9,7 @@ use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
+use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
@@ -16,6 +17,7 @@ use berth_proto::conductor::v1::{
 use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::Operation;
+use berth_proto::operation::v1::operation::Kind;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
     Explanation, GetVmRequest, ListVmsRequest, ScheduleMigrationRequest, ScheduleVmRequest,
@@ -24,9 +26,9 @@ use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
-use crate::arguments::{Run, Vm as Verb, VmCreate};
+use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, read_all, request_id, resource, short};
-use crate::{all_pages, ask, draw, output, progress};
+use crate::{all_pages, ask, draw, migration, output, progress};
 
 /// Does what was typed.
 ///
@@ -44,8 +46,12 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             cold: true,
             verify,
             validate_only,
+            transfer,
             run,
         } => {
+            if transfer.wishes() != TransferWishes::default() {
+                bail!("--cold stops the guest first: how to send a running one does not apply");
+            }
             let wanted = moves::Wanted {
                 host: host.as_deref(),
                 verify,
@@ -57,10 +63,17 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             vm,
             host,
             validate_only: true,
+            transfer,
             ..
-        } => explain_migration(session, &vm, host.as_deref()).await,
+        } => explain_migration(session, &vm, host.as_deref(), &transfer).await,
         Verb::Moves(verb) => moves::run(session, verb).await,
-        Verb::Migrate { vm, host, run, .. } => migrate(session, &vm, host.as_deref(), &run).await,
+        Verb::Migrate {
+            vm,
+            host,
+            transfer,
+            run,
+            ..
+        } => migrate(session, &vm, host.as_deref(), &transfer, &run).await,
         Verb::Delete { vm, run } => delete(session, &vm, &run).await,
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
     }
@@ -201,10 +214,16 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
     Ok(())
 }
 
-async fn explain_migration(session: &Session, vm: &str, host: Option<&str>) -> anyhow::Result<()> {
+async fn explain_migration(
+    session: &Session,
+    vm: &str,
+    host: Option<&str>,
+    transfer: &Transfer,
+) -> anyhow::Result<()> {
     let request = ScheduleMigrationRequest {
         vm: resource("vms", vm),
         requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
+        transfer: Some((&transfer.wishes()).into()),
         validate_only: true,
         ..Default::default()
     };
@@ -332,15 +351,29 @@ fn disk_line(disk: &Disk) -> String {
     }
 }
 
-async fn migrate(session: &Session, vm: &str, host: Option<&str>, run: &Run) -> anyhow::Result<()> {
+async fn migrate(
+    session: &Session,
+    vm: &str,
+    host: Option<&str>,
+    transfer: &Transfer,
+    run: &Run,
+) -> anyhow::Result<()> {
     let request = MigrateVmRequest {
         vm: resource("vms", vm),
         requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
         request_id: request_id(run.request_id),
+        transfer: Some((&transfer.wishes()).into()),
     };
     let answer = session.conductor().await?.migrate_vm(request).await;
     let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
-    finish(session, operation, run).await?;
+    let migration = operation.as_ref().and_then(migration_of);
+    let finished = finish(session, operation, run).await;
+    if let Some(id) = migration.filter(|_| !run.no_wait && !session.json())
+        && let Ok(migration) = migration::get(session, &id).await
+    {
+        migration::tell_tried(&migration);
+    }
+    finished?;
     if run.no_wait {
         Ok(())
     } else {
@@ -356,6 +389,20 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
     let answer = session.conductor().await?.delete_vm(request).await;
     let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
     finish(session, operation, run).await
+}
+
+/// Returns the migration that an operation carries out.
+fn migration_of(operation: &Operation) -> Option<String> {
+    match operation.kind.as_ref()? {
+        Kind::LiveMigrate(about) => Some(short(&about.migration).to_owned()),
+        Kind::Boot(_)
+        | Kind::Delete(_)
+        | Kind::ColdMigrate(_)
+        | Kind::RevertResize(_)
+        | Kind::Evacuate(_)
+        | Kind::Shelve(_)
+        | Kind::Unshelve(_) => None,
+    }
 }
 
 /// Waits for the end of an operation, unless its name is all that is wanted.

@@ -16,12 +16,13 @@ use berth_proto::conductor::v1::conductor_service_server::{
     ConductorService, ConductorServiceServer,
 };
 use berth_proto::conductor::v1::{
-    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, DrainHostResponse, EvacuateVmRequest,
-    EvacuateVmResponse, GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest,
-    MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest, ResizeVmResponse,
-    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    UnshelveVmRequest, UnshelveVmResponse,
+    AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
+    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
+    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest,
+    ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest, WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::status::{from_status, not_leader, to_status};
@@ -140,6 +141,30 @@ impl ConductorService for Service {
         &self,
         _: Request<ReadConsoleRequest>,
     ) -> Result<Response<Chunks>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    type WatchMigrationStream =
+        Pin<Box<dyn Stream<Item = Result<WatchMigrationResponse, Status>> + Send>>;
+
+    async fn watch_migration(
+        &self,
+        _: Request<WatchMigrationRequest>,
+    ) -> Result<Response<Self::WatchMigrationStream>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    async fn abort_migration(
+        &self,
+        _: Request<AbortMigrationRequest>,
+    ) -> Result<Response<AbortMigrationResponse>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    async fn force_complete_migration(
+        &self,
+        _: Request<ForceCompleteMigrationRequest>,
+    ) -> Result<Response<ForceCompleteMigrationResponse>, Status> {
         Err(Status::unimplemented("not served here"))
     }
 }

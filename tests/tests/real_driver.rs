@@ -10,12 +10,13 @@ use std::time::Duration;
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuId;
 use berth_domain::instance::{PageSize, VcpuId};
+use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
 use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::libvirt::LibvirtDriver;
 use berth_driver::libvirt::driver::Config;
 use berth_driver::xml::{Settings, VirtType};
-use berth_driver::{DomainSpec, Driver};
+use berth_driver::{DomainSpec, Driver, Sending};
 use berth_host::sysfs;
 use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
 
@@ -31,6 +32,11 @@ fn runtime_dir(shared: &Path) -> PathBuf {
 
 /// Returns the driver of a machine, whose guests' files all lie in one shared directory.
 fn driver(machine: &Machine, shared: &Path, images: &Images) -> LibvirtDriver {
+    driver_at(machine, shared, &shared.join("instances"), images)
+}
+
+/// Returns the driver of a machine with a place of its own for guests' disks.
+fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images) -> LibvirtDriver {
     let image_dir = shared.join("images");
     std::fs::create_dir_all(&image_dir).unwrap();
     for (name, file) in [
@@ -54,7 +60,7 @@ fn driver(machine: &Machine, shared: &Path, images: &Images) -> LibvirtDriver {
             machine: "q35".to_owned(),
             emulator: None,
             image_dir,
-            instance_dir: shared.join("instances"),
+            instance_dir: instances.to_owned(),
             runtime_dir: runtime_dir(shared),
             disk_cache: "writeback".to_owned(),
         },
@@ -162,9 +168,14 @@ fn a_guest_with_disk_and_nic_moves_and_answers() {
     assert_eq!(ask(&machines[0], "store berth"), "stored");
     assert_eq!(vcpu(&machines[0], "disk-guest"), [0]);
 
-    destination.prepare_incoming(&moved).unwrap();
+    destination.prepare_incoming(&moved, &[]).unwrap();
     source
-        .migrate(guest.uid, &machines[1].peer_uri(), &moved)
+        .migrate(
+            guest.uid,
+            &machines[1].peer_uri(),
+            &moved,
+            &Sending::default(),
+        )
         .unwrap();
     assert_eq!(source.domain(guest.uid).unwrap().state, DomainState::Absent);
     assert_eq!(vcpu(&machines[1], "disk-guest"), [1]);
@@ -181,8 +192,142 @@ fn a_guest_with_disk_and_nic_moves_and_answers() {
     );
 }
 
+/// The hypervisor's own threads too stay off CPUs that may be another guest's: those that send, or
+/// receive, a guest.
+fn assert_confined(machine: &Machine, domain: &str, cpu: u32) {
+    let threads = machine.qemu_threads(domain).unwrap();
+    for thread in &threads {
+        assert_eq!(Vec::from_iter(thread.cpus.clone()), [cpu], "{thread:?}");
+    }
+    assert!(threads.len() > 1);
+}
+
 /// Returns the CPUs of vCPU 0's thread, as the kernel says.
 fn vcpu(machine: &Machine, domain: &str) -> Vec<u32> {
     let affinity = machine.vcpu_affinity(domain).unwrap();
     affinity[&0].iter().copied().collect()
+}
+
+/// Goal: a disk that the destination does not see is copied, with what was written to it and without
+/// what lies in the image below it; the source keeps nothing, and a transfer that is stopped leaves
+/// nothing at the destination.
+///
+/// Method: both machines have the same path for instances, with another directory behind it.
+#[test]
+fn a_disk_that_is_not_shared_is_copied() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machines = lab.machines();
+    let source = driver(&machines[0], &shared, &images);
+    let instances = shared.join("instances");
+    let there = lab.directory().join("instances-there");
+    for directory in [&instances, &there] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
+    machines[1]
+        .run(&["mount", "--bind", &path(&there), &path(&instances)])
+        .unwrap();
+    let destination = driver_at(&machines[1], &shared, &there, &images);
+
+    let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
+    spec.boot = BootSource::Disk;
+    spec.disks = vec![Disk {
+        image: Some("disk.qcow2".to_owned()),
+        format: DiskFormat::Qcow2,
+        size_gib: 1,
+    }];
+    let guest = sample::domain("copied-guest", 5100, spec, sample::pins(0, &[0], None));
+    let moved = DomainSpec {
+        assignment: sample::pins(0, &[1], None),
+        ..guest.clone()
+    };
+    let copies = [DiskCopy {
+        index: 0,
+        virtual_bytes: 1 << 30,
+    }];
+    let sending = |bandwidth| Sending {
+        policy: TransferPolicy {
+            bandwidth_mib_per_s_max: bandwidth,
+            ..TransferPolicy::default()
+        },
+        copies: copies.to_vec(),
+    };
+    let (here, there) = (
+        instances.join(guest.uid.to_string()),
+        there.join(guest.uid.to_string()),
+    );
+    source.create(&guest).unwrap();
+    let console = Console::new(here.join("console.log"));
+    console.wait_for("count 1", PATIENCE).unwrap();
+    let socket = runtime_dir(&shared).join(format!("{}.console", guest.uid));
+    let ask = |console: &Console, machine: &Machine, question: &str| {
+        let socket = machine.outside(&socket);
+        console.ask(&socket, question, PATIENCE).unwrap()
+    };
+    assert_eq!(ask(&console, &machines[0], "store berth"), "stored");
+
+    // What cannot be copied is refused before anything moves.
+    let twice = [DiskCopy {
+        index: 0,
+        virtual_bytes: 2 << 30,
+    }];
+    assert!(destination.prepare_incoming(&moved, &twice).is_err());
+    assert!(!there.join("disk0.qcow2").exists());
+
+    // Stopped in the middle: nothing is left there, and everything stays here.
+    destination.prepare_incoming(&moved, &copies).unwrap();
+    assert!(there.join("disk0.qcow2").exists());
+    let uri = machines[1].peer_uri();
+    let stopped = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| source.migrate(guest.uid, &uri, &moved, &sending(Some(1))));
+        let mut seen = None;
+        while seen.is_none() && !sent.is_finished() {
+            let status = source.domain(guest.uid).unwrap();
+            seen = status.progress.filter(|p| p.disk.total > 0);
+        }
+        assert!(seen.is_some(), "disks are part of what is told");
+        assert_confined(&machines[0], "copied-guest", 0);
+        while !sent.is_finished() {
+            source.abort(guest.uid).unwrap();
+            std::thread::yield_now();
+        }
+        sent.join().unwrap()
+    });
+    assert!(stopped.is_err(), "{stopped:?}");
+    destination.forget_incoming(guest.uid).unwrap();
+    assert!(
+        there.exists(),
+        "the disks of a lost guest are not thrown away"
+    );
+    destination.cancel_incoming(guest.uid).unwrap();
+    assert!(!there.exists());
+    assert!(here.join("disk0.qcow2").exists());
+    assert_eq!(
+        source.domain(guest.uid).unwrap().state,
+        DomainState::Running
+    );
+
+    destination.prepare_incoming(&moved, &copies).unwrap();
+    source
+        .migrate(guest.uid, &uri, &moved, &sending(None))
+        .unwrap();
+    source.release(guest.uid).unwrap();
+    assert!(!here.exists(), "the source keeps nothing");
+    assert_eq!(vcpu(&machines[1], "copied-guest"), [1]);
+    assert_eq!(
+        destination.domain(guest.uid).unwrap().state,
+        DomainState::Running
+    );
+    // It is its own now: a late undo takes nothing away.
+    assert!(destination.cancel_incoming(guest.uid).is_err());
+    let console = Console::new(there.join("console.log"));
+    assert_eq!(ask(&console, &machines[1], "recall"), "berth");
+    destination.destroy(guest.uid).unwrap();
+    assert!(!there.exists());
+    std::fs::remove_dir(runtime_dir(&shared)).unwrap();
 }

@@ -12,6 +12,7 @@ use berth_domain::id::{ClaimId, Epoch, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
+use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::VmSpec;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,24 @@ impl DomainSpec {
             }
         }
     }
+}
+
+/// How a guest is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Sending {
+    /// Within which bounds, and with what allowed.
+    pub policy: TransferPolicy,
+    /// The disks that the hypervisor copies; the others are shared.
+    pub copies: Vec<DiskCopy>,
+}
+
+/// How a transfer is made to end soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Force {
+    /// The guest goes on at the destination, and the rest of its memory follows.
+    PostCopy,
+    /// The guest stands still until all of it is sent, so that nothing has to be sent again.
+    Pause,
 }
 
 /// A guest that a hypervisor knows, as read back from it.

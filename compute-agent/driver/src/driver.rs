@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use berth_domain::agent::DomainStatus;
 use berth_domain::id::VmUid;
 use berth_domain::topology::CellId;
+use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::error::Error;
 
 /// What a driver says about its hypervisor.
@@ -81,21 +82,31 @@ pub trait Driver: Send + Sync {
     fn domains(&self) -> Result<Vec<Known>, Error>;
 
     /// Makes ready to receive the guest; what can be checked before anything moves is checked
-    /// here. Repeated: the newer specification replaces the older one.
+    /// here. Repeated: the newer specification replaces the older one. Of the disks that are copied
+    /// empty images are made, of the size that the guest sees and over the image that they lie over on
+    /// the source.
     ///
     /// # Errors
     ///
     /// [`Error::WrongState`] when it is here already; [`Error::Refused`] when it cannot be
     /// received.
-    fn prepare_incoming(&self, domain: &DomainSpec) -> Result<(), Error>;
+    fn prepare_incoming(&self, domain: &DomainSpec, copies: &[DiskCopy]) -> Result<(), Error>;
 
-    /// Undoes [`Self::prepare_incoming`]. A guest that has stopped here is removed, its disks, which
-    /// are shared, stay. Unknown: no effect.
+    /// Undoes [`Self::prepare_incoming`]. A guest that has stopped here is removed; disks that were
+    /// made to be copied to are deleted, shared ones stay. Unknown: no effect.
     ///
     /// # Errors
     ///
     /// [`Error::WrongState`] when the guest is being received or runs here.
     fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error>;
+
+    /// As [`Self::cancel_incoming`], but disks that were made to be copied to stay: the guest is lost,
+    /// and may have run here last.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::cancel_incoming`].
+    fn forget_incoming(&self, vm: VmUid) -> Result<(), Error>;
 
     /// Sends the guest to the hypervisor at `destination_uri`, where it becomes `destination`.
     /// Returns when it runs there and is gone here.
@@ -108,17 +119,27 @@ pub trait Driver: Send + Sync {
         vm: VmUid,
         destination_uri: &str,
         destination: &DomainSpec,
+        sending: &Sending,
     ) -> Result<(), Error>;
 
     /// Stops a transfer that [`Self::migrate`] carries out. None: no effect.
     ///
     /// # Errors
     ///
-    /// When the hypervisor does not answer.
+    /// [`Error::WrongState`] when the guest runs on the other side already; or when the hypervisor
+    /// does not answer.
     fn abort(&self, vm: VmUid) -> Result<(), Error>;
 
-    /// Drops what is left here of a guest that has arrived elsewhere; its disks, which are
-    /// shared, stay. Absent: no effect.
+    /// Makes a transfer that [`Self::migrate`] carries out end soon. Post-copy has to have been
+    /// allowed when it began. None under way, or done already: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the hypervisor will not.
+    fn force_complete(&self, vm: VmUid, how: Force) -> Result<(), Error>;
+
+    /// Drops what is left here of a guest that has arrived elsewhere; disks that were copied are
+    /// deleted, shared ones stay. Absent: no effect.
     ///
     /// # Errors
     ///

@@ -5,8 +5,9 @@ use std::fmt;
 
 use berth_domain::agent::DomainStatus;
 use berth_domain::id::VmUid;
+use berth_domain::transfer::DiskCopy;
 
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::driver::{Driver, FreePages};
 use crate::error::Error;
 
@@ -32,7 +33,12 @@ pub enum Request {
     /// [`Driver::domains`].
     Domains,
     /// [`Driver::prepare_incoming`].
-    Prepare(Box<DomainSpec>),
+    Prepare {
+        /// The guest.
+        domain: Box<DomainSpec>,
+        /// The disks that are copied.
+        copies: Vec<DiskCopy>,
+    },
     /// [`Driver::cancel_incoming`].
     Cancel(VmUid),
     /// [`Driver::migrate`].
@@ -43,6 +49,8 @@ pub enum Request {
         destination_uri: String,
         /// What it becomes there.
         destination: Box<DomainSpec>,
+        /// How it is sent.
+        sending: Box<Sending>,
     },
     /// [`Driver::abort`].
     Abort(VmUid),
@@ -56,6 +64,10 @@ pub enum Request {
     Stop(VmUid),
     /// [`Driver::start`].
     Start(Box<DomainSpec>),
+    /// [`Driver::force_complete`].
+    Force(VmUid, Force),
+    /// [`Driver::forget_incoming`].
+    Forget(VmUid),
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -87,11 +99,15 @@ pub enum Kind {
     Stop,
     /// [`Request::Start`].
     Start,
+    /// [`Request::Force`].
+    Force,
+    /// [`Request::Forget`].
+    Forget,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -105,6 +121,8 @@ impl Kind {
         Self::Shutdown,
         Self::Stop,
         Self::Start,
+        Self::Force,
+        Self::Forget,
     ];
 }
 
@@ -117,7 +135,7 @@ impl Request {
             Self::Destroy(_) => Kind::Destroy,
             Self::Domain(_) => Kind::Domain,
             Self::Domains => Kind::Domains,
-            Self::Prepare(_) => Kind::Prepare,
+            Self::Prepare { .. } => Kind::Prepare,
             Self::Cancel(_) => Kind::Cancel,
             Self::Migrate { .. } => Kind::Migrate,
             Self::Abort(_) => Kind::Abort,
@@ -126,6 +144,8 @@ impl Request {
             Self::Shutdown(_) => Kind::Shutdown,
             Self::Stop(_) => Kind::Stop,
             Self::Start(_) => Kind::Start,
+            Self::Force(..) => Kind::Force,
+            Self::Forget(_) => Kind::Forget,
         }
     }
 }
@@ -155,18 +175,23 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Destroy(vm) => driver.destroy(*vm).map(done),
         Request::Domain(vm) => driver.domain(*vm).map(Answer::Status),
         Request::Domains => driver.domains().map(Answer::Domains),
-        Request::Prepare(domain) => driver.prepare_incoming(domain).map(done),
+        Request::Prepare { domain, copies } => driver.prepare_incoming(domain, copies).map(done),
         Request::Cancel(vm) => driver.cancel_incoming(*vm).map(done),
         Request::Migrate {
             vm,
             destination_uri,
             destination,
-        } => driver.migrate(*vm, destination_uri, destination).map(done),
+            sending,
+        } => driver
+            .migrate(*vm, destination_uri, destination, sending)
+            .map(done),
         Request::Abort(vm) => driver.abort(*vm).map(done),
         Request::Release(vm) => driver.release(*vm).map(done),
         Request::FreePages => driver.free_pages().map(Answer::FreePages),
         Request::Shutdown(vm) => driver.shutdown(*vm).map(done),
         Request::Stop(vm) => driver.stop(*vm).map(done),
         Request::Start(domain) => driver.start(domain).map(done),
+        Request::Force(vm, how) => driver.force_complete(*vm, *how).map(done),
+        Request::Forget(vm) => driver.forget_incoming(*vm).map(done),
     }
 }

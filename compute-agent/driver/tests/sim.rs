@@ -13,7 +13,7 @@ use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::sim::SimDriver;
 use berth_driver::sim::driver::Config;
 use berth_driver::sim::wire::{self, Message};
-use berth_driver::{DomainSpec, Driver, Error};
+use berth_driver::{DomainSpec, Driver, Error, Sending};
 
 fn start(transfer_ms: u64) -> SimDriver {
     SimDriver::start(Config {
@@ -117,7 +117,8 @@ fn a_guest_whose_fate_is_unknown_does_not_run_here_until_the_other_side_has_said
     let uri = format!("sim+tcp://{}", listener.local_addr().unwrap());
     let vm = guest(1).uid;
     thread::scope(|scope| {
-        let sending = scope.spawn(|| source.migrate(vm, &uri, &moved(&guest(1))));
+        let sending =
+            scope.spawn(|| source.migrate(vm, &uri, &moved(&guest(1)), &Sending::default()));
         let (mut stream, _) = listener.accept().unwrap();
         assert!(matches!(
             wire::receive(&mut stream).unwrap(),
@@ -158,7 +159,7 @@ fn a_destination_gives_up_what_breaks_and_refuses_what_it_does_not_expect() {
     let answer = wire::receive(&mut stream).unwrap();
     assert!(matches!(answer, Message::Refused { .. }), "{answer:?}");
 
-    destination.prepare_incoming(&guest(1)).unwrap();
+    destination.prepare_incoming(&guest(1), &[]).unwrap();
     let mut stream = TcpStream::connect(&address).unwrap();
     wire::send(&mut stream, &offer).unwrap();
     assert_eq!(wire::receive(&mut stream).unwrap(), Message::Accepted);

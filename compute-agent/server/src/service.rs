@@ -10,10 +10,12 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Driver, Error, Known};
 use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
-    CheckCanLiveMigrateDestinationRequest, CheckCanLiveMigrateDestinationResponse,
-    CheckCanLiveMigrateSourceRequest, CheckCanLiveMigrateSourceResponse, DestroyVmRequest,
-    DestroyVmResponse, Domain, FitLiveMigrationRequest, FitLiveMigrationResponse,
-    GetAgentInfoRequest, GetAgentInfoResponse, GetDomainRequest, GetDomainResponse,
+    AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
+    CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
+    CheckCanLiveMigrateSourceResponse, DestroyVmRequest, DestroyVmResponse, Domain,
+    FitLiveMigrationRequest, FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
+    ForceCompleteLiveMigrationResponse, GetAgentInfoRequest, GetAgentInfoResponse,
+    GetDomainRequest, GetDomainResponse, GetTransferRequest, GetTransferResponse,
     ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest, LiveMigrationResponse,
     PostLiveMigrationAtSourceRequest, PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest,
     PreLiveMigrationResponse, ReadConsoleRequest, ReadConsoleResponse,
@@ -186,6 +188,31 @@ impl ComputeAgentService for AgentApi {
 
     async fn settle_vm(&self, request: Request<SettleVmRequest>) -> Answered<SettleVmResponse> {
         self.fenced(request).await
+    }
+
+    async fn abort_live_migration(
+        &self,
+        request: Request<AbortLiveMigrationRequest>,
+    ) -> Answered<AbortLiveMigrationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn force_complete_live_migration(
+        &self,
+        request: Request<ForceCompleteLiveMigrationRequest>,
+    ) -> Answered<ForceCompleteLiveMigrationResponse> {
+        self.fenced(request).await
+    }
+
+    async fn get_transfer(
+        &self,
+        request: Request<GetTransferRequest>,
+    ) -> Answered<GetTransferResponse> {
+        let vm: VmUid = field::uuid(&request.into_inner().vm_uid, "vm_uid")?;
+        let status = self.ask(move |driver| driver.domain(vm)).await?;
+        Ok(Response::new(GetTransferResponse {
+            progress: status.progress.as_ref().map(Into::into),
+        }))
     }
 
     type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;

@@ -141,16 +141,17 @@ impl Shell {
                 }
             }
             Effect::Driver { token, request } => match request {
-                // An abort must not wait behind anything.
-                Request::Migrate { .. } | Request::Abort(_) => {
+                // An order to a transfer must not wait behind anything.
+                Request::Migrate { .. } | Request::Abort(_) | Request::Force(..) => {
                     self.perform(token, request, false);
                 }
                 Request::Create(_)
                 | Request::Destroy(_)
                 | Request::Domain(_)
                 | Request::Domains
-                | Request::Prepare(_)
+                | Request::Prepare { .. }
                 | Request::Cancel(_)
+                | Request::Forget(_)
                 | Request::Release(_)
                 | Request::FreePages
                 | Request::Shutdown(_)

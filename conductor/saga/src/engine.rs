@@ -32,7 +32,7 @@ use crate::refusals;
 
 /// After how many failures in a row an undo or a deletion says in the log that it waits.
 const SAY_AFTER: u32 = 3;
-/// How many hosts are tried for one operation.
+/// How many hosts are tried for one operation that is no migration.
 const HOSTS_TRIED_MAX: usize = 3;
 
 /// What is being attempted.
@@ -154,7 +154,9 @@ impl Saga {
         match goal {
             Goal::Call(step) => Some((*step, false)),
             Goal::Undo(step) => Some((*step, true)),
-            Goal::Settle(Poll::Source | Poll::Destination(_)) => Some((Step::Settle, false)),
+            Goal::Settle(Poll::Source | Poll::Destination(_) | Poll::Order(_)) => {
+                Some((Step::Settle, false))
+            }
             Goal::Settle(Poll::CleanSource | Poll::CleanDestination(_)) => {
                 Some((Step::Settle, true))
             }
@@ -319,10 +321,12 @@ impl Saga {
         let cause = self.cause();
         let operation = &self.context.operation;
         let held = operation.claim;
+        let migration = self.context.facts.migration.as_ref();
+        let hosts_tried_max = migration.map_or(HOSTS_TRIED_MAX, |m| m.hosts_tried_max as usize);
         let tried = operation.excluded.len() + usize::from(held.is_some());
         let another = operation.requested_host.is_none()
             && !operation.cancelled
-            && tried < HOSTS_TRIED_MAX
+            && tried < hosts_tried_max
             && cause
                 .as_ref()
                 .is_some_and(|(step, _)| self.script.is_candidates_fault(*step));

@@ -160,6 +160,20 @@ fn complete(mut data: MigrateData, context: &Context) -> Result<MigrateData, Ref
         )
         .with_hint("upgrade the compute agent of the source"));
     }
+    if !data.disk_copies.is_empty() && oldest_version(context)? < ServiceVersion::DISK_COPY {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            "SERVICE_VERSION_TOO_OLD",
+            format!(
+                "the disks of vm {} are not shared, and an agent or this conductor is too old to have \
+                 them copied (needed {})",
+                context.facts.vm.name,
+                ServiceVersion::DISK_COPY
+            ),
+        )
+        .with_hint("upgrade the compute agents of both hosts, and the conductors"));
+    }
+    data.transfer = migration(context)?.transfer.clone();
     data.claim = Some(claim(context)?.clone());
     if let Some(destination) = &context.memory.destination {
         data.destination_uri.clone_from(&destination.migration_uri);
@@ -360,6 +374,7 @@ impl Script for LiveMigration {
 
     fn undo(&self, _step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
         let call = Call::RollbackLiveMigrationAtDestination {
+            keep_disks: false,
             migration: migration(context)?.id,
         };
         Ok((destination(context)?, call))

@@ -7,6 +7,9 @@
 //!                               └─▶ stayed, lost: CleanDestination ▶ commit
 //! ```
 //!
+//! While it moves, the source is told what somebody wants of the transfer: to stop it, or to end it
+//! soon. Then it is looked at again like any other.
+//!
 //! Not a saga: nothing is undone here, and nothing but the answers decides.
 //!
 //! Invariant: the first question raises the source's fence and makes it refuse a start of this
@@ -19,6 +22,7 @@ use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::operation::{self, Mark, Step};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
 
 use crate::backoff::Backoff;
 use crate::effect::Effect;
@@ -47,6 +51,18 @@ pub(crate) enum Poll {
     CleanSource,
     /// The destination drops what it made ready for a guest that will not come.
     CleanDestination(migration::Event),
+    /// The source stops the transfer, or ends it soon.
+    Order(Order),
+}
+
+/// What somebody wants of a transfer. It changes nothing about the verdict: how the transfer ends is
+/// what the two hypervisors say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// That it is stopped.
+    Abort,
+    /// That it ends soon.
+    ForceComplete,
 }
 
 /// Why there is no answer.
@@ -85,6 +101,8 @@ pub(crate) struct Transfer {
     cleanings: u32,
     /// How often an agent refused to clean up.
     unclean: u32,
+    /// Whether the source's "no" to what somebody wants of the transfer was logged.
+    order_refused: Option<Order>,
     /// The doubt that was logged last, as [`Saga::unsettled`] tells them apart.
     said: Option<BTreeMap<String, String>>,
 }
@@ -110,10 +128,23 @@ impl Saga {
             Poll::Source => (source, Call::GetDomain),
             Poll::Destination(_) => (destination, Call::GetDomain),
             Poll::CleanSource => (source, Call::PostLiveMigrationAtSource { migration: id }),
-            Poll::CleanDestination(_) => (
+            Poll::CleanDestination(event) => (
                 destination,
-                Call::RollbackLiveMigrationAtDestination { migration: id },
+                Call::RollbackLiveMigrationAtDestination {
+                    migration: id,
+                    // A guest that arrived, and ended before anybody saw it, left its disks there.
+                    keep_disks: *event == migration::Event::Lost,
+                },
             ),
+            Poll::Order(Order::Abort) => (source, Call::AbortLiveMigration { migration: id }),
+            Poll::Order(Order::ForceComplete) => {
+                let record = self.context.facts.migration.as_ref();
+                let call = Call::ForceCompleteLiveMigration {
+                    migration: id,
+                    post_copy: record.is_some_and(|m| m.transfer.post_copy),
+                };
+                (source, call)
+            }
         };
         self.call(Goal::Settle(poll), host, call)
     }
@@ -162,7 +193,53 @@ impl Saga {
                     self.blocked()
                 }
             },
+            Poll::Order(order) => match answer {
+                Err(Miss::Refused(message)) if self.transfer.order_refused != Some(order) => {
+                    self.transfer.order_refused = Some(order);
+                    self.say_refused(order, message)
+                }
+                // Whether it was heard or not: the next look shows what came of it.
+                Ok(_) | Err(Miss::Refused(_) | Miss::Silent(_)) => self.look_again(),
+            },
         }
+    }
+
+    /// Returns what somebody wants of the transfer, as far as the source's agent knows how.
+    fn wanted(&self) -> Option<Order> {
+        let operation = &self.context.operation;
+        let order = match (operation.cancelled, operation.force_complete) {
+            (true, _) => Order::Abort,
+            (false, true) => Order::ForceComplete,
+            (false, false) => return None,
+        };
+        let (source, _) = self.sides().ok()?;
+        let version = self.context.facts.hosts.get(&source)?.service_version;
+        (version >= ServiceVersion::TRANSFER_CONTROL).then_some(order)
+    }
+
+    /// Says once in the log that the source does not do to its transfer what somebody wants.
+    fn say_refused(&mut self, order: Order, message: String) -> Effect {
+        let what = match order {
+            Order::Abort => "stopped",
+            Order::ForceComplete => "made to end",
+        };
+        let vm = &self.context.facts.vm.name;
+        let refusal = Refusal::new(
+            Code::FailedPrecondition,
+            "TRANSFER_GOES_ON",
+            format!("the transfer of vm {vm} is not {what}: {message}"),
+        );
+        let refusal = refusal.with("vm", vm);
+        let record = self.record(Step::Settle, Mark::Failed(refusal), operation::Effect::None);
+        self.commit_note(record, Goal::Settle(Poll::Source))
+    }
+
+    /// Waits, longer each time, for a transfer that goes its way; then looks again.
+    fn look_again(&mut self) -> Effect {
+        self.transfer.blocked = 0;
+        self.transfer.moving += 1;
+        let ms = Backoff::TRANSFER.after(self.transfer.moving);
+        self.wait_ms(Goal::Settle(Poll::Source), ms)
     }
 
     fn seen(&mut self, answer: Result<Reply, Miss>) -> Seen {
@@ -202,12 +279,11 @@ impl Saga {
             Verdict::Passing if self.transfer.passing >= PASSING_MAX => {
                 self.doubt(Doubt::Contradiction)
             }
-            Verdict::Moving | Verdict::Passing => {
-                self.transfer.blocked = 0;
-                self.transfer.moving += 1;
-                let ms = Backoff::TRANSFER.after(self.transfer.moving);
-                self.wait_ms(Goal::Settle(Poll::Source), ms)
-            }
+            Verdict::Moving => match self.wanted() {
+                Some(order) => self.go(Goal::Settle(Poll::Order(order))),
+                None => self.look_again(),
+            },
+            Verdict::Passing => self.look_again(),
             Verdict::Unknown(doubt) => self.doubt(doubt),
         }
     }
@@ -285,6 +361,16 @@ impl Saga {
                 format!("{source},{destination}"),
                 format!("the answers of {source} and {destination} contradict each other"),
                 format!("look at the hypervisors of {source} and {destination}"),
+            ),
+            Doubt::PostCopyBroken => (
+                format!("{source},{destination}"),
+                format!(
+                    "its memory is partly on {source} and partly on {destination}, which have lost \
+                     each other"
+                ),
+                format!(
+                    "if it cannot be saved, stop it on both {source} and {destination}: it is lost then"
+                ),
             ),
             Doubt::SourceUnclean => (
                 source.to_string(),

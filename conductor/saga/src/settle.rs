@@ -37,6 +37,9 @@ pub enum Doubt {
     SourceUnclean,
     /// The destination does not drop what it made ready for a guest that will not come.
     DestinationUnclean,
+    /// It is partly on either, and the two have lost each other: neither has a guest that could go
+    /// on, and neither may drop its part.
+    PostCopyBroken,
 }
 
 /// What follows from the two answers.
@@ -69,12 +72,16 @@ pub fn verdict(source: Seen, destination: Seen) -> Verdict {
 }
 
 fn both_said(source: DomainState, destination: DomainState) -> Verdict {
+    if destination == DomainState::PostCopyBroken && source != DomainState::MigratingOut {
+        return Verdict::Unknown(Doubt::PostCopyBroken);
+    }
     match source {
         DomainState::Absent => source_without(destination),
         DomainState::Running => source_running(destination),
         DomainState::Paused => source_paused(destination),
         DomainState::Stopped => source_stopped(destination),
         DomainState::MigratingOut => Verdict::Moving,
+        DomainState::PostCopyBroken => Verdict::Unknown(Doubt::PostCopyBroken),
         // A source neither starts nor receives the guest that it sends.
         DomainState::Starting | DomainState::MigratingIn | DomainState::Prepared => {
             Verdict::Unknown(Doubt::Contradiction)
@@ -89,7 +96,9 @@ fn source_without(destination: DomainState) -> Verdict {
         DomainState::Running | DomainState::Paused | DomainState::Stopped => Verdict::Arrived,
         DomainState::Absent | DomainState::Prepared => Verdict::Lost,
         DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
-        DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
+        DomainState::MigratingOut | DomainState::PostCopyBroken => {
+            Verdict::Unknown(Doubt::Contradiction)
+        }
     }
 }
 
@@ -100,7 +109,9 @@ fn source_running(destination: DomainState) -> Verdict {
         DomainState::Running | DomainState::Paused => Verdict::Unknown(Doubt::OnBoth),
         // A receiver whose sender has stopped gives up by itself.
         DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
-        DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
+        DomainState::MigratingOut | DomainState::PostCopyBroken => {
+            Verdict::Unknown(Doubt::Contradiction)
+        }
     }
 }
 
@@ -112,7 +123,9 @@ fn source_paused(destination: DomainState) -> Verdict {
         DomainState::Running => Verdict::Passing,
         DomainState::Paused => Verdict::Unknown(Doubt::OnBoth),
         DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
-        DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
+        DomainState::MigratingOut | DomainState::PostCopyBroken => {
+            Verdict::Unknown(Doubt::Contradiction)
+        }
     }
 }
 
@@ -122,7 +135,9 @@ fn source_stopped(destination: DomainState) -> Verdict {
         DomainState::Running => Verdict::Arrived,
         DomainState::Absent | DomainState::Prepared | DomainState::Stopped => Verdict::Stayed,
         DomainState::Paused | DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
-        DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
+        DomainState::MigratingOut | DomainState::PostCopyBroken => {
+            Verdict::Unknown(Doubt::Contradiction)
+        }
     }
 }
 
@@ -131,7 +146,7 @@ mod tests {
     use super::*;
     use DomainState as D;
 
-    const STATES: [Seen; 9] = [
+    const STATES: [Seen; 10] = [
         Seen::Said(D::Absent),
         Seen::Said(D::Starting),
         Seen::Said(D::Running),
@@ -140,6 +155,7 @@ mod tests {
         Seen::Said(D::MigratingIn),
         Seen::Said(D::Prepared),
         Seen::Said(D::Stopped),
+        Seen::Said(D::PostCopyBroken),
         Seen::Silent,
     ];
 
@@ -159,17 +175,18 @@ mod tests {
             .iter()
             .map(|s| STATES.iter().map(|d| letter(verdict(*s, *d))).collect())
             .collect();
-        // Destination: absent, starting, running, paused, out, in, prepared, stopped, silent.
+        // Destination: absent, starting, running, paused, out, in, prepared, stopped, broken, silent.
         let expected = [
-            "LpAA?pLA?", // source absent
-            "?????????", // starting
-            "Sp???pSS?", // running
-            "Spp??pSS?", // paused
-            "mmmmmmmmm", // migrating out
-            "?????????", // migrating in
-            "?????????", // prepared
-            "SpAp?pSS?", // stopped
-            "?????????", // silent
+            "LpAA?pLA??", // source absent
+            "??????????", // starting
+            "Sp???pSS??", // running
+            "Spp??pSS??", // paused
+            "mmmmmmmmmm", // migrating out
+            "??????????", // migrating in
+            "??????????", // prepared
+            "SpAp?pSS??", // stopped
+            "??????????", // broken post-copy
+            "??????????", // silent
         ];
         assert_eq!(rows, expected);
     }
@@ -182,7 +199,12 @@ mod tests {
                 s,
                 Seen::Silent
                     | Seen::Said(
-                        D::Running | D::Paused | D::Starting | D::MigratingIn | D::MigratingOut
+                        D::Running
+                            | D::Paused
+                            | D::Starting
+                            | D::MigratingIn
+                            | D::MigratingOut
+                            | D::PostCopyBroken
                     )
             )
         };

@@ -5,6 +5,7 @@
 //! and each case is run again with the conductor dying before and after every single effect.
 //! Each case also asserts that its fault really happened where it was meant to.
 
+mod transfer;
 mod world;
 
 use berth_domain::agent::{Call, DomainState};
@@ -249,10 +250,12 @@ fn name_of(call: &Call) -> &'static str {
         Call::StopVm { .. } => "stop",
         Call::StartVm { .. } => "start",
         Call::SettleVm => "settle",
+        Call::AbortLiveMigration { .. } => "abort",
+        Call::ForceCompleteLiveMigration { .. } => "force_complete",
     }
 }
 
-fn calls(world: &World) -> Vec<(String, &'static str)> {
+pub(crate) fn calls(world: &World) -> Vec<(String, &'static str)> {
     let calls = world.effects.iter().filter_map(|e| match e {
         Effect::Call(call) => Some((call.host.to_string(), name_of(&call.call))),
         Effect::Commit(_)

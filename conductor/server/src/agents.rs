@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_domain::agent::{Call, Failure, Reply};
+use berth_domain::id::VmUid;
 use berth_domain::name::HostName;
+use berth_domain::transfer::TransferProgress;
+use berth_proto::agent::v1::GetTransferRequest;
+use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::client;
 use berth_proto::convert::agent::FencedCall;
 use berth_saga::AgentCall;
@@ -36,7 +40,9 @@ impl Timeouts {
             | Call::RollbackLiveMigrationAtDestination { .. }
             | Call::PostLiveMigrationAtSource { .. }
             | Call::StartVm { .. }
-            | Call::SettleVm => self.work,
+            | Call::SettleVm
+            | Call::AbortLiveMigration { .. }
+            | Call::ForceCompleteLiveMigration { .. } => self.work,
             // The guest has that long before anything is done to it.
             Call::StopVm { timeout_ms, .. } => self.work + Duration::from_millis(*timeout_ms),
         }
@@ -68,6 +74,24 @@ impl Agents {
             call: call.call,
         };
         client::agent::call(channel, &fenced, timeout).await
+    }
+
+    /// Asks a host's agent how far the transfer of a guest is.
+    pub(crate) async fn transfer(
+        &self,
+        host: &HostName,
+        address: &str,
+        vm: VmUid,
+    ) -> Option<TransferProgress> {
+        let channel = self.channel(host, address).ok()?;
+        let mut request = tonic::Request::new(GetTransferRequest {
+            vm_uid: vm.to_string(),
+        });
+        request.set_timeout(self.timeouts.question);
+        let mut agent = ComputeAgentServiceClient::new(channel);
+        let asked = tokio::time::timeout(self.timeouts.question, agent.get_transfer(request));
+        let progress = asked.await.ok()?.ok()?.into_inner().progress?;
+        progress.try_into().ok()
     }
 
     /// Returns the connection to a host's agent.

@@ -152,6 +152,8 @@ fn name(call: &berth_domain::agent::Call) -> &'static str {
         Call::StopVm { .. } => "StopVm",
         Call::StartVm { .. } => "StartVm",
         Call::SettleVm => "SettleVm",
+        Call::AbortLiveMigration { .. } => "AbortLiveMigration",
+        Call::ForceCompleteLiveMigration { .. } => "ForceCompleteLiveMigration",
     }
 }
 

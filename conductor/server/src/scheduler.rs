@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_domain::host::Host;
-use berth_domain::id::{Epoch, OperationId};
+use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
@@ -24,7 +24,8 @@ use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
-    GetOperationRequest, LeaseHold, ListOperationsRequest, RenewLeasesRequest, TakeLeaseRequest,
+    CancelOperationRequest, ForceCompleteOperationRequest, GetOperationRequest, LeaseHold,
+    ListOperationsRequest, RenewLeasesRequest, TakeLeaseRequest,
 };
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
@@ -265,6 +266,38 @@ impl Scheduler {
         Ok(found)
     }
 
+    /// Has an operation given up, or its transfer stopped.
+    pub(crate) async fn cancel(
+        &self,
+        operation: OperationId,
+        request_id: String,
+    ) -> Result<Operation, Refusal> {
+        let request = CancelOperationRequest {
+            name: operation.resource_name(),
+            request_id: given_or_new(request_id),
+        };
+        let answer = call!(self, OperationServiceClient.cancel_operation, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Has an operation's transfer end soon.
+    pub(crate) async fn force_complete(
+        &self,
+        operation: OperationId,
+        request_id: String,
+    ) -> Result<Operation, Refusal> {
+        let request = ForceCompleteOperationRequest {
+            name: operation.resource_name(),
+            request_id: given_or_new(request_id),
+        };
+        let answer = call!(
+            self,
+            OperationServiceClient.force_complete_operation,
+            request
+        );
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
     // ---- read ------------------------------------------------------------------------------
 
     pub(crate) async fn operation(&self, operation: OperationId) -> Result<Operation, Refusal> {
@@ -304,20 +337,20 @@ impl Scheduler {
         }
     }
 
+    /// Returns a migration.
+    pub(crate) async fn migration(&self, id: MigrationId) -> Result<Migration, Refusal> {
+        let request = GetMigrationRequest {
+            name: id.resource_name(),
+            ..GetMigrationRequest::default()
+        };
+        let answer = call!(self, SchedulerServiceClient.get_migration, request);
+        field::required(answer.map_err(refusal)?.migration, "migration").map_err(unreadable)
+    }
+
     async fn facts(&self, operation: &Operation) -> Result<Facts, Refusal> {
         let (vm, claims) = self.vm(&operation.vm).await?;
         let migration = match operation.kind.migration() {
-            Some(migration) => {
-                let request = GetMigrationRequest {
-                    name: migration.resource_name(),
-                    ..GetMigrationRequest::default()
-                };
-                let answer = call!(self, SchedulerServiceClient.get_migration, request);
-                let wire = answer.map_err(refusal)?.migration;
-                let migration: Migration =
-                    field::required(wire, "migration").map_err(unreadable)?;
-                Some(migration)
-            }
+            Some(migration) => Some(self.migration(migration).await?),
             None => None,
         };
         let claims: std::collections::BTreeMap<_, _> =

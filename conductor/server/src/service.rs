@@ -10,11 +10,13 @@ use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
-    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse,
-    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
-    ReadConsoleRequest, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
-    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, UnshelveVmRequest, UnshelveVmResponse,
+    AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
+    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
+    EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ResizeVmRequest, ResizeVmResponse,
+    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
@@ -28,6 +30,7 @@ use tonic::{Request, Response, Status};
 use crate::console::{self, Console};
 use crate::drain;
 use crate::driver::Tools;
+use crate::migration::{self, Watch};
 use crate::supervisor::Handle;
 
 /// The conductor's gRPC service.
@@ -125,6 +128,7 @@ impl ConductorService for ConductorApi {
             vm: request.vm,
             requested_host: request.requested_host,
             request_id: request.request_id,
+            transfer: request.transfer,
             ..ScheduleMigrationRequest::default()
         };
         let begun = self.begin(async move { scheduler.schedule_migration(asked).await });
@@ -254,6 +258,39 @@ impl ConductorService for ConductorApi {
         let stopping = self.stopping.clone();
         let console = console::open(&self.tools, &vm, request, stopping).await?;
         Ok(Response::new(console))
+    }
+
+    type WatchMigrationStream = Watch;
+
+    async fn watch_migration(
+        &self,
+        request: Request<WatchMigrationRequest>,
+    ) -> Result<Response<Self::WatchMigrationStream>, Status> {
+        let id = field::name(&request.into_inner().name, "name")?;
+        let watch = migration::watch(&self.tools, id, self.stopping.clone()).await?;
+        Ok(Response::new(watch))
+    }
+
+    async fn abort_migration(
+        &self,
+        request: Request<AbortMigrationRequest>,
+    ) -> Result<Response<AbortMigrationResponse>, Status> {
+        let request = request.into_inner();
+        let id = field::name(&request.name, "name")?;
+        let operation = migration::abort(&self.tools, id, request.request_id).await?;
+        let operation = Some(operation);
+        Ok(Response::new(AbortMigrationResponse { operation }))
+    }
+
+    async fn force_complete_migration(
+        &self,
+        request: Request<ForceCompleteMigrationRequest>,
+    ) -> Result<Response<ForceCompleteMigrationResponse>, Status> {
+        let request = request.into_inner();
+        let id = field::name(&request.name, "name")?;
+        let operation = migration::force_complete(&self.tools, id, request.request_id).await?;
+        let operation = Some(operation);
+        Ok(Response::new(ForceCompleteMigrationResponse { operation }))
     }
 
     async fn get_service_info(

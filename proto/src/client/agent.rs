@@ -96,6 +96,10 @@ async fn send(channel: Channel, request: Request) -> Result<Result<Reply, Invali
         Request::StopVm(message) => send!(stop_vm, message),
         Request::StartVm(message) => send!(start_vm, *message),
         Request::SettleVm(message) => send!(settle_vm, message),
+        Request::AbortLiveMigration(message) => send!(abort_live_migration, message),
+        Request::ForceCompleteLiveMigration(message) => {
+            send!(force_complete_live_migration, message)
+        }
     })
 }
 

@@ -14,8 +14,9 @@ use berth_domain::operation::STOP_TIMEOUT_MS_MAX;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 
 use super::assignment::{read_grant, write_grant};
-use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
+use super::field::{self, ADDRESS_MAX, Invalid, LIST_MAX, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::transfer::{read_policy, write_policy};
 use crate::agent::v1;
 use crate::agent::v1::fit_live_migration_response::Verdict;
 
@@ -60,6 +61,10 @@ pub enum Request {
     StartVm(Box<v1::StartVmRequest>),
     /// [`Call::SettleVm`].
     SettleVm(v1::SettleVmRequest),
+    /// [`Call::AbortLiveMigration`].
+    AbortLiveMigration(v1::AbortLiveMigrationRequest),
+    /// [`Call::ForceCompleteLiveMigration`].
+    ForceCompleteLiveMigration(v1::ForceCompleteLiveMigrationRequest),
 }
 
 impl From<&FencedCall> for Request {
@@ -118,14 +123,16 @@ impl From<&FencedCall> for Request {
                 migration: migration.resource_name(),
                 migrate_data: Some(migrate_data.into()),
             })),
-            Call::RollbackLiveMigrationAtDestination { migration } => {
-                Self::RollbackLiveMigrationAtDestination(
-                    v1::RollbackLiveMigrationAtDestinationRequest {
-                        fence,
-                        migration: migration.resource_name(),
-                    },
-                )
-            }
+            Call::RollbackLiveMigrationAtDestination {
+                migration,
+                keep_disks,
+            } => Self::RollbackLiveMigrationAtDestination(
+                v1::RollbackLiveMigrationAtDestinationRequest {
+                    fence,
+                    migration: migration.resource_name(),
+                    keep_disks: *keep_disks,
+                },
+            ),
             Call::PostLiveMigrationAtSource { migration } => {
                 Self::PostLiveMigrationAtSource(v1::PostLiveMigrationAtSourceRequest {
                     fence,
@@ -149,6 +156,20 @@ impl From<&FencedCall> for Request {
                 claim: Some(claim.into()),
             })),
             Call::SettleVm => Self::SettleVm(v1::SettleVmRequest { fence }),
+            Call::AbortLiveMigration { migration } => {
+                Self::AbortLiveMigration(v1::AbortLiveMigrationRequest {
+                    fence,
+                    migration: migration.resource_name(),
+                })
+            }
+            Call::ForceCompleteLiveMigration {
+                migration,
+                post_copy,
+            } => Self::ForceCompleteLiveMigration(v1::ForceCompleteLiveMigrationRequest {
+                fence,
+                migration: migration.resource_name(),
+                post_copy: *post_copy,
+            }),
         }
     }
 }
@@ -200,9 +221,17 @@ requests! {
     };
     RollbackLiveMigrationAtDestinationRequest => |wire| Call::RollbackLiveMigrationAtDestination {
         migration: field::name(&wire.migration, "migration")?,
+        keep_disks: wire.keep_disks,
     };
     PostLiveMigrationAtSourceRequest => |wire| Call::PostLiveMigrationAtSource {
         migration: field::name(&wire.migration, "migration")?,
+    };
+    AbortLiveMigrationRequest => |wire| Call::AbortLiveMigration {
+        migration: field::name(&wire.migration, "migration")?,
+    };
+    ForceCompleteLiveMigrationRequest => |wire| Call::ForceCompleteLiveMigration {
+        migration: field::name(&wire.migration, "migration")?,
+        post_copy: wire.post_copy,
     };
     StopVmRequest => |wire| Call::StopVm {
         claim: field::name(&wire.claim, "claim")?,
@@ -281,6 +310,8 @@ done! {
     PostLiveMigrationAtSourceResponse
     StopVmResponse
     StartVmResponse
+    AbortLiveMigrationResponse
+    ForceCompleteLiveMigrationResponse
 }
 
 /// Implements both directions for responses that say where a guest is.
@@ -457,6 +488,8 @@ impl From<&MigrateData> for v1::MigrateData {
             claim: data.claim.as_ref().map(Into::into),
             destination_shared_cpus: data.destination_shared.to_string(),
             source_pci: data.source_pci.iter().map(write_grant).collect(),
+            transfer: write_policy(&data.transfer),
+            disk_copies: data.disk_copies.iter().map(Into::into).collect(),
         }
     }
 }
@@ -482,6 +515,8 @@ impl TryFrom<v1::MigrateData> for MigrateData {
                 PCI_REQUESTS_MAX,
                 read_grant,
             )?,
+            transfer: read_policy(wire.transfer, "transfer")?,
+            disk_copies: field::each(wire.disk_copies, "disk_copies", LIST_MAX)?,
         })
     }
 }
@@ -495,6 +530,7 @@ choices!(DomainState => v1::domain_status::State {
     MigratingIn,
     Prepared,
     Stopped,
+    PostCopyBroken,
 });
 
 impl From<&DomainStatus> for v1::DomainStatus {
@@ -509,6 +545,7 @@ impl From<&DomainStatus> for v1::DomainStatus {
             epoch: status.epoch.map(|e| e.0),
             vcpus: status.vcpu_cpus.iter().map(placement).collect(),
             migration_error: status.migration_error.clone(),
+            progress: status.progress.as_ref().map(Into::into),
         }
     }
 }
@@ -527,6 +564,7 @@ impl TryFrom<v1::DomainStatus> for DomainStatus {
             epoch: wire.epoch.map(Epoch),
             vcpu_cpus: field::each_by(wire.vcpus, "vcpus", VCPUS_MAX, placement)?,
             migration_error: wire.migration_error.map(error).transpose()?,
+            progress: field::optional(wire.progress, "progress")?,
         })
     }
 }

@@ -3,8 +3,9 @@
 use berth_domain::id::Generation;
 use berth_domain::migration::{Kind, Migration, Resize, State};
 
-use super::field::{self, Invalid, choices};
+use super::field::{self, Invalid, LIST_MAX, choices};
 use super::name::ResourceName;
+use super::transfer::{read_hosts_tried, read_policy, write_hosts_tried, write_policy};
 use crate::scheduler::v1;
 
 choices!(State => v1::migration::State {
@@ -68,6 +69,9 @@ impl From<&Migration> for v1::Migration {
             was_stopped: migration.was_stopped,
             verify: migration.verify,
             resize: migration.resize.as_deref().map(Into::into),
+            transfer: write_policy(&migration.transfer),
+            hosts_tried_max: write_hosts_tried(migration.hosts_tried_max),
+            tried: migration.tried.iter().map(Into::into).collect(),
         }
     }
 }
@@ -97,6 +101,9 @@ impl TryFrom<v1::Migration> for Migration {
             was_stopped: wire.was_stopped,
             verify: wire.verify,
             resize: field::optional(wire.resize, "resize")?.map(Box::new),
+            transfer: read_policy(wire.transfer, "transfer")?,
+            hosts_tried_max: read_hosts_tried(wire.hosts_tried_max),
+            tried: field::each(wire.tried, "tried", LIST_MAX)?,
         })
     }
 }

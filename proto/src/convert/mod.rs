@@ -37,6 +37,7 @@ pub mod refusal;
 pub mod server_group;
 pub mod service;
 pub mod topology;
+pub mod transfer;
 pub mod vm;
 
 pub use field::Invalid;

@@ -66,6 +66,7 @@ impl From<&Operation> for v1::Operation {
             }),
             create_time: Some(field::timestamp(operation.created_at)),
             end_time: operation.ended_at.map(field::timestamp),
+            force_complete: operation.force_complete,
         }
     }
 }
@@ -98,6 +99,7 @@ impl TryFrom<v1::Operation> for Operation {
             outcome,
             created_at: field::time(wire.create_time, "create_time")?,
             ended_at: field::optional_time(wire.end_time, "end_time")?,
+            force_complete: wire.force_complete,
         })
     }
 }

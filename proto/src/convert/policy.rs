@@ -2,7 +2,7 @@
 
 use berth_domain::id::Generation;
 use berth_domain::numa::Strategy;
-use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
+use berth_domain::policy::{DefaultPages, MigrationPolicy, SchedulingPolicy, WEIGHT_MAX, Weights};
 
 use super::field::{self, Invalid, choices};
 use crate::policy::v1;
@@ -19,6 +19,8 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
                 .mem_page_size
                 .map_or(WirePages::Unspecified, Into::into)
                 .into(),
+            migration: (policy.migration != MigrationPolicy::default())
+                .then(|| (&policy.migration).into()),
         }
     }
 }
@@ -38,6 +40,7 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
                     field::choice::<WirePages, _>(wire.mem_page_size, "mem_page_size")?,
                 ),
             },
+            migration: field::optional(wire.migration, "migration")?.unwrap_or_default(),
         })
     }
 }

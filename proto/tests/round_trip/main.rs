@@ -97,6 +97,8 @@ round_trips! {
     migrate_data: values::agent::migrate_data() => agent::v1::MigrateData;
     destination_checks: values::agent::destination_check() => agent::v1::DestinationCheck;
     domain_statuses: values::agent::domain_status() => agent::v1::DomainStatus;
+    transfer_wishes: values::transfer::wishes() => types::v1::TransferWishes;
+    transfer_progress: values::transfer::progress() => types::v1::TransferProgress;
 }
 
 /// Reads a request as the server of its RPC does.
@@ -115,6 +117,8 @@ fn read_request(request: Request) -> Result<FencedCall, Invalid> {
         Request::StopVm(wire) => wire.try_into(),
         Request::StartVm(wire) => (*wire).try_into(),
         Request::SettleVm(wire) => wire.try_into(),
+        Request::AbortLiveMigration(wire) => wire.try_into(),
+        Request::ForceCompleteLiveMigration(wire) => wire.try_into(),
     }
 }
 

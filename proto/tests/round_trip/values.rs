@@ -5,6 +5,7 @@ pub(crate) mod agent;
 mod operation;
 mod placement;
 mod policy;
+pub(crate) mod transfer;
 
 pub(crate) use operation::*;
 pub(crate) use placement::*;

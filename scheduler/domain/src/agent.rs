@@ -13,6 +13,7 @@ use crate::migration::MigrateData;
 use crate::name::VmName;
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
+use crate::transfer::TransferProgress;
 use crate::vm::VmSpec;
 
 /// Keeps calls of conductors that lost their lease, and calls meant for an earlier run of the
@@ -86,6 +87,8 @@ pub enum Call {
     RollbackLiveMigrationAtDestination {
         /// The attempt.
         migration: MigrationId,
+        /// Whether disks that were copied stay: the guest is lost, and may have run here last.
+        keep_disks: bool,
     },
     /// Drops what the source kept of a guest that has arrived elsewhere. Repeated: success.
     PostLiveMigrationAtSource {
@@ -115,6 +118,18 @@ pub enum Call {
     /// Ends what the operation may still have under way here, and answers where the guest is then.
     /// Nothing that the operation asked for before is done afterwards.
     SettleVm,
+    /// Has the source stop the transfer, if it still can be. Repeated or none under way: success.
+    AbortLiveMigration {
+        /// The attempt.
+        migration: MigrationId,
+    },
+    /// Has the source end the transfer soon. Repeated or none under way: success.
+    ForceCompleteLiveMigration {
+        /// The attempt.
+        migration: MigrationId,
+        /// By post-copy; else the guest stands still until all is sent.
+        post_copy: bool,
+    },
 }
 
 /// What a destination says about itself before a live migration.
@@ -190,6 +205,9 @@ pub enum DomainState {
     Prepared,
     /// It is known, but does not run (it crashed or was shut down).
     Stopped,
+    /// Part of it is here and part on the other host of a migration, and the two have lost each
+    /// other: neither can go on alone.
+    PostCopyBroken,
 }
 
 /// What a hypervisor knows of one guest.
@@ -205,6 +223,9 @@ pub struct DomainStatus {
     pub vcpu_cpus: Vec<(VcpuId, CpuSet)>,
     /// Why the last attempt to send it away failed, if it did.
     pub migration_error: Option<String>,
+    /// How far the transfer is that sends it away, while there is one and the hypervisor says.
+    #[serde(default)]
+    pub progress: Option<TransferProgress>,
 }
 
 impl DomainStatus {
@@ -217,6 +238,7 @@ impl DomainStatus {
             epoch: None,
             vcpu_cpus: Vec::new(),
             migration_error: None,
+            progress: None,
         }
     }
 }

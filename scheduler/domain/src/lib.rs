@@ -57,5 +57,6 @@ pub mod server_group;
 pub mod service;
 pub mod standard;
 pub mod topology;
+pub mod transfer;
 pub mod version;
 pub mod vm;

@@ -31,6 +31,7 @@ use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
 use crate::pci::PciAddress;
 use crate::refusal::Refusal;
+use crate::transfer::{DiskCopy, TransferPolicy, Tried};
 use crate::vm::VmSpec;
 
 /// How far a migration is.
@@ -179,6 +180,16 @@ pub struct MigrateData {
     /// [`Self::pci_map`].
     #[serde(default)]
     pub source_pci: Vec<BTreeSet<PciAddress>>,
+    /// How the guest may be sent. Dropped by agents older than
+    /// [`ServiceVersion::TRANSFER_CONTROL`](crate::version::ServiceVersion::TRANSFER_CONTROL), which
+    /// do as they are set up.
+    #[serde(default)]
+    pub transfer: TransferPolicy,
+    /// The disks that the hypervisor copies, as the source says; the others are shared. Never from
+    /// or to agents older than
+    /// [`ServiceVersion::DISK_COPY`](crate::version::ServiceVersion::DISK_COPY).
+    #[serde(default)]
+    pub disk_copies: Vec<DiskCopy>,
 }
 
 impl MigrateData {
@@ -263,6 +274,19 @@ pub struct Migration {
     /// The VM's size before and after, where it changes.
     #[serde(default)]
     pub resize: Option<Box<Resize>>,
+    /// How the guest may be sent: the cluster's policy and the user's wishes when it began.
+    #[serde(default)]
+    pub transfer: TransferPolicy,
+    /// How many hosts are tried.
+    #[serde(default = "hosts_tried_default")]
+    pub hosts_tried_max: u32,
+    /// The hosts that were tried and not taken, oldest first; at most as many as are tried.
+    #[serde(default)]
+    pub tried: Vec<Tried>,
+}
+
+fn hosts_tried_default() -> u32 {
+    crate::transfer::HOSTS_TRIED_DEFAULT
 }
 
 #[cfg(test)]

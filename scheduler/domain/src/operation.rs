@@ -263,7 +263,8 @@ pub struct Operation {
     pub claim: Option<ClaimId>,
     /// Who carries it out; absent once it is done.
     pub lease: Option<Lease>,
-    /// Set when somebody asked to cancel it.
+    /// Set when somebody asked to cancel it: it is given up before the point of no return, and its
+    /// transfer stopped after it.
     pub cancelled: bool,
     /// What has happened.
     pub log: Vec<Entry>,
@@ -273,6 +274,9 @@ pub struct Operation {
     pub created_at: TimeMs,
     /// When it ended.
     pub ended_at: Option<TimeMs>,
+    /// Set when somebody asked to end its transfer soon.
+    #[serde(default)]
+    pub force_complete: bool,
 }
 
 impl Operation {

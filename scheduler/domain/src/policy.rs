@@ -15,6 +15,7 @@ use crate::flavor::{Flavor, Wishes};
 use crate::id::Generation;
 use crate::instance::PageSize;
 use crate::numa::Strategy;
+use crate::transfer::{self, HOSTS_TRIED_DEFAULT, HOSTS_TRIED_MAX, TimeoutAction, TransferPolicy};
 
 /// The greatest weight.
 pub const WEIGHT_MAX: u16 = 1000;
@@ -32,8 +33,46 @@ pub struct SchedulingPolicy {
     /// say; absent: nothing, so that they take small pages as in OpenStack.
     #[serde(default)]
     pub mem_page_size: Option<DefaultPages>,
+    /// How guests are moved.
+    #[serde(default)]
+    pub migration: MigrationPolicy,
     /// Changes with every change; 0 as long as nothing was set.
     pub generation: Generation,
+}
+
+/// How guests are moved, where a migration does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MigrationPolicy {
+    /// How they are sent.
+    pub transfer: TransferPolicy,
+    /// How many hosts are tried when they refuse, at most [`HOSTS_TRIED_MAX`].
+    pub hosts_tried_max: u32,
+}
+
+impl Default for MigrationPolicy {
+    fn default() -> Self {
+        Self {
+            transfer: TransferPolicy::default(),
+            hosts_tried_max: HOSTS_TRIED_DEFAULT,
+        }
+    }
+}
+
+impl MigrationPolicy {
+    /// Returns all that is wrong with it.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = self.transfer.faults("migration.");
+        if !(1..=HOSTS_TRIED_MAX).contains(&self.hosts_tried_max) {
+            let rule = format!("must be from 1 to {HOSTS_TRIED_MAX}");
+            faults.push(Fault::new(
+                "migration.hosts_tried",
+                self.hosts_tried_max,
+                rule,
+            ));
+        }
+        faults
+    }
 }
 
 /// Pages of guests that do not say which.
@@ -108,10 +147,24 @@ pub enum Setting {
     Fragmentation(u16),
     /// [`Weights::soft_affinity`].
     SoftAffinity(u16),
+    /// [`TransferPolicy::bandwidth_mib_per_s_max`].
+    MigrationBandwidth(Option<u32>),
+    /// [`TransferPolicy::downtime_ms_max`].
+    MigrationDowntime(Option<u32>),
+    /// [`TransferPolicy::auto_converge`].
+    MigrationAutoConverge(bool),
+    /// [`TransferPolicy::post_copy`].
+    MigrationPostCopy(bool),
+    /// [`TransferPolicy::timeout_ms`].
+    MigrationTimeout(Option<u64>),
+    /// [`TransferPolicy::timeout_action`].
+    MigrationTimeoutAction(TimeoutAction),
+    /// [`MigrationPolicy::hosts_tried_max`].
+    MigrationHostsTried(u32),
 }
 
 /// Every key, in the order in which they are shown.
-pub const KEYS: [&str; 8] = [
+pub const KEYS: [&str; 15] = [
     "scheduling.hosts",
     "scheduling.cells",
     "scheduling.weight.load",
@@ -120,6 +173,13 @@ pub const KEYS: [&str; 8] = [
     "scheduling.weight.fragmentation",
     "scheduling.weight.soft_affinity",
     "flavor.mem_page_size",
+    "migration.bandwidth_mib_s",
+    "migration.downtime_ms",
+    "migration.auto_converge",
+    "migration.post_copy",
+    "migration.timeout_ms",
+    "migration.timeout_action",
+    "migration.hosts_tried",
 ];
 
 impl Setting {
@@ -138,6 +198,32 @@ impl Setting {
             "scheduling.weight.fragmentation" => Self::Fragmentation(weight(key, value)?),
             "scheduling.weight.soft_affinity" => Self::SoftAffinity(weight(key, value)?),
             "flavor.mem_page_size" => Self::MemPageSize(pages(key, value)?),
+            "migration.bandwidth_mib_s" => Self::MigrationBandwidth(number_or_none(
+                key,
+                value,
+                1,
+                transfer::BANDWIDTH_MIB_PER_S_MAX,
+            )?),
+            "migration.downtime_ms" => {
+                Self::MigrationDowntime(number_or_none(key, value, 1, transfer::DOWNTIME_MS_MAX)?)
+            }
+            "migration.auto_converge" => Self::MigrationAutoConverge(switch(key, value)?),
+            "migration.post_copy" => Self::MigrationPostCopy(switch(key, value)?),
+            "migration.timeout_ms" => Self::MigrationTimeout(number_or_none(
+                key,
+                value,
+                transfer::TIMEOUT_MS_MIN,
+                transfer::TIMEOUT_MS_MAX,
+            )?),
+            "migration.timeout_action" => {
+                let action = TimeoutAction::parse(value);
+                let rule = "must be abort, force-complete or post-copy";
+                let action = action.ok_or_else(|| Fault::new(key, value, rule))?;
+                Self::MigrationTimeoutAction(action)
+            }
+            "migration.hosts_tried" => {
+                Self::MigrationHostsTried(number(key, value, 1, HOSTS_TRIED_MAX)?)
+            }
             _ => {
                 let known = KEYS.join(", ");
                 let rule = format!("is not known; known keys are {known}");
@@ -180,13 +266,25 @@ impl SchedulingPolicy {
             Setting::Pci(weight) => self.weights.pci = weight,
             Setting::Fragmentation(weight) => self.weights.fragmentation = weight,
             Setting::SoftAffinity(weight) => self.weights.soft_affinity = weight,
+            Setting::MigrationBandwidth(most) => {
+                self.migration.transfer.bandwidth_mib_per_s_max = most;
+            }
+            Setting::MigrationDowntime(most) => self.migration.transfer.downtime_ms_max = most,
+            Setting::MigrationAutoConverge(on) => self.migration.transfer.auto_converge = on,
+            Setting::MigrationPostCopy(on) => self.migration.transfer.post_copy = on,
+            Setting::MigrationTimeout(ms) => self.migration.transfer.timeout_ms = ms,
+            Setting::MigrationTimeoutAction(action) => {
+                self.migration.transfer.timeout_action = action;
+            }
+            Setting::MigrationHostsTried(most) => self.migration.hosts_tried_max = most,
         }
     }
 
     /// Returns every key with its value, in the order in which they are shown.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 8] {
+    pub fn settings(&self) -> [(&'static str, String); 15] {
         let weights = &self.weights;
+        let transfer = &self.migration.transfer;
         let values = [
             text(self.hosts).to_owned(),
             text(self.cells).to_owned(),
@@ -198,6 +296,13 @@ impl SchedulingPolicy {
             self.mem_page_size
                 .map_or("none", DefaultPages::as_str)
                 .to_owned(),
+            none_or(transfer.bandwidth_mib_per_s_max),
+            none_or(transfer.downtime_ms_max),
+            transfer.auto_converge.to_string(),
+            transfer.post_copy.to_string(),
+            none_or(transfer.timeout_ms),
+            transfer.timeout_action.as_str().to_owned(),
+            self.migration.hosts_tried_max.to_string(),
         ];
         let mut values = values.into_iter();
         KEYS.map(|key| (key, values.next().unwrap_or_default()))
@@ -223,12 +328,12 @@ impl SchedulingPolicy {
         self.generation != Generation::default()
     }
 
-    /// Returns whether no weight is greater than may be.
+    /// Returns whether no weight is greater than may be, and nothing else out of bounds.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         let w = &self.weights;
         let all = [w.load, w.numa, w.pci, w.fragmentation, w.soft_affinity];
-        all.into_iter().all(|weight| weight <= WEIGHT_MAX)
+        all.into_iter().all(|weight| weight <= WEIGHT_MAX) && self.migration.faults().is_empty()
     }
 }
 
@@ -257,6 +362,47 @@ fn pages(key: &str, value: &str) -> Result<Option<DefaultPages>, Fault> {
     }
 }
 
+fn none_or(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, Fault> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(Fault::new(key, value, "must be true or false")),
+    }
+}
+
+fn number<N>(key: &str, value: &str, least: N, most: N) -> Result<N, Fault>
+where
+    N: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
+{
+    let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    let number = value
+        .parse()
+        .ok()
+        .filter(|n| plain && (least..=most).contains(n));
+    number.ok_or_else(|| {
+        let rule = format!("must be a whole number from {least} to {most}");
+        Fault::new(key, value, rule)
+    })
+}
+
+fn number_or_none<N>(key: &str, value: &str, least: N, most: N) -> Result<Option<N>, Fault>
+where
+    N: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
+{
+    if value == "none" {
+        return Ok(None);
+    }
+    let number = number(key, value, least, most).map_err(|fault| {
+        let rule = format!("must be none, or a whole number from {least} to {most}");
+        Fault { rule, ..fault }
+    });
+    number.map(Some)
+}
+
 fn weight(key: &str, value: &str) -> Result<u16, Fault> {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     let number = value.parse().ok().filter(|w| plain && *w <= WEIGHT_MAX);
@@ -278,6 +424,10 @@ mod tests {
             let value = match at {
                 0 | 1 => "pack",
                 7 => "any",
+                10 => "false",
+                11 => "true",
+                12 => "5000",
+                13 => "force-complete",
                 _ => "7",
             };
             let mut policy = SchedulingPolicy::default();

@@ -31,6 +31,11 @@ impl ServiceVersion {
     /// From here on an agent stops, starts, rebuilds and snapshots the guests of its host, and a
     /// conductor carries out the operations that ask it to. An older one refuses the calls.
     pub const VM_POWER: Self = Self(3);
+    /// From here on `migrate_data` carries a transfer policy, and the source's agent is asked to stop
+    /// a transfer or to end it soon. An older agent drops the field and refuses the calls.
+    pub const TRANSFER_CONTROL: Self = Self(3);
+    /// From here on agents have the hypervisor copy disks that the destination does not see.
+    pub const DISK_COPY: Self = Self(3);
 }
 
 impl fmt::Display for ServiceVersion {

@@ -165,7 +165,9 @@ fn other_rule(violation: &Violation) -> Option<String> {
             Some("upgrade the compute agents that are too old".to_owned())
         }
         Violation::DisksNotShared { .. } => Some(
-            "keep guest disks on storage that both hosts share (the same storage_id)".to_owned(),
+            "keep guest disks on storage that both hosts share (the same storage_id), or upgrade the \
+             compute agents so that they copy them"
+                .to_owned(),
         ),
         Violation::Driver { .. } => Some("name a host with the same hypervisor driver".to_owned()),
         Violation::Cordoned => Some("uncordon a host, or make room for the guest".to_owned()),

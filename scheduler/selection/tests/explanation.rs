@@ -223,13 +223,17 @@ fn a_guest_that_moves_is_refused_for_its_own_reasons() {
     });
     type Change = fn(&mut berth_domain::host::Host);
     let plain = spec(1, 512, &[]);
-    let table: [(&VmSpec, Change, Option<&str>); 9] = [
+    let table: [(&VmSpec, Change, Option<&str>); 10] = [
         (&with_disk, |_| {}, None),
         (
             &with_disk,
-            |h| h.report.storage_id = "t".to_owned(),
+            |h| {
+                h.report.storage_id = "t".to_owned();
+                h.report.service_version = ServiceVersion(ServiceVersion::DISK_COPY.0 - 1);
+            },
             Some("DISKS_NOT_SHARED"),
         ),
+        (&with_disk, |h| h.report.storage_id = "t".to_owned(), None),
         (&plain, |h| h.report.storage_id = "t".to_owned(), None),
         (
             &plain,

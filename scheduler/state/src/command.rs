@@ -23,7 +23,7 @@ use berth_domain::name::{
 pub use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
 use berth_domain::pci::PciAlias;
-use berth_domain::policy::SchedulingPolicy;
+use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
@@ -313,6 +313,8 @@ pub enum Command {
         claim: Claim,
         /// Who carries it out.
         lease: LeaseRequest,
+        /// How the guest is moved.
+        policy: MigrationPolicy,
     },
     /// Begins a deletion. A VM that holds nothing is gone at once.
     BeginDelete {
@@ -396,7 +398,7 @@ pub enum Command {
         /// For how long from now.
         ttl_ms: u64,
     },
-    /// Asks for an operation to be given up; heeded until the point of no return.
+    /// Asks for an operation to be given up, or its transfer to be stopped.
     CancelOperation {
         /// The operation.
         operation: OperationId,
@@ -426,6 +428,11 @@ pub enum Command {
         output: String,
         /// The run of the host's agent that it is about.
         incarnation: Incarnation,
+    },
+    /// Asks for the transfer of a live migration to be ended soon.
+    ForceComplete {
+        /// The operation.
+        operation: OperationId,
     },
 }
 
@@ -484,7 +491,8 @@ impl Command {
             | Self::RenewLeases { .. }
             | Self::CancelOperation { .. }
             | Self::Advance { .. }
-            | Self::FenceHost { .. } => false,
+            | Self::FenceHost { .. }
+            | Self::ForceComplete { .. } => false,
         }
     }
 }

@@ -484,6 +484,8 @@ fn nothing_there(call: &Call) -> Option<AgentReply> {
         | Call::LiveMigration { .. }
         | Call::PostLiveMigrationAtSource { .. }
         | Call::StopVm { .. }
-        | Call::StartVm { .. } => None,
+        | Call::StartVm { .. }
+        | Call::AbortLiveMigration { .. }
+        | Call::ForceCompleteLiveMigration { .. } => None,
     }
 }

@@ -5,6 +5,7 @@ use berth_domain::id::{Incarnation, OperationId, RequestId};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
+use berth_domain::transfer::TransferWishes;
 use berth_saga::Facts;
 use berth_scheduler::core::Ask;
 use berth_state::Reply;
@@ -86,7 +87,7 @@ pub enum Wish {
     /// A VM of this flavor.
     Boot(VmName, FlavorName, Option<HostName>),
     /// A VM elsewhere.
-    Migrate(VmName, Option<HostName>),
+    Migrate(VmName, Option<HostName>, TransferWishes),
     /// A VM elsewhere, stopped for it.
     ColdMigrate(VmName, Option<HostName>),
     /// A VM of another flavor, to be verified or not.
@@ -103,4 +104,6 @@ pub enum Wish {
     Delete(VmName),
     /// An operation given up.
     Cancel(OperationId),
+    /// To have an operation's transfer end soon.
+    ForceComplete(OperationId),
 }

@@ -1,9 +1,10 @@
 //! The user: wishes for VMs, moves and deletions, and repeats a wish that was not answered.
 
-use berth_domain::id::{OperationId, RequestId};
+use berth_domain::id::RequestId;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
+use berth_domain::transfer::{TimeoutAction, TransferWishes};
 
 use crate::asker::{Numbers, Out, Timer};
 use crate::chance::Chance;
@@ -75,7 +76,7 @@ impl User {
                     Wish::Boot(vm, flavor, host)
                 }
                 (false, 2) => Wish::Delete(vm),
-                (false, 3..=6) => Wish::Migrate(vm, host),
+                (false, 3..=6) => Wish::Migrate(vm, host, transfer(chance)),
                 (false, _) => still(vm, host, flavors, chance),
             };
             let request = RequestId(chance.uuid());
@@ -111,7 +112,7 @@ impl User {
         ]
     }
 
-    /// Takes an answer. Now and then a migration that was granted is cancelled.
+    /// Takes an answer. Now and then a migration that was granted is cancelled, or is to end soon.
     pub fn take(&mut self, packet: Packet, chance: &mut Chance) -> Vec<Out> {
         let Packet::Granted(call, granted) = packet else {
             return Vec::new();
@@ -123,7 +124,7 @@ impl User {
         let Some(uttered) = waiting else {
             return Vec::new();
         };
-        let can_be_cancelled = match uttered.wish {
+        let may_cancel = match uttered.wish {
             Wish::Migrate(..)
             | Wish::Boot(..)
             | Wish::ColdMigrate(..)
@@ -131,23 +132,32 @@ impl User {
             | Wish::Unshelve(..) => true,
             Wish::Delete(_)
             | Wish::Cancel(_)
+            | Wish::ForceComplete(_)
             | Wish::Confirm(_)
             | Wish::Revert(_)
             | Wish::Shelve(_) => false,
         };
-        let cancel = can_be_cancelled && chance.percent(10);
+        let may_force = matches!(uttered.wish, Wish::Migrate(..));
         let operation = granted.as_ref().as_ref().ok().and_then(|o| o.as_ref());
         let operation = operation.map(|o| o.id);
         uttered.answer = Some(*granted);
-        match operation {
-            Some(operation) if cancel => self.cancel(operation, chance),
-            Some(_) | None => Vec::new(),
+        let Some(operation) = operation else {
+            return Vec::new();
+        };
+        let mut outs = Vec::new();
+        if may_cancel && chance.percent(10) {
+            outs.extend(self.wish(Wish::Cancel(operation), chance));
         }
+        if may_force && chance.percent(10) {
+            outs.extend(self.wish(Wish::ForceComplete(operation), chance));
+        }
+        outs
     }
 
-    fn cancel(&mut self, operation: OperationId, chance: &mut Chance) -> Vec<Out> {
+    /// Wishes for something soon: also while the guest is being sent.
+    fn wish(&mut self, wish: Wish, chance: &mut Chance) -> Vec<Out> {
         self.wishes.push(Uttered {
-            wish: Wish::Cancel(operation),
+            wish,
             request: RequestId(chance.uuid()),
             tries: 0,
             call: None,
@@ -173,5 +183,22 @@ fn still(vm: VmName, host: Option<HostName>, flavors: &[FlavorName], chance: &mu
         6 => Wish::Revert(vm),
         7 => Wish::Shelve(vm),
         _ => Wish::Unshelve(vm, host),
+    }
+}
+
+/// Returns how a guest is to be sent: now and then slower than the patience is long, so that what is
+/// done to overdue transfers is done.
+fn transfer(chance: &mut Chance) -> TransferWishes {
+    if !chance.percent(20) {
+        return TransferWishes::default();
+    }
+    let post_copy = chance.percent(50);
+    let actions = [TimeoutAction::Abort, TimeoutAction::ForceComplete];
+    TransferWishes {
+        bandwidth_mib_per_s_max: u32::try_from(chance.between(20, 200)).ok(),
+        post_copy: Some(post_copy),
+        timeout_ms: Some(chance.between(1_000, 5_000)),
+        timeout_action: chance.pick(&actions).copied(),
+        ..TransferWishes::default()
     }
 }

@@ -39,7 +39,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
             };
             ("ScheduleVm", Request::ScheduleVm(scheduled))
         }
-        Wish::Migrate(vm, host) => {
+        Wish::Migrate(vm, host, transfer) => {
             let scheduled = ScheduleMigration {
                 operation,
                 migration: MigrationId(chance.uuid()),
@@ -47,6 +47,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 claim,
                 host: host.clone(),
                 lease,
+                transfer: transfer.clone(),
             };
             ("ScheduleMigration", Request::ScheduleMigration(scheduled))
         }
@@ -90,6 +91,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
         }
         Wish::Delete(_)
         | Wish::Cancel(_)
+        | Wish::ForceComplete(_)
         | Wish::Confirm(_)
         | Wish::Revert(_)
         | Wish::Shelve(_) => plain(wish, operation, lease),
@@ -111,6 +113,10 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
         Wish::Cancel(operation) => {
             let operation = *operation;
             ("CancelOperation", Command::CancelOperation { operation })
+        }
+        Wish::ForceComplete(operation) => {
+            let operation = *operation;
+            ("ForceComplete", Command::ForceComplete { operation })
         }
         Wish::Confirm(vm) => {
             let vm = vm.clone();

@@ -10,6 +10,7 @@
 //! Memory is not looked at: all machines of a lab share the one kernel's nodes.
 
 mod system;
+mod transfers;
 mod verdict;
 
 use std::num::NonZero;
@@ -29,6 +30,9 @@ fn guests_move_between_real_hosts() {
     let mut system = System::start();
     make_flavors(&system);
     a_pinned_guest_gets_another_cpu(&system);
+    transfers::a_user_stops_a_transfer(&system);
+    transfers::a_guest_arrives_by_post_copy(&system);
+    transfers::the_destinations_libvirtd_dies(&mut system);
     what_does_not_fit_is_refused(&system);
     a_migration_outlives_the_leader(&mut system);
     a_guest_takes_disk_and_network_along(&system);

@@ -206,6 +206,10 @@ disk_cache = "writeback"
         self.lab.get(name).unwrap()
     }
 
+    pub(crate) fn machine_mut(&mut self, name: &str) -> &mut Machine {
+        self.lab.get_mut(name).unwrap()
+    }
+
     /// Runs a command where commands are typed.
     pub(crate) fn berth(&self, arguments: &[&str]) -> Answer {
         let mut command = self.machine(CONTROL).command(self.programs.join("berth"));

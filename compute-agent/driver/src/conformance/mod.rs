@@ -6,6 +6,7 @@
 
 pub mod power;
 pub mod sample;
+pub mod transfer;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::id::{ClaimId, Epoch, VmUid};
 use uuid::Uuid;
 
-use crate::domain::DomainSpec;
+use crate::domain::{DomainSpec, Force, Sending};
 use crate::driver::Driver;
 use crate::error::Error;
 
@@ -54,10 +55,12 @@ pub fn run(pair: &Pair<'_>) {
     a_stopped_guest_is_not_expected_any_longer(pair);
     a_guest_moves_with_its_new_claim_and_goes_on(pair);
     a_transfer_is_stopped_or_has_ended(pair);
+    transfer::run(pair);
 }
 
 /// Holds that absence is an answer, and that what takes away can be repeated.
 pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>) {
+    let plain = Sending::default();
     let vm = VmUid(Uuid::from_u128(0xdead_beef));
     for driver in [pair.source, pair.destination] {
         assert_eq!(driver.domain(vm), Ok(DomainStatus::absent()));
@@ -67,9 +70,11 @@ pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>
         assert_eq!(driver.abort(vm), Ok(()));
         assert_eq!(driver.shutdown(vm), Ok(()));
         assert_eq!(driver.stop(vm), Ok(()));
+        assert_eq!(driver.force_complete(vm, Force::Pause), Ok(()));
+        assert_eq!(driver.force_complete(vm, Force::PostCopy), Ok(()));
         assert_eq!(driver.console_read(vm, 0), Err(Error::Absent { vm }));
         assert_eq!(driver.console_write(vm, b"x"), Err(Error::Absent { vm }));
-        let sent = driver.migrate(vm, pair.unreachable_uri, &(pair.guest)(0));
+        let sent = driver.migrate(vm, pair.unreachable_uri, &(pair.guest)(0), &plain);
         assert_eq!(sent, Err(Error::Absent { vm }));
         assert!(!driver.free_pages().expect("a host has pages").is_empty());
         assert!(!driver.info().expect("a hypervisor").driver.is_empty());
@@ -124,10 +129,13 @@ pub fn a_refused_guest_leaves_nothing_behind(pair: &Pair<'_>) {
 
 /// Holds that a transfer that cannot begin changes nothing.
 pub fn a_transfer_to_nowhere_leaves_the_guest_running(pair: &Pair<'_>) {
+    let plain = Sending::default();
     let guest = (pair.guest)(3);
     pair.source.create(&guest).expect("it fits");
     let moved = (pair.moved)(&guest);
-    let sent = pair.source.migrate(guest.uid, pair.unreachable_uri, &moved);
+    let sent = pair
+        .source
+        .migrate(guest.uid, pair.unreachable_uri, &moved, &plain);
     assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
     assert_runs(pair.source, &guest);
     pair.source.destroy(guest.uid).expect("it is here");
@@ -135,16 +143,17 @@ pub fn a_transfer_to_nowhere_leaves_the_guest_running(pair: &Pair<'_>) {
 
 /// Holds that what the destination cannot run stays on the source, and still counts.
 pub fn a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair: &Pair<'_>) {
+    let plain = Sending::default();
     let guest = (pair.guest)(4);
     pair.source.create(&guest).expect("it fits");
     let end = wait_for_output(pair, pair.source, guest.uid, 0);
     let moved = (pair.moved)(&guest);
     pair.destination
-        .prepare_incoming(&moved)
+        .prepare_incoming(&moved, &[])
         .expect("it would fit");
     let uri = pair.destination.info().expect("a hypervisor").migration_uri;
     let impossible = (pair.impossible)(&moved);
-    let sent = pair.source.migrate(guest.uid, &uri, &impossible);
+    let sent = pair.source.migrate(guest.uid, &uri, &impossible, &plain);
     assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
     assert_runs(pair.source, &guest);
     wait_for_output(pair, pair.source, guest.uid, end);
@@ -159,8 +168,8 @@ pub fn a_transfer_that_the_destination_refuses_leaves_the_guest_running(pair: &P
 pub fn a_preparation_is_repeated_and_undone(pair: &Pair<'_>) {
     let guest = (pair.moved)(&(pair.guest)(5));
     let driver = pair.destination;
-    driver.prepare_incoming(&guest).expect("it would fit");
-    driver.prepare_incoming(&guest).expect("a repetition");
+    driver.prepare_incoming(&guest, &[]).expect("it would fit");
+    driver.prepare_incoming(&guest, &[]).expect("a repetition");
     let state = driver.domain(guest.uid).expect("an answer").state;
     assert!(
         matches!(state, DomainState::Prepared | DomainState::Absent),
@@ -185,7 +194,7 @@ pub fn a_stopped_guest_is_not_expected_any_longer(pair: &Pair<'_>) {
     driver.cancel_incoming(guest.uid).expect("it does not run");
     assert_absent(driver, guest.uid);
     driver
-        .prepare_incoming(&guest)
+        .prepare_incoming(&guest, &[])
         .expect("nothing is in the way");
     driver.cancel_incoming(guest.uid).expect("nothing arrives");
 }
@@ -193,6 +202,7 @@ pub fn a_stopped_guest_is_not_expected_any_longer(pair: &Pair<'_>) {
 /// Holds that the guest executes on one side at a time, arrives with the claim, the epoch and the
 /// CPUs that the destination was told, and goes on counting.
 pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
+    let plain = Sending::default();
     let guest = (pair.guest)(6);
     let moved = DomainSpec {
         claim: Some(ClaimId(Uuid::from_u128(66))),
@@ -202,10 +212,12 @@ pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
     let (source, destination) = (pair.source, pair.destination);
     source.create(&guest).expect("it fits");
     wait_for_output(pair, source, guest.uid, 0);
-    destination.prepare_incoming(&moved).expect("it would fit");
+    destination
+        .prepare_incoming(&moved, &[])
+        .expect("it would fit");
     let uri = destination.info().expect("a hypervisor").migration_uri;
     thread::scope(|scope| {
-        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved));
+        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved, &plain));
         while !sending.is_finished() {
             // The destination is asked first: what runs there then has left the source.
             let there = destination.domain(guest.uid).expect("an answer").state;
@@ -222,14 +234,14 @@ pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
     source.release(guest.uid).expect("it is gone");
     for refused in [
         destination.cancel_incoming(guest.uid),
-        destination.prepare_incoming(&moved),
+        destination.prepare_incoming(&moved, &[]),
     ] {
         assert!(
             matches!(refused, Err(Error::WrongState { .. })),
             "{refused:?}"
         );
     }
-    let again = source.migrate(guest.uid, &uri, &moved);
+    let again = source.migrate(guest.uid, &uri, &moved, &plain);
     assert_eq!(again, Err(Error::Absent { vm: guest.uid }));
     destination.destroy(guest.uid).expect("it is here");
     assert_absent(destination, guest.uid);
@@ -238,15 +250,18 @@ pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
 /// Holds that a stopped transfer leaves the guest on the source and nothing on the destination;
 /// one that had ended already is not undone.
 pub fn a_transfer_is_stopped_or_has_ended(pair: &Pair<'_>) {
+    let plain = Sending::default();
     let guest = (pair.guest)(7);
     let moved = (pair.moved)(&guest);
     let (source, destination) = (pair.source, pair.destination);
     source.create(&guest).expect("it fits");
     wait_for_output(pair, source, guest.uid, 0);
-    destination.prepare_incoming(&moved).expect("it would fit");
+    destination
+        .prepare_incoming(&moved, &[])
+        .expect("it would fit");
     let uri = destination.info().expect("a hypervisor").migration_uri;
     let sent = thread::scope(|scope| {
-        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved));
+        let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved, &plain));
         while !sending.is_finished() {
             let state = source.domain(guest.uid).expect("an answer").state;
             if state == DomainState::MigratingOut {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_domain::id::VmUid;
+use berth_domain::transfer::DiskCopy;
 use berth_domain::vm::{Disk, DiskFormat};
 
 use crate::domain::DomainSpec;
@@ -34,6 +35,103 @@ pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> 
         make_disk(disk, &file, settings, qemu_img)?;
     }
     Ok(())
+}
+
+/// Names the file that says that the disks beside it are being received, and belong to nobody yet.
+const ARRIVING: &str = "arriving";
+/// Names the file that says that the disks beside it are being copied to another host.
+const LEAVING: &str = "leaving";
+
+/// Makes empty disks for a guest that comes with its disks, in place of those of an earlier attempt,
+/// and marks them.
+pub(super) fn make_to_receive(
+    guest: &DomainSpec,
+    copies: &[DiskCopy],
+    settings: &Settings,
+    qemu_img: &Path,
+) -> Result<(), Error> {
+    for copy in copies {
+        let index = copy.index as usize;
+        let Some(disk) = guest.spec.disks.get(index) else {
+            let message = format!("guest {} has no disk {index} to be copied", guest.vm);
+            return Err(Error::refused(message));
+        };
+        let bytes = disk.size_gib << 30;
+        if bytes != copy.virtual_bytes {
+            return Err(Error::refused(format!(
+                "disk {index} of guest {} has {} bytes on the source and {bytes} here",
+                guest.vm, copy.virtual_bytes
+            )));
+        }
+        let file = settings.disk(guest.uid, index);
+        // What lies there without a mark is not ours to overwrite: the two hosts do share it, or a
+        // guest was left here.
+        if file.exists() && !is_marked(guest.uid, settings, ARRIVING) {
+            return Err(Error::refused(format!(
+                "{} is there already, and was not made to receive a guest",
+                file.display()
+            )));
+        }
+    }
+    mark(guest.uid, settings, ARRIVING)?;
+    for copy in copies {
+        let index = copy.index as usize;
+        let file = settings.disk(guest.uid, index);
+        make_disk(&guest.spec.disks[index], &file, settings, qemu_img)?;
+    }
+    Ok(())
+}
+
+/// Deletes the disks of a guest that was to be received, and did not come.
+pub(super) fn remove_arriving(vm: VmUid, settings: &Settings) -> Result<(), Error> {
+    if is_marked(vm, settings, ARRIVING) {
+        return remove(vm, settings);
+    }
+    Ok(())
+}
+
+/// The guest runs here: its disks are its own.
+pub(super) fn arrived(vm: VmUid, settings: &Settings) {
+    unmark(vm, settings, ARRIVING);
+}
+
+/// Notes whether the disks of a guest that is being sent are copied.
+pub(super) fn leaves(vm: VmUid, is_copied: bool, settings: &Settings) -> Result<(), Error> {
+    unmark(vm, settings, ARRIVING);
+    if is_copied {
+        return mark(vm, settings, LEAVING);
+    }
+    unmark(vm, settings, LEAVING);
+    Ok(())
+}
+
+/// The guest did not leave.
+pub(super) fn stayed(vm: VmUid, settings: &Settings) {
+    unmark(vm, settings, LEAVING);
+}
+
+/// Deletes the disks of a guest that has left, if they were copied; its socket in any case.
+pub(super) fn remove_left(vm: VmUid, settings: &Settings) -> Result<(), Error> {
+    if is_marked(vm, settings, LEAVING) {
+        return remove(vm, settings);
+    }
+    remove_socket(vm, settings);
+    Ok(())
+}
+
+fn is_marked(vm: VmUid, settings: &Settings, mark: &str) -> bool {
+    settings.directory(vm).join(mark).exists()
+}
+
+fn mark(vm: VmUid, settings: &Settings, mark: &str) -> Result<(), Error> {
+    let file = settings.directory(vm).join(mark);
+    std::fs::write(&file, [])
+        .map_err(|error| Error::refused(format!("{} cannot be written: {error}", file.display())))
+}
+
+fn unmark(vm: VmUid, settings: &Settings, mark: &str) {
+    // Hardly ever there; one that cannot be removed now is when it matters again.
+    let _ = std::fs::remove_file(settings.directory(vm).join(mark));
 }
 
 /// Removes the guest's directory and its socket.

@@ -422,6 +422,15 @@ impl Domain {
         self.done("virDomainMigrateSetMaxDowntime", result)
     }
 
+    /// Lets the guest of a running migration go on at the destination; the migration has to have
+    /// been begun with post-copy allowed.
+    pub fn start_post_copy(&self) -> Result<(), Error> {
+        let _turn = self.connection.turn();
+        // SAFETY: a live domain.
+        let result = unsafe { (self.api().virDomainMigrateStartPostCopy)(self.raw.as_ptr(), 0) };
+        self.done("virDomainMigrateStartPostCopy", result)
+    }
+
     /// Returns the figures of the job that runs on the domain, if one does.
     pub fn job(&self) -> Result<JobStats, Error> {
         self.job_stats(0)
@@ -593,8 +602,8 @@ mod tests {
             copied_disks: vec!["vda".to_owned(), "vdb".to_owned()],
             ..Migration::default()
         };
-        // Live, peer to peer, disks copied, aborted on an I/O error.
-        assert_eq!(migration.flags(), 1 | 2 | 64 | 4096);
+        // Live, peer to peer, the upper layers of disks copied, aborted on an I/O error.
+        assert_eq!(migration.flags(), 1 | 2 | 128 | 4096);
         let mut list = migration.parameters().unwrap();
         let (raw, count) = list.as_raw();
         assert_eq!(count, 4);

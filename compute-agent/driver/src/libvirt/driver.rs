@@ -6,9 +6,9 @@
 //! what is wanted: whether such a guest is started again, and where, is the cluster's decision,
 //! never that of a host that comes back with an old definition.
 //!
-//! Disks and console logs lie in a directory that the hosts share; nothing is copied. Hosts whose
-//! guests move between each other have the same paths, since the source writes the destination's
-//! XML.
+//! Disks and console logs lie in a directory that the hosts share; or each has its own, and then
+//! libvirt copies the disks, while the console log begins anew. Hosts whose guests move between each
+//! other have the same paths, since the source writes the destination's XML.
 //!
 //! Invariant: only domains with Berth's metadata are listed, stopped or moved.
 
@@ -17,13 +17,14 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus};
 use berth_domain::id::VmUid;
+use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
 use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
-    paused,
+    paused, progress, running, send,
 };
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 use crate::xml::{self, NAMESPACE, Settings};
@@ -144,19 +145,37 @@ impl LibvirtDriver {
             | State::Paused
             | State::Prepared
             | State::MigratingIn
-            | State::MigratingOut => Ok(false),
+            | State::MigratingOut
+            | State::PostCopyBroken => Ok(false),
         }
     }
 
     /// Returns where a domain is; absent if it went away meanwhile.
     pub(super) fn state(&self, domain: &Domain) -> Result<State, Error> {
+        self.look(domain).map(|(state, _)| state)
+    }
+
+    /// Returns where a domain is, and how far the transfer is that sends it away.
+    fn look(&self, domain: &Domain) -> Result<(State, Option<TransferProgress>), Error> {
         let status = match domain.status() {
             Ok(status) => status,
-            Err(error) if error.kind() == Kind::NoDomain => return Ok(State::Absent),
+            Err(error) if error.kind() == Kind::NoDomain => return Ok((State::Absent, None)),
             Err(error) => return Err(error_of(&error)),
         };
         let state = match status.state {
-            DomainState::ShutOff | DomainState::Crashed => return Ok(State::Stopped),
+            DomainState::ShutOff | DomainState::Crashed => return Ok((State::Stopped, None)),
+            DomainState::Paused if status.reason == paused::POST_COPY_FAILED => {
+                return Ok((State::PostCopyBroken, None));
+            }
+            DomainState::Running if status.reason == running::POST_COPY_FAILED => {
+                return Ok((State::PostCopyBroken, None));
+            }
+            // It runs here, but not by itself yet.
+            DomainState::Running if status.reason == running::POST_COPY => {
+                return Ok((State::MigratingIn, None));
+            }
+            // It runs there; between two looks the job may have no figures.
+            DomainState::Paused if status.reason == paused::POST_COPY => State::MigratingOut,
             DomainState::Paused | DomainState::Suspended => State::Paused,
             DomainState::Running
             | DomainState::Blocked
@@ -167,15 +186,19 @@ impl LibvirtDriver {
             Ok(job) if job.is_running() => {
                 let operation = job.all.get("operation").copied();
                 let out = operation == Some(MIGRATION_OUT) && status.reason != paused::STARTING_UP;
-                Ok(if out { State::MigratingOut } else { state })
+                Ok(if out {
+                    (State::MigratingOut, Some(progress::of(&job, status)))
+                } else {
+                    (state, None)
+                })
             }
-            Ok(_) => Ok(state),
+            Ok(_) => Ok((state, None)),
             // libvirt tells nothing about the job of a domain that is being received, but this.
             Err(error) if error.kind() == Kind::OperationInvalid && state == State::Paused => {
-                Ok(State::MigratingIn)
+                Ok((State::MigratingIn, None))
             }
             Err(error) => match error.kind() {
-                Kind::NoDomain => Ok(State::Absent),
+                Kind::NoDomain => Ok((State::Absent, None)),
                 Kind::Unavailable => Err(error_of(&error)),
                 // The state was told; that its job is not is no reason to know nothing.
                 Kind::OperationInvalid
@@ -188,7 +211,7 @@ impl LibvirtDriver {
                 | Kind::InvalidArgument
                 | Kind::MigrateUnsafe
                 | Kind::ResourceBusy
-                | Kind::Other => Ok(state),
+                | Kind::Other => Ok((state, None)),
             },
         }
     }
@@ -211,6 +234,24 @@ impl LibvirtDriver {
         xml::metadata::parse(&element)
             .map(Some)
             .map_err(|error| Error::refused(format!("domain {}: {error}", domain.name())))
+    }
+
+    /// Returns libvirt's choices for a transfer.
+    fn migration(&self, destination: &DomainSpec, sending: &Sending) -> Result<Migration, Error> {
+        let policy = &sending.policy;
+        let bandwidth = policy.bandwidth_mib_per_s_max.map(u64::from);
+        let targets = sending.copies.iter();
+        let targets = targets.map(|copy| xml::disk_target(copy.index as usize));
+        Ok(Migration {
+            destination_xml: Some(xml::domain(destination, &self.config.settings)?),
+            bandwidth_mib_per_s_max: bandwidth.or(self.config.bandwidth_mib_per_s_max),
+            copied_disks: targets.collect(),
+            // The agents compared the identities of their storage.
+            disks_are_shared: true,
+            auto_converge: policy.auto_converge,
+            post_copy: policy.post_copy,
+            ..Migration::default()
+        })
     }
 
     pub(super) fn wrong_state(vm: VmUid, state: State, attempted: &'static str) -> Error {
@@ -308,6 +349,7 @@ impl Driver for LibvirtDriver {
                 | State::Running
                 | State::Paused
                 | State::Prepared
+                | State::PostCopyBroken
                 | State::Stopped => stop(&domain)?,
             }
         }
@@ -319,9 +361,12 @@ impl Driver for LibvirtDriver {
             return Ok(DomainStatus::absent());
         };
         let record = self.record(&domain)?;
-        let state = self.state(&domain)?;
+        let (state, progress) = self.look(&domain)?;
         if state == State::Absent {
             return Ok(DomainStatus::absent());
+        }
+        if state == State::Running {
+            disk::arrived(vm, &self.config.settings);
         }
         let vcpu_cpus = match domain.xml(XmlView::Live) {
             Ok(xml) => xml::read::vcpu_cpus(&xml).map_err(|e| Error::refused(e.to_string()))?,
@@ -334,6 +379,7 @@ impl Driver for LibvirtDriver {
             epoch: record.as_ref().map(|r| r.epoch),
             vcpu_cpus,
             migration_error: None,
+            progress,
         })
     }
 
@@ -355,7 +401,7 @@ impl Driver for LibvirtDriver {
         Ok(known)
     }
 
-    fn prepare_incoming(&self, guest: &DomainSpec) -> Result<(), Error> {
+    fn prepare_incoming(&self, guest: &DomainSpec, copies: &[DiskCopy]) -> Result<(), Error> {
         if let Some(domain) = self.find(guest.uid)? {
             let state = self.state(&domain)?;
             if state != State::Absent {
@@ -364,7 +410,8 @@ impl Driver for LibvirtDriver {
         }
         self.check_surroundings(guest)?;
         let settings = &self.config.settings;
-        for index in 0..guest.spec.disks.len() {
+        let is_copied = |index: usize| copies.iter().any(|c| c.index as usize == index);
+        for index in (0..guest.spec.disks.len()).filter(|index| !is_copied(*index)) {
             Self::require_file(&settings.disk(guest.uid, index))?;
         }
         // The directory of the log is shared and there; where it is not, a guest without disks
@@ -374,10 +421,24 @@ impl Driver for LibvirtDriver {
                 Error::refused(format!("{} cannot be made: {error}", directory.display()))
             })?;
         }
-        Ok(())
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let made = disk::make_to_receive(guest, copies, settings, &self.config.qemu_img);
+        if made.is_err()
+            && let Err(leftover) = disk::remove_arriving(guest.uid, settings)
+        {
+            tracing::warn!(vm = %guest.vm, error = %leftover, "disks that were not made leave files");
+        }
+        made
     }
 
     fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error> {
+        self.forget_incoming(vm)?;
+        disk::remove_arriving(vm, &self.config.settings)
+    }
+
+    fn forget_incoming(&self, vm: VmUid) -> Result<(), Error> {
         let Some(domain) = self.find(vm)? else {
             return Ok(());
         };
@@ -387,6 +448,7 @@ impl Driver for LibvirtDriver {
             // not be settled.
             State::Stopped => self.find_ours(vm)?.map_or(Ok(()), |ours| stop(&ours)),
             state @ (State::Starting
+            | State::PostCopyBroken
             | State::Running
             | State::Paused
             | State::MigratingOut
@@ -400,19 +462,15 @@ impl Driver for LibvirtDriver {
         vm: VmUid,
         destination_uri: &str,
         destination: &DomainSpec,
+        sending: &Sending,
     ) -> Result<(), Error> {
         let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
-        let migration = Migration {
-            destination_xml: Some(xml::domain(destination, &self.config.settings)?),
-            bandwidth_mib_per_s_max: self.config.bandwidth_mib_per_s_max,
-            // The agents compared the identities of their storage.
-            disks_are_shared: true,
-            auto_converge: true,
-            ..Migration::default()
-        };
-        let Err(error) = domain.migrate(destination_uri, &migration) else {
-            disk::remove_socket(vm, &self.config.settings);
-            return Ok(());
+        let settings = &self.config.settings;
+        let migration = self.migration(destination, sending)?;
+        disk::leaves(vm, !sending.copies.is_empty(), settings)?;
+        let downtime = sending.policy.downtime_ms_max;
+        let Err(error) = send::migrate(&domain, destination_uri, &migration, downtime) else {
+            return disk::remove_left(vm, settings);
         };
         let error = match error.kind() {
             Kind::NoDomain => Error::Absent { vm },
@@ -435,14 +493,18 @@ impl Driver for LibvirtDriver {
         // libvirt also fails when only the last word of the other side was lost: the guest then
         // stands still here, or is gone.
         match self.domain(vm)?.state {
-            State::Running => Err(error),
+            State::Running => {
+                disk::stayed(vm, settings);
+                Err(error)
+            }
             state @ (State::Absent
             | State::Starting
             | State::Paused
             | State::MigratingOut
             | State::MigratingIn
             | State::Prepared
-            | State::Stopped) => Err(Error::Unreachable {
+            | State::Stopped
+            | State::PostCopyBroken) => Err(Error::Unreachable {
                 message: format!("the transfer failed and the guest is {state:?} here: {error}"),
             }),
         }
@@ -452,11 +514,25 @@ impl Driver for LibvirtDriver {
         let Some(domain) = self.find(vm)? else {
             return Ok(());
         };
+        if send::is_post_copy(&domain) {
+            let attempted = "stop the post-copy of";
+            return Err(Self::wrong_state(vm, State::MigratingOut, attempted));
+        }
         match domain.abort_job() {
             Ok(()) => Ok(()),
             Err(error) if matches!(error.kind(), Kind::OperationInvalid | Kind::NoDomain) => Ok(()),
             Err(error) => Err(error_of(&error)),
         }
+    }
+
+    fn force_complete(&self, vm: VmUid, how: Force) -> Result<(), Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(());
+        };
+        if self.state(&domain)? != State::MigratingOut || send::is_post_copy(&domain) {
+            return Ok(());
+        }
+        send::force(&domain, how).map_err(|error| error_of(&error))
     }
 
     fn release(&self, vm: VmUid) -> Result<(), Error> {
@@ -466,14 +542,14 @@ impl Driver for LibvirtDriver {
                 State::Absent => {}
                 State::Paused | State::Stopped => stop(&domain)?,
                 State::Starting
+                | State::PostCopyBroken
                 | State::Running
                 | State::MigratingOut
                 | State::MigratingIn
                 | State::Prepared => return Err(Self::wrong_state(vm, state, "release")),
             }
         }
-        disk::remove_socket(vm, &self.config.settings);
-        Ok(())
+        disk::remove_left(vm, &self.config.settings)
     }
 
     fn shutdown(&self, vm: VmUid) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //!
 //! Invariant: the signatures and layouts below are those of libvirt's public headers,
 //! which are stable: libvirt never changes a published function. All of them are in
-//! every libvirt since 1.2.3.
+//! every libvirt since 1.3.3.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulong, c_ulonglong, c_void};
 
@@ -160,6 +160,7 @@ functions! {
     fn virDomainGetJobStats(
         *mut DomainObject, *mut c_int, *mut *mut Parameter, *mut c_int, c_uint
     ) -> c_int;
+    fn virDomainMigrateStartPostCopy(*mut DomainObject, c_uint) -> c_int;
     fn virDomainAbortJob(*mut DomainObject) -> c_int;
     fn virTypedParamsFree(*mut Parameter, c_int);
 }

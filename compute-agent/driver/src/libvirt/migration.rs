@@ -22,7 +22,8 @@ pub struct Migration {
     /// The most that the migration may take of the network, in MiB/s.
     pub bandwidth_mib_per_s_max: Option<u64>,
     /// Disks to copy, by their target names (`vda`); the rest is taken for shared. The
-    /// destination must hold an image of the same size for each.
+    /// destination must hold an image of the same size for each, over the same backing file:
+    /// what is below the uppermost layer is not copied.
     pub copied_disks: Vec<String>,
     /// The caller vouches for what libvirt cannot see: that the disks which are not
     /// copied are the same on both hosts.
@@ -33,6 +34,9 @@ pub struct Migration {
     pub undefine_source: bool,
     /// The guest is slowed down if it writes faster than its memory can be sent.
     pub auto_converge: bool,
+    /// The guest may be let go on the destination before all of its memory is there, when
+    /// [`Domain::start_post_copy`](super::Domain::start_post_copy) says so.
+    pub post_copy: bool,
 }
 
 // virDomainMigrateFlags.
@@ -40,10 +44,11 @@ const LIVE: u32 = 1;
 const PEER_TO_PEER: u32 = 1 << 1;
 const PERSIST_DESTINATION: u32 = 1 << 3;
 const UNDEFINE_SOURCE: u32 = 1 << 4;
-const NON_SHARED_DISK: u32 = 1 << 6;
+const NON_SHARED_INC: u32 = 1 << 7;
 const UNSAFE: u32 = 1 << 9;
 const ABORT_ON_ERROR: u32 = 1 << 12;
 const AUTO_CONVERGE: u32 = 1 << 13;
+const POST_COPY: u32 = 1 << 15;
 
 impl Migration {
     pub(super) fn flags(&self) -> u32 {
@@ -52,9 +57,10 @@ impl Migration {
         let choices = [
             (self.persist_destination, PERSIST_DESTINATION),
             (self.undefine_source, UNDEFINE_SOURCE),
-            (!self.copied_disks.is_empty(), NON_SHARED_DISK),
+            (!self.copied_disks.is_empty(), NON_SHARED_INC),
             (self.disks_are_shared, UNSAFE),
             (self.auto_converge, AUTO_CONVERGE),
+            (self.post_copy, POST_COPY),
         ];
         for (chosen, flag) in choices {
             if chosen {

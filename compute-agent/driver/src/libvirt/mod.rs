@@ -29,6 +29,8 @@ mod ffi;
 mod job;
 mod migration;
 mod power;
+mod progress;
+mod send;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};

@@ -47,6 +47,7 @@ impl LibvirtDriver {
                 | State::Paused
                 | State::Prepared
                 | State::MigratingIn
+                | State::PostCopyBroken
                 | State::MigratingOut => {
                     return Err(Error::Exists {
                         vm: guest.uid,
@@ -85,7 +86,7 @@ impl LibvirtDriver {
         };
         match self.state(&domain)? {
             State::Absent => Ok(None),
-            state @ (State::MigratingIn | State::MigratingOut) => {
+            state @ (State::MigratingIn | State::MigratingOut | State::PostCopyBroken) => {
                 Err(Self::wrong_state(vm, state, attempted))
             }
             State::Starting | State::Running | State::Paused | State::Prepared | State::Stopped => {

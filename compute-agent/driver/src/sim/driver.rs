@@ -10,15 +10,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::topology::HostTopology;
+use berth_domain::transfer::DiskCopy;
 
 use super::host::{Domain, Host, Phase};
+use super::progress::Underway;
 use super::wire::{self, Message};
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 
@@ -102,6 +104,8 @@ struct Shared {
 struct State {
     host: Host,
     aborts: BTreeSet<VmUid>,
+    /// How far the transfers are that go out from here.
+    underway: BTreeMap<VmUid, Underway>,
     incoming: usize,
     stopping: bool,
 }
@@ -135,6 +139,7 @@ impl SimDriver {
             state: Mutex::new(State {
                 host: Host::with_domains(config.topology, domains),
                 aborts: BTreeSet::new(),
+                underway: BTreeMap::new(),
                 incoming: 0,
                 stopping: false,
             }),
@@ -192,14 +197,19 @@ impl Driver for SimDriver {
     }
 
     fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error> {
-        Ok(self.shared.lock().host.status(vm))
+        let state = self.shared.lock();
+        let mut status = state.host.status(vm);
+        if status.state == DomainState::MigratingOut {
+            status.progress = state.underway.get(&vm).map(|u| u.progress(now()));
+        }
+        Ok(status)
     }
 
     fn domains(&self) -> Result<Vec<Known>, Error> {
         Ok(self.shared.lock().host.known())
     }
 
-    fn prepare_incoming(&self, domain: &DomainSpec) -> Result<(), Error> {
+    fn prepare_incoming(&self, domain: &DomainSpec, _copies: &[DiskCopy]) -> Result<(), Error> {
         self.shared.change(|host| host.prepare(now(), domain))
     }
 
@@ -207,17 +217,49 @@ impl Driver for SimDriver {
         self.shared.change(|host| host.cancel(vm))
     }
 
+    fn forget_incoming(&self, vm: VmUid) -> Result<(), Error> {
+        self.cancel_incoming(vm)
+    }
+
     fn migrate(
         &self,
         vm: VmUid,
         destination_uri: &str,
         destination: &DomainSpec,
+        sending: &Sending,
     ) -> Result<(), Error> {
-        self.shared.migrate(vm, destination_uri, destination)
+        let sent = self
+            .shared
+            .migrate(vm, destination_uri, destination, sending);
+        self.shared.lock().underway.remove(&vm);
+        sent
     }
 
     fn abort(&self, vm: VmUid) -> Result<(), Error> {
-        self.shared.lock().aborts.insert(vm);
+        let mut state = self.shared.lock();
+        match state.underway.get(&vm) {
+            Some(underway) if underway.is_post_copy() => {
+                return Err(Error::WrongState {
+                    vm,
+                    state: DomainState::MigratingOut,
+                    attempted: "stop the post-copy of",
+                });
+            }
+            Some(_) | None => {}
+        }
+        state.aborts.insert(vm);
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn force_complete(&self, vm: VmUid, how: Force) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        match state.underway.get_mut(&vm) {
+            Some(underway) => underway.force(vm, how)?,
+            None => return Ok(()),
+        }
+        drop(state);
         self.shared.changed.notify_all();
         Ok(())
     }
@@ -277,9 +319,20 @@ impl Shared {
         result
     }
 
-    fn migrate(&self, vm: VmUid, uri: &str, destination: &DomainSpec) -> Result<(), Error> {
+    fn migrate(
+        &self,
+        vm: VmUid,
+        uri: &str,
+        destination: &DomainSpec,
+        sending: &Sending,
+    ) -> Result<(), Error> {
         self.change(|host| host.begin_send(vm))?;
-        self.lock().aborts.remove(&vm);
+        {
+            let mut state = self.lock();
+            state.aborts.remove(&vm);
+            let underway = Underway::begin(now(), self.transfer, destination, sending);
+            state.underway.insert(vm, underway);
+        }
         let sent = self.send(vm, uri, destination);
         let switching = {
             let state = self.lock();
@@ -333,14 +386,17 @@ impl Shared {
 
     /// Says that it goes on until the transfer has taken its time, or is to be broken off.
     fn stream_memory(&self, vm: VmUid, stream: &mut TcpStream) -> Result<(), Error> {
-        let end = Instant::now() + self.transfer;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
             let state = self.lock();
+            let left = state
+                .underway
+                .get(&vm)
+                .map_or(Duration::ZERO, |u| u.left(now()));
             let (mut state, _) = self
                 .changed
                 .wait_timeout_while(state, left.min(PROGRESS_PERIOD), |s| {
-                    !s.stopping && !s.aborts.contains(&vm)
+                    let forced = s.underway.get(&vm).is_none_or(Underway::is_forced);
+                    !s.stopping && !s.aborts.contains(&vm) && !forced
                 })
                 .unwrap_or_else(PoisonError::into_inner);
             if state.aborts.remove(&vm) {
@@ -349,6 +405,10 @@ impl Shared {
             if state.stopping {
                 return Err(Error::refused("this hypervisor is being stopped"));
             }
+            let left = state
+                .underway
+                .get(&vm)
+                .map_or(Duration::ZERO, |u| u.left(now()));
             drop(state);
             wire::send(stream, &Message::Progress)
                 .map_err(|error| Error::refused(format!("the transfer broke: {error}")))?;
@@ -377,7 +437,12 @@ impl Shared {
                     return Err(Error::refused(why));
                 }
                 // It has not noticed yet that the connection broke, or cannot be asked.
-                Ok(DomainState::MigratingIn | DomainState::Starting | DomainState::Paused)
+                Ok(
+                    DomainState::MigratingIn
+                    | DomainState::Starting
+                    | DomainState::Paused
+                    | DomainState::PostCopyBroken,
+                )
                 | Err(_) => {}
             }
             let state = self.lock();

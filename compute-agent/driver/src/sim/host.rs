@@ -226,6 +226,7 @@ impl Host {
             epoch: Some(domain.spec.epoch),
             vcpu_cpus: domain.spec.vcpu_cpus().into_iter().collect(),
             migration_error: domain.migration_error.clone(),
+            progress: None,
         }
     }
 

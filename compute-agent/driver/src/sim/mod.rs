@@ -12,7 +12,8 @@
 pub mod console;
 pub mod driver;
 pub mod host;
-pub mod script;
+mod progress;
+mod script;
 pub mod wire;
 pub mod world;
 

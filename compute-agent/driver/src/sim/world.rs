@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::{TimeMs, VmUid};
@@ -16,8 +17,9 @@ use berth_domain::topology::HostTopology;
 
 use super::console::Console;
 use super::host::{Host, Phase};
+use super::progress::Underway;
 use super::script::Behaviour;
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::error::Error;
 use crate::request::{Answer, Kind, Request, Token};
 
@@ -81,6 +83,7 @@ struct Asker {
 #[derive(Debug)]
 struct Transfer {
     id: u64,
+    underway: Underway,
     destination: HostName,
     destination_uri: String,
     asker: Asker,
@@ -465,27 +468,34 @@ impl World {
         let result = match request {
             Request::Create(spec) => host.create(now, &spec).map(done),
             Request::Destroy(vm) => host.destroy(vm).map(done),
-            Request::Domain(vm) => Ok(Answer::Status(host.status(vm))),
+            Request::Domain(vm) => {
+                let mut status = host.status(vm);
+                let key = (asker.host.clone(), vm);
+                status.progress = self.transfers.get(&key).map(|t| t.underway.progress(now));
+                Ok(Answer::Status(status))
+            }
             Request::Domains => Ok(Answer::Domains(host.known())),
-            Request::Prepare(spec) => host.prepare(now, &spec).map(done),
-            Request::Cancel(vm) => host.cancel(vm).map(done),
+            Request::Prepare { domain, .. } => host.prepare(now, &domain).map(done),
+            Request::Cancel(vm) | Request::Forget(vm) => host.cancel(vm).map(done),
             Request::Release(vm) => host.release(vm).map(done),
             Request::FreePages => Ok(Answer::FreePages(host.free_pages())),
             Request::Shutdown(vm) => host.shutdown(now, vm).map(done),
             Request::Stop(vm) => host.stop(vm).map(done),
             Request::Start(spec) => host.start(now, &spec).map(done),
-            Request::Abort(vm) => {
-                self.abort(now, &asker.host, vm);
-                Ok(Answer::Done)
-            }
+            Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
+            Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
             Request::Migrate {
                 vm,
                 destination_uri,
                 destination,
-            } => match self.begin_transfer(now, asker, vm, destination_uri, &destination) {
-                Ok(()) => return None,
-                Err(error) => Err(error),
-            },
+                sending,
+            } => {
+                match self.begin_transfer(now, asker, vm, destination_uri, (&destination, &sending))
+                {
+                    Ok(()) => return None,
+                    Err(error) => Err(error),
+                }
+            }
         };
         Some(result)
     }
@@ -496,7 +506,7 @@ impl World {
         asker: &Asker,
         vm: VmUid,
         destination_uri: String,
-        spec: &DomainSpec,
+        (spec, sending): (&DomainSpec, &Sending),
     ) -> Result<(), Error> {
         let source = asker.host.clone();
         let name = destination_uri
@@ -520,8 +530,12 @@ impl World {
         };
         self.next += 1;
         let id = self.next;
+        let least = Duration::from_millis(self.settings.transfer_ms);
+        let underway = Underway::begin(now, least, spec, sending);
+        let takes_ms = u64::try_from(underway.left(now).as_millis()).unwrap_or(u64::MAX);
         let transfer = Transfer {
             id,
+            underway,
             destination,
             destination_uri,
             asker: asker.clone(),
@@ -530,7 +544,7 @@ impl World {
         };
         self.transfers.insert((source.clone(), vm), transfer);
         let step = Step::Move(source, vm, id);
-        self.after(now, self.settings.transfer_ms, step);
+        self.after(now, takes_ms, step);
         Ok(())
     }
 
@@ -544,14 +558,45 @@ impl World {
             .map_or(DomainState::Absent, |n| n.host.status(vm).state)
     }
 
-    fn abort(&mut self, now: TimeMs, source: &HostName, vm: VmUid) {
-        let before_switch = self
-            .transfers
-            .get(&(source.clone(), vm))
-            .is_some_and(|t| t.console.is_none());
-        if before_switch {
+    fn abort(&mut self, now: TimeMs, source: &HostName, vm: VmUid) -> Result<(), Error> {
+        let Some(transfer) = self.transfers.get(&(source.clone(), vm)) else {
+            return Ok(());
+        };
+        if transfer.underway.is_post_copy() {
+            return Err(Error::WrongState {
+                vm,
+                state: DomainState::MigratingOut,
+                attempted: "stop the post-copy of",
+            });
+        }
+        if transfer.console.is_none() {
             self.fail(now, source, vm, Error::Aborted { vm });
         }
+        Ok(())
+    }
+
+    /// Has a transfer that has not come to its switch do so at once.
+    fn force(
+        &mut self,
+        now: TimeMs,
+        source: &HostName,
+        vm: VmUid,
+        how: Force,
+    ) -> Result<(), Error> {
+        self.next += 1;
+        let id = self.next;
+        let Some(transfer) = self.transfers.get_mut(&(source.clone(), vm)) else {
+            return Ok(());
+        };
+        if transfer.console.is_some() || transfer.underway.is_forced() {
+            return Ok(());
+        }
+        transfer.underway.force(vm, how)?;
+        // The step that was to come at the end of its time is no longer its own.
+        transfer.id = id;
+        let step = Step::Move(source.clone(), vm, id);
+        self.after(now, self.settings.latency_ms, step);
+        Ok(())
     }
 
     /// Ends a transfer with the guest running on the source.

@@ -44,7 +44,7 @@ pub struct Settings {
     pub emulator: Option<PathBuf>,
     /// Kernels and disk images, shared between hosts or the same on all.
     pub image_dir: PathBuf,
-    /// The guests' own disks and console logs, shared between hosts.
+    /// The guests' own disks and console logs, shared between hosts or each host's own.
     pub instance_dir: PathBuf,
     /// Sockets of this host alone.
     pub runtime_dir: PathBuf,
@@ -312,10 +312,22 @@ fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
         .child(Node::new("memballoon").with("model", "none")))
 }
 
+/// How many disks a guest can have: one for each letter.
+const DISKS_MAX: usize = 26;
+
+/// Returns what the guest calls one of its disks, as `vda`.
+#[must_use]
+pub fn disk_target(index: usize) -> String {
+    let letter = (b'a'..=b'z').nth(index).unwrap_or(b'z');
+    format!("vd{}", char::from(letter))
+}
+
 fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
-    let letter = (b'a'..=b'z')
-        .nth(index)
-        .ok_or_else(|| Error::refused("a guest has at most 26 disks"))?;
+    if index >= DISKS_MAX {
+        return Err(Error::refused(format!(
+            "a guest has at most {DISKS_MAX} disks"
+        )));
+    }
     let file = settings.disk(vm, index);
     Ok(Node::new("disk")
         .with("type", "file")
@@ -329,7 +341,7 @@ fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
         .child(Node::new("source").with("file", file.display()))
         .child(
             Node::new("target")
-                .with("dev", format!("vd{}", char::from(letter)))
+                .with("dev", disk_target(index))
                 .with("bus", "virtio"),
         ))
 }

@@ -16,11 +16,13 @@ use berth_domain::migration::MigrateData;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
+use berth_domain::transfer::TransferPolicy;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
 
 use super::fences::Fences;
 use super::guests::{self, Guests, Phase};
+use super::overdue::{self, Order};
 use super::power::Waits;
 
 /// How many calls about one VM wait for each other.
@@ -43,7 +45,7 @@ pub struct Facts {
     pub storage_id: String,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
-    /// A transfer that takes longer is stopped; the guest stays.
+    /// A transfer may take as long, unless its own policy says; see [`super::overdue`].
     pub transfer_ms_max: u64,
 }
 
@@ -125,12 +127,15 @@ pub(super) enum Work {
     Transfer,
     Rollback,
     Release,
-    Abort,
     Start,
     /// The guest is asked to power off, or looked at whether it has.
     AskOff,
     Stop,
     Settle,
+    /// An order to a transfer, by this agent itself.
+    Order,
+    /// An order to a transfer, by the conductor.
+    Told,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.
@@ -161,7 +166,7 @@ pub(super) enum Start {
     /// Work for the driver; the lane is taken until it is done.
     Work(Work, Request),
     /// A transfer: answered at once, and the lane is free.
-    Transfer(Request),
+    Transfer(TransferPolicy, Request),
 }
 
 /// The agent of one host.
@@ -288,9 +293,9 @@ impl Agent {
                     self.lanes.get_mut(&vm).expect("seen above").busy = Some(token);
                     effects.push(effect);
                 }
-                Start::Transfer(request) => {
+                Start::Transfer(policy, request) => {
                     let (token, effect) = self.driver(vm, None, Work::Transfer, request);
-                    self.mark_sending(vm, token);
+                    self.mark_sending(vm, token, policy);
                     effects.push(effect);
                     effects.push(reply(id, Ok(Reply::Done)));
                 }
@@ -364,20 +369,37 @@ impl Agent {
 
     fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
         self.now = self.now.max(now);
-        let limit = self.facts.transfer_ms_max;
-        let mut overdue = Vec::new();
+        let now = self.now;
+        let mut orders = Vec::new();
         for (vm, guest) in &mut self.guests {
             if let Phase::Sending(transfer) = &mut guest.phase
-                && !transfer.aborting
-                && self.now.0.saturating_sub(transfer.began_at.0) > limit
+                && !transfer.telling
             {
-                transfer.aborting = true;
-                overdue.push(*vm);
+                let policy = &transfer.policy;
+                let limit_ms = policy.timeout_ms.unwrap_or(self.facts.transfer_ms_max);
+                if let Some(order) = overdue::order(policy, transfer.began_at, now, limit_ms) {
+                    transfer.telling = true;
+                    orders.push((*vm, order));
+                }
+            } else if let Some(leaving) = &mut guest.leaving
+                && !leaving.telling
+            {
+                // How it may be done is not known any more: as if nothing had been said.
+                let (policy, limit_ms) = (TransferPolicy::default(), self.facts.transfer_ms_max);
+                let since = *leaving.since.get_or_insert(now);
+                if let Some(order) = overdue::order(&policy, since, now, limit_ms) {
+                    leaving.telling = true;
+                    orders.push((*vm, order));
+                }
             }
         }
-        let aborts = overdue.into_iter();
-        let mut effects: Vec<_> = aborts
-            .map(|vm| self.driver(vm, None, Work::Abort, Request::Abort(vm)).1)
+        let request = |vm, order| match order {
+            Order::Abort => Request::Abort(vm),
+            Order::Force(how) => Request::Force(vm, how),
+        };
+        let orders = orders.into_iter();
+        let mut effects: Vec<_> = orders
+            .map(|(vm, order)| self.driver(vm, None, Work::Order, request(vm, order)).1)
             .collect();
         effects.extend(self.look_at_waits());
         effects

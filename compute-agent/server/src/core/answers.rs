@@ -34,10 +34,11 @@ impl Agent {
                 self.transferred(vm, token, result);
                 return Vec::new();
             }
-            Work::Abort => {
-                self.abort_told(vm);
+            Work::Order => {
+                self.order_told(vm, &result);
                 return Vec::new();
             }
+            Work::Told => self.told(result),
         };
         done.id.map(|id| reply(id, answer)).into_iter().collect()
     }
@@ -83,6 +84,9 @@ impl Agent {
         let Some(guest) = self.guests.get_mut(&vm) else {
             return status;
         };
+        if status.state != DomainState::MigratingOut {
+            guest.leaving = None;
+        }
         if status.migration_error.is_none() {
             status.migration_error = guest.migration_error.clone();
         }
@@ -115,7 +119,8 @@ impl Agent {
                 | DomainState::MigratingOut
                 | DomainState::MigratingIn
                 | DomainState::Prepared
-                | DomainState::Stopped,
+                | DomainState::Stopped
+                | DomainState::PostCopyBroken,
             ) => {}
         }
         status
@@ -210,14 +215,26 @@ impl Agent {
         }
     }
 
+    fn told(&self, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(_) => Ok(Reply::Done),
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
     /// Whether or not the driver was told: how a transfer ended it reports itself. One that has not
-    /// yet is stopped again with the next tick, since the order may have failed, or have come
+    /// yet is ordered to again with the next tick, since the order may have failed, or have come
     /// before the hypervisor had begun.
-    fn abort_told(&mut self, vm: VmUid) {
-        if let Some(guest) = self.guests.get_mut(&vm)
-            && let Phase::Sending(transfer) = &mut guest.phase
-        {
-            transfer.aborting = false;
+    fn order_told(&mut self, vm: VmUid, result: &Done) {
+        let Some(guest) = self.guests.get_mut(&vm) else {
+            return;
+        };
+        match (&mut guest.phase, &mut guest.leaving) {
+            (Phase::Sending(transfer), _) => transfer.telling = false,
+            // Whatever leaves later is no business of this order's.
+            (_, leaving @ Some(_)) if result.is_ok() => *leaving = None,
+            (_, Some(leaving)) => leaving.telling = false,
+            (_, None) => {}
         }
     }
 
@@ -246,6 +263,7 @@ impl Agent {
                     DomainState::Absent
                     | DomainState::Starting
                     | DomainState::Prepared
+                    | DomainState::PostCopyBroken
                     | DomainState::Stopped => "GUEST_WRONG_STATE",
                 };
                 precondition(reason, error.to_string())

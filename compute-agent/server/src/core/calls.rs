@@ -10,9 +10,10 @@ use berth_domain::migration::MigrateData;
 use berth_domain::name::VmName;
 use berth_domain::numa::{Assignment, Wish};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
-use berth_driver::{DomainSpec, Request, Token};
+use berth_driver::{DomainSpec, Force, Request, Sending, Token};
 
 use super::agent::{Agent, Pending, Start, Work};
 use super::fences::late;
@@ -41,9 +42,10 @@ impl Agent {
                 migration,
                 migrate_data,
             } => self.live_migration(&fence, migration, migrate_data),
-            Call::RollbackLiveMigrationAtDestination { migration } => {
-                Ok(self.rollback(fence.vm, migration))
-            }
+            Call::RollbackLiveMigrationAtDestination {
+                migration,
+                keep_disks,
+            } => Ok(self.rollback(fence.vm, migration, keep_disks)),
             Call::PostLiveMigrationAtSource { .. } => {
                 Ok(Start::Work(Work::Release, Request::Release(fence.vm)))
             }
@@ -54,6 +56,20 @@ impl Agent {
             } => self.stop_vm(&fence, pending.id, claim, timeout_ms, last),
             Call::StartVm { vm, spec, claim } => self.start_vm(&fence, vm, spec, &claim),
             Call::SettleVm => self.settle_vm(&fence),
+            Call::AbortLiveMigration { migration } => {
+                self.order(&fence, migration, Request::Abort(fence.vm))
+            }
+            Call::ForceCompleteLiveMigration {
+                migration,
+                post_copy,
+            } => {
+                let how = if post_copy {
+                    Force::PostCopy
+                } else {
+                    Force::Pause
+                };
+                self.order(&fence, migration, Request::Force(fence.vm, how))
+            }
         };
         started.unwrap_or_else(|refusal| Start::Reply(Err(refusal)))
     }
@@ -61,6 +77,38 @@ impl Agent {
     /// Returns whether this agent knows what [`ServiceVersion::NUMA_LIVE_MIGRATION`] brought.
     fn knows_numa_migration(&self) -> bool {
         self.facts.version >= ServiceVersion::NUMA_LIVE_MIGRATION
+    }
+
+    /// Returns whether this agent knows what [`ServiceVersion::DISK_COPY`] brought.
+    fn knows_disk_copy(&self) -> bool {
+        self.facts.version >= ServiceVersion::DISK_COPY
+    }
+
+    /// Returns whether this agent knows what [`ServiceVersion::TRANSFER_CONTROL`] brought.
+    fn knows_transfer_control(&self) -> bool {
+        self.facts.version >= ServiceVersion::TRANSFER_CONTROL
+    }
+
+    /// Passes on what the conductor wants of a transfer. Also after a restart, when it is not known
+    /// here that there is one: the hypervisor knows.
+    fn order(&mut self, fence: &Fence, migration: MigrationId, request: Request) -> Started {
+        if !self.knows_transfer_control() {
+            let message = format!(
+                "the agent of host {} runs at service version {} and does not control transfers",
+                self.facts.host, self.facts.version
+            );
+            return Err(
+                Refusal::new(Code::Unimplemented, "SERVICE_VERSION_TOO_OLD", message)
+                    .with("host", &self.facts.host)
+                    .with("version", self.facts.version),
+            );
+        }
+        let sent = self.fences.of(fence.vm).sent;
+        if sent.is_some_and(|sent| sent != migration) {
+            // That transfer is over.
+            return Ok(Start::Reply(Ok(Reply::Done)));
+        }
+        Ok(Start::Work(Work::Told, request))
     }
 
     fn spawn(&mut self, fence: &Fence, vm: VmName, spec: VmSpec, claim: &Claim) -> Started {
@@ -131,7 +179,8 @@ impl Agent {
             return Err(precondition("DRIVER_DIFFERS", message));
         }
         let has_disks = !guest.domain.spec.disks.is_empty();
-        if has_disks && destination.storage_id != self.facts.storage_id {
+        let is_shared = destination.storage_id == self.facts.storage_id;
+        if has_disks && !is_shared && !self.knows_disk_copy() {
             let message = format!(
                 "guest {} has disks on storage {:?}, the destination uses {:?}",
                 guest.domain.vm, self.facts.storage_id, destination.storage_id
@@ -243,7 +292,10 @@ impl Agent {
         self.insert(domain.clone(), Phase::Incoming(Some(migration)));
         Ok(Start::Work(
             Work::Prepare,
-            Request::Prepare(Box::new(domain)),
+            Request::Prepare {
+                domain: Box::new(domain),
+                copies: data.disk_copies,
+            },
         ))
     }
 
@@ -291,15 +343,22 @@ impl Agent {
             shared_cpus: data.destination_shared,
             ..guest.domain.clone()
         };
-        Ok(Start::Transfer(Request::Migrate {
+        let policy = data.transfer.clone();
+        let sending = Sending {
+            policy: data.transfer,
+            copies: data.disk_copies,
+        };
+        let request = Request::Migrate {
             vm: fence.vm,
             destination_uri: data.destination_uri,
             destination: Box::new(destination),
-        }))
-        .inspect(|_| self.fences.of(fence.vm).sent = Some(migration))
+            sending: Box::new(sending),
+        };
+        Ok(Start::Transfer(policy, request))
+            .inspect(|_| self.fences.of(fence.vm).sent = Some(migration))
     }
 
-    fn rollback(&mut self, vm: VmUid, migration: MigrationId) -> Start {
+    fn rollback(&mut self, vm: VmUid, migration: MigrationId, keep_disks: bool) -> Start {
         self.fences.of(vm).rolled_back = Some(migration);
         if let Some(guest) = self.guests.get(&vm)
             && let Phase::Incoming(Some(other)) = guest.phase
@@ -308,21 +367,28 @@ impl Agent {
             // Another attempt prepared here since: its preparation is not this call's to undo.
             return Start::Reply(Ok(Reply::Done));
         }
-        Start::Work(Work::Rollback, Request::Cancel(vm))
+        let request = if keep_disks {
+            Request::Forget(vm)
+        } else {
+            Request::Cancel(vm)
+        };
+        Start::Work(Work::Rollback, request)
     }
 
     /// Takes note of a transfer that is being ordered.
-    pub(super) fn mark_sending(&mut self, vm: VmUid, token: Token) {
+    pub(super) fn mark_sending(&mut self, vm: VmUid, token: Token, policy: TransferPolicy) {
         let began_at = self.now;
         let guest = self
             .guests
             .get_mut(&vm)
             .expect("only a known guest is sent");
         guest.migration_error = None;
+        guest.leaving = None;
         guest.phase = Phase::Sending(Transfer {
             token,
             began_at,
-            aborting: false,
+            policy,
+            telling: false,
         });
     }
 
@@ -332,6 +398,12 @@ impl Agent {
             data.numa_topology = None;
             data.claim = None;
         }
+        if !self.knows_transfer_control() {
+            data.transfer = TransferPolicy::default();
+        }
+        if !self.knows_disk_copy() {
+            data.disk_copies.clear();
+        }
         data
     }
 
@@ -340,6 +412,7 @@ impl Agent {
             domain,
             phase,
             migration_error: None,
+            leaving: None,
         };
         self.guests.insert(guest.domain.uid, guest);
     }
@@ -407,6 +480,7 @@ impl Agent {
             return Err(precondition("GUEST_NOT_RUNNING", message));
         }
         let domain = &guest.domain;
+        let is_shared = destination.storage_id == self.facts.storage_id;
         let numa_topology = domain.spec.topology.as_ref().map(|wish| {
             berth_domain::instance::InstanceNumaTopology {
                 wish: wish.clone(),
@@ -422,6 +496,8 @@ impl Agent {
             numa_topology,
             claim: None,
             source_pci: domain.assignment.pci.clone(),
+            transfer: TransferPolicy::default(),
+            disk_copies: copies(&domain.spec, is_shared),
         };
         Ok(Reply::MigrateData(self.as_understood(data)))
     }
@@ -434,6 +510,20 @@ impl Agent {
             .map(|(uid, guest)| (*uid, &guest.domain.assignment))
             .collect()
     }
+}
+
+/// Returns the disks of a guest that have to be copied.
+fn copies(spec: &VmSpec, is_shared: bool) -> Vec<DiskCopy> {
+    if is_shared {
+        return Vec::new();
+    }
+    let disks = (0..).zip(&spec.disks);
+    disks
+        .map(|(index, disk)| DiskCopy {
+            index,
+            virtual_bytes: disk.size_gib.saturating_mul(1 << 30),
+        })
+        .collect()
 }
 
 /// Says whether a guest is of a size, and has bridges, that this agent can work with. The rules

@@ -9,6 +9,7 @@ use berth_domain::agent::DomainState;
 use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::numa::HostUsage;
 use berth_domain::topology::HostTopology;
+use berth_domain::transfer::TransferPolicy;
 use berth_driver::{DomainSpec, Known, Token};
 
 /// How far a guest is, as far as this agent knows.
@@ -31,8 +32,19 @@ pub(super) struct Transfer {
     pub(super) token: Token,
     /// When it began.
     pub(super) began_at: TimeMs,
-    /// It took too long, and the driver is being told to stop it.
-    pub(super) aborting: bool,
+    /// How it may be done.
+    pub(super) policy: TransferPolicy,
+    /// The driver is being told to end it, one way or the other.
+    pub(super) telling: bool,
+}
+
+/// A transfer of an earlier run of the agent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaving {
+    /// When this run was first told what time it is.
+    pub(super) since: Option<TimeMs>,
+    /// The driver is being told to stop it.
+    pub(super) telling: bool,
 }
 
 /// A guest.
@@ -44,6 +56,9 @@ pub(super) struct Guest {
     pub(super) phase: Phase,
     /// Why the last transfer failed.
     pub(super) migration_error: Option<String>,
+    /// It was being sent away when the agent started, in an earlier run of which nothing is known; and
+    /// since when this run has known of it.
+    pub(super) leaving: Option<Leaving>,
 }
 
 /// All guests.
@@ -52,18 +67,21 @@ pub(super) type Guests = BTreeMap<VmUid, Guest>;
 /// Takes up what the hypervisor had when the agent started.
 pub(super) fn adopt(known: Vec<Known>) -> Guests {
     let guest = |known: Known| {
+        let leaving = (known.state == DomainState::MigratingOut).then(Leaving::default);
         let phase = match known.state {
             DomainState::Absent | DomainState::Starting => Phase::Starting,
             DomainState::Prepared | DomainState::MigratingIn => Phase::Incoming(None),
             DomainState::Running
             | DomainState::Paused
             | DomainState::MigratingOut
+            | DomainState::PostCopyBroken
             | DomainState::Stopped => Phase::Running,
         };
         let guest = Guest {
             domain: known.domain,
             phase,
             migration_error: None,
+            leaving,
         };
         (guest.domain.uid, guest)
     };

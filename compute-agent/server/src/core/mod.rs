@@ -18,6 +18,7 @@ mod calls;
 mod fences;
 mod fit;
 mod guests;
+mod overdue;
 mod power;
 
 #[cfg(test)]

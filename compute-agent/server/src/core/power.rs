@@ -260,6 +260,7 @@ fn is_off(state: DomainState) -> bool {
         | DomainState::Paused
         | DomainState::MigratingOut
         | DomainState::MigratingIn
+        | DomainState::PostCopyBroken
         | DomainState::Prepared => false,
     }
 }

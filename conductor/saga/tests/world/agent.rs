@@ -8,6 +8,7 @@ use berth_domain::instance::InstanceNumaTopology;
 use berth_domain::migration::MigrateData;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::transfer::TransferPolicy;
 use berth_domain::version::ServiceVersion;
 use berth_saga::AgentCall;
 
@@ -27,6 +28,8 @@ pub(crate) struct Agent {
     pub(crate) began_transfer: bool,
     /// Whether the guest, seen from its source, has a topology.
     pub(crate) has_topology: bool,
+    /// It does not take part in migrations as their destination.
+    pub(crate) refuses: bool,
     /// How often a guest was really started here.
     pub(crate) spawned: u32,
     // What the agent remembers, and forgets when it is started anew.
@@ -38,8 +41,16 @@ pub(crate) struct Agent {
     settled: Option<OperationId>,
     started: Option<(OperationId, ClaimId)>,
     ended: Vec<ClaimId>,
+    /// How the guest was to be sent.
+    pub(crate) sent_as: Option<TransferPolicy>,
     /// How many more times it refuses to roll back.
     pub(crate) keeps: u32,
+    /// What the world has not done yet to the transfer.
+    pub(crate) ordered: Option<Call>,
+    /// Whether it was told to keep the disks that were copied.
+    pub(crate) kept_disks: bool,
+    /// Whether the guest runs on the other side already, so that the transfer is not stopped.
+    pub(crate) in_post_copy: bool,
 }
 
 fn no(code: Code, reason: &str) -> Refusal {
@@ -59,6 +70,7 @@ impl Agent {
             fits: None,
             began_transfer: false,
             has_topology: true,
+            refuses: false,
             spawned: 0,
             fence: Epoch(0),
             destroyed: false,
@@ -68,7 +80,11 @@ impl Agent {
             settled: None,
             started: None,
             ended: Vec::new(),
+            sent_as: None,
             keeps: 0,
+            ordered: None,
+            kept_disks: false,
+            in_post_copy: false,
         }
     }
 
@@ -104,6 +120,9 @@ impl Agent {
                 self.asked = true;
                 Ok(Reply::Domain(self.status()))
             }
+            Call::CheckCanLiveMigrateDestination { .. } if self.refuses => {
+                Err(no(Code::FailedPrecondition, "NOT_ME"))
+            }
             Call::CheckCanLiveMigrateDestination { .. } => {
                 Ok(Reply::Destination(DestinationCheck {
                     migration_uri: "tcp://there".to_owned(),
@@ -118,7 +137,10 @@ impl Agent {
             Call::FitLiveMigration { migrate_data, .. } => self.fit(migrate_data),
             Call::PreLiveMigration { migrate_data, .. } => self.prepare(migrate_data),
             Call::LiveMigration { migrate_data, .. } => self.send(migrate_data),
-            Call::RollbackLiveMigrationAtDestination { .. } => self.rollback(),
+            Call::RollbackLiveMigrationAtDestination { keep_disks, .. } => {
+                self.kept_disks |= keep_disks;
+                self.rollback()
+            }
             Call::PostLiveMigrationAtSource { .. } => match self.state {
                 DomainState::Absent => Ok(Reply::Done),
                 DomainState::Starting
@@ -127,6 +149,7 @@ impl Agent {
                 | DomainState::MigratingOut
                 | DomainState::MigratingIn
                 | DomainState::Prepared
+                | DomainState::PostCopyBroken
                 | DomainState::Stopped => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
             },
             Call::StopVm { claim, last, .. } => self.stop(call, *claim, *last),
@@ -134,6 +157,14 @@ impl Agent {
             Call::SettleVm => {
                 self.settled = Some(call.fence.operation);
                 Ok(Reply::Domain(self.status()))
+            }
+            Call::AbortLiveMigration { .. } if self.in_post_copy => {
+                Err(no(Code::FailedPrecondition, "GUEST_MOVES"))
+            }
+            Call::AbortLiveMigration { .. } | Call::ForceCompleteLiveMigration { .. } => {
+                assert!(self.version >= ServiceVersion::TRANSFER_CONTROL);
+                self.ordered = Some(call.call.clone());
+                Ok(Reply::Done)
             }
         }
     }
@@ -145,6 +176,7 @@ impl Agent {
             epoch: Some(self.fence),
             vcpu_cpus: Vec::new(),
             migration_error: self.error.clone(),
+            progress: None,
         }
     }
 
@@ -204,6 +236,8 @@ impl Agent {
             }),
             claim: None,
             source_pci: Vec::new(),
+            transfer: TransferPolicy::default(),
+            disk_copies: Vec::new(),
         }
     }
 
@@ -262,6 +296,7 @@ impl Agent {
             let claim = data.claim.as_ref().expect("the claim");
             assert_eq!(topology.assignment, claim.assignment);
         }
+        self.sent_as = Some(data.transfer.clone());
         self.sending = true;
         self.state = DomainState::MigratingOut;
         self.began_transfer = true;
@@ -275,7 +310,9 @@ impl Agent {
         }
         match self.state {
             DomainState::Running => Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE")),
-            DomainState::MigratingIn => Err(no(Code::FailedPrecondition, "GUEST_ARRIVES")),
+            DomainState::MigratingIn | DomainState::PostCopyBroken => {
+                Err(no(Code::FailedPrecondition, "GUEST_ARRIVES"))
+            }
             DomainState::Absent
             | DomainState::Starting
             | DomainState::Paused

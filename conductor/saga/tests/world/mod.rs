@@ -59,6 +59,8 @@ pub(crate) enum Transfer {
     Arrives,
     Fails,
     Loses,
+    /// In the middle of a post-copy.
+    Breaks,
 }
 
 /// When a conductor dies.
@@ -75,6 +77,8 @@ pub(crate) struct World {
     pub(crate) agents: BTreeMap<HostName, Agent>,
     pub(crate) transfer_ends: Transfer,
     transfer_left: Option<(HostName, HostName, u32)>,
+    /// For how many waits a transfer goes on.
+    pub(crate) transfer_takes: u32,
     scripts: Vec<(Script, u32)>,
     pub(crate) happened: Vec<Script>,
     late: Vec<(u32, AgentCall)>,
@@ -105,6 +109,7 @@ impl World {
             agents,
             transfer_ends: Transfer::Arrives,
             transfer_left: None,
+            transfer_takes: 3,
             scripts: Vec::new(),
             happened: Vec::new(),
             late: Vec::new(),
@@ -213,7 +218,10 @@ impl World {
                 }
             }
             Call::LiveMigration { .. } => (Step::LiveMigration, false),
-            Call::GetDomain | Call::PostLiveMigrationAtSource { .. } => (Step::Settle, false),
+            Call::GetDomain
+            | Call::PostLiveMigrationAtSource { .. }
+            | Call::AbortLiveMigration { .. }
+            | Call::ForceCompleteLiveMigration { .. } => (Step::Settle, false),
             Call::StopVm { .. } | Call::StartVm { .. } | Call::SettleVm => {
                 unreachable!("no operation asks this")
             }
@@ -284,6 +292,17 @@ impl World {
             agent.began_transfer = false;
             self.begin_transfer(&call.host);
         }
+        let ordered = self.agents.get_mut(&call.host).unwrap().ordered.take();
+        if let Some(order) = ordered
+            && let Some((source, _, left)) = &mut self.transfer_left
+            && *source == call.host
+        {
+            *left = 0;
+            if matches!(order, Call::AbortLiveMigration { .. }) {
+                self.transfer_ends = Transfer::Fails;
+            }
+            self.pass();
+        }
         Ok(reply)
     }
 
@@ -293,7 +312,7 @@ impl World {
         let receiver = self.agents.get_mut(&destination).unwrap();
         if receiver.state == DomainState::Prepared {
             receiver.state = DomainState::MigratingIn;
-            self.transfer_left = Some((source.clone(), destination, 3));
+            self.transfer_left = Some((source.clone(), destination, self.transfer_takes));
         } else {
             let sender = self.agents.get_mut(source).unwrap();
             sender.state = DomainState::Running;
@@ -314,6 +333,7 @@ impl World {
             Transfer::Arrives => (DomainState::Absent, DomainState::Running),
             Transfer::Fails => (DomainState::Running, DomainState::Absent),
             Transfer::Loses => (DomainState::Absent, DomainState::Absent),
+            Transfer::Breaks => (DomainState::PostCopyBroken, DomainState::PostCopyBroken),
         };
         let sender = self.agents.get_mut(&source).unwrap();
         sender.state = at_source;

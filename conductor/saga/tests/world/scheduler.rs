@@ -9,6 +9,7 @@ use berth_domain::migration::{self, Migration};
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::transfer::{HOSTS_TRIED_DEFAULT, TransferPolicy};
 use berth_domain::vm::{self, Vm};
 use berth_saga::{StepRecord, steps};
 
@@ -62,6 +63,7 @@ impl Scheduler {
             outcome: None,
             created_at: TimeMs(1),
             ended_at: None,
+            force_complete: false,
         };
         let mut new = Self {
             operation,
@@ -101,6 +103,9 @@ impl Scheduler {
                 was_stopped: false,
                 verify: false,
                 resize: None,
+                transfer: TransferPolicy::default(),
+                hosts_tried_max: HOSTS_TRIED_DEFAULT,
+                tried: Vec::new(),
             });
         }
         if kind != Kind::Delete {

@@ -25,6 +25,7 @@ use crate::scheduler::Scheduler;
 
 fn operation(number: u128) -> Operation {
     Operation {
+        force_complete: false,
         id: OperationId(Uuid::from_u128(number)),
         kind: Kind::LiveMigrate {
             migration: MigrationId(Uuid::from_u128(number)),
@@ -115,6 +116,13 @@ impl OperationService for Operations {
         &self,
         _: Request<wire::CancelOperationRequest>,
     ) -> Answered<wire::CancelOperationResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn force_complete_operation(
+        &self,
+        _: Request<wire::ForceCompleteOperationRequest>,
+    ) -> Answered<wire::ForceCompleteOperationResponse> {
         Err(Status::unimplemented("not in this test"))
     }
 

@@ -11,7 +11,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{TEXT, assignment, claim, cpus, epoch, id, numa_topology, spec, vm_name};
+use super::{TEXT, assignment, claim, cpus, epoch, id, numa_topology, spec, transfer, vm_name};
 
 pub(crate) fn fence() -> impl Strategy<Value = Fence> {
     (id(), id(), epoch(), id()).prop_map(|(vm, operation, epoch, incarnation)| Fence {
@@ -40,9 +40,11 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
         option::of(numa_topology()),
         option::of(claim()),
         assignment(),
+        transfer::policy(),
+        vec(transfer::disk_copy(), 0..3),
     )
         .prop_map(
-            |(about, destination_shared, numa_topology, claim, source)| {
+            |(about, destination_shared, numa_topology, claim, source, transfer, disk_copies)| {
                 let (vm, vm_uid, spec, destination_uri) = about;
                 MigrateData {
                     vm,
@@ -53,6 +55,8 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
                     numa_topology,
                     claim,
                     source_pci: source.pci,
+                    transfer,
+                    disk_copies,
                 }
             },
         )
@@ -68,6 +72,7 @@ pub(crate) fn domain_status() -> impl Strategy<Value = DomainStatus> {
         DomainState::MigratingIn,
         DomainState::Prepared,
         DomainState::Stopped,
+        DomainState::PostCopyBroken,
     ]);
     (
         state,
@@ -75,14 +80,16 @@ pub(crate) fn domain_status() -> impl Strategy<Value = DomainStatus> {
         option::of(epoch()),
         vec((any::<u32>().prop_map(VcpuId), cpus()), 0..4),
         option::of(TEXT),
+        option::of(transfer::progress()),
     )
         .prop_map(
-            |(state, claim, epoch, vcpu_cpus, migration_error)| DomainStatus {
+            |(state, claim, epoch, vcpu_cpus, migration_error, progress)| DomainStatus {
                 state,
                 claim,
                 epoch,
                 vcpu_cpus,
                 migration_error,
+                progress,
             },
         )
 }
@@ -121,7 +128,12 @@ pub(crate) fn call() -> impl Strategy<Value = Call> {
             migration,
             migrate_data
         }),
-        id().prop_map(|migration| Call::RollbackLiveMigrationAtDestination { migration }),
+        (id(), any::<bool>()).prop_map(|(migration, keep_disks)| {
+            Call::RollbackLiveMigrationAtDestination {
+                migration,
+                keep_disks,
+            }
+        }),
         id().prop_map(|migration| Call::PostLiveMigrationAtSource { migration }),
         (id(), 0..3_600_000_u64, any::<bool>()).prop_map(|(claim, timeout_ms, last)| {
             Call::StopVm {
@@ -136,6 +148,13 @@ pub(crate) fn call() -> impl Strategy<Value = Call> {
             claim
         }),
         Just(Call::SettleVm),
+        id().prop_map(|migration| Call::AbortLiveMigration { migration }),
+        (id(), any::<bool>()).prop_map(|(migration, post_copy)| {
+            Call::ForceCompleteLiveMigration {
+                migration,
+                post_copy,
+            }
+        }),
     ]
 }
 

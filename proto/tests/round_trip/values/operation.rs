@@ -22,30 +22,36 @@ pub(crate) fn migration() -> impl Strategy<Value = Migration> {
             any::<[bool; 2]>(),
             option::of((spec(), spec())),
         ),
+        (transfer::policy(), 1..=16_u32, vec(transfer::tried(), 0..3)),
     )
-        .prop_map(|(who, from, to, how, assignments, rest, cold)| Migration {
-            id: who.0,
-            vm: who.1,
-            source: from.0,
-            source_claim: from.1,
-            requested: from.2,
-            destination: to.0,
-            destination_claim: to.1,
-            state: how.0,
-            error: how.1,
-            assignment_before: assignments.0,
-            assignment_after: assignments.1,
-            operation: who.2,
-            generation: rest.0,
-            created_at: rest.1,
-            ended_at: rest.2,
-            kind: cold.0,
-            was_stopped: cold.1[0],
-            verify: cold.1[1],
-            resize: cold
-                .2
-                .map(|(before, after)| Box::new(migration::Resize { before, after })),
-        })
+        .prop_map(
+            |(who, from, to, how, assignments, rest, cold, sent)| Migration {
+                id: who.0,
+                vm: who.1,
+                source: from.0,
+                source_claim: from.1,
+                requested: from.2,
+                destination: to.0,
+                destination_claim: to.1,
+                state: how.0,
+                error: how.1,
+                assignment_before: assignments.0,
+                assignment_after: assignments.1,
+                operation: who.2,
+                generation: rest.0,
+                created_at: rest.1,
+                ended_at: rest.2,
+                kind: cold.0,
+                was_stopped: cold.1[0],
+                verify: cold.1[1],
+                resize: cold
+                    .2
+                    .map(|(before, after)| Box::new(migration::Resize { before, after })),
+                transfer: sent.0,
+                hosts_tried_max: sent.1,
+                tried: sent.2,
+            },
+        )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -154,7 +160,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         (
             option::of(id::<ClaimId>()),
             option::of(lease),
-            any::<bool>(),
+            any::<(bool, bool)>(),
         ),
         (vec(entry, 0..4), option::of(outcome)),
         (time(), option::of(time())),
@@ -167,10 +173,11 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
             excluded: hosts.1,
             claim: holds.0,
             lease: holds.1,
-            cancelled: holds.2,
+            cancelled: holds.2.0,
             log: log.0,
             outcome: log.1,
             created_at: times.0,
             ended_at: times.1,
+            force_complete: holds.2.1,
         })
 }

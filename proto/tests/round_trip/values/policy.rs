@@ -1,6 +1,7 @@
 //! Arbitrary policies, aggregates and server groups.
 
 use super::*;
+use berth_domain::policy::MigrationPolicy;
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
     let strategy = || select(vec![numa::Strategy::Spread, numa::Strategy::Pack]);
@@ -20,15 +21,28 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         Some(DefaultPages::Large),
         Some(DefaultPages::Any),
     ];
-    (strategy(), strategy(), weights, select(pages), any::<u64>()).prop_map(
-        |(hosts, cells, weights, mem_page_size, generation)| SchedulingPolicy {
-            hosts,
-            cells,
-            weights,
-            mem_page_size,
-            generation: Generation(generation),
-        },
+    let migration = prop_oneof![
+        Just(MigrationPolicy::default()),
+        transfer::migration_policy()
+    ];
+    (
+        strategy(),
+        strategy(),
+        weights,
+        select(pages),
+        migration,
+        any::<u64>(),
     )
+        .prop_map(
+            |(hosts, cells, weights, mem_page_size, migration, generation)| SchedulingPolicy {
+                hosts,
+                cells,
+                weights,
+                mem_page_size,
+                migration,
+                generation: Generation(generation),
+            },
+        )
 }
 
 pub(crate) fn aggregate() -> impl Strategy<Value = Aggregate> {

@@ -9,6 +9,7 @@ pub mod fragmentation;
 pub mod load;
 pub mod numa;
 pub mod pci;
+pub mod storage;
 pub mod turn;
 
 use berth_domain::host_view::HostView;
@@ -19,8 +20,8 @@ pub use affinity::Liking;
 use crate::ask::Ask;
 use crate::request::Request;
 
-/// How good a host is; the greater the better. What the weighers say above 64 bits of turn, which
-/// differ from host to host.
+/// How good a host is; the greater the better. Whether it sees the guest's disks, above what the
+/// weighers say, above 64 bits of turn, which differ from host to host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score(u128);
 
@@ -37,6 +38,8 @@ pub struct Facts {
     cell: u16,
     /// PCI functions that nobody has.
     pci: u16,
+    /// Stands for its storage of guest disks.
+    storage: u64,
     /// Stands for the host's name.
     key: u64,
 }
@@ -51,6 +54,7 @@ impl Facts {
             loads: load::Loads::of_room(&view.room),
             cell: u16::try_from(greatest).unwrap_or(u16::MAX),
             pci: u16::try_from(view.room.pci).unwrap_or(u16::MAX),
+            storage: storage::key(&view.host.report.storage_id),
             key: turn::key(&view.host.name),
         }
     }
@@ -64,6 +68,8 @@ pub struct Weighing {
     /// Dedicated CPUs of the guest's greatest cell.
     taken: u16,
     asks_pci: bool,
+    /// Where the disks of a running guest are.
+    storage: Option<u64>,
     liking: Liking,
     seed: u64,
 }
@@ -78,6 +84,7 @@ impl Weighing {
             counted: load::Loads::asked(ask),
             taken: u16::try_from(ask.dedicated_max).unwrap_or(u16::MAX),
             asks_pci: !request.demand.pci.is_empty(),
+            storage: storage::of_guest(&request.demand),
             seed: turn::seed(request.seed),
         }
     }
@@ -104,6 +111,7 @@ impl Weighing {
         }
         add(weights.soft_affinity, self.liking.weigh(place));
         let turn = turn::weigh(facts.key, self.seed);
-        Score(u128::from(sum) << 64 | u128::from(turn))
+        let shares = self.storage.is_none_or(|storage| storage == facts.storage);
+        Score(u128::from(shares) << 96 | u128::from(sum) << 64 | u128::from(turn))
     }
 }

@@ -14,8 +14,14 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Returns a number that stands for the host's name; the same on every machine.
 #[must_use]
 pub fn key(host: &HostName) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    host.as_str().bytes().fold(BASIS, mix)
+    hash(host.as_str().as_bytes())
+}
+
+/// Returns a number that stands for these bytes; the same on every machine.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+    bytes.iter().fold(BASIS, mix)
 }
 
 /// Returns the request's seed in the form that [`weigh`] takes.

@@ -117,7 +117,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::BeginShelve { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
-        | Command::FenceHost { .. } => true,
+        | Command::FenceHost { .. }
+        | Command::ForceComplete { .. } => true,
     }
 }
 
@@ -140,6 +141,10 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
             let mut policy = (**state.policy()).clone();
             for setting in settings {
                 policy.set(*setting);
+            }
+            let faults = policy.migration.faults();
+            if !faults.is_empty() {
+                return Err(fault::refusal("policy", &faults).into());
             }
             // What the client saw is compared by the command itself.
             policy.generation = generation.unwrap_or(policy.generation);

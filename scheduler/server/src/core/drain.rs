@@ -12,6 +12,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::operation::LeaseRequest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
+use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{self, Vm};
 use berth_state::State;
 use uuid::Uuid;
@@ -156,6 +157,7 @@ fn request(vm: &Vm, how: migration::Kind, number: usize) -> Request {
             claim,
             host: None,
             lease,
+            transfer: TransferWishes::default(),
         }),
         migration::Kind::Cold | migration::Kind::Evacuation => {
             Request::ScheduleMove(ScheduleMove {

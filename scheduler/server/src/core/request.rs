@@ -7,6 +7,7 @@ use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmU
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::policy::Setting;
+use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
@@ -112,6 +113,8 @@ pub struct ScheduleMigration {
     pub host: Option<HostName>,
     /// Who carries the migration out.
     pub lease: LeaseRequest,
+    /// How the guest is to be sent, otherwise than the policy says.
+    pub transfer: TransferWishes,
 }
 
 /// A VM to be moved while it does not run.

@@ -84,6 +84,9 @@ pub(super) fn migration(
     let vm = known_vm(state, &wanted.vm)?;
     idle_and_active(vm)?;
     known_host(state, wanted.host.as_ref())?;
+    let mut policy = state.policy().migration.clone();
+    let transfer = policy.transfer.with(&wanted.transfer, &vm.spec);
+    policy.transfer = transfer.map_err(|faults| fault::refusal("migration", &faults))?;
     let choice = choose(
         chooser,
         state,
@@ -105,6 +108,7 @@ pub(super) fn migration(
             requested_host: wanted.host.clone(),
             claim,
             lease: wanted.lease.clone(),
+            policy,
         },
         choice: Some(choice),
     })

@@ -199,6 +199,7 @@ fn migrate(name: &str, number: u128, to: Option<&str>) -> Ask {
     Ask::new(
         "test",
         Request::ScheduleMigration(ScheduleMigration {
+            transfer: Default::default(),
             operation: OperationId(id(number)),
             migration: MigrationId(id(number)),
             vm: vm(name),

@@ -94,6 +94,7 @@ keyed! {
     "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
     "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;
+    "ForceCompleteOperation": operation::v1::ForceCompleteOperationRequest;
     "Advance": operation::v1::AdvanceRequest;
     "TakeLease": operation::v1::TakeLeaseRequest;
     "RenewLeases": operation::v1::RenewLeasesRequest;

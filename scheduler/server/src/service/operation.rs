@@ -162,6 +162,19 @@ impl OperationService for OperationApi {
         Ok(Response::new(v1::CancelOperationResponse { operation }))
     }
 
+    async fn force_complete_operation(
+        &self,
+        request: Request<v1::ForceCompleteOperationRequest>,
+    ) -> Result<Response<v1::ForceCompleteOperationResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let operation = field::name(&wire.name, "name")?;
+        let command = Command::ForceComplete { operation };
+        let operation = self.operation(caller, command).await?;
+        Ok(Response::new(v1::ForceCompleteOperationResponse {
+            operation,
+        }))
+    }
+
     async fn advance(
         &self,
         request: Request<v1::AdvanceRequest>,

@@ -320,6 +320,7 @@ fn schedule_migration(wire: v1::ScheduleMigrationRequest) -> Result<ScheduleMigr
         claim: ClaimId(Uuid::now_v7()),
         host,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
+        transfer: field::optional(wire.transfer, "transfer")?.unwrap_or_default(),
     })
 }
 

@@ -91,6 +91,9 @@ impl<J: Journal> Transaction<'_, J> {
             operation.excluded.push(claim.host.clone());
         }
         if let Some(migration) = operation.kind.claiming() {
+            if exclude {
+                self.note_tried(migration, operation, &claim.host);
+            }
             self.unaim_migration(migration);
         } else {
             let vm = self.vm_of(operation);

@@ -22,6 +22,7 @@ use berth_domain::migration::{self, Migration, Resize, State};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
+use berth_domain::transfer::TransferPolicy;
 use berth_domain::version::power_gate;
 use berth_domain::vm::{self, Vm, VmSpec};
 
@@ -116,6 +117,9 @@ impl<J: Journal> Transaction<'_, J> {
             was_stopped: vm.state == vm::State::Stopped,
             verify: begin.verify,
             resize,
+            transfer: TransferPolicy::default(),
+            hosts_tried_max: self.state.policy().migration.hosts_tried_max,
+            tried: Vec::new(),
         });
         let claim = self.hold(begin.claim);
         self.occupy(&vm, begin.operation);

@@ -2,7 +2,7 @@
 
 use berth_domain::id::{Epoch, OperationId, TimeMs};
 use berth_domain::name::ServiceName;
-use berth_domain::operation::{Lease, Operation};
+use berth_domain::operation::{Kind, Lease, Operation};
 use berth_domain::refusal::{Code, Refusal};
 
 use crate::command::LeaseRequest;
@@ -93,6 +93,23 @@ impl<J: Journal> Transaction<'_, J> {
         }
         Ok(Reply::Operation(self.put_operation(Operation {
             cancelled: true,
+            ..(*operation).clone()
+        })))
+    }
+
+    /// Asks for the transfer of a live migration to be ended soon. The carrying conductor reads it.
+    pub(super) fn force_complete(&mut self, id: OperationId) -> Result<Reply, Refusal> {
+        let operation = self.state.operation(id).cloned();
+        let operation = operation.ok_or_else(|| Refusal::not_found("operation", id))?;
+        if !matches!(operation.kind, Kind::LiveMigrate { .. }) {
+            let message = format!("operation {id} is no live migration, so it has no transfer");
+            return Err(precondition("NOT_A_MIGRATION", message).with("operation", id));
+        }
+        if operation.is_done() || operation.force_complete {
+            return Ok(Reply::Operation(operation));
+        }
+        Ok(Reply::Operation(self.put_operation(Operation {
+            force_complete: true,
             ..(*operation).clone()
         })))
     }

@@ -8,11 +8,14 @@ use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{self, Event, Migration, State};
 use berth_domain::name::{HostName, VmName};
-use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::operation::{Kind, Mark, Operation, Outcome};
+use berth_domain::policy::MigrationPolicy;
 use berth_domain::refusal::Refusal;
+use berth_domain::transfer::{HOSTS_TRIED_MAX, Tried};
 use berth_domain::vm::{self, Vm};
 
 use super::claim::Purpose;
+use super::log::attempt;
 use super::operation::{transition, with_claim};
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition, vm_busy};
@@ -27,6 +30,7 @@ pub(super) struct Begin<'a> {
     pub(super) requested_host: Option<&'a HostName>,
     pub(super) claim: &'a Claim,
     pub(super) lease: &'a LeaseRequest,
+    pub(super) policy: &'a MigrationPolicy,
 }
 
 impl<J: Journal> Transaction<'_, J> {
@@ -77,6 +81,9 @@ impl<J: Journal> Transaction<'_, J> {
             was_stopped: false,
             verify: false,
             resize: None,
+            transfer: begin.policy.transfer.clone(),
+            hosts_tried_max: begin.policy.hosts_tried_max,
+            tried: Vec::new(),
         });
         self.put_vm(Vm {
             state,
@@ -120,6 +127,29 @@ impl<J: Journal> Transaction<'_, J> {
         self.change_migration(id, |migration| migration.destination_claim = None);
     }
 
+    /// Keeps why a host was not taken, if it was the one that refused: what this attempt's log says.
+    pub(super) fn note_tried(&mut self, id: MigrationId, operation: &Operation, host: &HostName) {
+        let cause = attempt(&operation.log).iter().find_map(|e| match &e.mark {
+            Mark::Failed(refusal) => Some((e.host.as_ref(), refusal)),
+            Mark::Started | Mark::Succeeded | Mark::UndoStarted | Mark::Undone => None,
+        });
+        let Some((Some(refused_by), refusal)) = cause else {
+            return;
+        };
+        if refused_by != host || operation.cancelled {
+            return;
+        }
+        let tried = Tried {
+            host: host.clone(),
+            refusal: refusal.clone(),
+        };
+        self.change_migration(id, |migration| {
+            if migration.tried.len() < HOSTS_TRIED_MAX as usize {
+                migration.tried.push(tried);
+            }
+        });
+    }
+
     pub(super) fn begin_transfer(&mut self, operation: &Operation) -> Result<(), Refusal> {
         let migration = self.migration_of(operation)?;
         let state = move_on(&migration, Event::Begin)?;
@@ -141,6 +171,9 @@ impl<J: Journal> Transaction<'_, J> {
             migration::Kind::Cold | migration::Kind::Evacuation => vm.state,
         };
         if let Some(claim) = operation.claim {
+            if let Some(host) = self.state.claim(claim).map(|c| c.host.clone()) {
+                self.note_tried(migration.id, operation, &host);
+            }
             self.release(claim);
         }
         self.end_migration(&migration, state, Some(refusal.clone()));

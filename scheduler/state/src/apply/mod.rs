@@ -232,6 +232,7 @@ impl<J: Journal> Transaction<'_, J> {
                 requested_host,
                 claim,
                 lease,
+                policy,
             } => self.begin_migration(&migration::Begin {
                 operation: *operation,
                 migration: *migration,
@@ -239,6 +240,7 @@ impl<J: Journal> Transaction<'_, J> {
                 requested_host: requested_host.as_ref(),
                 claim,
                 lease,
+                policy,
             }),
             Command::BeginDelete {
                 operation,
@@ -311,6 +313,7 @@ impl<J: Journal> Transaction<'_, J> {
                 output,
                 incarnation,
             } => self.fence_host(host, *how, by, output, *incarnation),
+            Command::ForceComplete { operation } => self.force_complete(*operation),
         }
     }
 }

@@ -49,6 +49,7 @@ impl<J: Journal> Transaction<'_, J> {
             outcome: None,
             created_at: self.now(),
             ended_at: None,
+            force_complete: false,
         }
     }
 

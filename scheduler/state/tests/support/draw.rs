@@ -471,6 +471,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             requested_host: (pick[3] > 200).then(|| host_name(of(&HOSTS, pick[2]))),
             claim,
             lease,
+            policy: berth_domain::policy::MigrationPolicy::default(),
         });
     }
     let spec = some_spec(pick[2]);
@@ -522,8 +523,10 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
                     leases: vec![(operation, world.epoch(operation))],
                     ttl_ms: lease.ttl_ms,
                 }
-            } else {
+            } else if pick[3] < 243 {
                 Command::CancelOperation { operation }
+            } else {
+                Command::ForceComplete { operation }
             })
         }
         98 if pick[1] < 128 => Some(Command::CreateServerGroup(some_group(pick[0]))),

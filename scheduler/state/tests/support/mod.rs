@@ -372,6 +372,7 @@ impl World {
             requested_host: None,
             claim,
             lease,
+            policy: berth_domain::policy::MigrationPolicy::default(),
         })?;
         Ok(operation)
     }

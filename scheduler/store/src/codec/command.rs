@@ -2,9 +2,13 @@
 
 use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
+use berth_domain::policy::MigrationPolicy;
 use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, write_effect};
+use berth_proto::convert::transfer::{
+    read_hosts_tried, read_policy, write_hosts_tried, write_policy,
+};
 use berth_proto::convert::{ResourceName, placement};
 use berth_proto::host::v1::fence::How as WireHow;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
@@ -292,6 +296,7 @@ fn write(command: &Command) -> envelope::Command {
             requested_host,
             claim,
             lease,
+            policy,
         } => Wire::BeginMigration(v1::BeginMigration {
             operation: operation.resource_name(),
             migration: migration.resource_name(),
@@ -299,6 +304,8 @@ fn write(command: &Command) -> envelope::Command {
             requested_host: field::name_or_empty(requested_host.as_ref()),
             claim: Some(claim.into()),
             lease: write_lease(lease),
+            transfer: write_policy(&policy.transfer),
+            hosts_tried_max: write_hosts_tried(policy.hosts_tried_max),
         }),
         Command::BeginDelete {
             operation,
@@ -392,6 +399,9 @@ fn write(command: &Command) -> envelope::Command {
             step: WireStep::from(*step).into(),
             mark: Some(mark.into()),
             effect: write_effect(effect),
+        }),
+        Command::ForceComplete { operation } => Wire::ForceComplete(v1::ForceComplete {
+            operation: operation.resource_name(),
         }),
     }
 }
@@ -610,6 +620,13 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             requested_host: field::optional_name(&wire.requested_host, "requested_host")?,
             claim: field::required(wire.claim, "claim")?,
             lease: read_lease(wire.lease)?,
+            policy: MigrationPolicy {
+                transfer: read_policy(wire.transfer, "transfer")?,
+                hosts_tried_max: read_hosts_tried(wire.hosts_tried_max),
+            },
+        },
+        Wire::ForceComplete(wire) => Command::ForceComplete {
+            operation: field::name(&wire.operation, "operation")?,
         },
         Wire::BeginDelete(wire) => Command::BeginDelete {
             operation: field::name(&wire.operation, "operation")?,

@@ -8,6 +8,7 @@ use std::env;
 
 use berth_domain::name::{FlavorName, HostName, ServerGroupName, VmName};
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
+use berth_domain::transfer::TransferWishes;
 use berth_saga::{Event, Saga};
 use berth_scheduler::core::Request;
 use berth_simulation::packet::Wish;
@@ -45,7 +46,7 @@ struct Runner {
 
 fn begin(world: &mut World, name: &str) -> Option<Runner> {
     let wish = match world.chance.percent(70) {
-        true => Wish::Migrate(vm(name), None),
+        true => Wish::Migrate(vm(name), None, TransferWishes::default()),
         false => Wish::ColdMigrate(vm(name), None),
     };
     let (_, request) = wish::request(&wish, lease(), &mut world.chance);

@@ -2,6 +2,7 @@
 
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::Kind;
+use berth_domain::transfer::TransferWishes;
 use berth_simulation::packet::Wish;
 
 /// An operation, and what came before it.
@@ -89,7 +90,7 @@ impl Act {
         Some(match self {
             Self::Boot => Wish::Boot(vm, small, anywhere),
             Self::Delete => Wish::Delete(vm),
-            Self::Migrate => Wish::Migrate(vm, anywhere),
+            Self::Migrate => Wish::Migrate(vm, anywhere, TransferWishes::default()),
             Self::ColdMigrate => Wish::ColdMigrate(vm, anywhere),
             Self::Resize => Wish::Resize(vm, large, true),
             Self::ResizeAtOnce => Wish::Resize(vm, large, false),

@@ -67,6 +67,7 @@ fn every_call_of_an_earlier_lease_is_refused() {
             migrate_data: data,
         },
         Call::RollbackLiveMigrationAtDestination {
+            keep_disks: false,
             migration: migration(1),
         },
         Call::PostLiveMigrationAtSource {

@@ -8,3 +8,4 @@ mod migration;
 mod power;
 mod rig;
 mod spawn;
+mod transfer;

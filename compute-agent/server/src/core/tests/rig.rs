@@ -215,6 +215,21 @@ impl Rig {
         true
     }
 
+    /// Lets so much time pass, with a tick every second, in which things happen when they are due.
+    pub(super) fn live_on(&mut self, ms: u64) {
+        let end = TimeMs(self.now.0 + ms);
+        while self.now < end {
+            let next = TimeMs(self.now.0 + 1_000).min(end);
+            while self.world.next_at().is_some_and(|at| at <= next) {
+                self.advance();
+            }
+            self.now = next;
+            for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+                self.step(&name, Event::Tick { now: next });
+            }
+        }
+    }
+
     pub(super) fn answered(&self, id: CallId) -> Option<&Answer> {
         self.answers.get(&id)
     }
@@ -350,6 +365,7 @@ impl Rig {
 
     pub(super) fn roll_back(&mut self, to: &HostName, guest: &Guest, number: u128) -> Answer {
         let call = Call::RollbackLiveMigrationAtDestination {
+            keep_disks: false,
             migration: migration(number),
         };
         self.call(to, guest, call)
