@@ -11,6 +11,7 @@ pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, ServerGroup};
+pub use self::power::Power;
 pub use self::transfer::Transfer;
 pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
@@ -19,6 +20,7 @@ pub use crate::placement::arguments::Placement;
 mod moves;
 mod placement;
 mod policy;
+mod power;
 mod transfer;
 mod watch;
 
@@ -315,6 +317,9 @@ From a disk image, on a bridge:
         #[command(flatten)]
         run: Run,
     },
+    /// What is done to it where it is
+    #[command(flatten)]
+    Power(Power),
     /// What moves it while it does not run
     #[command(flatten)]
     Moves(Moves),

@@ -124,6 +124,11 @@ pub(crate) fn kind(kind: &Kind) -> &'static str {
         Kind::Evacuate { .. } => "evacuation",
         Kind::Shelve => "shelving",
         Kind::Unshelve => "unshelving",
+        Kind::Stop { .. } => "stop",
+        Kind::Start => "start",
+        Kind::Reboot { .. } => "reboot",
+        Kind::Rebuild { .. } => "rebuild",
+        Kind::Snapshot { .. } => "snapshot",
     }
 }
 

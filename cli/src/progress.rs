@@ -127,6 +127,11 @@ pub fn step(step: Step) -> &'static str {
         Step::StartDestination => "start destination",
         Step::StopDestination => "stop destination",
         Step::StartSource => "start source",
+        Step::Stop => "stop the guest",
+        Step::MakeDisks => "make the disks",
+        Step::Start => "start the guest",
+        Step::CopyDisk => "copy the disk",
+        Step::PublishImage => "name the image",
     }
 }
 

@@ -1,6 +1,7 @@
 //! `berth vm`: boots, moves, shows and deletes virtual machines.
 
 mod moves;
+mod power;
 
 use std::io::Write as _;
 
@@ -74,6 +75,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             run,
             ..
         } => migrate(session, &vm, host.as_deref(), &transfer, &run).await,
+        Verb::Power(verb) => power::run(session, verb).await,
         Verb::Delete { vm, run } => delete(session, &vm, &run).await,
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
     }
@@ -247,17 +249,21 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
         ..Default::default()
     };
     let vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
+    let tasks: Vec<String> = vms.iter().map(|vm| vm.task.clone()).collect();
     let vms: Vec<Vm> = read_all(vms)?;
     if session.json() {
-        return output::json(&vms);
+        let told = vms.iter().zip(&tasks).map(|(vm, task)| with_task(vm, task));
+        return output::json(&told.collect::<Result<Vec<_>, _>>()?);
     }
     let rows = vms
         .iter()
-        .map(|vm| {
+        .zip(&tasks)
+        .map(|(vm, task)| {
             let flavor = &vm.spec.flavor;
             [
                 vm.name.to_string(),
                 state(vm.state).to_owned(),
+                task_or_none(task),
                 vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
                 flavor.name.to_string(),
                 flavor.vcpus.to_string(),
@@ -265,7 +271,15 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    let head = ["vm", "state", "host", "flavor", "vcpus", "memory mib"];
+    let head = [
+        "vm",
+        "state",
+        "task",
+        "host",
+        "flavor",
+        "vcpus",
+        "memory mib",
+    ];
     output::table(head, rows, "there is no VM");
     Ok(())
 }
@@ -276,16 +290,19 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ..Default::default()
     };
     let answer = ask!(session, SchedulerServiceClient, get_vm, request)?;
-    let vm: Vm = answer.vm.unwrap_or_default().try_into()?;
+    let wire = answer.vm.unwrap_or_default();
+    let task = wire.task.clone();
+    let vm: Vm = wire.try_into()?;
     let mut claims: Vec<Claim> = read_all(answer.claims)?;
     // Where the guest comes from stands before where it goes.
     claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
     if session.json() {
-        return output::json(&json!({"vm": vm, "claims": claims}));
+        return output::json(&json!({"vm": with_task(&vm, &task)?, "claims": claims}));
     }
     let mut fields = vec![
         ("vm", vm.name.to_string()),
         ("state", state(vm.state).to_owned()),
+        ("task", task_or_none(&task)),
         (
             "host",
             vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
@@ -341,6 +358,21 @@ fn side(claim: &Claim, all: &[Claim]) -> String {
         }
         Owner::Vm => String::new(),
     }
+}
+
+/// Returns what is being done to a VM, as a column of a table.
+fn task_or_none(task: &str) -> String {
+    if task.is_empty() { "-" } else { task }.to_owned()
+}
+
+/// Returns a VM as JSON with what is being done to it.
+fn with_task(vm: &Vm, task: &str) -> serde_json::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(vm)?;
+    if let Some(fields) = value.as_object_mut() {
+        let task = (!task.is_empty()).then_some(task);
+        fields.insert("task".to_owned(), json!(task));
+    }
+    Ok(value)
 }
 
 /// Returns a disk as one line.
@@ -401,7 +433,12 @@ fn migration_of(operation: &Operation) -> Option<String> {
         | Kind::RevertResize(_)
         | Kind::Evacuate(_)
         | Kind::Shelve(_)
-        | Kind::Unshelve(_) => None,
+        | Kind::Unshelve(_)
+        | Kind::Stop(_)
+        | Kind::Start(_)
+        | Kind::Reboot(_)
+        | Kind::Rebuild(_)
+        | Kind::Snapshot(_) => None,
     }
 }
 

@@ -20,9 +20,12 @@ use berth_proto::conductor::v1::{
     CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
     DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
     ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, ResizeVmRequest,
-    ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest, WatchMigrationResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, RebootVmRequest,
+    RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse,
+    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
+    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::status::{from_status, not_leader, to_status};
@@ -113,6 +116,38 @@ impl ConductorService for Service {
         &self,
         _: Request<ShelveVmRequest>,
     ) -> Result<Response<ShelveVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn stop_vm(&self, _: Request<StopVmRequest>) -> Result<Response<StopVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn start_vm(
+        &self,
+        _: Request<StartVmRequest>,
+    ) -> Result<Response<StartVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn reboot_vm(
+        &self,
+        _: Request<RebootVmRequest>,
+    ) -> Result<Response<RebootVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn rebuild_vm(
+        &self,
+        _: Request<RebuildVmRequest>,
+    ) -> Result<Response<RebuildVmResponse>, Status> {
+        unreachable!("not called")
+    }
+
+    async fn snapshot_vm(
+        &self,
+        _: Request<SnapshotVmRequest>,
+    ) -> Result<Response<SnapshotVmResponse>, Status> {
         unreachable!("not called")
     }
 

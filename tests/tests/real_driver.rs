@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuId;
+use berth_domain::id::OperationId;
 use berth_domain::instance::{PageSize, VcpuId};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
@@ -16,7 +17,7 @@ use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::libvirt::LibvirtDriver;
 use berth_driver::libvirt::driver::Config;
 use berth_driver::xml::{Settings, VirtType};
-use berth_driver::{DomainSpec, Driver, Sending};
+use berth_driver::{DomainSpec, Draft, Driver, Error, Sending};
 use berth_host::sysfs;
 use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
 
@@ -329,5 +330,89 @@ fn a_disk_that_is_not_shared_is_copied() {
     assert_eq!(ask(&console, &machines[1], "recall"), "berth");
     destination.destroy(guest.uid).unwrap();
     assert!(!there.exists());
+    std::fs::remove_dir(runtime_dir(&shared)).unwrap();
+}
+
+/// Goal: a real guest's disk outlives its stop and a hard reboot, is copied while the guest runs and
+/// while it does not, a new guest boots from the copy, and a rebuild leaves nothing on it.
+#[test]
+fn a_guest_is_stopped_started_copied_and_rebuilt() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machine = &lab.machines()[0];
+    let driver = driver(machine, &shared, &images);
+    let on_disk = |number: u128, image: &str| {
+        let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
+        spec.boot = BootSource::Disk;
+        spec.disks = vec![Disk {
+            image: Some(image.to_owned()),
+            format: DiskFormat::Qcow2,
+            size_gib: 1,
+        }];
+        let name = format!("disk-guest-{number}");
+        sample::domain(&name, number, spec, sample::pins(0, &[0], None))
+    };
+    let ask = |guest: &DomainSpec, question: &str| {
+        let log = shared.join("instances").join(guest.uid.to_string());
+        let console = Console::new(log.join("console.log"));
+        let socket = runtime_dir(&shared).join(format!("{}.console", guest.uid));
+        let socket = machine.outside(&socket);
+        console.ask(&socket, question, PATIENCE).unwrap()
+    };
+    let guest = on_disk(5100, "disk.qcow2");
+    driver.create(&guest).unwrap();
+    assert_eq!(ask(&guest, "store berth"), "stored");
+
+    let draft = |number: u128, image: &str| Draft {
+        operation: OperationId(uuid::Uuid::from_u128(number)),
+        image: image.to_owned(),
+    };
+    let live = draft(1, "live.qcow2");
+    for _ in 0..2 {
+        driver.copy_disk(&guest, 0, &live).expect("it runs on");
+    }
+    driver.publish_image(&live).unwrap();
+    assert_eq!(
+        driver.domain(guest.uid).unwrap().state,
+        DomainState::Running
+    );
+    let taken = driver.copy_disk(&guest, 0, &draft(2, "live.qcow2"));
+    assert!(matches!(taken, Err(Error::ImageExists { .. })), "{taken:?}");
+    let busy = driver.make_disks(&guest);
+    assert!(matches!(busy, Err(Error::WrongState { .. })), "{busy:?}");
+
+    driver.shutdown(guest.uid).unwrap();
+    driver.stop(guest.uid).unwrap();
+    assert_eq!(driver.domain(guest.uid).unwrap().state, DomainState::Absent);
+    let still = draft(3, "still.qcow2");
+    driver.copy_disk(&guest, 0, &still).unwrap();
+    driver.publish_image(&still).unwrap();
+    driver.start(&guest).unwrap();
+    assert_eq!(ask(&guest, "recall"), "berth");
+    driver.stop(guest.uid).unwrap();
+
+    for (number, image) in [(5200, "live.qcow2"), (5300, "still.qcow2")] {
+        let copy = on_disk(number, image);
+        driver.create(&copy).unwrap();
+        assert_eq!(ask(&copy, "recall"), "berth", "{image}");
+        driver.destroy(copy.uid).unwrap();
+    }
+
+    driver.make_disks(&guest).unwrap();
+    driver.start(&guest).unwrap();
+    assert_ne!(ask(&guest, "recall"), "berth");
+    driver.stop(guest.uid).unwrap();
+    let disk = shared.join("instances").join(guest.uid.to_string());
+    std::fs::remove_file(disk.join("disk0.qcow2")).unwrap();
+    let missing = driver.start(&guest);
+    assert!(
+        matches!(missing, Err(Error::DiskMissing { index: 0, .. })),
+        "{missing:?}"
+    );
+    driver.destroy(guest.uid).unwrap();
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuSet;
-use berth_domain::id::{ClaimId, Epoch, VmUid};
+use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
@@ -116,4 +116,14 @@ pub struct Known {
     pub domain: DomainSpec,
     /// Where it is now.
     pub state: DomainState,
+}
+
+/// An image that an operation makes: a file without a name that anybody would use, until it is
+/// published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Draft {
+    /// The operation that makes it.
+    pub operation: OperationId,
+    /// The file name that it is to have in the image directory.
+    pub image: String,
 }

@@ -14,7 +14,7 @@ use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{DomainSpec, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
 use crate::error::Error;
 
 /// What a driver says about its hypervisor.
@@ -171,6 +171,38 @@ pub trait Driver: Send + Sync {
     /// [`Error::DiskMissing`]; [`Error::Exists`] when it runs here on another claim;
     /// [`Error::Refused`] when the hypervisor will not, with everything undone but the disks.
     fn start(&self, domain: &DomainSpec) -> Result<(), Error>;
+
+    /// Makes the disks of a guest that is off anew from their images. Repeated: made anew again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] while it is here; [`Error::Refused`] when they cannot be made: some
+    /// may be new by then.
+    fn make_disks(&self, domain: &DomainSpec) -> Result<(), Error>;
+
+    /// Copies a disk of the guest to a draft of an image, as it is at one moment: that at which the
+    /// copy of a running guest's disk ends. The guest runs on. Repeated: copied anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ImageExists`] when the image's name is taken; [`Error::WrongState`] while the guest
+    /// is being sent or received; [`Error::Refused`] when it cannot be copied, with nothing left.
+    fn copy_disk(&self, domain: &DomainSpec, disk: usize, draft: &Draft) -> Result<(), Error>;
+
+    /// Gives a draft its name; it is on stable storage then. Repeated: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ImageExists`] when the name is taken by another; [`Error::Refused`] when there is
+    /// no draft.
+    fn publish_image(&self, draft: &Draft) -> Result<(), Error>;
+
+    /// Removes a draft, and returns whether it had got its name before. Unknown: no effect.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed.
+    fn drop_image(&self, draft: &Draft) -> Result<bool, Error>;
 
     /// Returns the free pages of every cell.
     ///

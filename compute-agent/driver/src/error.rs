@@ -57,6 +57,12 @@ pub enum Error {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// An image was to be made under a name that another has.
+    #[error("there is an image {image:?} already")]
+    ImageExists {
+        /// The name.
+        image: String,
+    },
     /// The hypervisor did not answer: the call may have its effect.
     #[error("the hypervisor cannot be reached: {message}")]
     Unreachable {
@@ -89,7 +95,8 @@ impl Error {
             | Self::WrongState { .. }
             | Self::Refused { .. }
             | Self::Aborted { .. }
-            | Self::DiskMissing { .. } => false,
+            | Self::DiskMissing { .. }
+            | Self::ImageExists { .. } => false,
         }
     }
 }

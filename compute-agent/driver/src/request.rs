@@ -7,7 +7,7 @@ use berth_domain::agent::DomainStatus;
 use berth_domain::id::VmUid;
 use berth_domain::transfer::DiskCopy;
 
-use crate::domain::{DomainSpec, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
 use crate::driver::{Driver, FreePages};
 use crate::error::Error;
 
@@ -68,6 +68,21 @@ pub enum Request {
     Force(VmUid, Force),
     /// [`Driver::forget_incoming`].
     Forget(VmUid),
+    /// [`Driver::make_disks`].
+    MakeDisks(Box<DomainSpec>),
+    /// [`Driver::copy_disk`].
+    CopyDisk {
+        /// The guest.
+        domain: Box<DomainSpec>,
+        /// Which disk, from 0.
+        disk: usize,
+        /// What it is copied to.
+        draft: Draft,
+    },
+    /// [`Driver::publish_image`].
+    PublishImage(Draft),
+    /// [`Driver::drop_image`].
+    DropImage(Draft),
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -103,11 +118,19 @@ pub enum Kind {
     Force,
     /// [`Request::Forget`].
     Forget,
+    /// [`Request::MakeDisks`].
+    MakeDisks,
+    /// [`Request::CopyDisk`].
+    CopyDisk,
+    /// [`Request::PublishImage`].
+    PublishImage,
+    /// [`Request::DropImage`].
+    DropImage,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -123,6 +146,10 @@ impl Kind {
         Self::Start,
         Self::Force,
         Self::Forget,
+        Self::MakeDisks,
+        Self::CopyDisk,
+        Self::PublishImage,
+        Self::DropImage,
     ];
 }
 
@@ -146,6 +173,10 @@ impl Request {
             Self::Start(_) => Kind::Start,
             Self::Force(..) => Kind::Force,
             Self::Forget(_) => Kind::Forget,
+            Self::MakeDisks(_) => Kind::MakeDisks,
+            Self::CopyDisk { .. } => Kind::CopyDisk,
+            Self::PublishImage(_) => Kind::PublishImage,
+            Self::DropImage(_) => Kind::DropImage,
         }
     }
 }
@@ -161,6 +192,11 @@ pub enum Answer {
     Domains(Vec<Known>),
     /// To [`Request::FreePages`].
     FreePages(FreePages),
+    /// To [`Request::DropImage`].
+    Image {
+        /// Whether the draft had got its name before.
+        published: bool,
+    },
 }
 
 /// Makes the call that `request` stands for; blocks as long as it does.
@@ -193,5 +229,16 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Start(domain) => driver.start(domain).map(done),
         Request::Force(vm, how) => driver.force_complete(*vm, *how).map(done),
         Request::Forget(vm) => driver.forget_incoming(*vm).map(done),
+        Request::MakeDisks(domain) => driver.make_disks(domain).map(done),
+        Request::CopyDisk {
+            domain,
+            disk,
+            draft,
+        } => driver.copy_disk(domain, *disk, draft).map(done),
+        Request::PublishImage(draft) => driver.publish_image(draft).map(done),
+        Request::DropImage(draft) => {
+            let dropped = driver.drop_image(draft);
+            dropped.map(|published| Answer::Image { published })
+        }
     }
 }

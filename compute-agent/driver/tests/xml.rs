@@ -355,3 +355,30 @@ proptest! {
         }
     }
 }
+
+/// Goal: a copy is taken for complete only where the disk's own mirror says so. Method: as libvirt
+/// writes it, with another disk beside it.
+#[test]
+fn the_copy_of_a_disk_is_read_back() {
+    use berth_driver::xml::read::{Copy, copy_of};
+    let xml = |ready: &str| {
+        format!(
+            "<domain><devices><disk type='file'><source file='/a'/><mirror type='file' file='/c' \
+             format='qcow2' job='copy'{ready}><format type='qcow2'/><source file='/c'/></mirror>\
+             <target dev='vda' bus='virtio'/></disk><disk type='file'><source file='/b'/>\
+             <target dev='vdb' bus='virtio'/></disk></devices></domain>"
+        )
+    };
+    assert_eq!(copy_of(&xml(""), "vda").unwrap(), Copy::Behind);
+    assert_eq!(
+        copy_of(&xml(" ready='abort'"), "vda").unwrap(),
+        Copy::Behind
+    );
+    assert_eq!(
+        copy_of(&xml(" ready='yes'"), "vda").unwrap(),
+        Copy::CaughtUp
+    );
+    assert_eq!(copy_of(&xml(" ready='yes'"), "vdb").unwrap(), Copy::None);
+    assert_eq!(copy_of(&xml(" ready='yes'"), "vdc").unwrap(), Copy::None);
+    assert!(copy_of("<domain><disk>", "vda").is_ok_and(|copy| copy == Copy::None));
+}

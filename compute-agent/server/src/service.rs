@@ -12,13 +12,15 @@ use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
     AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
     CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
-    CheckCanLiveMigrateSourceResponse, DestroyVmRequest, DestroyVmResponse, Domain,
-    FitLiveMigrationRequest, FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
+    CheckCanLiveMigrateSourceResponse, CopyDiskRequest, CopyDiskResponse, DestroyVmRequest,
+    DestroyVmResponse, Domain, DropImageRequest, DropImageResponse, FitLiveMigrationRequest,
+    FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
     ForceCompleteLiveMigrationResponse, GetAgentInfoRequest, GetAgentInfoResponse,
     GetDomainRequest, GetDomainResponse, GetTransferRequest, GetTransferResponse,
     ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest, LiveMigrationResponse,
-    PostLiveMigrationAtSourceRequest, PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest,
-    PreLiveMigrationResponse, ReadConsoleRequest, ReadConsoleResponse,
+    MakeDisksRequest, MakeDisksResponse, PostLiveMigrationAtSourceRequest,
+    PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest, PreLiveMigrationResponse,
+    PublishImageRequest, PublishImageResponse, ReadConsoleRequest, ReadConsoleResponse,
     RollbackLiveMigrationAtDestinationRequest, RollbackLiveMigrationAtDestinationResponse,
     SettleVmRequest, SettleVmResponse, SpawnVmRequest, SpawnVmResponse, StartVmRequest,
     StartVmResponse, StopVmRequest, StopVmResponse,
@@ -84,6 +86,7 @@ fn refusal(error: &Error) -> Refusal {
         | Error::WrongState { .. }
         | Error::Refused { .. }
         | Error::DiskMissing { .. }
+        | Error::ImageExists { .. }
         | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
     };
     Refusal::new(code, reason, error.to_string())
@@ -213,6 +216,25 @@ impl ComputeAgentService for AgentApi {
         Ok(Response::new(GetTransferResponse {
             progress: status.progress.as_ref().map(Into::into),
         }))
+    }
+
+    async fn make_disks(&self, request: Request<MakeDisksRequest>) -> Answered<MakeDisksResponse> {
+        self.fenced(request).await
+    }
+
+    async fn copy_disk(&self, request: Request<CopyDiskRequest>) -> Answered<CopyDiskResponse> {
+        self.fenced(request).await
+    }
+
+    async fn publish_image(
+        &self,
+        request: Request<PublishImageRequest>,
+    ) -> Answered<PublishImageResponse> {
+        self.fenced(request).await
+    }
+
+    async fn drop_image(&self, request: Request<DropImageRequest>) -> Answered<DropImageResponse> {
+        self.fenced(request).await
     }
 
     type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;

@@ -4,8 +4,8 @@
 //! Driver calls block, a transfer for as long as it takes, so each runs on a thread of its own
 //! and not on the async runtime, which would wait for it at the end.
 //!
-//! Invariant: bounded. At most [`THREADS_MAX`] requests are performed at a time, transfers and
-//! their aborts not counted; what is beyond waits in order.
+//! Invariant: bounded. At most [`THREADS_MAX`] requests are performed at a time, transfers, their
+//! aborts and copies of disks not counted, of which there is at most one for each guest; what is beyond waits in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -142,7 +142,11 @@ impl Shell {
             }
             Effect::Driver { token, request } => match request {
                 // An order to a transfer must not wait behind anything.
-                Request::Migrate { .. } | Request::Abort(_) | Request::Force(..) => {
+                // Nor must others wait behind what may take an hour.
+                Request::Migrate { .. }
+                | Request::Abort(_)
+                | Request::Force(..)
+                | Request::CopyDisk { .. } => {
                     self.perform(token, request, false);
                 }
                 Request::Create(_)
@@ -156,7 +160,10 @@ impl Shell {
                 | Request::FreePages
                 | Request::Shutdown(_)
                 | Request::Stop(_)
-                | Request::Start(_) => self.backlog.push_back((token, request)),
+                | Request::Start(_)
+                | Request::MakeDisks(_)
+                | Request::PublishImage(_)
+                | Request::DropImage(_) => self.backlog.push_back((token, request)),
             },
         }
     }

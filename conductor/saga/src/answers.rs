@@ -115,10 +115,7 @@ impl Saga {
                 self.failures = 0;
                 return match goal {
                     Goal::Call(step) => self.step_answered(step, *reply),
-                    Goal::Undo(step) => {
-                        let record = self.record(step, Mark::Undone, operation::Effect::None);
-                        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
-                    }
+                    Goal::Undo(step) => self.undone(step, host, &reply),
                     Goal::Settle(poll) => self.settle_answered(poll, Ok(*reply)),
                     Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => self.go(Goal::Plan),
                 };
@@ -130,6 +127,20 @@ impl Saga {
             Reading::AgentRestarted(_) => self.refresh(goal, Some((host.clone(), incarnation))),
             Reading::OutcomeUnknown(message) => self.unanswered(goal, host, message),
             Reading::Refused(refusal) => self.refused(goal, host, refusal),
+        }
+    }
+
+    pub(crate) fn undone(&mut self, step: Step, host: &HostName, reply: &Reply) -> Effect {
+        let cause = self.why_given_up();
+        match self.script.undone(reply, &self.context, cause) {
+            Ok(effect) => {
+                let record = self.record(step, Mark::Undone, effect);
+                self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+            }
+            Err(refusal) => {
+                self.failures += 1;
+                self.say_and_wait(Goal::Undo(step), step, host, &refusal)
+            }
         }
     }
 

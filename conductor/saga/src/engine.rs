@@ -15,7 +15,7 @@
 //! Invariant: one effect is under way at a time, and what is done next follows from the log, so
 //! that [`Saga::resume`] may be called with any log that a saga has written.
 
-use berth_domain::agent::{Call, Fence, Reply};
+use berth_domain::agent::{Call, DomainStatus, Fence, Reply};
 use berth_domain::id::{Epoch, Incarnation};
 use berth_domain::name::HostName;
 use berth_domain::operation::{self, Mark, Operation, Step};
@@ -26,7 +26,7 @@ use crate::effect::{AgentCall, Effect, Ended, StepRecord};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::journal::Journal;
-use crate::plan::{Ask, Context, Memory, Script, Undo, script};
+use crate::plan::{Ask, Context, Memory, Script, StepPlan, Undo, script};
 use crate::reconcile::{Poll, Transfer};
 use crate::refusals;
 
@@ -237,13 +237,13 @@ impl Saga {
     fn plan(&self) -> Goal {
         let journal = self.journal();
         let steps = self.script.steps();
-        let crossed = |p: &&crate::plan::StepPlan| {
-            p.step == Step::LiveMigration && journal.has_started(p.step)
-        };
+        let crossed = |p: &&StepPlan| p.step == Step::LiveMigration && journal.has_started(p.step);
         if steps.iter().any(|p| crossed(&p)) {
             return Goal::Settle(Poll::Source);
         }
-        let given_back = journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim);
+        let claims = steps.iter().any(|p| p.step == Step::Claim);
+        let given_back =
+            claims && (journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim));
         if self.script.can_give_up() && (journal.failure().is_some() || given_back) {
             let to_undo = steps.iter().rev().find(|p| {
                 p.undo == Undo::AskAgent
@@ -254,7 +254,8 @@ impl Saga {
         }
         // What agents answered to the steps that succeeded was lost with the conductor that had
         // asked, so they are asked again, from the first on.
-        let first = steps.iter().find(|p| p.step != Step::Claim);
+        let is_due = |p: &&StepPlan| !(self.script.resumes() && journal.has_succeeded(p.step));
+        let first = steps.iter().find(|p| p.step != Step::Claim && is_due(p));
         first.map_or(Goal::Leave, |p| Goal::Begin(p.step))
     }
 
@@ -296,8 +297,7 @@ impl Saga {
             // Nothing goes on there, and what its agent may find when it is back is its own to
             // take away.
             Ok((host, _)) if self.is_dead(&host) => {
-                let record = self.record(step, Mark::Undone, operation::Effect::None);
-                self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+                self.undone(step, &host, &Reply::Domain(DomainStatus::absent()))
             }
             Ok((host, call)) => self.call(Goal::Undo(step), host, call),
             // Without a claim there is nothing that an agent could hold; the log is read anew
@@ -355,9 +355,8 @@ impl Saga {
     pub(crate) fn give_up(&mut self, next: Option<&Refusal>) -> Effect {
         let refusal = match (self.cause(), next) {
             (Some((_, cause)), Some(next)) => cause.with("alternatives", &next.message),
-            (Some((_, cause)), None) => cause,
             (None, Some(next)) => next.clone(),
-            (None, None) => refusals::cancelled(&self.context.operation),
+            (Some(_) | None, None) => self.why_given_up(),
         };
         let mark = if self.context.operation.claim.is_some() {
             Mark::Undone
@@ -365,8 +364,18 @@ impl Saga {
             Mark::Failed(refusal.clone())
         };
         let effect = self.script.give_up(refusal);
-        let record = self.record(Step::Claim, mark, effect);
+        // An operation that claims nothing says it of its first step.
+        let first = self.script.steps().first().map_or(Step::Claim, |p| p.step);
+        let record = self.record(first, mark, effect);
         self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+    }
+
+    /// Returns the refusal that the operation ends with.
+    pub(crate) fn why_given_up(&self) -> Refusal {
+        match self.cause() {
+            Some((_, cause)) => cause,
+            None => refusals::cancelled(&self.context.operation),
+        }
     }
 
     /// The step was done; its meaning is committed with its entry.
@@ -391,7 +400,12 @@ impl Saga {
             | Step::PreLiveMigration
             | Step::StopSource
             | Step::StartDestination
-            | Step::Settle => OnRefusal::Fail(step),
+            | Step::Settle
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage => OnRefusal::Fail(step),
         };
         let record = self.record(step, Mark::Succeeded, effect);
         self.commit(record, then, on_refusal)

@@ -46,6 +46,11 @@ impl<'a> Journal<'a> {
         self.last(step) == Some(&Mark::Succeeded)
     }
 
+    /// Returns whether a step was ever done.
+    pub(crate) fn was_done(self, step: Step) -> bool {
+        self.marks(step).any(|m| *m == Mark::Succeeded)
+    }
+
     /// Returns whether the undo of a step was started.
     pub(crate) fn is_undo_started(self, step: Step) -> bool {
         self.marks(step).any(|m| *m == Mark::UndoStarted)

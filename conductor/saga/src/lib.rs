@@ -1,4 +1,4 @@
-//! Long operations (boot, delete, live migration) as pure step machines.
+//! Long operations (boot, delete, live migration, stop, start, …) as pure step machines.
 //!
 //! A [`Saga`] reads an operation's replicated log and says what to do next; it does nothing
 //! itself. Whoever drives it (a conductor, the simulator) carries the [`Effect`] out and brings
@@ -24,6 +24,7 @@
 //! | [`plan`] | the steps of each kind of operation, each with its undo |
 //! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `evacuation`, `shelve` | one operation per file: its list of steps and its calls |
 //! | `start_stop` | what several of them ask of agents |
+//! | `power` | the operations on the VM's own host: stop, start, reboot, rebuild, snapshot |
 //! | `journal` | the replicated log, read |
 //! | `engine`, `answers` | log and event give the next effect |
 //! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
@@ -43,6 +44,7 @@ mod engine;
 mod evacuation;
 mod journal;
 mod live_migration;
+mod power;
 mod reconcile;
 mod refusals;
 mod revert_resize;

@@ -321,7 +321,12 @@ impl Script for LiveMigration {
             | Step::StopSource
             | Step::StartDestination
             | Step::StopDestination
-            | Step::StartSource => {
+            | Step::StartSource
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage => {
                 return Err(refusals::inconsistent(format!(
                     "step {step:?} asks nothing of an agent"
                 )));
@@ -364,7 +369,12 @@ impl Script for LiveMigration {
                 | Step::StopSource
                 | Step::StartDestination
                 | Step::StopDestination
-                | Step::StartSource,
+                | Step::StartSource
+                | Step::Stop
+                | Step::MakeDisks
+                | Step::Start
+                | Step::CopyDisk
+                | Step::PublishImage,
                 _,
             ) => Err(refusals::inconsistent(format!(
                 "step {step:?} has no answer"

@@ -10,7 +10,9 @@ use berth_domain::operation::{self, Kind, Operation, Step};
 use berth_domain::refusal::Refusal;
 
 use crate::facts::Facts;
-use crate::{boot, cold_migration, delete, evacuation, live_migration, revert_resize, shelve};
+use crate::{
+    boot, cold_migration, delete, evacuation, live_migration, power, revert_resize, shelve,
+};
 
 /// How a step is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +52,12 @@ pub(crate) trait Script: Sync {
     /// Returns whether failures lead to the undo. A deletion has none: it goes on until it is done.
     fn can_give_up(&self) -> bool;
 
+    /// Returns whether a conductor that takes over goes on after the last step that succeeded. The
+    /// others begin anew, because what agents answered was lost.
+    fn resumes(&self) -> bool {
+        false
+    }
+
     /// Returns the meaning of a step's start.
     fn start_effect(&self, step: Step) -> operation::Effect;
 
@@ -66,6 +74,16 @@ pub(crate) trait Script: Sync {
 
     /// Returns the call that takes a step back.
     fn undo(&self, step: Step, context: &Context) -> Result<(HostName, Call), Refusal>;
+
+    /// Returns the meaning of an undo that was answered; `cause` is what made the operation fail.
+    fn undone(
+        &self,
+        _reply: &Reply,
+        _context: &Context,
+        _cause: Refusal,
+    ) -> Result<operation::Effect, Refusal> {
+        Ok(operation::Effect::None)
+    }
 
     /// Returns whether another host may do better after this step failed.
     fn is_candidates_fault(&self, step: Step) -> bool;
@@ -85,6 +103,11 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::Evacuate { .. } => &evacuation::Evacuation,
         Kind::Shelve => &shelve::Shelve,
         Kind::Unshelve => &shelve::Unshelve,
+        Kind::Stop { .. } => &power::STOP,
+        Kind::Start => &power::START,
+        Kind::Reboot { .. } => &power::REBOOT,
+        Kind::Rebuild { .. } => &power::REBUILD,
+        Kind::Snapshot { .. } => &power::SNAPSHOT,
     }
 }
 

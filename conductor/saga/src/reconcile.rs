@@ -250,7 +250,13 @@ impl Saga {
                 }
                 Seen::Said(status.state)
             }
-            Ok(Reply::Done | Reply::Destination(_) | Reply::MigrateData(_) | Reply::Fit { .. }) => {
+            Ok(
+                Reply::Done
+                | Reply::Destination(_)
+                | Reply::MigrateData(_)
+                | Reply::Fit { .. }
+                | Reply::Image { .. },
+            ) => {
                 self.transfer.silence = Some("it answers with something else".to_owned());
                 Seen::Silent
             }

@@ -17,6 +17,9 @@ use berth_proto::convert::agent::FencedCall;
 use berth_saga::AgentCall;
 use tonic::transport::Channel;
 
+/// How long the copying of a disk may take.
+const COPY_TIME_MAX: Duration = Duration::from_secs(3_600);
+
 /// How long the two kinds of calls may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
@@ -43,6 +46,10 @@ impl Timeouts {
             | Call::SettleVm
             | Call::AbortLiveMigration { .. }
             | Call::ForceCompleteLiveMigration { .. } => self.work,
+            Call::MakeDisks { .. } | Call::PublishImage { .. } | Call::DropImage { .. } => {
+                self.work
+            }
+            Call::CopyDisk { .. } => self.work.max(COPY_TIME_MAX),
             // The guest has that long before anything is done to it.
             Call::StopVm { timeout_ms, .. } => self.work + Duration::from_millis(*timeout_ms),
         }

@@ -154,6 +154,10 @@ fn name(call: &berth_domain::agent::Call) -> &'static str {
         Call::SettleVm => "SettleVm",
         Call::AbortLiveMigration { .. } => "AbortLiveMigration",
         Call::ForceCompleteLiveMigration { .. } => "ForceCompleteLiveMigration",
+        Call::MakeDisks { .. } => "MakeDisks",
+        Call::CopyDisk { .. } => "CopyDisk",
+        Call::PublishImage { .. } => "PublishImage",
+        Call::DropImage { .. } => "DropImage",
     }
 }
 

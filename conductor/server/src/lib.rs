@@ -32,6 +32,7 @@ mod driver;
 pub mod error;
 pub mod flags;
 pub mod migration;
+pub mod power;
 mod process;
 mod registration;
 mod scheduler;

@@ -52,6 +52,7 @@ macro_rules! call {
 }
 
 mod moves;
+mod power;
 
 /// The scheduler, whichever member leads. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -14,24 +14,26 @@ use berth_proto::conductor::v1::{
     CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
     EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
     ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ResizeVmRequest, ResizeVmResponse,
-    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
+    RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
+    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse,
+    StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse, UnshelveVmRequest,
+    UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
-    BeginDeleteRequest, BeginRevertResizeRequest, BeginShelveRequest, ScheduleMigrationRequest,
-    ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
+    BeginDeleteRequest, BeginPowerRequest, BeginRevertResizeRequest, BeginShelveRequest,
+    ScheduleMigrationRequest, ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
 };
 use berth_proto::{operation, scheduler, status};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::console::{self, Console};
-use crate::drain;
 use crate::driver::Tools;
 use crate::migration::{self, Watch};
 use crate::supervisor::Handle;
+use crate::{drain, power};
 
 /// The conductor's gRPC service.
 #[derive(Clone, Debug)]
@@ -75,6 +77,16 @@ impl ConductorApi {
                 "the conductor failed while it began the operation",
             ))
         })
+    }
+}
+
+impl ConductorApi {
+    /// Begins what is done to a VM on the host that holds it.
+    async fn power(&self, asked: BeginPowerRequest) -> Result<operation::v1::Operation, Status> {
+        let scheduler = self.tools.scheduler.clone();
+        power::gate(scheduler.version()).map_err(told)?;
+        self.begin(async move { scheduler.begin_power(asked).await })
+            .await
     }
 }
 
@@ -245,6 +257,51 @@ impl ConductorService for ConductorApi {
         let stopping = self.stopping.clone();
         let told = drain::begin(self.clone(), request.into_inner(), stopping).await?;
         Ok(Response::new(told))
+    }
+
+    async fn stop_vm(
+        &self,
+        request: Request<StopVmRequest>,
+    ) -> Result<Response<StopVmResponse>, Status> {
+        let operation = self.power(power::stop(request.into_inner())).await?;
+        let operation = Some(operation);
+        Ok(Response::new(StopVmResponse { operation }))
+    }
+
+    async fn start_vm(
+        &self,
+        request: Request<StartVmRequest>,
+    ) -> Result<Response<StartVmResponse>, Status> {
+        let operation = self.power(power::start(request.into_inner())).await?;
+        let operation = Some(operation);
+        Ok(Response::new(StartVmResponse { operation }))
+    }
+
+    async fn reboot_vm(
+        &self,
+        request: Request<RebootVmRequest>,
+    ) -> Result<Response<RebootVmResponse>, Status> {
+        let operation = self.power(power::reboot(request.into_inner())?).await?;
+        let operation = Some(operation);
+        Ok(Response::new(RebootVmResponse { operation }))
+    }
+
+    async fn rebuild_vm(
+        &self,
+        request: Request<RebuildVmRequest>,
+    ) -> Result<Response<RebuildVmResponse>, Status> {
+        let operation = self.power(power::rebuild(request.into_inner())).await?;
+        let operation = Some(operation);
+        Ok(Response::new(RebuildVmResponse { operation }))
+    }
+
+    async fn snapshot_vm(
+        &self,
+        request: Request<SnapshotVmRequest>,
+    ) -> Result<Response<SnapshotVmResponse>, Status> {
+        let operation = self.power(power::snapshot(request.into_inner())).await?;
+        let operation = Some(operation);
+        Ok(Response::new(SnapshotVmResponse { operation }))
     }
 
     type ReadConsoleStream = Console;

@@ -368,7 +368,14 @@ fn entries_at_first(kind: &Kind) -> usize {
         | Kind::ColdMigrate { .. }
         | Kind::Evacuate { .. }
         | Kind::Unshelve => 1,
-        Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => 0,
+        Kind::Delete
+        | Kind::RevertResize { .. }
+        | Kind::Shelve
+        | Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => 0,
     }
 }
 

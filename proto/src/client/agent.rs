@@ -100,6 +100,10 @@ async fn send(channel: Channel, request: Request) -> Result<Result<Reply, Invali
         Request::ForceCompleteLiveMigration(message) => {
             send!(force_complete_live_migration, message)
         }
+        Request::MakeDisks(message) => send!(make_disks, *message),
+        Request::CopyDisk(message) => send!(copy_disk, *message),
+        Request::PublishImage(message) => send!(publish_image, message),
+        Request::DropImage(message) => send!(drop_image, message),
     })
 }
 

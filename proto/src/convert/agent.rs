@@ -10,12 +10,13 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::Epoch;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
-use berth_domain::operation::STOP_TIMEOUT_MS_MAX;
 use berth_domain::pci::PCI_REQUESTS_MAX;
+use berth_domain::vm::FILE_NAME_LENGTH_MAX;
 
 use super::assignment::{read_grant, write_grant};
 use super::field::{self, ADDRESS_MAX, Invalid, LIST_MAX, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::operation::stop_timeout_ms;
 use super::transfer::{read_policy, write_policy};
 use crate::agent::v1;
 use crate::agent::v1::fit_live_migration_response::Verdict;
@@ -65,6 +66,14 @@ pub enum Request {
     AbortLiveMigration(v1::AbortLiveMigrationRequest),
     /// [`Call::ForceCompleteLiveMigration`].
     ForceCompleteLiveMigration(v1::ForceCompleteLiveMigrationRequest),
+    /// [`Call::MakeDisks`].
+    MakeDisks(Box<v1::MakeDisksRequest>),
+    /// [`Call::CopyDisk`].
+    CopyDisk(Box<v1::CopyDiskRequest>),
+    /// [`Call::PublishImage`].
+    PublishImage(v1::PublishImageRequest),
+    /// [`Call::DropImage`].
+    DropImage(v1::DropImageRequest),
 }
 
 impl From<&FencedCall> for Request {
@@ -170,6 +179,34 @@ impl From<&FencedCall> for Request {
                 migration: migration.resource_name(),
                 post_copy: *post_copy,
             }),
+            Call::MakeDisks { vm, spec, claim } => {
+                Self::MakeDisks(Box::new(v1::MakeDisksRequest {
+                    fence,
+                    vm: vm.resource_name(),
+                    spec: Some(spec.into()),
+                    claim: Some(claim.into()),
+                }))
+            }
+            Call::CopyDisk {
+                vm,
+                spec,
+                disk,
+                image,
+            } => Self::CopyDisk(Box::new(v1::CopyDiskRequest {
+                fence,
+                vm: vm.resource_name(),
+                spec: Some(spec.into()),
+                disk: *disk,
+                image: image.clone(),
+            })),
+            Call::PublishImage { image } => Self::PublishImage(v1::PublishImageRequest {
+                fence,
+                image: image.clone(),
+            }),
+            Call::DropImage { image } => Self::DropImage(v1::DropImageRequest {
+                fence,
+                image: image.clone(),
+            }),
         }
     }
 }
@@ -244,15 +281,23 @@ requests! {
         claim: field::required(wire.claim, "claim")?,
     };
     SettleVmRequest => |wire| Call::SettleVm;
-}
-
-/// Reads how long a guest may take to power off.
-pub(crate) fn stop_timeout_ms(timeout_ms: u64) -> Result<u64, Invalid> {
-    if timeout_ms <= STOP_TIMEOUT_MS_MAX {
-        return Ok(timeout_ms);
-    }
-    let rule = format!("must be at most {STOP_TIMEOUT_MS_MAX} ms (an hour)");
-    Err(Invalid::new("timeout_ms", rule))
+    MakeDisksRequest => |wire| Call::MakeDisks {
+        vm: field::name(&wire.vm, "vm")?,
+        spec: field::required(wire.spec, "spec")?,
+        claim: field::required(wire.claim, "claim")?,
+    };
+    CopyDiskRequest => |wire| Call::CopyDisk {
+        vm: field::name(&wire.vm, "vm")?,
+        spec: field::required(wire.spec, "spec")?,
+        disk: wire.disk,
+        image: field::text(wire.image, "image", FILE_NAME_LENGTH_MAX)?,
+    };
+    PublishImageRequest => |wire| Call::PublishImage {
+        image: field::text(wire.image, "image", FILE_NAME_LENGTH_MAX)?,
+    };
+    DropImageRequest => |wire| Call::DropImage {
+        image: field::text(wire.image, "image", FILE_NAME_LENGTH_MAX)?,
+    };
 }
 
 /// The answer does not belong to the call: a fault in the agent.
@@ -272,6 +317,7 @@ fn mismatch(call: &'static str, reply: &Reply) -> Mismatch {
         Reply::Destination(_) => "with a destination",
         Reply::MigrateData(_) => "with migrate data",
         Reply::Fit { .. } => "with a fit",
+        Reply::Image { .. } => "with an image",
     };
     Mismatch { call, answer }
 }
@@ -286,7 +332,7 @@ macro_rules! done {
                 match reply {
                     Reply::Done => Ok(Self {}),
                     Reply::Domain(_) | Reply::Destination(_) | Reply::MigrateData(_)
-                    | Reply::Fit { .. } => Err(mismatch(stringify!($response), &reply)),
+                    | Reply::Fit { .. } | Reply::Image { .. } => Err(mismatch(stringify!($response), &reply)),
                 }
             }
         }
@@ -312,6 +358,9 @@ done! {
     StartVmResponse
     AbortLiveMigrationResponse
     ForceCompleteLiveMigrationResponse
+    MakeDisksResponse
+    CopyDiskResponse
+    PublishImageResponse
 }
 
 /// Implements both directions for responses that say where a guest is.
@@ -424,6 +473,27 @@ impl TryFrom<v1::FitLiveMigrationResponse> for Reply {
         Ok(Self::Fit {
             verdict,
             migrate_data: field::required(wire.migrate_data, "migrate_data")?,
+        })
+    }
+}
+
+impl TryFrom<Reply> for v1::DropImageResponse {
+    type Error = Mismatch;
+
+    fn try_from(reply: Reply) -> Result<Self, Mismatch> {
+        let Reply::Image { published } = reply else {
+            return Err(mismatch("DropImageResponse", &reply));
+        };
+        Ok(Self { published })
+    }
+}
+
+impl TryFrom<v1::DropImageResponse> for Reply {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::DropImageResponse) -> Result<Self, Invalid> {
+        Ok(Self::Image {
+            published: wire.published,
         })
     }
 }

@@ -3,9 +3,11 @@
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration::Event;
 use berth_domain::operation::{
-    Effect, Entry, Kind, Lease, LeaseRequest, Mark, Operation, Outcome, Step,
+    Effect, Entry, GuestPower, Kind, Lease, LeaseRequest, Mark, Operation, Outcome,
+    STOP_TIMEOUT_MS_MAX, Step,
 };
 use berth_domain::refusal::Refusal;
+use berth_domain::vm::{DISKS_MAX, FILE_NAME_LENGTH_MAX as FILE_NAME_MAX};
 use prost_types::Duration;
 
 use super::field::{self, Invalid, LIST_MAX, choices};
@@ -14,6 +16,7 @@ use crate::operation::v1;
 use crate::operation::v1::effect::Effect as WireEffect;
 use crate::operation::v1::mark::Kind as WireMark;
 use crate::operation::v1::operation::{Kind as WireKind, Outcome as WireOutcome};
+use crate::operation::v1::power_operation::Kind as WirePower;
 
 choices!(Step => v1::Step {
     Claim,
@@ -29,7 +32,13 @@ choices!(Step => v1::Step {
     StartDestination,
     StopDestination,
     StartSource,
+    Stop,
+    MakeDisks,
+    Start,
+    CopyDisk,
+    PublishImage,
 });
+choices!(GuestPower => v1::GuestPower { Unchanged, On, Off, Broken });
 choices!(Event => v1::MigrationEvent {
     Refuse,
     Begin,
@@ -122,12 +131,26 @@ fn write_kind(kind: &Kind) -> WireKind {
         }),
         Kind::Shelve => WireKind::Shelve(v1::ShelveOperation {}),
         Kind::Unshelve => WireKind::Unshelve(v1::UnshelveOperation {}),
+        Kind::Stop { timeout_ms } => WireKind::Stop(v1::StopOperation {
+            timeout_ms: *timeout_ms,
+        }),
+        Kind::Start => WireKind::Start(v1::StartOperation {}),
+        Kind::Reboot { timeout_ms } => WireKind::Reboot(v1::RebootOperation {
+            timeout_ms: *timeout_ms,
+        }),
+        Kind::Rebuild { images } => WireKind::Rebuild(v1::RebuildOperation {
+            images: images.clone(),
+        }),
+        Kind::Snapshot { disk, image } => WireKind::Snapshot(v1::SnapshotOperation {
+            disk: *disk,
+            image: image.clone(),
+        }),
     }
 }
 
 fn read_kind(wire: Option<WireKind>) -> Result<Kind, Invalid> {
     match wire {
-        None => Err(Invalid::new("kind", "must be set")),
+        None => Err(Invalid::new("kind", "must be one that this build knows")),
         Some(WireKind::Boot(v1::BootOperation {})) => Ok(Kind::Boot),
         Some(WireKind::Delete(v1::DeleteOperation {})) => Ok(Kind::Delete),
         Some(WireKind::LiveMigrate(v1::LiveMigrateOperation { migration })) => {
@@ -148,7 +171,76 @@ fn read_kind(wire: Option<WireKind>) -> Result<Kind, Invalid> {
         }
         Some(WireKind::Shelve(v1::ShelveOperation {})) => Ok(Kind::Shelve),
         Some(WireKind::Unshelve(v1::UnshelveOperation {})) => Ok(Kind::Unshelve),
+        Some(WireKind::Stop(wire)) => Ok(Kind::Stop {
+            timeout_ms: stop_timeout_ms(wire.timeout_ms).map_err(|e| e.within("stop"))?,
+        }),
+        Some(WireKind::Start(v1::StartOperation {})) => Ok(Kind::Start),
+        Some(WireKind::Reboot(wire)) => Ok(Kind::Reboot {
+            timeout_ms: stop_timeout_ms(wire.timeout_ms).map_err(|e| e.within("reboot"))?,
+        }),
+        Some(WireKind::Rebuild(wire)) => Ok(Kind::Rebuild {
+            images: image_names(wire.images, "rebuild.images")?,
+        }),
+        Some(WireKind::Snapshot(wire)) => Ok(Kind::Snapshot {
+            disk: wire.disk,
+            image: field::text(wire.image, "snapshot.image", FILE_NAME_MAX)?,
+        }),
     }
+}
+
+/// Writes what an operation on the VM's own host is about; nothing for the other kinds.
+#[must_use]
+pub fn write_power(kind: &Kind) -> Option<v1::PowerOperation> {
+    let kind = match write_kind(kind) {
+        WireKind::Stop(wire) => WirePower::Stop(wire),
+        WireKind::Start(wire) => WirePower::Start(wire),
+        WireKind::Reboot(wire) => WirePower::Reboot(wire),
+        WireKind::Rebuild(wire) => WirePower::Rebuild(wire),
+        WireKind::Snapshot(wire) => WirePower::Snapshot(wire),
+        WireKind::Boot(_)
+        | WireKind::Delete(_)
+        | WireKind::LiveMigrate(_)
+        | WireKind::ColdMigrate(_)
+        | WireKind::RevertResize(_)
+        | WireKind::Evacuate(_)
+        | WireKind::Shelve(_)
+        | WireKind::Unshelve(_) => return None,
+    };
+    Some(v1::PowerOperation { kind: Some(kind) })
+}
+
+/// Reads what an operation on the VM's own host is about.
+///
+/// # Errors
+///
+/// When it says nothing, or a field of it is not valid.
+pub fn read_power(wire: Option<v1::PowerOperation>) -> Result<Kind, Invalid> {
+    let Some(kind) = wire.and_then(|wire| wire.kind) else {
+        let rule = "must be one of stop, start, reboot, rebuild, snapshot";
+        return Err(Invalid::new("kind", rule));
+    };
+    read_kind(Some(match kind {
+        WirePower::Stop(wire) => WireKind::Stop(wire),
+        WirePower::Start(wire) => WireKind::Start(wire),
+        WirePower::Reboot(wire) => WireKind::Reboot(wire),
+        WirePower::Rebuild(wire) => WireKind::Rebuild(wire),
+        WirePower::Snapshot(wire) => WireKind::Snapshot(wire),
+    }))
+}
+
+/// Reads how long a guest may take to power off.
+pub(crate) fn stop_timeout_ms(timeout_ms: u64) -> Result<u64, Invalid> {
+    if timeout_ms <= STOP_TIMEOUT_MS_MAX {
+        return Ok(timeout_ms);
+    }
+    let rule = format!("must be at most {STOP_TIMEOUT_MS_MAX} ms (an hour)");
+    Err(Invalid::new("timeout_ms", rule))
+}
+
+/// Reads the file names of images; that they are good ones is for the VM's rules.
+fn image_names(names: Vec<String>, field: &str) -> Result<Vec<String>, Invalid> {
+    let name = |name: String| field::text(name, "image", FILE_NAME_MAX);
+    field::each_by(names, field, DISKS_MAX, name)
 }
 
 impl From<&Lease> for v1::Lease {
@@ -280,6 +372,11 @@ pub fn write_effect(effect: &Effect) -> Option<v1::Effect> {
         Effect::CompleteShelve => WireEffect::CompleteShelve(v1::CompleteShelve {}),
         Effect::CompleteUnshelve => WireEffect::CompleteUnshelve(v1::CompleteUnshelve {}),
         Effect::FailUnshelve(refusal) => WireEffect::FailUnshelve(refusal.into()),
+        Effect::EndPower { power, refusal } => WireEffect::EndPower(v1::EndPower {
+            power: v1::GuestPower::from(*power).into(),
+            refusal: refusal.as_ref().map(Into::into),
+        }),
+        Effect::BeginRebuild => WireEffect::BeginRebuild(v1::BeginRebuild {}),
     };
     Some(v1::Effect {
         effect: Some(effect),
@@ -330,6 +427,11 @@ pub fn read_effect(wire: Option<v1::Effect>) -> Result<Effect, Invalid> {
         WireEffect::CompleteShelve(v1::CompleteShelve {}) => Ok(Effect::CompleteShelve),
         WireEffect::CompleteUnshelve(v1::CompleteUnshelve {}) => Ok(Effect::CompleteUnshelve),
         WireEffect::FailUnshelve(wire) => refusal(wire, "fail_unshelve").map(Effect::FailUnshelve),
+        WireEffect::EndPower(wire) => Ok(Effect::EndPower {
+            power: field::choice::<v1::GuestPower, _>(wire.power, "end_power.power")?,
+            refusal: field::optional(wire.refusal, "end_power.refusal")?,
+        }),
+        WireEffect::BeginRebuild(v1::BeginRebuild {}) => Ok(Effect::BeginRebuild),
     }
 }
 

@@ -229,6 +229,8 @@ impl From<&Vm> for scheduler::Vm {
             generation: vm.generation.0,
             create_time: Some(field::timestamp(vm.created_at)),
             remains_on: field::name_or_empty(vm.remains_on.as_ref()),
+            // Known to whoever knows the operation: filled in by the scheduler's service.
+            task: String::new(),
         }
     }
 }

@@ -9,7 +9,9 @@ use std::fmt::Debug;
 use berth_domain::agent::Reply;
 use berth_proto::convert::Invalid;
 use berth_proto::convert::agent::{FencedCall, Request};
-use berth_proto::convert::operation::{Advance, read_effect, write_effect};
+use berth_proto::convert::operation::{
+    Advance, read_effect, read_power, write_effect, write_power,
+};
 use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types};
 use proptest::prelude::*;
 use prost::Message;
@@ -119,6 +121,10 @@ fn read_request(request: Request) -> Result<FencedCall, Invalid> {
         Request::SettleVm(wire) => wire.try_into(),
         Request::AbortLiveMigration(wire) => wire.try_into(),
         Request::ForceCompleteLiveMigration(wire) => wire.try_into(),
+        Request::MakeDisks(wire) => (*wire).try_into(),
+        Request::CopyDisk(wire) => (*wire).try_into(),
+        Request::PublishImage(wire) => wire.try_into(),
+        Request::DropImage(wire) => wire.try_into(),
     }
 }
 
@@ -135,6 +141,7 @@ fn pass_on(reply: &Reply) -> Result<Reply, Invalid> {
         Reply::Destination(_) => through!(agent::v1::CheckCanLiveMigrateDestinationResponse),
         Reply::MigrateData(_) => through!(agent::v1::CheckCanLiveMigrateSourceResponse),
         Reply::Fit { .. } => through!(agent::v1::FitLiveMigrationResponse),
+        Reply::Image { .. } => through!(agent::v1::DropImageResponse),
     }
 }
 
@@ -150,6 +157,11 @@ proptest! {
     fn agent_calls(fence in values::agent::fence(), call in values::agent::call()) {
         let call = FencedCall { fence, call };
         prop_assert_eq!(read_request(Request::from(&call)), Ok(call));
+    }
+
+    #[test]
+    fn power_operations(kind in values::power_kind()) {
+        prop_assert_eq!(read_power(write_power(&kind)), Ok(kind));
     }
 
     #[test]

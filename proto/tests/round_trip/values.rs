@@ -39,7 +39,9 @@ use berth_domain::name::{
     ZoneName,
 };
 use berth_domain::numa::{self, Assignment, CellAssignment};
-use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
+use berth_domain::operation::{
+    Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
+};
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::pci::{
     PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,

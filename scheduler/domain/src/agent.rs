@@ -130,6 +130,37 @@ pub enum Call {
         /// By post-copy; else the guest stands still until all is sent.
         post_copy: bool,
     },
+    /// Makes the disks of a guest that is off anew from their images. Repeated: made anew again.
+    MakeDisks {
+        /// The VM's name.
+        vm: VmName,
+        /// What the user asked for, with the new images.
+        spec: VmSpec,
+        /// The claim that it starts on.
+        claim: Claim,
+    },
+    /// Copies a disk of the guest, which may run, to a draft of an image. Repeated: copied anew.
+    CopyDisk {
+        /// The VM's name.
+        vm: VmName,
+        /// What the user asked for.
+        spec: VmSpec,
+        /// Which disk, from 0.
+        disk: u32,
+        /// The file name that the image is to have; one that is taken is refused.
+        image: String,
+    },
+    /// Gives the operation's draft its name. Repeated: no effect, success.
+    PublishImage {
+        /// The file name of the image.
+        image: String,
+    },
+    /// Removes the operation's draft, and answers whether it had been published. Nothing that the
+    /// operation asked for before is done afterwards.
+    DropImage {
+        /// The file name of the image.
+        image: String,
+    },
 }
 
 /// What a destination says about itself before a live migration.
@@ -171,6 +202,11 @@ pub enum Reply {
         verdict: FitVerdict,
         /// With the new topology and where to send the guest.
         migrate_data: MigrateData,
+    },
+    /// To [`Call::DropImage`].
+    Image {
+        /// Whether the draft had got its name before.
+        published: bool,
     },
 }
 

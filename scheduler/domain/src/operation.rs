@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::id::{ClaimId, Epoch, MigrationId, OperationId, TimeMs};
-use crate::migration;
 use crate::name::{HostName, ServiceName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
-use crate::vm;
+use crate::{migration, vm};
 
 /// The longest that a guest may be given to power off by itself: an hour.
 pub const STOP_TIMEOUT_MS_MAX: u64 = 3_600_000;
@@ -50,6 +49,31 @@ pub enum Kind {
     Shelve,
     /// Starts a shelved VM on a host that is chosen anew.
     Unshelve,
+    /// Stops the guest; its claim and its disks stay.
+    Stop {
+        /// How long the guest may take to power off by itself.
+        timeout_ms: u64,
+    },
+    /// Starts the guest on its claim with the disks that it has.
+    Start,
+    /// Stops the guest and starts it again.
+    Reboot {
+        /// How long the guest may take to power off by itself; 0 for a hard one.
+        timeout_ms: u64,
+    },
+    /// Takes the guest away, makes its disks anew and starts it again if it ran.
+    Rebuild {
+        /// The images of its disks from now on, in order, an empty one for a disk without; none
+        /// at all: those that it has.
+        images: Vec<String>,
+    },
+    /// Copies a disk into the host's image directory.
+    Snapshot {
+        /// Which disk, from 0.
+        disk: u32,
+        /// The file name of the new image.
+        image: String,
+    },
 }
 
 impl Kind {
@@ -61,7 +85,15 @@ impl Kind {
             | Self::ColdMigrate { migration }
             | Self::RevertResize { migration }
             | Self::Evacuate { migration } => Some(*migration),
-            Self::Boot | Self::Delete | Self::Shelve | Self::Unshelve => None,
+            Self::Boot
+            | Self::Delete
+            | Self::Shelve
+            | Self::Unshelve
+            | Self::Stop { .. }
+            | Self::Start
+            | Self::Reboot { .. }
+            | Self::Rebuild { .. }
+            | Self::Snapshot { .. } => None,
         }
     }
 
@@ -77,14 +109,37 @@ impl Kind {
             | Self::Boot
             | Self::Delete
             | Self::Shelve
-            | Self::Unshelve => None,
+            | Self::Unshelve
+            | Self::Stop { .. }
+            | Self::Start
+            | Self::Reboot { .. }
+            | Self::Rebuild { .. }
+            | Self::Snapshot { .. } => None,
+        }
+    }
+
+    /// Returns what is being done to the VM, where its state does not tell: the wire's `Vm.task`.
+    #[must_use]
+    pub fn task(&self) -> Option<&'static str> {
+        match self {
+            Self::Boot | Self::Delete | Self::LiveMigrate { .. } => None,
+            Self::ColdMigrate { .. } => Some("MOVING"),
+            Self::RevertResize { .. } => Some("REVERTING"),
+            Self::Evacuate { .. } => Some("EVACUATING"),
+            Self::Shelve => Some("SHELVING"),
+            Self::Unshelve => Some("UNSHELVING"),
+            Self::Stop { .. } => Some("STOPPING"),
+            Self::Start => Some("STARTING"),
+            Self::Reboot { .. } => Some("REBOOTING"),
+            Self::Rebuild { .. } => Some("REBUILDING"),
+            Self::Snapshot { .. } => Some("SNAPSHOTTING"),
         }
     }
 
     /// Returns whether it may be at work on a VM in this state, which stays as it is meanwhile.
     #[must_use]
     pub fn works_in(&self, state: vm::State) -> bool {
-        use vm::State::{Active, Building, Deleting, Migrating, Resized, Shelved, Stopped};
+        use vm::State::{Active, Building, Deleting, Error, Migrating, Resized, Shelved, Stopped};
         match self {
             Self::Boot => state == Building,
             Self::Delete => state == Deleting,
@@ -94,6 +149,31 @@ impl Kind {
             }
             Self::RevertResize { .. } => state == Resized,
             Self::Unshelve => state == Shelved,
+            Self::Stop { .. } | Self::Reboot { .. } => state == Active,
+            // The guest of an ACTIVE one may have powered off by itself.
+            Self::Start | Self::Snapshot { .. } => matches!(state, Active | Stopped),
+            // One whose rebuild failed half-way is rebuilt.
+            Self::Rebuild { .. } => matches!(state, Active | Stopped | Error),
+        }
+    }
+
+    /// Returns whether it is done to the guest on the VM's own host, on the claim that it has.
+    #[must_use]
+    pub fn is_power(&self) -> bool {
+        match self {
+            Self::Stop { .. }
+            | Self::Start
+            | Self::Reboot { .. }
+            | Self::Rebuild { .. }
+            | Self::Snapshot { .. } => true,
+            Self::Boot
+            | Self::Delete
+            | Self::LiveMigrate { .. }
+            | Self::ColdMigrate { .. }
+            | Self::RevertResize { .. }
+            | Self::Evacuate { .. }
+            | Self::Shelve
+            | Self::Unshelve => false,
         }
     }
 }
@@ -127,6 +207,29 @@ pub enum Step {
     StopDestination,
     /// Starts the guest where it was before a cold migration (revert).
     StartSource,
+    /// Stops the guest; its disks stay (stop, reboot, rebuild).
+    Stop,
+    /// Makes the disks of a guest that is off anew from their images (rebuild).
+    MakeDisks,
+    /// Starts the guest with the disks that it has (start, reboot, rebuild).
+    Start,
+    /// Copies a disk to a draft of an image (snapshot).
+    CopyDisk,
+    /// Gives the draft its name (snapshot).
+    PublishImage,
+}
+
+/// What is known of a guest at the end of an operation on its own host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum GuestPower {
+    /// Nothing was done that could have changed it.
+    Unchanged,
+    /// It runs.
+    On,
+    /// It does not run; its disks are whole.
+    Off,
+    /// It does not run, and its disks were being made anew: neither old nor new.
+    Broken,
 }
 
 /// What is logged of a step.
@@ -215,6 +318,15 @@ pub enum Effect {
     CompleteUnshelve,
     /// No host took the guest: it stays SHELVED, the operation is done.
     FailUnshelve(Refusal),
+    /// The operation on the VM's own host is done: the VM is what its guest is, its claim stays.
+    EndPower {
+        /// How the guest is.
+        power: GuestPower,
+        /// Why it failed, if it did.
+        refusal: Option<Refusal>,
+    },
+    /// From here on the old disks are gone: the VM's images are those of the rebuild.
+    BeginRebuild,
 }
 
 /// The right of one conductor to carry an operation out.

@@ -12,6 +12,7 @@
 //!   DELETING ──▶ (gone)      ACTIVE ─────────────────────┘
 //!
 //!   ACTIVE ◀──stop, start──▶ STOPPED
+//!   ACTIVE, STOPPED ──rebuild failed half-way──▶ ERROR ──rebuilt──▶ ACTIVE, STOPPED
 //!   ACTIVE, STOPPED ──resize──▶ RESIZED ──confirm, revert──▶ ACTIVE, STOPPED
 //!   ACTIVE, STOPPED ──shelve──▶ SHELVED ──unshelve──▶ ACTIVE
 //!   STOPPED, RESIZED, SHELVED ──delete──▶ DELETING
@@ -21,11 +22,12 @@
 //! deletion or live migration, the state stays until the operation ends.
 //!
 //! Invariant: exactly one host holds the VM ([`Vm::host`], [`Vm::claim`]) in ACTIVE, MIGRATING,
-//! STOPPED and RESIZED; one operation at a time works on it ([`Vm::operation`]).
+//! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
+//! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
 mod rules;
 
-pub use rules::NICS_MAX;
+pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
 
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +85,7 @@ pub struct Nic {
     pub mac: String,
 }
 
-/// What the user asked for; it never changes while the VM lives.
+/// What the user asked for. It changes while the VM lives only with the images of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VmSpec {
     /// A copy of the flavor as it was when the VM was made.
@@ -201,11 +203,17 @@ pub enum Event {
     Shelved,
     /// It runs on a host that was chosen anew.
     Unshelved,
+    /// The guest was found to run on its claim.
+    PoweredOn,
+    /// The guest was found not to run, with its disks whole.
+    PoweredOff,
+    /// The guest's disks were being made anew, and that failed half-way.
+    Broke,
 }
 
 impl Event {
     /// All events, for tables.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Booted,
         Self::BootFailed,
         Self::MigrationBegan,
@@ -218,6 +226,9 @@ impl Event {
         Self::ResizeEndedStopped,
         Self::Shelved,
         Self::Unshelved,
+        Self::PoweredOn,
+        Self::PoweredOff,
+        Self::Broke,
     ];
 }
 
@@ -257,6 +268,9 @@ impl State {
             }
             (Self::Resized, Event::ResizeEndedStopped) => Ok(Self::Stopped),
             (Self::Active | Self::Stopped, Event::Shelved) => Ok(Self::Shelved),
+            (Self::Active | Self::Error | Self::Stopped, Event::PoweredOn) => Ok(Self::Active),
+            (Self::Active | Self::Error | Self::Stopped, Event::PoweredOff) => Ok(Self::Stopped),
+            (Self::Active | Self::Error | Self::Stopped, Event::Broke) => Ok(Self::Error),
             (
                 Self::Building
                 | Self::Active
@@ -327,13 +341,22 @@ mod tests {
                 (S::Active, E::Moved, S::Active),
                 (S::Active, E::Resized, S::Resized),
                 (S::Active, E::Shelved, S::Shelved),
+                (S::Active, E::PoweredOn, S::Active),
+                (S::Active, E::PoweredOff, S::Stopped),
+                (S::Active, E::Broke, S::Error),
                 (S::Migrating, E::MigrationEnded, S::Active),
                 (S::Migrating, E::Lost, S::Error),
                 (S::Error, E::DeleteBegan, S::Deleting),
+                (S::Error, E::PoweredOn, S::Active),
+                (S::Error, E::PoweredOff, S::Stopped),
+                (S::Error, E::Broke, S::Error),
                 (S::Stopped, E::DeleteBegan, S::Deleting),
                 (S::Stopped, E::Moved, S::Stopped),
                 (S::Stopped, E::Resized, S::Resized),
                 (S::Stopped, E::Shelved, S::Shelved),
+                (S::Stopped, E::PoweredOn, S::Active),
+                (S::Stopped, E::PoweredOff, S::Stopped),
+                (S::Stopped, E::Broke, S::Error),
                 (S::Resized, E::DeleteBegan, S::Deleting),
                 (S::Resized, E::ResizeEndedRunning, S::Active),
                 (S::Resized, E::ResizeEndedStopped, S::Stopped),

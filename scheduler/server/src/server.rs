@@ -29,6 +29,7 @@ use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
 use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
 use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::move_service_server::{self, MoveServiceServer};
+use berth_proto::scheduler::v1::power_service_server::{self, PowerServiceServer};
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
@@ -43,7 +44,7 @@ use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::service::{
     AggregateApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
-    OperationApi, PlacementApi, PolicyApi, SchedulerApi, ServerGroupApi, Setup,
+    OperationApi, PlacementApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
 
@@ -58,6 +59,7 @@ const REFLECTION: Reflection = Reflection {
         host_service_server::SERVICE_NAME,
         import_service_server::SERVICE_NAME,
         move_service_server::SERVICE_NAME,
+        power_service_server::SERVICE_NAME,
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
         policy_service_server::SERVICE_NAME,
@@ -227,6 +229,9 @@ impl Scheduler {
             )
             .add_service(
                 MoveServiceServer::new(MoveApi(context.clone())).max_decoding_message_size(limit),
+            )
+            .add_service(
+                PowerServiceServer::new(PowerApi(context.clone())).max_decoding_message_size(limit),
             )
             .add_service(
                 OperationServiceServer::new(OperationApi(context.clone()))

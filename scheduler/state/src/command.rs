@@ -20,7 +20,7 @@ use berth_domain::inventory::Inventory;
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
-pub use berth_domain::operation::{Effect, LeaseRequest};
+pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
@@ -325,6 +325,17 @@ pub enum Command {
         /// Who carries it out.
         lease: LeaseRequest,
     },
+    /// Begins an operation on the VM's own host, on the claim that it has.
+    BeginPower {
+        /// The operation.
+        operation: OperationId,
+        /// The VM.
+        vm: VmName,
+        /// What it is about: one that [`Kind::is_power`].
+        kind: Kind,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
     /// Begins a cold migration, a resize or an evacuation, with its claim on the destination.
     BeginMove {
         /// The operation.
@@ -487,6 +498,7 @@ impl Command {
             | Self::BeginRevertResize { .. }
             | Self::BeginShelve { .. }
             | Self::BeginUnshelve { .. }
+            | Self::BeginPower { .. }
             | Self::TakeLease { .. }
             | Self::RenewLeases { .. }
             | Self::CancelOperation { .. }

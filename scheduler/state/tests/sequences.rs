@@ -10,7 +10,7 @@ use berth_domain::operation::{Kind, Outcome, Step};
 use berth_state::State;
 use proptest::prelude::*;
 use support::World;
-use support::draw::{draws, placement_draws, play};
+use support::draw::{draws, placement_draws, play, power_draws};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
@@ -27,6 +27,14 @@ proptest! {
 
     #[test]
     fn every_sequence_of_placement_keeps_every_invariant(draws in placement_draws()) {
+        let (world, _) = play(&draws);
+        let mut backwards: Vec<_> = world.state.rows().collect();
+        backwards.reverse();
+        prop_assert!(State::from_rows(backwards).unwrap() == world.state);
+    }
+
+    #[test]
+    fn every_sequence_of_power_keeps_every_invariant(draws in power_draws()) {
         let (world, _) = play(&draws);
         let mut backwards: Vec<_> = world.state.rows().collect();
         backwards.reverse();
@@ -81,7 +89,7 @@ fn sequences_reach_the_far_corners() {
     let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
     let mut misshapen = 0;
     let (mut resized, mut reverted, mut shelved, mut unshelved, mut moved) = (0, 0, 0, 0, 0);
-    for _ in 0..200 {
+    for _ in 0..260 {
         let draws = draws().new_tree(&mut runner).unwrap().current();
         let (world, _) = play(&draws);
         for operation in world.state.operations().values() {
@@ -106,4 +114,41 @@ fn sequences_reach_the_far_corners() {
     assert!(cold.iter().all(|count| *count > 5), "{cold:?}");
     let all = [settled, deleted, excluded, unsettled, misshapen];
     assert!(all.iter().all(|count| *count > 5), "{all:?}");
+}
+
+/// Goal: the sequences on VMs where they are reach what they are about. Method: count over fixed
+/// draws.
+#[test]
+fn sequences_of_power_reach_every_end() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let (mut stopped, mut broken) = (0, 0);
+    let mut ends = std::collections::BTreeMap::<&str, [u32; 2]>::new();
+    for _ in 0..200 {
+        let draws = power_draws().new_tree(&mut runner).unwrap().current();
+        let (world, _) = play(&draws);
+        for operation in world.state.operations().values() {
+            let Some(task) = operation.kind.task() else {
+                continue;
+            };
+            let end = ends.entry(task).or_default();
+            match &operation.outcome {
+                Some(Outcome::Succeeded) => end[0] += 1,
+                Some(Outcome::Failed(_)) => end[1] += 1,
+                None => {}
+            }
+        }
+        for vm in world.state.vms().values() {
+            stopped += u32::from(vm.state == vm::State::Stopped);
+            broken += u32::from(vm.state == vm::State::Error && vm.claim.is_some());
+        }
+    }
+    assert_eq!(ends.len(), 5, "{ends:?}");
+    let all = ends.values().flatten().chain([&stopped, &broken]);
+    assert!(
+        all.into_iter().all(|count| *count > 5),
+        "{ends:?} {stopped} {broken}"
+    );
 }

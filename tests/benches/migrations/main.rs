@@ -255,7 +255,12 @@ fn phase(step: Step, mark: &Mark) -> &'static str {
             | Step::StopSource
             | Step::StartDestination
             | Step::StopDestination
-            | Step::StartSource,
+            | Step::StartSource
+            | Step::Stop
+            | Step::Start
+            | Step::MakeDisks
+            | Step::CopyDisk
+            | Step::PublishImage,
             _,
         ) => "of another operation",
     }

@@ -487,5 +487,9 @@ fn nothing_there(call: &Call) -> Option<AgentReply> {
         | Call::StartVm { .. }
         | Call::AbortLiveMigration { .. }
         | Call::ForceCompleteLiveMigration { .. } => None,
+        Call::MakeDisks { .. }
+        | Call::CopyDisk { .. }
+        | Call::PublishImage { .. }
+        | Call::DropImage { .. } => None,
     }
 }

@@ -3,7 +3,7 @@
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
 use berth_domain::id::{Incarnation, OperationId, RequestId};
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::operation::Operation;
+use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferWishes;
 use berth_saga::Facts;
@@ -100,6 +100,8 @@ pub enum Wish {
     Shelve(VmName),
     /// A shelved VM.
     Unshelve(VmName, Option<HostName>),
+    /// Something done to a VM where it is.
+    Power(VmName, Kind),
     /// A VM gone.
     Delete(VmName),
     /// An operation given up.

@@ -17,7 +17,7 @@ pub fn flavors() -> Vec<Flavor> {
         name: FlavorName::new(name).expect("a good name"),
         vcpus,
         memory_mib: 256 * u64::from(vcpus),
-        disk_gib: 0,
+        disk_gib: 1,
         extra_specs: specs
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))

@@ -2,7 +2,7 @@
 
 use berth_domain::id::RequestId;
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::operation::Operation;
+use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::{TimeoutAction, TransferWishes};
 
@@ -129,6 +129,7 @@ impl User {
             | Wish::Boot(..)
             | Wish::ColdMigrate(..)
             | Wish::Resize(..)
+            | Wish::Power(..)
             | Wish::Unshelve(..) => true,
             Wish::Delete(_)
             | Wish::Cancel(_)
@@ -173,7 +174,7 @@ impl User {
 /// Returns a wish for something during which the VM does not run. Many make no sense in the moment
 /// in which they come.
 fn still(vm: VmName, host: Option<HostName>, flavors: &[FlavorName], chance: &mut Chance) -> Wish {
-    match chance.between(1, 9) {
+    match chance.between(1, 15) {
         1 | 2 => Wish::ColdMigrate(vm, host),
         3 | 4 => {
             let flavor = chance.pick(flavors).expect("there are flavors").clone();
@@ -182,7 +183,24 @@ fn still(vm: VmName, host: Option<HostName>, flavors: &[FlavorName], chance: &mu
         5 => Wish::Confirm(vm),
         6 => Wish::Revert(vm),
         7 => Wish::Shelve(vm),
-        _ => Wish::Unshelve(vm, host),
+        8 | 9 => Wish::Unshelve(vm, host),
+        _ => Wish::Power(vm, power(chance)),
+    }
+}
+
+/// Returns something done to a VM where it is.
+fn power(chance: &mut Chance) -> Kind {
+    match chance.between(1, 6) {
+        1 | 2 => Kind::Stop {
+            timeout_ms: chance.between(0, 3_000),
+        },
+        3 => Kind::Start,
+        4 => Kind::Reboot { timeout_ms: 0 },
+        5 => Kind::Rebuild { images: Vec::new() },
+        _ => Kind::Snapshot {
+            disk: 0,
+            image: format!("image{}.raw", chance.between(1, 1_000_000)),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use berth_domain::id::{ClaimId, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::operation::LeaseRequest;
-use berth_domain::vm::{BootSource, SchedulingHints};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, SchedulingHints};
 use berth_scheduler::core::{
     Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
 };
@@ -30,7 +30,11 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                     initrd: "initrd".to_owned(),
                     cmdline: String::new(),
                 },
-                disks: Vec::new(),
+                disks: vec![Disk {
+                    image: None,
+                    format: DiskFormat::Raw,
+                    size_gib: 1,
+                }],
                 nics: Vec::new(),
                 image_properties: ImageProperties::default(),
                 hints: SchedulingHints::default(),
@@ -89,7 +93,8 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
             };
             ("ScheduleUnshelve", Request::ScheduleUnshelve(scheduled))
         }
-        Wish::Delete(_)
+        Wish::Power(..)
+        | Wish::Delete(_)
         | Wish::Cancel(_)
         | Wish::ForceComplete(_)
         | Wish::Confirm(_)
@@ -130,6 +135,15 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
                 lease,
             };
             ("BeginRevertResize", command)
+        }
+        Wish::Power(vm, kind) => {
+            let command = Command::BeginPower {
+                operation,
+                vm: vm.clone(),
+                kind: kind.clone(),
+                lease,
+            };
+            ("BeginPower", command)
         }
         Wish::Shelve(vm) => {
             let vm = vm.clone();

@@ -157,19 +157,23 @@ fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> 
     let mut command = Command::new(qemu_img);
     command.args(["create", "-q", "-f", "qcow2"]);
     if let Some(image) = &disk.image {
-        let format = match disk.format {
-            DiskFormat::Qcow2 => "qcow2",
-            DiskFormat::Raw => "raw",
-        };
-        command.args(["-F", format, "-b"]);
+        command.args(["-F", format_name(disk.format), "-b"]);
         command.arg(settings.image(image)?);
     }
     command.arg(file).arg(format!("{}G", disk.size_gib));
     run(command, MAKE_TIME_MAX)
 }
 
+/// Returns what QEMU calls a format.
+pub(super) fn format_name(format: DiskFormat) -> &'static str {
+    match format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    }
+}
+
 /// Runs a program to its end, or kills it.
-fn run(mut command: Command, time_max: Duration) -> Result<(), Error> {
+pub(super) fn run(mut command: Command, time_max: Duration) -> Result<(), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())

@@ -473,6 +473,37 @@ impl Domain {
         Ok(JobStats::new(JobKind::from(kind), numbers))
     }
 
+    /// Begins to copy a disk, by its target as `vda`, to where the XML element says, while the guest
+    /// runs. What is written meanwhile is written to both.
+    pub fn begin_block_copy(&self, target: &str, destination_xml: &str) -> Result<(), Error> {
+        let _turn = self.connection.turn();
+        let target = c_string(target, "disk's target")?;
+        let xml = c_string(destination_xml, "copy's XML")?;
+        // SAFETY: a live domain, terminated strings, no parameters.
+        let result = unsafe {
+            (self.api().virDomainBlockCopy)(
+                self.raw.as_ptr(),
+                target.as_ptr(),
+                xml.as_ptr(),
+                ptr::null_mut(),
+                0,
+                0,
+            )
+        };
+        self.done("virDomainBlockCopy", result)
+    }
+
+    /// Ends the copying of a disk, and returns when it has ended. If the copy is complete
+    /// it is the disk as of now; else it is of no use.
+    pub fn end_block_copy(&self, target: &str) -> Result<(), Error> {
+        let _turn = self.connection.turn();
+        let target = c_string(target, "disk's target")?;
+        // SAFETY: a live domain and a terminated string.
+        let result =
+            unsafe { (self.api().virDomainBlockJobAbort)(self.raw.as_ptr(), target.as_ptr(), 0) };
+        self.done("virDomainBlockJobAbort", result)
+    }
+
     /// Aborts the job that runs on the domain, from any thread.
     pub fn abort_job(&self) -> Result<(), Error> {
         let _turn = self.connection.turn();

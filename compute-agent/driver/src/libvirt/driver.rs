@@ -22,9 +22,9 @@ use berth_domain::vm::BootSource;
 
 use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
-    paused, progress, running, send,
+    paused, progress, running, send, snapshot,
 };
-use crate::domain::{DomainSpec, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 use crate::xml::{self, NAMESPACE, Settings};
@@ -562,6 +562,22 @@ impl Driver for LibvirtDriver {
 
     fn start(&self, guest: &DomainSpec) -> Result<(), Error> {
         self.power_on(guest)
+    }
+
+    fn make_disks(&self, guest: &DomainSpec) -> Result<(), Error> {
+        self.remake_disks(guest)
+    }
+
+    fn copy_disk(&self, guest: &DomainSpec, disk: usize, draft: &Draft) -> Result<(), Error> {
+        self.copy_to_draft(guest, disk, draft)
+    }
+
+    fn publish_image(&self, draft: &Draft) -> Result<(), Error> {
+        snapshot::publish(draft, &self.config.settings)
+    }
+
+    fn drop_image(&self, draft: &Draft) -> Result<bool, Error> {
+        snapshot::discard(draft, &self.config.settings)
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {

@@ -162,6 +162,10 @@ functions! {
     ) -> c_int;
     fn virDomainMigrateStartPostCopy(*mut DomainObject, c_uint) -> c_int;
     fn virDomainAbortJob(*mut DomainObject) -> c_int;
+    fn virDomainBlockCopy(
+        *mut DomainObject, *const c_char, *const c_char, *mut Parameter, c_int, c_uint
+    ) -> c_int;
+    fn virDomainBlockJobAbort(*mut DomainObject, *const c_char, c_uint) -> c_int;
     fn virTypedParamsFree(*mut Parameter, c_int);
 }
 

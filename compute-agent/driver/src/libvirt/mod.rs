@@ -31,6 +31,7 @@ mod migration;
 mod power;
 mod progress;
 mod send;
+mod snapshot;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};

@@ -1,8 +1,8 @@
-//! Stopping a guest and starting it again with the disks that it has.
+//! Stopping a guest, starting it again with the disks that it has, and making those anew.
 //!
 //! Not here: whether a guest that was asked to power off does; the agent waits for that.
 //!
-//! Invariant: no disk is made or removed. A guest that is off is no domain of libvirt's at all, so
+//! Invariant: no disk is removed, and one is made anew only where just that is asked. A guest that is off is no domain of libvirt's at all, so
 //! that nothing but the cluster starts it again.
 
 use berth_domain::agent::DomainState as State;
@@ -79,8 +79,23 @@ impl LibvirtDriver {
         created.map(drop).map_err(|error| error_of(&error))
     }
 
+    pub(super) fn remake_disks(&self, guest: &DomainSpec) -> Result<(), Error> {
+        if let Some(domain) = self.find(guest.uid)? {
+            let state = self.state(&domain)?;
+            if state != State::Absent {
+                return Err(Self::wrong_state(guest.uid, state, "make the disks of"));
+            }
+        }
+        self.check_surroundings(guest)?;
+        disk::make(guest, &self.config.settings, &self.config.qemu_img)
+    }
+
     /// Returns the guest, if it is here and is not on its way.
-    fn stationary(&self, vm: VmUid, attempted: &'static str) -> Result<Option<Domain>, Error> {
+    pub(super) fn stationary(
+        &self,
+        vm: VmUid,
+        attempted: &'static str,
+    ) -> Result<Option<Domain>, Error> {
         let Some(domain) = self.find_ours(vm)? else {
             return Ok(None);
         };

@@ -20,7 +20,7 @@ use berth_domain::transfer::DiskCopy;
 use super::host::{Domain, Host, Phase};
 use super::progress::Underway;
 use super::wire::{self, Message};
-use crate::domain::{DomainSpec, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 
@@ -278,6 +278,22 @@ impl Driver for SimDriver {
 
     fn start(&self, domain: &DomainSpec) -> Result<(), Error> {
         self.shared.change(|host| host.start(now(), domain))
+    }
+
+    fn make_disks(&self, domain: &DomainSpec) -> Result<(), Error> {
+        self.shared.change(|host| host.make_disks(domain.uid))
+    }
+
+    fn copy_disk(&self, domain: &DomainSpec, disk: usize, draft: &Draft) -> Result<(), Error> {
+        self.shared.lock().host.copy_disk(domain, disk, draft)
+    }
+
+    fn publish_image(&self, draft: &Draft) -> Result<(), Error> {
+        self.shared.lock().host.publish_image(draft)
+    }
+
+    fn drop_image(&self, draft: &Draft) -> Result<bool, Error> {
+        Ok(self.shared.lock().host.drop_image(draft))
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {

@@ -24,6 +24,7 @@ use berth_domain::topology::HostTopology;
 use serde::{Deserialize, Serialize};
 
 use super::console::Console;
+use super::disks::Images;
 use crate::domain::{DomainSpec, Known};
 use crate::driver::FreePages;
 use crate::error::Error;
@@ -87,6 +88,7 @@ impl Domain {
 pub struct Host {
     topology: Arc<HostTopology>,
     domains: BTreeMap<VmUid, Domain>,
+    pub(super) images: Images,
 }
 
 impl Host {
@@ -99,7 +101,11 @@ impl Host {
     /// Returns a hypervisor that has these guests, as after a restart of its process.
     #[must_use]
     pub fn with_domains(topology: Arc<HostTopology>, domains: BTreeMap<VmUid, Domain>) -> Self {
-        Self { topology, domains }
+        Self {
+            topology,
+            domains,
+            images: Images::default(),
+        }
     }
 
     /// Returns the guests.
@@ -466,7 +472,7 @@ impl Host {
         self.domains.insert(spec.uid, domain);
     }
 
-    fn wrong_state(&self, vm: VmUid, attempted: &'static str) -> Error {
+    pub(super) fn wrong_state(&self, vm: VmUid, attempted: &'static str) -> Error {
         Error::WrongState {
             vm,
             state: self.status(vm).state,

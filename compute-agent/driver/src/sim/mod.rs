@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`host`] | one hypervisor as a pure state machine |
 //! | [`console`] | what its guests write |
+//! | `disks` | the names of the images that are made of their disks |
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
 //! | [`script`] | answers that are gone, late, refused or repeated |
 //! | [`driver`] | one hypervisor in a real process, which sends guests over TCP |
 //! | [`wire`] | what two such processes say to each other |
 
 pub mod console;
+mod disks;
 pub mod driver;
 pub mod host;
 mod progress;

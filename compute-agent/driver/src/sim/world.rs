@@ -484,6 +484,17 @@ impl World {
             Request::Start(spec) => host.start(now, &spec).map(done),
             Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
             Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
+            Request::MakeDisks(spec) => host.make_disks(spec.uid).map(done),
+            Request::CopyDisk {
+                domain,
+                disk,
+                draft,
+            } => host.copy_disk(&domain, disk, &draft).map(done),
+            Request::PublishImage(draft) => host.publish_image(&draft).map(done),
+            Request::DropImage(draft) => {
+                let published = host.drop_image(&draft);
+                Ok(Answer::Image { published })
+            }
             Request::Migrate {
                 vm,
                 destination_uri,

@@ -18,4 +18,4 @@ pub mod write;
 
 pub use metadata::NAMESPACE;
 pub use read::Error as ReadError;
-pub use write::{Settings, VirtType, disk_target, domain};
+pub use write::{Settings, VirtType, copy_destination, disk_target, domain};

@@ -1,4 +1,5 @@
-//! What of a running domain's XML is read back: the CPUs of each vCPU.
+//! What of a running domain's XML is read back: the CPUs of each vCPU, and how far the copying of
+//! a disk is.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -83,6 +84,55 @@ pub fn vcpu_cpus(xml: &str) -> Result<Vec<(VcpuId, CpuSet)>, Error> {
         .map(VcpuId)
         .map(|vcpu| (vcpu, cpus_of(vcpu)))
         .collect())
+}
+
+/// How far the copying of a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// The disk is not being copied.
+    None,
+    /// There is something left to copy.
+    Behind,
+    /// What the guest writes goes to both.
+    CaughtUp,
+}
+
+/// Returns how far the copying of a disk is, by its target as `vda`.
+///
+/// # Errors
+///
+/// When the XML is damaged.
+pub fn copy_of(xml: &str, target: &str) -> Result<Copy, Error> {
+    let mut reader = Reader::from_str(xml);
+    let (mut copy, mut is_it) = (Copy::None, false);
+    loop {
+        match reader.read_event()? {
+            Event::Start(element) | Event::Empty(element) => match element.local_name().as_ref() {
+                b"disk" => (copy, is_it) = (Copy::None, false),
+                b"mirror" => {
+                    let ready = attribute(&element, "ready")?;
+                    copy = match ready.as_deref() {
+                        Some("yes") => Copy::CaughtUp,
+                        Some(_) | None => Copy::Behind,
+                    };
+                }
+                b"target" => is_it |= attribute(&element, "dev")?.as_deref() == Some(target),
+                _ => {}
+            },
+            Event::End(element) if element.local_name().as_ref() == b"disk" && is_it => {
+                return Ok(copy);
+            }
+            Event::Eof => return Ok(Copy::None),
+            Event::End(_)
+            | Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_) => {}
+        }
+    }
 }
 
 /// Returns the text of the first element of that local name.

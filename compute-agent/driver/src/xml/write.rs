@@ -346,6 +346,16 @@ fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
         ))
 }
 
+/// Returns the element that says where a disk is copied to.
+#[must_use]
+pub fn copy_destination(file: &Path, format: &str) -> String {
+    Node::new("disk")
+        .with("type", "file")
+        .child(Node::new("source").with("file", file.display()))
+        .child(Node::new("driver").with("type", format))
+        .to_xml()
+}
+
 fn nic(nic: &Nic) -> Node {
     Node::new("interface")
         .with("type", "bridge")

@@ -136,6 +136,9 @@ pub(super) enum Work {
     Order,
     /// An order to a transfer, by the conductor.
     Told,
+    /// What has no answer but that it was done.
+    Disks,
+    DropImage,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.

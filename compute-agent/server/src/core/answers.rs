@@ -19,6 +19,8 @@ impl Agent {
             Work::Spawn | Work::Start => self.spawned(vm, result),
             Work::Stop => self.stopped(vm, result),
             Work::Settle => self.settled(vm, result),
+            Work::Disks => result.map(|_| Reply::Done).map_err(|e| self.refusal(&e)),
+            Work::DropImage => self.image_dropped(result),
             Work::AskOff => return self.asked_off(vm, result),
             Work::Destroy => self.destroyed(vm, result),
             Work::Ask { changes } => {
@@ -146,7 +148,12 @@ impl Agent {
     ) -> Result<Reply, Refusal> {
         match result {
             Ok(Answer::FreePages(free)) => self.decide_fit(data, &free),
-            Ok(other @ (Answer::Done | Answer::Status(_) | Answer::Domains(_))) => {
+            Ok(
+                other @ (Answer::Done
+                | Answer::Status(_)
+                | Answer::Domains(_)
+                | Answer::Image { .. }),
+            ) => {
                 unreachable!("free pages were asked for, not {other:?}")
             }
             Err(error) => Err(self.refusal(&error)),
@@ -273,6 +280,11 @@ impl Agent {
                 precondition("DISK_MISSING", message)
                     .with_hint("bring the file back, or rebuild or delete the VM")
             }
+            Error::ImageExists { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)
+                    .with_hint("give the new image another name")
+            }
             Error::Refused { .. } | Error::Aborted { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 precondition("HYPERVISOR_REFUSED", message)
@@ -295,7 +307,10 @@ impl Agent {
 pub(super) fn status(answer: Answer) -> DomainStatus {
     match answer {
         Answer::Status(status) => status,
-        other @ (Answer::Done | Answer::Domains(_) | Answer::FreePages(_)) => {
+        other @ (Answer::Done
+        | Answer::Domains(_)
+        | Answer::FreePages(_)
+        | Answer::Image { .. }) => {
             unreachable!("a status was asked for, not {other:?}")
         }
     }

@@ -70,6 +70,15 @@ impl Agent {
                 };
                 self.order(&fence, migration, Request::Force(fence.vm, how))
             }
+            Call::MakeDisks { vm, spec, claim } => self.make_disks(&fence, vm, spec, &claim),
+            Call::CopyDisk {
+                vm,
+                spec,
+                disk,
+                image,
+            } => self.copy_disk(&fence, vm, spec, disk, image),
+            Call::PublishImage { image } => self.publish_image(&fence, image),
+            Call::DropImage { image } => self.drop_image(&fence, image),
         };
         started.unwrap_or_else(|refusal| Start::Reply(Err(refusal)))
     }

@@ -1,4 +1,5 @@
-//! Stopping a guest, with the time that it is given for it, and starting it again.
+//! Stopping a guest, with the time that it is given for it, starting it again, and what is done to
+//! its disks.
 //!
 //! ```text
 //!   StopVm ─▶ asked to power off ─▶ looked at, tick by tick ─▶ off ──────┐
@@ -15,16 +16,18 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::{DomainState, Fence, Reply};
 use berth_domain::claim::Claim;
+use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::name::VmName;
+use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_domain::vm::VmSpec;
-use berth_driver::{Answer, DomainSpec, Request, Token};
+use berth_driver::{Answer, DomainSpec, Draft, Request, Token};
 
 use super::agent::{Agent, CallId, Effect, Start, Work, reply};
 use super::answers::{Done, status};
-use super::calls::{Started, is_sound, moves};
+use super::calls::{Started, is_sound, moves, precondition};
 use super::fences::late;
 use super::guests::Phase;
 
@@ -132,15 +135,7 @@ impl Agent {
                 return Err(self.exists(fence.vm));
             }
         }
-        let domain = DomainSpec {
-            vm,
-            uid: fence.vm,
-            spec,
-            claim: Some(claim.id),
-            epoch: fence.epoch,
-            assignment: claim.assignment.clone(),
-            shared_cpus: self.facts.topology.shared(),
-        };
+        let domain = self.domain(fence, vm, spec, claim);
         self.is_free(&domain)?;
         self.fences.of(fence.vm).started = Some((fence.operation, claim.id));
         self.insert(domain.clone(), Phase::Starting);
@@ -151,6 +146,95 @@ impl Agent {
         self.knows_power()?;
         self.fences.of(fence.vm).settled = Some(fence.operation);
         Ok(Start::Work(Work::Settle, Request::Domain(fence.vm)))
+    }
+
+    pub(super) fn make_disks(
+        &mut self,
+        fence: &Fence,
+        vm: VmName,
+        spec: VmSpec,
+        claim: &Claim,
+    ) -> Started {
+        self.knows_power()?;
+        self.is_open(fence)?;
+        if self.fences.of(fence.vm).started == Some((fence.operation, claim.id)) {
+            return Err(late("the guest was started after this call"));
+        }
+        self.is_here(claim)?;
+        is_sound(&spec)?;
+        if let Some(guest) = self.guests.get(&fence.vm) {
+            let message = format!("guest {} is not off", guest.domain.vm);
+            return Err(precondition("GUEST_RUNS_HERE", message));
+        }
+        let domain = Box::new(self.domain(fence, vm, spec, claim));
+        Ok(Start::Work(Work::Disks, Request::MakeDisks(domain)))
+    }
+
+    pub(super) fn copy_disk(
+        &mut self,
+        fence: &Fence,
+        vm: VmName,
+        spec: VmSpec,
+        disk: u32,
+        image: String,
+    ) -> Started {
+        self.knows_power()?;
+        self.is_open(fence)?;
+        // Where the guest's disks are follows from its id alone.
+        let domain = DomainSpec {
+            vm,
+            uid: fence.vm,
+            spec,
+            claim: None,
+            epoch: fence.epoch,
+            assignment: Assignment::default(),
+            shared_cpus: CpuSet::new(),
+        };
+        let request = Request::CopyDisk {
+            domain: Box::new(domain),
+            disk: usize::try_from(disk).unwrap_or(usize::MAX),
+            draft: draft(fence, image),
+        };
+        Ok(Start::Work(Work::Disks, request))
+    }
+
+    pub(super) fn publish_image(&mut self, fence: &Fence, image: String) -> Started {
+        self.knows_power()?;
+        self.is_open(fence)?;
+        let request = Request::PublishImage(draft(fence, image));
+        Ok(Start::Work(Work::Disks, request))
+    }
+
+    pub(super) fn drop_image(&mut self, fence: &Fence, image: String) -> Started {
+        self.knows_power()?;
+        self.fences.of(fence.vm).settled = Some(fence.operation);
+        let request = Request::DropImage(draft(fence, image));
+        Ok(Start::Work(Work::DropImage, request))
+    }
+
+    pub(super) fn image_dropped(&self, result: Done) -> Result<Reply, Refusal> {
+        match result {
+            Ok(Answer::Image { published }) => Ok(Reply::Image { published }),
+            Ok(
+                other @ (Answer::Done
+                | Answer::Status(_)
+                | Answer::Domains(_)
+                | Answer::FreePages(_)),
+            ) => unreachable!("a draft was dropped, which is not {other:?}"),
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn domain(&self, fence: &Fence, vm: VmName, spec: VmSpec, claim: &Claim) -> DomainSpec {
+        DomainSpec {
+            vm,
+            uid: fence.vm,
+            spec,
+            claim: Some(claim.id),
+            epoch: fence.epoch,
+            assignment: claim.assignment.clone(),
+            shared_cpus: self.facts.topology.shared(),
+        }
     }
 
     /// The guest was asked to power off, or looked at whether it has.
@@ -249,6 +333,14 @@ impl Agent {
             Ok(answer) => Ok(Reply::Domain(self.overlaid(vm, status(answer)))),
             Err(error) => Err(self.refusal(&error)),
         }
+    }
+}
+
+/// Returns the image that an operation makes.
+fn draft(fence: &Fence, image: String) -> Draft {
+    Draft {
+        operation: fence.operation,
+        image,
     }
 }
 

@@ -1,5 +1,7 @@
 //! One host's agent with its hypervisor, for one guest.
 
+use std::collections::BTreeSet;
+
 use berth_domain::agent::{Call, DestinationCheck, DomainState, DomainStatus, FitVerdict, Reply};
 use berth_domain::claim::Claim;
 use berth_domain::cpu_set::CpuSet;
@@ -43,6 +45,11 @@ pub(crate) struct Agent {
     ended: Vec<ClaimId>,
     /// How the guest was to be sent.
     pub(crate) sent_as: Option<TransferPolicy>,
+    /// Whether its disks are all old or all new.
+    pub(crate) disks_are_whole: bool,
+    /// By the operations that make them.
+    pub(crate) drafts: BTreeSet<OperationId>,
+    pub(crate) published: bool,
     /// How many more times it refuses to roll back.
     pub(crate) keeps: u32,
     /// What the world has not done yet to the transfer.
@@ -81,6 +88,9 @@ impl Agent {
             started: None,
             ended: Vec::new(),
             sent_as: None,
+            disks_are_whole: true,
+            drafts: BTreeSet::new(),
+            published: false,
             keeps: 0,
             ordered: None,
             kept_disks: false,
@@ -154,6 +164,43 @@ impl Agent {
             },
             Call::StopVm { claim, last, .. } => self.stop(call, *claim, *last),
             Call::StartVm { claim, .. } => self.start(call, claim),
+            Call::MakeDisks { claim, .. } => {
+                self.is_open(call)?;
+                if self.started == Some((call.fence.operation, claim.id)) {
+                    return Err(no(Code::Aborted, "LATE_CALL"));
+                }
+                if self.state != DomainState::Absent {
+                    return Err(no(Code::FailedPrecondition, "GUEST_RUNS_HERE"));
+                }
+                self.disks_are_whole = true;
+                Ok(Reply::Done)
+            }
+            Call::CopyDisk { .. } => {
+                self.is_open(call)?;
+                if self.published {
+                    return Err(no(Code::AlreadyExists, "IMAGE_EXISTS"));
+                }
+                self.drafts.insert(call.fence.operation);
+                Ok(Reply::Done)
+            }
+            Call::PublishImage { .. } => {
+                self.is_open(call)?;
+                if self.drafts.remove(&call.fence.operation) {
+                    assert!(!self.published, "an image is replaced");
+                    self.published = true;
+                }
+                if self.published {
+                    Ok(Reply::Done)
+                } else {
+                    Err(no(Code::FailedPrecondition, "HYPERVISOR_REFUSED"))
+                }
+            }
+            Call::DropImage { .. } => {
+                self.settled = Some(call.fence.operation);
+                let was_draft = self.drafts.remove(&call.fence.operation);
+                let published = !was_draft && self.published;
+                Ok(Reply::Image { published })
+            }
             Call::SettleVm => {
                 self.settled = Some(call.fence.operation);
                 Ok(Reply::Domain(self.status()))
@@ -193,6 +240,13 @@ impl Agent {
         Ok(Reply::Domain(self.status()))
     }
 
+    fn is_open(&self, call: &AgentCall) -> Result<(), Refusal> {
+        if self.settled == Some(call.fence.operation) {
+            return Err(no(Code::Aborted, "LATE_CALL"));
+        }
+        Ok(())
+    }
+
     fn stop(&mut self, call: &AgentCall, claim: ClaimId, last: bool) -> Result<Reply, Refusal> {
         let operation = call.fence.operation;
         if self.settled == Some(operation) || !last && self.started == Some((operation, claim)) {
@@ -218,6 +272,7 @@ impl Agent {
             self.state = DomainState::Running;
             self.claim = Some(claim.clone());
         }
+        assert!(self.disks_are_whole, "it is started on half a disk");
         assert_eq!(self.claim.as_ref(), Some(claim));
         Ok(Reply::Done)
     }

@@ -101,8 +101,14 @@ impl World {
             let held = scheduler.vm.as_ref().and_then(|v| v.claim);
             let claim = held.and_then(|id| scheduler.claims.get(&id)).cloned();
             let agent = agents.get_mut(&host("h1")).unwrap();
-            agent.state = DomainState::Running;
+            let off = scheduler::is_off(kind) || kind == "rebuild_broken";
+            agent.state = match kind {
+                _ if off => DomainState::Absent,
+                "start_active" => DomainState::Stopped,
+                _ => DomainState::Running,
+            };
             agent.claim = claim;
+            agent.disks_are_whole = kind != "rebuild_broken";
         }
         Self {
             scheduler,
@@ -222,8 +228,15 @@ impl World {
             | Call::PostLiveMigrationAtSource { .. }
             | Call::AbortLiveMigration { .. }
             | Call::ForceCompleteLiveMigration { .. } => (Step::Settle, false),
-            Call::StopVm { .. } | Call::StartVm { .. } | Call::SettleVm => {
-                unreachable!("no operation asks this")
+            Call::StopVm { .. } => (Step::Stop, false),
+            Call::StartVm { .. } => (Step::Start, false),
+            Call::MakeDisks { .. } => (Step::MakeDisks, false),
+            Call::CopyDisk { .. } => (Step::CopyDisk, false),
+            Call::PublishImage { .. } => (Step::PublishImage, false),
+            Call::SettleVm | Call::DropImage { .. } => {
+                let log = &self.scheduler.operation.log;
+                let undone = log.iter().rev().find(|e| e.mark == Mark::UndoStarted);
+                (undone.expect("an undo that was begun").step, true)
             }
         }
     }
@@ -449,6 +462,10 @@ impl World {
             );
             return;
         };
+        if scheduler.operation.kind.is_power() {
+            self.check_power();
+            return;
+        }
         if record.state == vm::State::Error {
             assert!(hosts.is_empty(), "{hosts:?}");
             assert!(claims.is_empty(), "{claims:?}");
@@ -469,6 +486,50 @@ impl World {
             let there = record.destination.as_ref() == Some(hosts[0]);
             assert_eq!(moved, there, "{record:?}");
         }
+    }
+
+    /// What the VM is called is what its guest is, and its claim is as it was.
+    fn check_power(&self) {
+        let scheduler = &self.scheduler;
+        let record = scheduler.vm.as_ref().unwrap();
+        let claims: Vec<_> = scheduler.claims.values().collect();
+        assert_eq!(claims.len(), 1, "{claims:#?}");
+        assert_eq!(Some(claims[0].id), record.claim);
+        assert_eq!(claims[0].state, berth_domain::claim::State::Active);
+        let agent = &self.agents[record.host.as_ref().unwrap()];
+        let runs = agent.state == DomainState::Running;
+        let log = &scheduler.operation.log;
+        let expected = match (runs, agent.disks_are_whole) {
+            (true, _) => vec![vm::State::Active],
+            (false, true) => vec![vm::State::Stopped],
+            (false, false) => vec![vm::State::Error],
+        };
+        let mut expected = expected;
+        // A draft is copied of a guest that nobody looked at, and where nothing was begun nobody
+        // asked: then an ACTIVE one may be off.
+        let asked = log.iter().any(|e| e.mark == Mark::Started);
+        let is_snapshot = matches!(scheduler.operation.kind, Kind::Snapshot { .. });
+        if is_snapshot || !asked {
+            expected = vec![record.state];
+        }
+        // Disks that were made while no answer came count as broken: nobody said that they are whole.
+        if agent.disks_are_whole && !runs {
+            let made = |mark: &Mark| {
+                log.iter()
+                    .any(|e| e.step == Step::MakeDisks && e.mark == *mark)
+            };
+            if made(&Mark::Started) && !made(&Mark::Succeeded) {
+                expected.push(vm::State::Error);
+            }
+        }
+        assert!(
+            expected.contains(&record.state),
+            "{:?} {log:#?}",
+            record.state
+        );
+        assert!(agent.drafts.is_empty(), "a draft is left: {log:#?}");
+        let published = matches!(self.outcome(), Outcome::Succeeded);
+        assert_eq!(agent.published, is_snapshot && published, "{log:#?}");
     }
 
     pub(crate) fn outcome(&self) -> &Outcome {
@@ -492,11 +553,8 @@ fn check_log(operation: &Operation) {
         .filter(|i| log[*i].step == Step::Claim && log[*i].mark == Mark::Succeeded)
         .chain([log.len()])
         .collect();
-    let first = if operation.kind == Kind::Delete {
-        0
-    } else {
-        starts[0]
-    };
+    let claims = plan.iter().any(|p| p.step == Step::Claim);
+    let first = if !claims { 0 } else { starts[0] };
     assert_eq!(first, 0, "{log:#?}");
     let bounds: Vec<usize> = std::iter::once(0)
         .chain(starts.into_iter().skip(1))

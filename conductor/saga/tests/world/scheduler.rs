@@ -7,7 +7,9 @@ use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, TimeMs};
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{HostName, ServiceName};
-use berth_domain::operation::{Effect, Entry, Kind, Lease, Mark, Operation, Outcome, Step};
+use berth_domain::operation::{
+    Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
+};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{HOSTS_TRIED_DEFAULT, TransferPolicy};
 use berth_domain::vm::{self, Vm};
@@ -29,18 +31,40 @@ pub(crate) struct Scheduler {
     epoch: u64,
 }
 
+/// Whether the operation of this name finds its guest off.
+pub(crate) fn is_off(name: &str) -> bool {
+    matches!(name, "start" | "rebuild_stopped" | "snapshot_stopped")
+}
+
 impl Scheduler {
-    pub(crate) fn new(kind: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let migration_id = MigrationId(id(500));
-        let kind = match kind {
+        let kind = match name {
             "boot" => Kind::Boot,
             "delete" => Kind::Delete,
             "live_migrate" => Kind::LiveMigrate {
                 migration: migration_id,
             },
+            "stop" => Kind::Stop { timeout_ms: 1_000 },
+            "start" | "start_active" => Kind::Start,
+            "reboot" => Kind::Reboot { timeout_ms: 1_000 },
+            "rebuild" | "rebuild_stopped" | "rebuild_broken" => {
+                Kind::Rebuild { images: Vec::new() }
+            }
+            "snapshot" | "snapshot_stopped" => Kind::Snapshot {
+                disk: 0,
+                image: "new".to_owned(),
+            },
             other => panic!("no such operation: {other}"),
         };
         let state = match kind {
+            _ if is_off(name) => vm::State::Stopped,
+            _ if name == "rebuild_broken" => vm::State::Error,
+            Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Snapshot { .. } => vm::State::Active,
             Kind::Boot => vm::State::Building,
             Kind::Delete => vm::State::Deleting,
             Kind::LiveMigrate { .. } => vm::State::Migrating,
@@ -108,7 +132,7 @@ impl Scheduler {
                 tried: Vec::new(),
             });
         }
-        if kind != Kind::Delete {
+        if steps(&kind).iter().any(|p| p.step == Step::Claim) {
             new.claim_next().expect("a first host");
         }
         new
@@ -295,7 +319,12 @@ impl Scheduler {
     fn carry_out(&mut self, record: &StepRecord, entries: &[Entry]) -> Result<(), &'static str> {
         match &record.effect {
             Effect::None => match (record.step, &record.mark) {
-                (Step::Spawn | Step::FitDestination | Step::Destroy, Mark::Succeeded) => {
+                (Step::Spawn | Step::FitDestination | Step::Destroy, Mark::Succeeded)
+                | (Step::MakeDisks, Mark::Started) => Err("EFFECT_NOT_ALLOWED"),
+                (step, Mark::Succeeded)
+                    if self.operation.kind.is_power()
+                        && steps(&self.operation.kind).last().map(|p| p.step) == Some(step) =>
+                {
                     Err("EFFECT_NOT_ALLOWED")
                 }
                 _ => Ok(()),
@@ -348,6 +377,30 @@ impl Scheduler {
             | Effect::CompleteShelve
             | Effect::CompleteUnshelve
             | Effect::FailUnshelve(_) => Err("EFFECT_NOT_ALLOWED"),
+            Effect::BeginRebuild => match (record.step, &record.mark) {
+                (Step::MakeDisks, Mark::Started) => Ok(()),
+                _ => Err("EFFECT_NOT_ALLOWED"),
+            },
+            Effect::EndPower { power, refusal } => {
+                if !self.operation.kind.is_power() {
+                    return Err("EFFECT_NOT_ALLOWED");
+                }
+                let record = self.vm.as_mut().unwrap();
+                let event = match power {
+                    GuestPower::Unchanged => None,
+                    GuestPower::On => Some(vm::Event::PoweredOn),
+                    GuestPower::Off => Some(vm::Event::PoweredOff),
+                    GuestPower::Broken => Some(vm::Event::Broke),
+                };
+                if let Some(event) = event {
+                    record.state = record.state.transition(event).map_err(|_| "VM_STATE")?;
+                }
+                self.end(match refusal {
+                    Some(refusal) => Outcome::Failed(refusal.clone()),
+                    None => Outcome::Succeeded,
+                });
+                Ok(())
+            }
             Effect::CompleteDelete => {
                 self.claims.clear();
                 self.vm = None;

@@ -155,6 +155,21 @@ pub(crate) fn call() -> impl Strategy<Value = Call> {
                 post_copy,
             }
         }),
+        (vm_name(), spec(), claim()).prop_map(|(vm, spec, claim)| Call::MakeDisks {
+            vm,
+            spec,
+            claim
+        }),
+        (vm_name(), spec(), 0..26_u32, TEXT).prop_map(|(vm, spec, disk, image)| {
+            Call::CopyDisk {
+                vm,
+                spec,
+                disk,
+                image,
+            }
+        }),
+        TEXT.prop_map(|image| Call::PublishImage { image }),
+        TEXT.prop_map(|image| Call::DropImage { image }),
     ]
 }
 
@@ -168,6 +183,7 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         domain_status().prop_map(Reply::Domain),
         destination_check().prop_map(Reply::Destination),
         migrate_data().prop_map(Reply::MigrateData),
+        any::<bool>().prop_map(|published| Reply::Image { published }),
         (verdict, migrate_data()).prop_map(|(verdict, migrate_data)| Reply::Fit {
             verdict,
             migrate_data

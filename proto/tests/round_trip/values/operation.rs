@@ -69,6 +69,11 @@ fn step() -> impl Strategy<Value = Step> {
         Step::StartDestination,
         Step::StopDestination,
         Step::StartSource,
+        Step::Stop,
+        Step::MakeDisks,
+        Step::Start,
+        Step::CopyDisk,
+        Step::PublishImage,
     ])
 }
 
@@ -95,6 +100,7 @@ fn effect() -> impl Strategy<Value = Effect> {
             Effect::CompleteRevert,
             Effect::CompleteShelve,
             Effect::CompleteUnshelve,
+            Effect::BeginRebuild,
         ]),
         refusal().prop_map(Effect::FailUnshelve),
         claim().prop_map(Effect::HoldClaim),
@@ -104,6 +110,16 @@ fn effect() -> impl Strategy<Value = Effect> {
         (id(), any::<bool>()).prop_map(|(claim, exclude)| Effect::ReleaseClaim { claim, exclude }),
         refusal().prop_map(Effect::FailBoot),
         refusal().prop_map(Effect::RefuseMigration),
+        (
+            select(vec![
+                GuestPower::Unchanged,
+                GuestPower::On,
+                GuestPower::Off,
+                GuestPower::Broken,
+            ]),
+            option::of(refusal())
+        )
+            .prop_map(|(power, refusal)| Effect::EndPower { power, refusal }),
         (
             select(migration::Event::ALL.to_vec()),
             option::of(refusal())
@@ -124,6 +140,16 @@ pub(crate) fn advance() -> impl Strategy<Value = Advance> {
     })
 }
 
+pub(crate) fn power_kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        (0..=3_600_000_u64).prop_map(|timeout_ms| Kind::Stop { timeout_ms }),
+        Just(Kind::Start),
+        (0..=3_600_000_u64).prop_map(|timeout_ms| Kind::Reboot { timeout_ms }),
+        vec(TEXT, 0..4).prop_map(|images| Kind::Rebuild { images }),
+        (0..26_u32, TEXT).prop_map(|(disk, image)| Kind::Snapshot { disk, image }),
+    ]
+}
+
 pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     let kind = prop_oneof![
         Just(Kind::Boot),
@@ -134,6 +160,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         id().prop_map(|migration| Kind::Evacuate { migration }),
         Just(Kind::Shelve),
         Just(Kind::Unshelve),
+        power_kind(),
     ];
     let lease =
         (service_name(), epoch(), time()).prop_map(|(conductor, epoch, expires_at)| Lease {

@@ -7,13 +7,13 @@ use crate::fault::Fault;
 use crate::flavor::Wishes;
 
 /// The most disks of a VM: `vda` to `vdz`.
-pub(crate) const DISKS_MAX: usize = 26;
+pub const DISKS_MAX: usize = 26;
 /// The most network interfaces of a VM.
 pub const NICS_MAX: usize = 16;
 /// The longest name of a network interface that Linux takes.
 const INTERFACE_LENGTH_MAX: usize = 15;
 /// The longest file name that common file systems take.
-const FILE_NAME_LENGTH_MAX: usize = 255;
+pub const FILE_NAME_LENGTH_MAX: usize = 255;
 /// The longest kernel command line that x86 Linux takes.
 const CMDLINE_LENGTH_MAX: usize = 2047;
 
@@ -43,6 +43,30 @@ impl VmSpec {
         } else {
             Err(faults)
         }
+    }
+
+    /// Returns the specification with these images of its disks, in order, an empty one for a disk
+    /// without; as it is where none are given.
+    ///
+    /// # Errors
+    ///
+    /// All faults at once.
+    pub fn with_images(&self, images: &[String]) -> Result<Self, Vec<Fault>> {
+        if images.is_empty() {
+            return Ok(self.clone());
+        }
+        if images.len() != self.disks.len() {
+            let rule = format!(
+                "there must be one for each of the {} disks of the VM, or none at all",
+                self.disks.len()
+            );
+            return Err(vec![Fault::new("images", images.len(), rule)]);
+        }
+        let mut spec = self.clone();
+        for (disk, image) in spec.disks.iter_mut().zip(images) {
+            disk.image = (!image.is_empty()).then(|| image.clone());
+        }
+        spec.validate().map(|_| spec)
     }
 
     /// Checks that the specification carries what the flavor wishes for.
@@ -145,6 +169,21 @@ impl VmSpec {
                 faults.push(Fault::new(field, mac, "is another interface's already"));
             }
         }
+    }
+}
+
+/// Checks the file name of an image that is to be made.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check_image_name(field: &str, name: &str) -> Result<(), Vec<Fault>> {
+    let mut faults = Vec::new();
+    check_file(field, name, &mut faults);
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults)
     }
 }
 

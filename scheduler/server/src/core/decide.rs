@@ -115,6 +115,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::ConfirmResize { .. }
         | Command::BeginRevertResize { .. }
         | Command::BeginShelve { .. }
+        | Command::BeginPower { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. }

@@ -178,7 +178,12 @@ fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
         | Kind::Evacuate { .. }
-        | Kind::Shelve => "it is moved so only while it is ACTIVE or STOPPED",
+        | Kind::Shelve
+        | Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => "it is moved so only while it is ACTIVE or STOPPED",
     };
     let message = format!("vm {} is {:?}: {what}", vm.name, vm.state);
     Err(Refusal::new(Code::FailedPrecondition, "VM_STATE", message).with("vm", &vm.name))

@@ -136,7 +136,14 @@ pub(super) fn next(
         Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
             reschedule::demand_of_next(state, operation, vm)?
         }
-        Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => {
+        Kind::Delete
+        | Kind::RevertResize { .. }
+        | Kind::Shelve
+        | Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
                 "NOTHING_TO_CHOOSE",
@@ -368,6 +375,20 @@ fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {
                 format!("vm {} is {:?} and cannot be moved", vm.name, vm.state),
             )
             .with("vm", &vm.name)
+            .with_hint(match vm.state {
+                vm::State::Stopped => format!(
+                    "start it first (`berth vm start {0}`), or move it as it is: `berth vm \
+                     migrate {0} --cold`",
+                    vm.name
+                ),
+                vm::State::Building
+                | vm::State::Active
+                | vm::State::Migrating
+                | vm::State::Deleting
+                | vm::State::Error
+                | vm::State::Resized
+                | vm::State::Shelved => "wait until it is ACTIVE".to_owned(),
+            })
         })
 }
 

@@ -88,6 +88,7 @@ keyed! {
     "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carrier;
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;
     "BeginDelete": scheduler::v1::BeginDeleteRequest, carrier;
+    "BeginPower": scheduler::v1::BeginPowerRequest, carrier;
     "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carrier;
     "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carrier;
     "ConfirmResize": scheduler::v1::ConfirmResizeRequest;

@@ -14,6 +14,7 @@ use tonic::{Response, Status};
 
 use super::context::Context;
 use super::list;
+use super::power::told;
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -92,7 +93,7 @@ pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::
     let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
     let claims = state.claims_of_vm(&name);
     Ok(Response::new(v1::GetVmResponse {
-        vm: Some((&**vm).into()),
+        vm: Some(told(&state, vm)),
         claims: claims.map(|claim| (&**claim).into()).collect(),
         revision: state.revision(),
     }))
@@ -113,7 +114,7 @@ pub(super) async fn vms(
         |vm: &Vm| host.is_none() || vm.host == host,
     )?;
     Ok(Response::new(v1::ListVmsResponse {
-        vms: vms.iter().map(|vm| (&**vm).into()).collect(),
+        vms: vms.iter().map(|vm| told(&state, vm)).collect(),
         next_page_token,
         revision: state.revision(),
     }))

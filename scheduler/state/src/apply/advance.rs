@@ -72,6 +72,10 @@ impl<J: Journal> Transaction<'_, J> {
             Effect::CompleteShelve => self.complete_shelve(operation),
             Effect::CompleteUnshelve => self.complete_unshelve(operation),
             Effect::FailUnshelve(refusal) => self.fail_unshelve(operation, refusal),
+            Effect::EndPower { power, refusal } => {
+                self.end_power(operation, *power, refusal.as_ref())
+            }
+            Effect::BeginRebuild => self.begin_rebuild(operation),
         }
     }
 
@@ -80,7 +84,7 @@ impl<J: Journal> Transaction<'_, J> {
         let logged = latest(attempt(&operation.log), step) == Some(mark);
         let held = operation.claim.and_then(|id| self.state.claim(id));
         match effect {
-            Effect::None | Effect::BeginTransfer => logged,
+            Effect::None | Effect::BeginTransfer | Effect::BeginRebuild => logged,
             Effect::HoldClaim(claim) => held.is_some_and(|held| held.id == claim.id),
             Effect::ConfirmClaim { claim } => logged && operation.claim == Some(*claim),
             Effect::SwapClaim { claim, assignment } => {
@@ -99,7 +103,8 @@ impl<J: Journal> Transaction<'_, J> {
             | Effect::CompleteRevert
             | Effect::CompleteShelve
             | Effect::CompleteUnshelve
-            | Effect::FailUnshelve(_) => false,
+            | Effect::FailUnshelve(_)
+            | Effect::EndPower { .. } => false,
         }
     }
 
@@ -135,6 +140,11 @@ impl<J: Journal> Transaction<'_, J> {
             Step::CheckSource
             | Step::LiveMigration
             | Step::Destroy
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage
             | Step::StopSource
             | Step::StopDestination => self.state.vm(&operation.vm)?.host.clone(),
             Step::StartSource => {
@@ -164,12 +174,14 @@ fn ends(effect: &Effect) -> bool {
         | Effect::CompleteRevert
         | Effect::CompleteShelve
         | Effect::CompleteUnshelve
-        | Effect::FailUnshelve(_) => true,
+        | Effect::FailUnshelve(_)
+        | Effect::EndPower { .. } => true,
         Effect::None
         | Effect::HoldClaim(_)
         | Effect::ConfirmClaim { .. }
         | Effect::SwapClaim { .. }
         | Effect::ReleaseClaim { .. }
-        | Effect::BeginTransfer => false,
+        | Effect::BeginTransfer
+        | Effect::BeginRebuild => false,
     }
 }

@@ -113,7 +113,14 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn demand_of(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
         match operation.kind {
             Kind::LiveMigrate { .. } => self.demand_of_move(vm),
-            Kind::Boot | Kind::Delete => self.demand_of_boot(&vm.name, &vm.spec),
+            // Those on the VM's own host have no step that claims.
+            Kind::Boot
+            | Kind::Delete
+            | Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Snapshot { .. } => self.demand_of_boot(&vm.name, &vm.spec),
             Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
             | Kind::Evacuate { .. }

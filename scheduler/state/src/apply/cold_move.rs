@@ -168,7 +168,12 @@ impl<J: Journal> Transaction<'_, J> {
             | Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
             | Kind::Evacuate { .. }
-            | Kind::Shelve => self.demand_of_cold(vm, spec, may_stay),
+            | Kind::Shelve
+            | Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Snapshot { .. } => self.demand_of_cold(vm, spec, may_stay),
         }
     }
 

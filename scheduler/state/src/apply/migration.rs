@@ -40,6 +40,13 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(operation) = vm.operation {
             return Err(vm_busy(&vm.name, operation));
         }
+        if vm.state == vm::State::Stopped {
+            let message = format!("vm {} is STOPPED: there is nothing to move live", vm.name);
+            return Err(precondition("VM_STATE", message)
+                .with("vm", &vm.name)
+                .with("state", format!("{:?}", vm.state))
+                .with_hint(format!("start it first: `berth vm start {}`", vm.name)));
+        }
         let state = transition(&vm, vm::Event::MigrationBegan)?;
         let (Some(source), Some(source_claim)) = (&vm.host, vm.claim) else {
             return Err(precondition(

@@ -30,6 +30,7 @@ mod operation;
 mod order;
 mod pci_alias;
 mod policy;
+mod power;
 mod provider;
 mod quality;
 mod request;
@@ -292,6 +293,12 @@ impl<J: Journal> Transaction<'_, J> {
                 claim,
                 lease,
             }),
+            Command::BeginPower {
+                operation,
+                vm,
+                kind,
+                lease,
+            } => self.begin_power(*operation, vm, kind, lease),
             Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
             Command::RenewLeases {
                 conductor,

@@ -12,6 +12,11 @@
 //! evacuate  Claim ▶ StartDestination
 //! shelve    StopSource
 //! unshelve  Claim ▶ StartDestination
+//! stop      Stop                   ┐
+//! start     Start                  │ on the VM's own host and claim: an end says how the guest is,
+//! reboot    Stop ▶ Start           │ and is logged with the last success, with an undo, or with a
+//! rebuild   Stop ▶ MakeDisks ▶ Start │ failure while nothing was started
+//! snapshot  CopyDisk ▶ PublishImage ┘
 //! ```
 
 use berth_domain::operation::{Entry, Kind, Mark, Step};
@@ -68,7 +73,12 @@ pub(super) fn examine(
             | Step::CheckDestination
             | Step::CheckSource
             | Step::FitDestination
-            | Step::PreLiveMigration => Ok(()),
+            | Step::PreLiveMigration
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage => Ok(()),
         },
     }
 }
@@ -111,6 +121,10 @@ fn examine_effect(
             step == Step::StartDestination && succeeded && *kind == Kind::Unshelve
         }
         Effect::FailUnshelve(_) => gave_up && *kind == Kind::Unshelve,
+        Effect::EndPower { refusal, .. } => {
+            kind.is_power() && ends_power(position, step, mark, refusal.is_some())
+        }
+        Effect::BeginRebuild => step == Step::MakeDisks && *mark == Mark::Started,
     };
     if !allowed {
         return Err(precondition(
@@ -134,7 +148,9 @@ fn examine_effect(
         | Effect::CompleteMove
         | Effect::CompleteRevert
         | Effect::CompleteShelve
-        | Effect::CompleteUnshelve => false,
+        | Effect::CompleteUnshelve
+        | Effect::EndPower { .. }
+        | Effect::BeginRebuild => false,
     };
     if gives_back {
         examine_clean(position, step, mark)?;
@@ -160,12 +176,34 @@ fn steps_of(kind: &Kind) -> &'static [Step] {
         Kind::RevertResize { .. } => &[Step::StopDestination, Step::StartSource],
         Kind::Evacuate { .. } | Kind::Unshelve => &[Step::Claim, Step::StartDestination],
         Kind::Shelve => &[Step::StopSource],
+        Kind::Stop { .. } => &[Step::Stop],
+        Kind::Start => &[Step::Start],
+        Kind::Reboot { .. } => &[Step::Stop, Step::Start],
+        Kind::Rebuild { .. } => &[Step::Stop, Step::MakeDisks, Step::Start],
+        Kind::Snapshot { .. } => &[Step::CopyDisk, Step::PublishImage],
+    }
+}
+
+/// Whether the operation on the VM's own host may end with this entry.
+fn ends_power(position: &Position<'_>, step: Step, mark: &Mark, refused: bool) -> bool {
+    let steps = steps_of(position.kind);
+    match mark {
+        Mark::Succeeded => !refused && steps.last() == Some(&step),
+        // A draft that turns out to have got its name is no failure.
+        Mark::Undone => refused || step == Step::PublishImage,
+        Mark::Failed(_) => refused && steps.iter().all(|s| !is_dirty(position.attempt, *s)),
+        Mark::Started | Mark::UndoStarted => false,
     }
 }
 
 /// Some marks are never logged without what they mean.
 fn needs_effect(kind: &Kind, step: Step, mark: &Mark) -> bool {
     match (step, mark) {
+        (Step::MakeDisks, Mark::Started) => true,
+        (
+            Step::Stop | Step::MakeDisks | Step::Start | Step::CopyDisk | Step::PublishImage,
+            Mark::Succeeded,
+        ) => steps_of(kind).last() == Some(&step),
         (Step::StopSource, Mark::Succeeded) => *kind == Kind::Shelve,
         (
             Step::Claim
@@ -191,7 +229,12 @@ fn needs_effect(kind: &Kind, step: Step, mark: &Mark) -> bool {
             | Step::StopSource
             | Step::StartDestination
             | Step::StopDestination
-            | Step::StartSource,
+            | Step::StartSource
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage,
             Mark::Started | Mark::Succeeded | Mark::Failed(_) | Mark::UndoStarted | Mark::Undone,
         ) => false,
     }
@@ -255,7 +298,12 @@ fn has_effects(step: Step) -> bool {
         | Step::StopSource
         | Step::StartDestination
         | Step::StopDestination
-        | Step::StartSource => true,
+        | Step::StartSource
+        | Step::Stop
+        | Step::MakeDisks
+        | Step::Start
+        | Step::CopyDisk
+        | Step::PublishImage => true,
         Step::Claim
         | Step::CheckDestination
         | Step::CheckSource
@@ -276,6 +324,10 @@ fn examine_before(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
             position.claimed && (!stops_before || done(Step::StopSource))
         }
         Step::StartSource => done(Step::StopDestination),
+        Step::Stop | Step::MakeDisks | Step::Start | Step::CopyDisk | Step::PublishImage => {
+            let steps = steps_of(position.kind).iter();
+            steps.take_while(|s| **s != step).all(|s| done(*s))
+        }
         Step::Spawn | Step::CheckDestination => position.claimed,
         Step::CheckSource => position.claimed && done(Step::CheckDestination),
         Step::FitDestination => position.claimed && done(Step::CheckSource),

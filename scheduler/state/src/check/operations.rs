@@ -58,7 +58,14 @@ pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
         let vm_claim = state.vms.get(&operation.vm).and_then(|vm| vm.claim);
         let expected = match operation.kind {
             Kind::Boot | Kind::Unshelve => vm_claim,
-            Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => None,
+            Kind::Delete
+            | Kind::RevertResize { .. }
+            | Kind::Shelve
+            | Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Snapshot { .. } => None,
             Kind::LiveMigrate { migration }
             | Kind::ColdMigrate { migration }
             | Kind::Evacuate { migration } => {

@@ -21,9 +21,11 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
     for (name, vm) in &state.vms {
         let may_run = match vm.state {
             VmState::Active | VmState::Migrating | VmState::Stopped | VmState::Resized => true,
+            // One whose rebuild failed half-way keeps its place; any other has none.
+            VmState::Error => vm.claim.is_some(),
             // One that was lost before holds nothing.
             VmState::Deleting => vm.claim.is_some() || vm.remains_on.is_none(),
-            VmState::Building | VmState::Error | VmState::Shelved => false,
+            VmState::Building | VmState::Shelved => false,
         };
         // A host is being tried for it.
         let tried = match vm.state {

@@ -2,6 +2,7 @@
 //! wrong moment.
 
 mod placement;
+mod power;
 
 use super::*;
 use berth_domain::aggregate::{Aggregate, AggregateChange};
@@ -13,16 +14,16 @@ use berth_domain::id::{
 };
 use berth_domain::migration::Event;
 use berth_domain::name::{AggregateName, ServerGroupName, ZoneName};
-use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
-use berth_domain::vm::{self, Vm, VmSpec};
+use berth_domain::vm::{self, Disk, DiskFormat, Vm, VmSpec};
 use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
 use proptest::prelude::{Strategy, any};
 
 const HOSTS: [&str; 3] = ["h1", "h2", "h3"];
 const VMS: [&str; 4] = ["a", "b", "c", "d"];
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 18] = [
     Step::Claim,
     Step::Spawn,
     Step::CheckDestination,
@@ -36,6 +37,11 @@ const STEPS: [Step; 13] = [
     Step::StartDestination,
     Step::StopDestination,
     Step::StartSource,
+    Step::Stop,
+    Step::MakeDisks,
+    Step::Start,
+    Step::CopyDisk,
+    Step::PublishImage,
 ];
 
 /// One draw: what to do, and numbers that pick its arguments.
@@ -48,6 +54,13 @@ pub(crate) struct Draw {
 pub(crate) fn draws() -> impl Strategy<Value = Vec<Draw>> {
     let draw = (0..100_u8, any::<[u8; 4]>()).prop_map(|(what, pick)| Draw { what, pick });
     proptest::collection::vec(draw, 1..160)
+}
+
+/// Draws that boot VMs and then work on them where they are.
+pub(crate) fn power_draws() -> impl Strategy<Value = Vec<Draw>> {
+    let what = proptest::sample::select(vec![1_u8, 1, 1, 5, 20, 20, 20, 20, 20, 20, 65]);
+    let draw = (what, any::<[u8; 4]>()).prop_map(|(what, pick)| Draw { what, pick });
+    proptest::collection::vec(draw, 1..120)
 }
 
 /// Draws on clients' providers and consumers alone.
@@ -149,6 +162,11 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
         Kind::Boot | Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => {
             Effect::FailBoot(why)
         }
+        Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => return power::next(world, operation, fail),
     };
     let claim = operation.claim;
     let release = claim.map(|claim| Effect::ReleaseClaim {
@@ -318,6 +336,11 @@ fn nonsense(world: &mut World, operation: &Operation, pick: [u8; 4]) -> (Step, M
         Effect::CompleteShelve,
         Effect::CompleteUnshelve,
         Effect::FailUnshelve(refusal("DRAWN")),
+        Effect::BeginRebuild,
+        Effect::EndPower {
+            power: GuestPower::Off,
+            refusal: None,
+        },
         Effect::ReleaseClaim {
             claim: operation.claim.unwrap_or(id),
             exclude: true,
@@ -455,6 +478,9 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             lease,
         });
     }
+    if known.is_some() && matches!(draw.what, 1 | 7) {
+        return Some(power::begin(world, vm, pick));
+    }
     if let Some(known) = &known
         && let Some(command) = begin_cold(world, known, host, pick)
     {
@@ -474,7 +500,15 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             policy: berth_domain::policy::MigrationPolicy::default(),
         });
     }
-    let spec = some_spec(pick[2]);
+    let mut spec = some_spec(pick[2]);
+    if pick[2].is_multiple_of(2) {
+        spec.flavor.disk_gib = 1;
+        spec.disks = vec![Disk {
+            image: None,
+            format: DiskFormat::Raw,
+            size_gib: 1,
+        }];
+    }
     let mut claim = world.claim(vm, &spec, host, Owner::Vm);
     if pick[3] > 240 {
         claim.assignment = nowhere();

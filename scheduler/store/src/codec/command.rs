@@ -5,7 +5,7 @@ use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::policy::MigrationPolicy;
 use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
-use berth_proto::convert::operation::{read_effect, write_effect};
+use berth_proto::convert::operation::{read_effect, read_power, write_effect, write_power};
 use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
@@ -314,6 +314,17 @@ fn write(command: &Command) -> envelope::Command {
         } => Wire::BeginDelete(v1::BeginDelete {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
+            lease: write_lease(lease),
+        }),
+        Command::BeginPower {
+            operation,
+            vm,
+            kind,
+            lease,
+        } => Wire::BeginPower(v1::BeginPower {
+            operation: operation.resource_name(),
+            vm: vm.resource_name(),
+            power: write_power(kind),
             lease: write_lease(lease),
         }),
         Command::BeginMove {
@@ -627,6 +638,12 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::ForceComplete(wire) => Command::ForceComplete {
             operation: field::name(&wire.operation, "operation")?,
+        },
+        Wire::BeginPower(wire) => Command::BeginPower {
+            operation: field::name(&wire.operation, "operation")?,
+            vm: field::name(&wire.vm, "vm")?,
+            kind: read_power(wire.power)?,
+            lease: read_lease(wire.lease)?,
         },
         Wire::BeginDelete(wire) => Command::BeginDelete {
             operation: field::name(&wire.operation, "operation")?,

@@ -30,9 +30,16 @@ pub(crate) enum Act {
     Unshelve,
     /// Its host dies and is fenced; then it is evacuated.
     Evacuate,
+    Stop,
+    Start,
+    Reboot,
+    Rebuild,
+    /// Of its first disk.
+    Snapshot,
 }
 
 const BOOTED: &[Act] = &[Act::Boot];
+const STOPPED: &[Act] = &[Act::Boot, Act::Stop];
 
 pub(crate) const STORIES: &[Story] = &[
     story("boot", &[], Act::Boot),
@@ -55,6 +62,16 @@ pub(crate) const STORIES: &[Story] = &[
     story("shelve", BOOTED, Act::Shelve),
     story("unshelve", &[Act::Boot, Act::Shelve], Act::Unshelve),
     story("evacuate", BOOTED, Act::Evacuate),
+    story("stop", BOOTED, Act::Stop),
+    story("start", STOPPED, Act::Start),
+    story("start what runs", BOOTED, Act::Start),
+    story("reboot", BOOTED, Act::Reboot),
+    story("rebuild", BOOTED, Act::Rebuild),
+    story("rebuild a stopped vm", STOPPED, Act::Rebuild),
+    story("snapshot", BOOTED, Act::Snapshot),
+    story("delete a stopped vm", STOPPED, Act::Delete),
+    story("cold migration of a stopped vm", STOPPED, Act::ColdMigrate),
+    story("shelve a stopped vm", STOPPED, Act::Shelve),
 ];
 
 const fn story(name: &'static str, before: &'static [Act], act: Act) -> Story {
@@ -72,6 +89,11 @@ fn told_by(kind: &Kind) -> Act {
         Kind::Evacuate { .. } => Act::Evacuate,
         Kind::Shelve => Act::Shelve,
         Kind::Unshelve => Act::Unshelve,
+        Kind::Stop { .. } => Act::Stop,
+        Kind::Start => Act::Start,
+        Kind::Reboot { .. } => Act::Reboot,
+        Kind::Rebuild { .. } => Act::Rebuild,
+        Kind::Snapshot { .. } => Act::Snapshot,
     }
 }
 
@@ -98,6 +120,17 @@ impl Act {
             Self::Shelve => Wish::Shelve(vm),
             Self::Unshelve => Wish::Unshelve(vm, anywhere),
             Self::Evacuate => return None,
+            Self::Stop => Wish::Power(vm, Kind::Stop { timeout_ms: 5_000 }),
+            Self::Start => Wish::Power(vm, Kind::Start),
+            Self::Reboot => Wish::Power(vm, Kind::Reboot { timeout_ms: 0 }),
+            Self::Rebuild => Wish::Power(vm, Kind::Rebuild { images: Vec::new() }),
+            Self::Snapshot => Wish::Power(
+                vm,
+                Kind::Snapshot {
+                    disk: 0,
+                    image: "new.raw".to_owned(),
+                },
+            ),
         })
     }
 }

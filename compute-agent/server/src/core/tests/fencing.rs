@@ -76,6 +76,23 @@ fn every_call_of_an_earlier_lease_is_refused() {
         guest.stop_call(0, false),
         guest.start_call(&h1, sample::pins(0, &[1], None)),
         Call::SettleVm,
+        Call::MakeDisks {
+            vm: guest.vm.clone(),
+            spec: guest.spec.clone(),
+            claim: guest.claim(&h1, sample::pins(0, &[1], None)),
+        },
+        Call::CopyDisk {
+            vm: guest.vm.clone(),
+            spec: guest.spec.clone(),
+            disk: 0,
+            image: "new".to_owned(),
+        },
+        Call::PublishImage {
+            image: "new".to_owned(),
+        },
+        Call::DropImage {
+            image: "new".to_owned(),
+        },
     ];
     for call in calls {
         let older = Guest {

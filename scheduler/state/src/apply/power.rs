@@ -1,0 +1,214 @@
+//! Operations on the VM's own host: stop, start, reboot, rebuild, snapshot.
+//!
+//! They take no claim: the VM's own stays as it is, whatever comes of them. What the VM is at their
+//! end is what its guest was found to be.
+//!
+//! A rebuild that fails half-way leaves the VM in ERROR with its host and its claim: its disks are
+//! neither old nor new, but they are there, and so is its place for another rebuild. Nobody else
+//! may take it, as with a VM that is stopped.
+
+use berth_domain::fault::refusal as faults;
+use berth_domain::host::Liveness;
+use berth_domain::id::OperationId;
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::{GuestPower, Kind, Operation, Outcome};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::power_gate;
+use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
+
+use super::operation::transition;
+use crate::command::LeaseRequest;
+use crate::refusals::{invalid, precondition, vm_busy};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn begin_power(
+        &mut self,
+        id: OperationId,
+        name: &VmName,
+        kind: &Kind,
+        lease: &LeaseRequest,
+    ) -> Result<Reply, Refusal> {
+        let vm = self.state.vm(name).cloned();
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", name))?;
+        if let Some(operation) = vm.operation {
+            return Err(vm_busy(name, operation));
+        }
+        if !kind.is_power() {
+            return Err(invalid("KIND_NOT_ALLOWED", "it is begun otherwise"));
+        }
+        let host = examine_state(&vm, kind)?;
+        self.examine_host(host)?;
+        self.examine_wish(&vm, kind)?;
+        self.examine_operation_id(id)?;
+        let operation = self.new_operation(id, kind.clone(), name, lease);
+        self.put_vm(Vm {
+            operation: Some(id),
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        Ok(Reply::Operation(self.put_operation(operation)))
+    }
+
+    /// Says whether the host can be asked now: an operation that waits for a dead one would keep
+    /// others from the VM for nothing.
+    fn examine_host(&self, name: &HostName) -> Result<(), Refusal> {
+        let view = self.state.host(name);
+        let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        power_gate(name, host.report.service_version)?;
+        match host.liveness {
+            Liveness::Up => Ok(()),
+            Liveness::Down => Err(precondition(
+                "HOST_DOWN",
+                format!("host {name} has not been heard of for a while"),
+            )
+            .with("host", name)
+            .with_hint(format!("bring the compute agent of host {name} back"))),
+        }
+    }
+
+    /// Says whether what is asked for makes sense for this VM.
+    fn examine_wish(&self, vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
+        match kind {
+            Kind::Rebuild { images } => {
+                let spec = vm.spec.with_images(images);
+                spec.map(|_: VmSpec| ())
+                    .map_err(|found| faults("vm", &found))
+            }
+            Kind::Snapshot { disk, image } => {
+                let disks = vm.spec.disks.len();
+                if usize::try_from(*disk).map_or(true, |disk| disk >= disks) {
+                    let message = format!("vm {} has {disks} disks, and no disk {disk}", vm.name);
+                    return Err(invalid("NO_SUCH_DISK", message)
+                        .with_hint("disks are counted from 0; see `berth vm show`"));
+                }
+                check_image_name("image", image).map_err(|found| faults("image", &found))?;
+                self.examine_image(image)
+            }
+            Kind::Boot
+            | Kind::Delete
+            | Kind::LiveMigrate { .. }
+            | Kind::ColdMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::Evacuate { .. }
+            | Kind::Shelve
+            | Kind::Unshelve
+            | Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. } => Ok(()),
+        }
+    }
+
+    /// One operation makes an image of a name: hosts that share their image directory could not
+    /// tell whose it is.
+    fn examine_image(&self, wanted: &str) -> Result<(), Refusal> {
+        let running = self.state.operations().values().filter(|o| !o.is_done());
+        let mut makes =
+            running.filter(|o| matches!(&o.kind, Kind::Snapshot { image, .. } if image == wanted));
+        match makes.next() {
+            None => Ok(()),
+            Some(other) => Err(Refusal::new(
+                Code::AlreadyExists,
+                "IMAGE_EXISTS",
+                format!(
+                    "an image {wanted:?} is being made by operation {}",
+                    other.id
+                ),
+            )
+            .with_hint("give the new image another name")),
+        }
+    }
+
+    /// From here on the old disks are gone.
+    pub(super) fn begin_rebuild(&mut self, operation: &Operation) -> Result<(), Refusal> {
+        let Kind::Rebuild { images } = &operation.kind else {
+            return Err(invalid("EFFECT_NOT_ALLOWED", "it is no rebuild"));
+        };
+        let vm = self.vm_of(operation);
+        let spec = vm.spec.with_images(images);
+        let spec = spec.map_err(|found| faults("vm", &found))?;
+        self.put_vm(Vm {
+            spec,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        Ok(())
+    }
+
+    pub(super) fn end_power(
+        &mut self,
+        operation: &mut Operation,
+        power: GuestPower,
+        refusal: Option<&Refusal>,
+    ) -> Result<(), Refusal> {
+        let vm = self.vm_of(operation);
+        let (state, error) = match power {
+            GuestPower::Unchanged => (vm.state, vm.error.clone()),
+            GuestPower::On => (transition(&vm, Event::PoweredOn)?, None),
+            GuestPower::Off => (transition(&vm, Event::PoweredOff)?, None),
+            GuestPower::Broken => {
+                let why = refusal.cloned().ok_or_else(|| {
+                    invalid("EFFECT_NOT_ALLOWED", "a broken guest needs a reason")
+                })?;
+                (transition(&vm, Event::Broke)?, Some(why))
+            }
+        };
+        self.put_vm(Vm {
+            state,
+            error,
+            operation: None,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        let outcome = refusal.map_or(Outcome::Succeeded, |why| Outcome::Failed(why.clone()));
+        self.end(operation, outcome);
+        Ok(())
+    }
+}
+
+/// Says whether this may be begun as the VM is, and returns its host.
+fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
+    let held = vm.host.as_ref().filter(|_| vm.claim.is_some());
+    if let Some(host) = held
+        && kind.works_in(vm.state)
+    {
+        return Ok(host);
+    }
+    let name = &vm.name;
+    let verb = match kind {
+        Kind::Stop { .. } => "stopped",
+        Kind::Start => "started",
+        Kind::Reboot { .. } => "rebooted",
+        Kind::Rebuild { .. } => "rebuilt",
+        Kind::Snapshot { .. } => "copied",
+        Kind::Boot
+        | Kind::Delete
+        | Kind::LiveMigrate { .. }
+        | Kind::ColdMigrate { .. }
+        | Kind::RevertResize { .. }
+        | Kind::Evacuate { .. }
+        | Kind::Shelve
+        | Kind::Unshelve => "taken",
+    };
+    let hint = match (vm.state, kind) {
+        (State::Stopped, _) => format!("start it first: `berth vm start {name}`"),
+        (State::Error, _) if held.is_some() => {
+            format!("its disks are not whole: `berth vm rebuild {name}`, or delete it")
+        }
+        (State::Error, _) => "delete it and boot it again".to_owned(),
+        (State::Resized, _) => {
+            format!("confirm or revert its resize first: `berth vm confirm-resize {name}`")
+        }
+        (State::Shelved, _) => format!("unshelve it: `berth vm unshelve {name}`"),
+        (State::Active | State::Building | State::Migrating | State::Deleting, _) => {
+            "wait until it is ACTIVE or STOPPED".to_owned()
+        }
+    };
+    let state = format!("{:?}", vm.state).to_uppercase();
+    let message = format!("vm {name} is {state} and cannot be {verb}");
+    Err(precondition("VM_STATE", message)
+        .with("vm", name)
+        .with("state", format!("{:?}", vm.state))
+        .with_hint(hint))
+}
