@@ -7,6 +7,7 @@
 mod support;
 
 use berth_domain::operation::{Kind, Outcome, Step};
+use berth_domain::vm;
 use berth_state::State;
 use proptest::prelude::*;
 use support::World;
@@ -130,7 +131,9 @@ fn sequences_of_power_reach_every_end() {
         let draws = power_draws().new_tree(&mut runner).unwrap().current();
         let (world, _) = play(&draws);
         for operation in world.state.operations().values() {
-            let Some(task) = operation.kind.task() else {
+            let is_power = operation.kind.migration().is_none()
+                && !matches!(operation.kind, Kind::Shelve | Kind::Unshelve);
+            let Some(task) = operation.kind.task().filter(|_| is_power) else {
                 continue;
             };
             let end = ends.entry(task).or_default();

@@ -439,6 +439,7 @@ fn begin_cold(world: &mut World, known: &Vm, host: &str, pick: [u8; 4]) -> Optio
         (false, kind @ 1..=3) => {
             let mut after = known.spec.clone();
             after.flavor = some_spec(pick[3]).flavor;
+            after.flavor.disk_gib = known.spec.flavor.disk_gib;
             after.topology = some_spec(pick[3]).topology;
             let spec = (kind == 1).then(|| Box::new(after));
             let migration = MigrationId(uuid(5, world.fresh()));
