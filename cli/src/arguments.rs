@@ -6,6 +6,7 @@ use berth_domain::pci::PciMatch;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
+pub use self::audit::{Audit, AuditList};
 pub use self::moves::{DrainHow, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
@@ -17,6 +18,7 @@ pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 
+mod audit;
 mod moves;
 mod placement;
 mod policy;
@@ -119,6 +121,9 @@ pub enum Command {
     Demo(Demo),
     /// Follow what happens to VMs, migrations, hosts, claims and operations
     Watch(Watch),
+    /// Look at who asked for what, when, and what was decided
+    #[command(subcommand)]
+    Audit(Audit),
 }
 
 /// Would it fit?

@@ -7,7 +7,7 @@
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
-//! | [`watch`] | what happens, as it happens |
+//! | [`watch`], [`audit`] | what happens, as it happens; who asked for it |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
@@ -18,6 +18,7 @@
 
 pub mod aggregate;
 pub mod arguments;
+pub mod audit;
 pub mod bar;
 pub mod candidates;
 pub mod class;
@@ -118,6 +119,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
         Command::Watch(asked) => watch::run(&session, asked).await,
+        Command::Audit(command) => audit::run(&session, command).await,
     }
 }
 

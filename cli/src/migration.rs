@@ -260,7 +260,7 @@ pub(crate) fn way(migration: &Migration) -> String {
 }
 
 /// Returns a moment as people and programs write it, in UTC.
-fn time(at: TimeMs) -> String {
+pub(crate) fn time(at: TimeMs) -> String {
     let seconds = i64::try_from(at.0 / 1000).unwrap_or(i64::MAX);
     Timestamp { seconds, nanos: 0 }.to_string()
 }

@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use crate::arguments::{Watch, WatchKind};
 use crate::session::{Session, ended};
-use crate::{ask, host, migration, operation, output, progress, vm};
+use crate::{ask, audit, host, migration, operation, output, progress, vm};
 
 /// How long to wait before a watch that ended is begun again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -75,6 +75,7 @@ fn wire(kind: WatchKind) -> i32 {
         WatchKind::Hosts => WireKind::Host,
         WatchKind::Claims => WireKind::Claim,
         WatchKind::Operations => WireKind::Operation,
+        WatchKind::Audit => WireKind::Audit,
     };
     kind.into()
 }
@@ -229,6 +230,7 @@ fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
                 Record::Host(host) => serde_json::to_value(&**host)?,
                 Record::Claim(claim) => serde_json::to_value(&**claim)?,
                 Record::Operation(operation) => serde_json::to_value(&**operation)?,
+                Record::Audit(entry) => serde_json::to_value(&**entry)?,
             }
         }
     }
@@ -272,6 +274,7 @@ fn line(record: &Record) -> String {
             let state = format!("{:?}", claim.state).to_uppercase();
             format!("{} on {}: {state}{owner}", claim.vm, claim.host)
         }
+        Record::Audit(entry) => audit::line(entry),
         Record::Operation(operation) => {
             let step = operation.log.last();
             let step = step.map_or(String::new(), |entry| {
@@ -308,7 +311,8 @@ mod tests {
             .map(|kind| {
                 let wire = WireKind::try_from(wire(*kind)).expect("a kind");
                 let kind = Kind::try_from(wire).expect("a kind");
-                format!("{kind}s")
+                let plural = if kind == Kind::Audit { "" } else { "s" };
+                format!("{kind}{plural}")
             })
             .collect();
         let words: Vec<String> = WatchKind::value_variants()

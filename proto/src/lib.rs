@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
-//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`operation`], [`event`], [`cluster`] | what a scheduler serves |
+//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
@@ -47,6 +47,8 @@ packages! {
     operation = "berth.operation.v1";
     /// What changes, as it changes: `berth.event`.
     event = "berth.event.v1";
+    /// Who asked for what: `berth.audit`.
+    audit = "berth.audit.v1";
     /// What users call to boot, delete and move: `berth.conductor`.
     conductor = "berth.conductor.v1";
     /// What conductors call on each host: `berth.agent`.

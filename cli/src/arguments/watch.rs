@@ -20,7 +20,7 @@ With --output json, one object on each line: {\"event\", \"revision\", ...}, whe
   restart    it begins anew, as when too much has changed meanwhile: forget what was told
 After any line, --since REVISION with its revision goes on; after \"is\" begin anew.")]
 pub struct Watch {
-    /// Of which kinds; all of them unless some are named
+    /// Of which kinds; all of them but the audit unless some are named
     #[arg(value_enum, value_name = "KIND")]
     pub kinds: Vec<WatchKind>,
     /// Only this record (can be repeated)
@@ -49,4 +49,6 @@ pub enum WatchKind {
     /// Operations
     #[value(alias = "operation")]
     Operations,
+    /// Who asked for what, and what was decided
+    Audit,
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use berth_domain::event::{Change, Event, Kind, Name, Record};
 
+use super::audit;
 use super::field::{self, Invalid, choices};
 use super::name::ResourceName;
 use crate::event::v1;
 use crate::event::v1::event::Change as Wire;
 use crate::event::v1::record::Record as WireRecord;
 
-choices!(Kind => v1::Kind { Vm, Migration, Host, Claim, Operation });
+choices!(Kind => v1::Kind { Vm, Migration, Host, Claim, Operation, Audit });
 
 /// Reads the name of a record, as `vms/a`: its collection says of which kind it is.
 ///
@@ -25,9 +26,10 @@ pub fn read_name(text: &str, field: &str) -> Result<Name, Invalid> {
         "hosts" => field::name(text, field).map(Name::Host),
         "claims" => field::name(text, field).map(Name::Claim),
         "operations" => field::name(text, field).map(Name::Operation),
+        "auditEntries" => audit::read_name(text, field).map(Name::Audit),
         _ => Err(Invalid::new(
             field,
-            "must begin with vms/, migrations/, hosts/, claims/ or operations/",
+            "must begin with vms/, migrations/, hosts/, claims/, operations/ or auditEntries/",
         )),
     }
 }
@@ -41,6 +43,7 @@ pub fn write_name(name: &Name) -> String {
         Name::Host(name) => name.resource_name(),
         Name::Claim(id) => id.resource_name(),
         Name::Operation(id) => id.resource_name(),
+        Name::Audit(revision) => audit::write_name(*revision),
     }
 }
 
@@ -52,6 +55,7 @@ impl From<&Record> for v1::Record {
             Record::Host(host) => WireRecord::Host((&**host).into()),
             Record::Claim(claim) => WireRecord::Claim((&**claim).into()),
             Record::Operation(operation) => WireRecord::Operation((&**operation).into()),
+            Record::Audit(entry) => WireRecord::Audit((&**entry).into()),
         };
         Self {
             record: Some(record),
@@ -72,6 +76,7 @@ impl TryFrom<v1::Record> for Record {
             WireRecord::Host(host) => Self::Host(Arc::new(host.try_into()?)),
             WireRecord::Claim(claim) => Self::Claim(Arc::new(claim.try_into()?)),
             WireRecord::Operation(operation) => Self::Operation(Arc::new(operation.try_into()?)),
+            WireRecord::Audit(entry) => Self::Audit(Arc::new(entry.try_into()?)),
         })
     }
 }
@@ -125,7 +130,9 @@ mod tests {
     #[test]
     fn names_say_their_kind() {
         let id = "01234567-89ab-7def-8123-456789abcdef";
-        let names = ["vms/a", "hosts/h1"].map(str::to_owned).into_iter();
+        let names = ["vms/a", "hosts/h1", "auditEntries/7"]
+            .map(str::to_owned)
+            .into_iter();
         let ids = ["migrations", "claims", "operations"].map(|c| format!("{c}/{id}"));
         let mut kinds = Vec::new();
         for text in names.chain(ids) {

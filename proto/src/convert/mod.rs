@@ -19,6 +19,7 @@
 pub mod agent;
 pub mod aggregate;
 pub mod assignment;
+pub mod audit;
 pub mod claim;
 pub mod event;
 pub mod field;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Entry;
 use crate::claim::Claim;
 use crate::host::Host;
 use crate::id::{ClaimId, MigrationId, OperationId};
@@ -29,16 +30,19 @@ pub enum Kind {
     Claim,
     /// Operations.
     Operation,
+    /// Entries of the audit.
+    Audit,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Vm,
         Self::Migration,
         Self::Host,
         Self::Claim,
         Self::Operation,
+        Self::Audit,
     ];
 
     /// Returns the word for one of them.
@@ -50,6 +54,7 @@ impl Kind {
             Self::Host => "host",
             Self::Claim => "claim",
             Self::Operation => "operation",
+            Self::Audit => "audit",
         }
     }
 }
@@ -73,6 +78,8 @@ pub enum Name {
     Claim(ClaimId),
     /// An operation.
     Operation(OperationId),
+    /// An entry of the audit, by its revision.
+    Audit(u64),
 }
 
 impl Name {
@@ -85,6 +92,7 @@ impl Name {
             Self::Host(_) => Kind::Host,
             Self::Claim(_) => Kind::Claim,
             Self::Operation(_) => Kind::Operation,
+            Self::Audit(_) => Kind::Audit,
         }
     }
 }
@@ -97,6 +105,7 @@ impl fmt::Display for Name {
             Self::Host(name) => name.fmt(f),
             Self::Claim(id) => id.fmt(f),
             Self::Operation(id) => id.fmt(f),
+            Self::Audit(revision) => revision.fmt(f),
         }
     }
 }
@@ -114,6 +123,8 @@ pub enum Record {
     Claim(Arc<Claim>),
     /// An operation.
     Operation(Arc<Operation>),
+    /// An entry of the audit.
+    Audit(Arc<Entry>),
 }
 
 impl Record {
@@ -126,6 +137,7 @@ impl Record {
             Self::Host(host) => Name::Host(host.name.clone()),
             Self::Claim(claim) => Name::Claim(claim.id),
             Self::Operation(operation) => Name::Operation(operation.id),
+            Self::Audit(entry) => Name::Audit(entry.revision),
         }
     }
 }

@@ -21,12 +21,13 @@
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
-//! | [`event`] | what is told of changes |
+//! | [`event`], [`audit`] | what is told of changes, and of who asked for them |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
 
 pub mod agent;
 pub mod aggregate;
 pub mod allocation;
+pub mod audit;
 pub mod claim;
 pub mod constraint;
 pub mod cpu_set;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
+use berth_domain::audit::{self, RANKED_MAX};
 use berth_domain::constraint::Applicant;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
@@ -54,18 +55,21 @@ pub(crate) fn run(
     let mut search = Search::new(request, table, liking);
     let (best, passed) = best_of(search.ranked());
     search.examined.passed = passed;
-    let Some(best) = best else {
+    let Some((first, next)) = best.split_first() else {
         return Err(NoHost::Nowhere);
     };
-    if let Some(choice) = search.attempt(best.1) {
-        return Ok(choice);
+    if let Some(choice) = search.attempt(first.1) {
+        return Ok(search.with_ranking(choice, first.1, next));
     }
     // Hardly ever reached, so the order of the others is found only here.
-    let others = search.ranked().filter(|host| *host != best);
+    let others = search.ranked().filter(|host| host != first);
     let mut others: BinaryHeap<Ranked> = others.collect();
     while let Some((_, at)) = others.pop() {
         if let Some(choice) = search.attempt(at) {
-            return Ok(choice);
+            let next: Vec<_> = std::iter::from_fn(|| others.pop())
+                .take(RANKED_MAX - 1)
+                .collect();
+            return Ok(search.with_ranking(choice, at, &next));
         }
     }
     Err(NoHost::Nowhere)
@@ -157,22 +161,45 @@ impl<'a> Search<'a> {
             resources: self.request.demand.resources.clone(),
             assignment: placed?,
             examined: self.examined,
+            ranking: Vec::new(),
+        })
+    }
+
+    /// Returns the choice of a host with what the weighers say of it and of these.
+    fn with_ranking(&self, choice: Choice, at: usize, next: &[Ranked]) -> Choice {
+        let hosts = std::iter::once(at).chain(next.iter().map(|host| host.1));
+        Choice {
+            ranking: hosts.filter_map(|at| self.standing(at)).collect(),
+            ..choice
+        }
+    }
+
+    fn standing(&self, at: usize) -> Option<audit::Ranked> {
+        let strategy = self.request.policy.cells;
+        let left = self.table.rooms[at].left(&self.cells, strategy)?;
+        Some(audit::Ranked {
+            host: self.table.views[at].host.name.clone(),
+            points: self.weighing.points(at, &self.table.facts[at], left),
         })
     }
 }
 
-/// Returns the best host, and how many there are.
-fn best_of(hosts: impl Iterator<Item = Ranked>) -> (Option<Ranked>, u32) {
-    let mut best = (Score::WORST, usize::MAX);
+/// Returns the best hosts, the very best first, and how many there are.
+fn best_of(hosts: impl Iterator<Item = Ranked>) -> (Vec<Ranked>, u32) {
+    let mut best = [(Score::WORST, usize::MAX); RANKED_MAX];
     let mut passed = 0;
-    // By hand, and without an option inside: `max` keeps it in memory, at twice the time.
+    // By hand, and without an option inside: `max` keeps it in memory, at twice the time. Few
+    // hosts are among the best so far, so that looking for the place of one costs nothing.
     for host in hosts {
         passed += 1;
-        if host.0 >= best.0 {
-            best = host;
+        if host.0 >= best[RANKED_MAX - 1].0 {
+            let place = best.partition_point(|other| other.0 > host.0);
+            best[place..].rotate_right(1);
+            best[place] = host;
         }
     }
-    ((passed > 0).then_some(best), passed)
+    let count = usize::try_from(passed).unwrap_or(usize::MAX);
+    (best[..count.min(RANKED_MAX)].to_vec(), passed)
 }
 
 /// Looks at the host that the user named alone.
@@ -195,6 +222,7 @@ pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Resu
             resources: request.demand.resources.clone(),
             assignment,
             examined,
+            ranking: Vec::new(),
         }),
         Err(violation) => {
             let refusal = explain::named(&applicant, view, &violation);

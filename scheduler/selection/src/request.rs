@@ -1,6 +1,7 @@
 //! What is asked of the choice, and its answer.
 
 use berth_domain::allocation::Resources;
+use berth_domain::audit::Ranked;
 use berth_domain::constraint::Demand;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
@@ -34,6 +35,9 @@ pub struct Choice {
     pub assignment: Assignment,
     /// How much was looked at.
     pub examined: Examined,
+    /// What the weighers say of it and of the next best hosts, in this order; nothing where the
+    /// user named the host. The others were not tried: they had room at a glance.
+    pub ranking: Vec<Ranked>,
 }
 
 /// How many hosts were looked at, and how closely.

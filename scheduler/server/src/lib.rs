@@ -15,6 +15,7 @@
 //! | `placement_rest` | OpenStack Placement's REST API |
 //! | [`feed`] | what has changed lately, for watches |
 //! | [`liveness`], `duties` | which hosts are heard of, and the leader's other duties |
+//! | `refusals` | what was refused lately, and is in no log |
 //! | `health`, `leadership` | whether this member serves, and who leads as it sees it |
 //! | [`config`], [`flags`] | what a member is told, and what it tells |
 //! | `member`, `join`, `expelled` | from a directory to a member, and out again |
@@ -38,6 +39,7 @@ pub mod machine;
 mod member;
 mod placement_rest;
 pub mod process;
+mod refusals;
 pub mod server;
 mod service;
 

@@ -141,6 +141,7 @@ mod tests {
                 at: TimeMs(0),
                 principal: String::new(),
                 request: None,
+                audit: None,
                 command,
             };
             state.speculate(index, &envelope).unwrap();

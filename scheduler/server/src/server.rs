@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening};
+use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
 use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
 use berth_proto::event::v1::event_service_server::{self, EventServiceServer};
 use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
@@ -43,7 +44,7 @@ use crate::error::Error;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::service::{
-    AggregateApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
+    AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi, Setup,
 };
 use crate::{duties, expelled, health, leadership, member, placement_rest};
@@ -53,6 +54,7 @@ const REFLECTION: Reflection = Reflection {
     descriptors: berth_proto::DESCRIPTOR_SET,
     served: &[
         aggregate_service_server::SERVICE_NAME,
+        audit_service_server::SERVICE_NAME,
         catalog_service_server::SERVICE_NAME,
         cluster_service_server::SERVICE_NAME,
         event_service_server::SERVICE_NAME,
@@ -236,6 +238,9 @@ impl Scheduler {
             .add_service(
                 OperationServiceServer::new(OperationApi(context.clone()))
                     .max_decoding_message_size(limit),
+            )
+            .add_service(
+                AuditServiceServer::new(AuditApi(context.clone())).max_decoding_message_size(limit),
             )
             .add_service(
                 EventServiceServer::new(EventApi(context.clone())).max_decoding_message_size(limit),

@@ -55,6 +55,7 @@ fn played(draws: &[Draw], sizes: &[usize]) -> Played {
             at: TimeMs(now),
             principal: "unverified:test".to_owned(),
             request,
+            audit: None,
             command,
         };
         // Not every entry of a log is a command.

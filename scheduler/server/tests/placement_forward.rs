@@ -258,6 +258,7 @@ async fn a_forward_is_carried_out_once_by_the_leader_alone() {
         at: TimeMs(0),
         principal: "placement:nova".to_owned(),
         request: None,
+        audit: None,
         command: Command::CreateProvider {
             id,
             name: "p".to_owned(),

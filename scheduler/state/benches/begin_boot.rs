@@ -29,6 +29,7 @@ fn envelope(command: Command) -> Envelope {
         at: TimeMs(1_000_000),
         principal: "unverified:bench".to_owned(),
         request: None,
+        audit: None,
         command,
     }
 }

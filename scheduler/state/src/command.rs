@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
+use berth_domain::audit::Asked;
 use berth_domain::claim::Claim;
 use berth_domain::fence;
 use berth_domain::flavor::Flavor;
@@ -38,6 +39,8 @@ pub struct Envelope {
     pub principal: String,
     /// Present where a client may retry: the first answer is given again.
     pub request: Option<RequestKey>,
+    /// What the audit notes of it; absent for what nobody asked for.
+    pub audit: Option<Box<Asked>>,
     /// What to do.
     pub command: Command,
 }

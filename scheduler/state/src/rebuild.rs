@@ -51,6 +51,7 @@ impl State {
                     .then(|| Row::Policy(self.policy.clone())),
             )
             .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
+            .chain(self.audit.values().cloned().map(Row::Audit))
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -91,6 +92,7 @@ impl State {
                 Row::ServerGroup(row) => drop(tx.put_server_group((*row).clone())),
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
+                Row::Audit(row) => tx.put_audit((*row).clone()),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

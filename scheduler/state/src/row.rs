@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::Consumer;
+use berth_domain::audit::Entry;
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
@@ -63,6 +64,8 @@ pub enum Key {
     ServerGroup(ServerGroupName),
     /// An aggregate of hosts.
     Aggregate(AggregateName),
+    /// An entry of the audit, by its revision.
+    Audit(u64),
 }
 
 /// One record of the state.
@@ -102,6 +105,8 @@ pub enum Row {
     ServerGroup(Arc<ServerGroup>),
     /// An aggregate of hosts.
     Aggregate(Arc<Aggregate>),
+    /// An entry of the audit.
+    Audit(Arc<Entry>),
 }
 
 impl Row {
@@ -126,6 +131,7 @@ impl Row {
             Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
             Self::Aggregate(row) => Key::Aggregate(row.name.clone()),
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
+            Self::Audit(row) => Key::Audit(row.revision),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, Resources};
+use berth_domain::audit::Entry;
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host_view::HostView;
@@ -55,6 +56,8 @@ pub struct State {
     /// A row only once something was set.
     pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
+    /// By revision, which is also the order in which they are forgotten.
+    pub(crate) audit: OrdMap<u64, Arc<Entry>>,
     pub(crate) index: Index,
 }
 
@@ -297,6 +300,12 @@ impl State {
     #[must_use]
     pub fn operations(&self) -> &OrdMap<OperationId, Arc<Operation>> {
         &self.operations
+    }
+
+    /// Returns the audit, by revision: the latest that were asked for.
+    #[must_use]
+    pub fn audit(&self) -> &OrdMap<u64, Arc<Entry>> {
+        &self.audit
     }
 
     /// Returns the claims on this host.

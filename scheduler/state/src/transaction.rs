@@ -5,6 +5,7 @@
 //! write: what is refused must not have written.
 
 mod aggregate;
+mod audit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

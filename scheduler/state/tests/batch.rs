@@ -220,6 +220,7 @@ fn moves_are_bounded() {
             at: TimeMs(1),
             principal: "test".to_owned(),
             request: None,
+            audit: None,
             command,
         };
         state.apply(index, &envelope)

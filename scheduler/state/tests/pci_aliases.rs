@@ -46,6 +46,7 @@ fn there_may_be_many() {
             at: TimeMs(number),
             principal: "unverified:test".to_owned(),
             request: None,
+            audit: None,
             command: create(&format!("alias-{number}")),
         };
         state.apply(number, &envelope).outcome.unwrap();

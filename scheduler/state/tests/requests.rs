@@ -77,6 +77,7 @@ fn run(state: &mut State, at: u64, id: RequestId) -> String {
     let envelope = Envelope {
         at: TimeMs(at),
         principal: "p".to_owned(),
+        audit: None,
         request: Some(RequestKey {
             method: "Bootstrap".to_owned(),
             id,
@@ -144,6 +145,7 @@ fn one_principals_ids_do_not_meet_anothers() {
         let envelope = Envelope {
             at: TimeMs(NOW),
             principal: principal.to_owned(),
+            audit: None,
             request: Some(RequestKey {
                 method: method.to_owned(),
                 ..request(1, u128::from(number))

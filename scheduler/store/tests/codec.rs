@@ -10,6 +10,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
+use berth_domain::audit::{Asked, Chosen, Points, Ranked};
 use berth_domain::id::{AggregateId, Generation, TimeMs};
 use berth_domain::name::{AggregateName, ServerGroupName};
 use berth_domain::operation::Kind;
@@ -31,6 +32,32 @@ use support::draw::{draws, placement_draws, play};
 use support::placement::*;
 use support::*;
 
+/// What the audit notes, in as many forms as there are requests.
+fn noted(key: &berth_state::command::RequestKey) -> Asked {
+    let odd = key.id.0.as_u128() % 2 == 1;
+    let ranked = |host: &str| Ranked {
+        host: host_name(host),
+        points: vec![Points {
+            weigher: "load".to_owned(),
+            points: 65_535,
+        }],
+    };
+    Asked {
+        method: key.method.clone(),
+        request_id: odd.then_some(key.id),
+        vm: odd.then(|| vm_name("a")),
+        host: (!odd).then(|| host_name("h1")),
+        summary: "flavor=small".to_owned(),
+        choice: odd.then(|| Chosen {
+            host: host_name("h2"),
+            hosts: 9,
+            passed: 3,
+            tried: 1,
+            ranking: vec![ranked("h2"), ranked("h1")],
+        }),
+    }
+}
+
 fn envelope(
     at: u64,
     request: Option<berth_state::command::RequestKey>,
@@ -39,6 +66,7 @@ fn envelope(
     Envelope {
         at: TimeMs(at),
         principal: "unverified:test".to_owned(),
+        audit: request.as_ref().map(|key| Box::new(noted(key))),
         request,
         command,
     }
@@ -288,8 +316,8 @@ fn every_kind_is_among_them() {
     }
     // 52 commands, of which one with each of 18 effects.
     assert_eq!(commands.len(), 51 + 18, "{commands:#?}");
-    // 17 tables, of which requests with each of 16 receipts.
-    assert_eq!(rows.len(), 16 + 16, "{rows:#?}");
+    // 18 tables, of which requests with each of 16 receipts.
+    assert_eq!(rows.len(), 17 + 16, "{rows:#?}");
     // Fourteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 16, "{answers:#?}");
 }

@@ -137,6 +137,7 @@ impl World {
                         resources: request.demand.resources,
                         assignment,
                         examined: Examined::default(),
+                        ranking: Vec::new(),
                     }));
                 }
             }

@@ -12,6 +12,7 @@ pub mod pci;
 pub mod storage;
 pub mod turn;
 
+use berth_domain::audit::Points;
 use berth_domain::host_view::HostView;
 use berth_domain::policy::SchedulingPolicy;
 
@@ -93,25 +94,52 @@ impl Weighing {
     /// of the cell that the guest's greatest one goes to.
     #[must_use]
     pub fn score(&self, place: usize, facts: &Facts, left: u16) -> Score {
-        let weights = &self.policy.weights;
         let mut sum = 0;
-        let mut add = |weight: u16, value: u16| sum += u32::from(weight) * u32::from(value);
-        add(
-            weights.load,
-            facts.loads.weigh(self.counted, self.policy.hosts),
-        );
-        if self.taken > 0 {
-            let tight = numa::weigh(left, facts.cell, self.policy.cells);
-            add(weights.numa, tight);
-            let whole = fragmentation::weigh(left, self.taken, facts.cell);
-            add(weights.fragmentation, whole);
-        }
-        if !self.asks_pci {
-            add(weights.pci, pci::weigh(facts.pci));
-        }
-        add(weights.soft_affinity, self.liking.weigh(place));
+        self.ask_each(place, facts, left, |_, weight, value| {
+            sum += u32::from(weight) * u32::from(value);
+        });
         let turn = turn::weigh(facts.key, self.seed);
         let shares = self.storage.is_none_or(|storage| storage == facts.storage);
         Score(u128::from(shares) << 96 | u128::from(sum) << 64 | u128::from(turn))
+    }
+
+    /// Returns what each weigher that counts gives the host, as [`Self::score`] adds it up.
+    #[must_use]
+    pub fn points(&self, place: usize, facts: &Facts, left: u16) -> Vec<Points> {
+        let mut all = Vec::new();
+        self.ask_each(place, facts, left, |weigher, weight, value| {
+            if weight > 0 {
+                all.push(Points {
+                    weigher: weigher.to_owned(),
+                    points: u32::from(weight) * u32::from(value),
+                });
+            }
+        });
+        all
+    }
+
+    /// Tells the word of each weigher with its weight.
+    #[inline]
+    fn ask_each(
+        &self,
+        place: usize,
+        facts: &Facts,
+        left: u16,
+        mut tell: impl FnMut(&'static str, u16, u16),
+    ) {
+        let weights = &self.policy.weights;
+        let load = facts.loads.weigh(self.counted, self.policy.hosts);
+        tell("load", weights.load, load);
+        if self.taken > 0 {
+            let tight = numa::weigh(left, facts.cell, self.policy.cells);
+            tell("numa", weights.numa, tight);
+            let whole = fragmentation::weigh(left, self.taken, facts.cell);
+            tell("fragmentation", weights.fragmentation, whole);
+        }
+        if !self.asks_pci {
+            tell("pci", weights.pci, pci::weigh(facts.pci));
+        }
+        let liked = self.liking.weigh(place);
+        tell("soft_affinity", weights.soft_affinity, liked);
     }
 }

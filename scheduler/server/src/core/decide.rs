@@ -11,6 +11,7 @@ use berth_domain::id::TimeMs;
 use berth_state::command::{Command, Envelope};
 use berth_state::{Recall, State};
 
+use super::audited;
 use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
@@ -45,6 +46,10 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
         at,
         principal: ask.principal.clone(),
         request: ask.key.clone().filter(|_| !ask.validate_only),
+        audit: (!ask.validate_only)
+            .then(|| audited::asked(ask, scheduled.choice.as_ref()))
+            .flatten()
+            .map(Box::new),
         command: scheduled.command,
     };
     if ask.validate_only {

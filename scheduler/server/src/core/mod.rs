@@ -12,8 +12,10 @@
 //! | [`chooser`] | the hosts as the choice sees them |
 //! | [`decision`] | what deciding came to |
 //! | [`drain`] | where the VMs of a host would go |
+//! | [`audited`] | what the audit notes of a request |
 //! | [`clock`] | the moment that is written on a command |
 
+pub mod audited;
 pub mod chooser;
 pub mod clock;
 pub mod decide;

@@ -67,6 +67,7 @@ fn record(row: Row) -> Option<Record> {
         Row::Host(host) => Some(Record::Host(host)),
         Row::Claim(claim) => Some(Record::Claim(claim)),
         Row::Operation(operation) => Some(Record::Operation(operation)),
+        Row::Audit(entry) => Some(Record::Audit(entry)),
         Row::Header(_)
         | Row::Provider(_)
         | Row::Consumer(_)

@@ -91,6 +91,7 @@ impl<'c> Errand<'c> {
             at: TimeMs(0),
             principal,
             request: None,
+            audit: None,
             command,
         };
         let key = RequestKey {

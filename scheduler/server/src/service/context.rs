@@ -23,10 +23,11 @@ use tonic::Status;
 use super::keyed::Caller;
 use super::refusal;
 use super::table::{Loan, Table, Turn};
-use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request, Unexplained};
+use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request, Unexplained, audited};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
+use crate::refusals::Refusals;
 
 /// How many reasons are worked out at once.
 const EXPLANATIONS_MAX: usize = 2;
@@ -55,6 +56,7 @@ struct Inner {
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    refusals: Mutex<Refusals>,
     started: Instant,
 }
 
@@ -102,6 +104,7 @@ impl Context {
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 watches,
+                refusals: Mutex::default(),
                 started: Instant::now(),
             }),
         }
@@ -149,6 +152,23 @@ impl Context {
         // What it guards is whole between any two statements.
         let guard = self.inner.liveness.lock();
         guard.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        // As above.
+        let guard = self.inner.refusals.lock();
+        guard.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a refusal that is in no log, if anybody asked for what was refused.
+    fn note_refusal(&self, ask: &Ask, refusal: &Refusal) {
+        if ask.validate_only {
+            return;
+        }
+        if let Some(asked) = audited::asked(ask, None) {
+            let mut refusals = self.refusals();
+            refusals.note(wall(), &ask.principal, asked, refusal.clone());
+        }
     }
 
     /// Returns this process's monotonic time.
@@ -201,6 +221,7 @@ impl Context {
         // back by this side door.
         let chosen = Arc::new(OnceLock::new());
         let chosen_in = chosen.clone();
+        let refused = ask.clone();
         let context = self.clone();
         let decide = move |machine: &Machine| match machine.decide(context.stamp(machine), &ask) {
             Decision::Command(proposal) => {
@@ -233,9 +254,13 @@ impl Context {
                 let Answer { reply, choice } = *answer;
                 Ok(Done { reply, choice })
             }
-            Proposed::Answered(Err(No::Refusal(refusal))) => Err(*refusal),
-            Proposed::Answered(Err(No::Unexplained(unexplained))) => {
-                Err(self.explain(*unexplained).await?)
+            Proposed::Answered(Err(no)) => {
+                let refusal = match no {
+                    No::Refusal(refusal) => *refusal,
+                    No::Unexplained(unexplained) => self.explain(*unexplained).await?,
+                };
+                self.note_refusal(&refused, &refusal);
+                Err(refusal)
             }
         };
         Ok((done, read))

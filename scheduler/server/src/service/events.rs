@@ -132,6 +132,10 @@ impl Wanted {
     fn read(wire: v1::WatchRequest) -> Result<Self, Invalid> {
         field::bounded(wire.kinds.len(), "kinds", NAMES_MAX)?;
         field::bounded(wire.names.len(), "names", NAMES_MAX)?;
+        let asks_for_audit = wire
+            .names
+            .iter()
+            .any(|name| name.starts_with("auditEntries/"));
         let mut kinds = BTreeSet::new();
         for (at, kind) in wire.kinds.into_iter().enumerate() {
             kinds.insert(field::choice::<v1::Kind, Kind>(
@@ -140,7 +144,9 @@ impl Wanted {
             )?);
         }
         if kinds.is_empty() {
-            kinds.extend(Kind::ALL);
+            let all = Kind::ALL.into_iter();
+            // What is asked for is no record that anybody works on.
+            kinds.extend(all.filter(|kind| *kind != Kind::Audit || asks_for_audit));
         }
         let mut names = BTreeSet::new();
         for (at, name) in wire.names.iter().enumerate() {
@@ -189,6 +195,7 @@ fn find(state: &State, name: &Name) -> Option<Record> {
         Name::Host(name) => state.host(name).map(|view| Record::Host(view.host.clone())),
         Name::Claim(id) => state.claim(*id).cloned().map(Record::Claim),
         Name::Operation(id) => state.operation(*id).cloned().map(Record::Operation),
+        Name::Audit(revision) => state.audit().get(revision).cloned().map(Record::Audit),
     }
 }
 
@@ -199,6 +206,7 @@ fn all(state: &State, kind: Kind) -> Box<dyn Iterator<Item = Record> + Send + '_
         Kind::Host => Box::new(state.hosts().values().map(|v| Record::Host(v.host.clone()))),
         Kind::Claim => Box::new(state.claims().values().cloned().map(Record::Claim)),
         Kind::Operation => Box::new(state.operations().values().cloned().map(Record::Operation)),
+        Kind::Audit => Box::new(state.audit().values().cloned().map(Record::Audit)),
     }
 }
 

@@ -10,11 +10,12 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
-//! | `host`, `placement`, `catalog`, `import`, `policy`, `server_group`, `aggregate`, `scheduler`, `operation`, `cluster` | one service each |
+//! | `host`, `placement`, `catalog`, `import`, `policy`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
 mod aggregate;
+mod audit;
 mod candidates;
 mod carry;
 mod catalog;
@@ -43,6 +44,7 @@ mod watch_providers;
 mod write;
 
 pub(crate) use aggregate::AggregateApi;
+pub(crate) use audit::AuditApi;
 pub(crate) use catalog::CatalogApi;
 pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};
 pub(crate) use context::{Context, Setup, wall};

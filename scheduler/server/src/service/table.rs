@@ -292,6 +292,7 @@ mod tests {
                 at: TimeMs(1),
                 principal: "test".to_owned(),
                 request: None,
+                audit: None,
                 command,
             };
             let index = u64::try_from(number).unwrap();

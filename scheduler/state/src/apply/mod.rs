@@ -1,15 +1,16 @@
 //! What each command does. One noun per file; what all of them share is here.
 //!
 //! ```text
-//! time and revision ─▶ known request? ─▶ the command ─▶ remember the request ─▶ trim
+//! time and revision ─▶ known request? ─▶ the command ─▶ remember the request, audit ─▶ trim
 //! ```
 //!
 //! Invariant: a command looks first and writes last, so that a refused one changes nothing but
-//! the header and what is remembered of its request. A batch alone takes back what it wrote.
+//! the header, what is remembered of its request, and the audit. A batch alone takes back what it wrote.
 
 mod advance;
 mod aggregate;
 mod allocation;
+mod audit;
 mod batch;
 mod boot;
 mod candidate;
@@ -41,6 +42,7 @@ mod settle;
 mod shelve;
 mod trim;
 
+pub use audit::AUDIT_MAX;
 pub use batch::MOVED_MAX;
 pub use log::LOG_MAX;
 pub use trim::{DONE_MAX, ENDED_MAX};
@@ -122,13 +124,17 @@ fn run<J: Journal>(
 impl<J: Journal> Transaction<'_, J> {
     fn carry_out(&mut self, envelope: &Envelope) -> Result<Reply, Refusal> {
         let Some(key) = &envelope.request else {
-            return self.command(&envelope.command);
+            let outcome = self.command(&envelope.command);
+            self.audit(envelope, &outcome);
+            return outcome;
         };
         if let Recall::Answered(outcome) = self.state.recall(&envelope.principal, key) {
+            // It was noted when it was carried out.
             return outcome;
         }
         let outcome = self.command(&envelope.command);
         self.remember(&envelope.principal, key, &outcome);
+        self.audit(envelope, &outcome);
         outcome
     }
 

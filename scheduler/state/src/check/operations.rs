@@ -6,7 +6,7 @@ use berth_domain::claim::State as ClaimState;
 use berth_domain::operation::{Kind, Operation};
 
 use super::{Violation, rule};
-use crate::apply::{DONE_MAX, ENDED_MAX, LOG_MAX};
+use crate::apply::{AUDIT_MAX, DONE_MAX, ENDED_MAX, LOG_MAX};
 use crate::state::State;
 
 fn running(state: &State) -> impl Iterator<Item = &Operation> {
@@ -116,6 +116,12 @@ pub(super) fn logs_and_tables_are_bounded(state: &State) -> Result<(), Violation
         let what = format_args!("the log of operation {}", operation.id);
         rule(operation.log.len() <= LOG_MAX, RULE, what)?;
     }
+    let audit = state.audit.len();
+    rule(
+        audit <= AUDIT_MAX,
+        RULE,
+        format_args!("{audit} entries of the audit"),
+    )?;
     let done = state.operations.values().filter(|o| o.is_done()).count();
     rule(
         done <= DONE_MAX,

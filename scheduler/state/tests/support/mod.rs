@@ -246,6 +246,7 @@ impl World {
             at: TimeMs(self.now),
             principal: "unverified:test".to_owned(),
             request,
+            audit: None,
             command,
         };
         self.index += 1;

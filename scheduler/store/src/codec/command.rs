@@ -27,6 +27,7 @@ pub fn encode_command(envelope: &Envelope) -> Bytes {
         at_ms: envelope.at.0,
         principal: envelope.principal.clone(),
         request: envelope.request.as_ref().map(write_request_key),
+        audit: envelope.audit.as_deref().map(Into::into),
         command: Some(write(&envelope.command)),
     };
     wire.encode_to_vec().into()
@@ -51,6 +52,7 @@ fn read_envelope(wire: v1::Envelope) -> Result<Envelope, Invalid> {
         at: TimeMs(wire.at_ms),
         principal: wire.principal,
         request: wire.request.map(read_request_key).transpose()?,
+        audit: field::optional(wire.audit, "audit")?.map(Box::new),
         command: read(command)?,
     })
 }

@@ -38,6 +38,8 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::PciAlias(name) => put(&mut bytes, 13, name.as_str().as_bytes()),
         Key::ServerGroup(name) => put(&mut bytes, 21, name.as_str().as_bytes()),
         Key::Aggregate(name) => put(&mut bytes, 22, name.as_str().as_bytes()),
+        // Most significant byte first: in the order of the revisions.
+        Key::Audit(revision) => put(&mut bytes, 23, &revision.to_be_bytes()),
     }
     bytes.freeze()
 }
@@ -64,6 +66,7 @@ pub fn decode_watched_key(key: &[u8]) -> Option<Watched> {
         7 => Name::Claim(ClaimId(uuid()?)),
         8 => Name::Migration(MigrationId(uuid()?)),
         9 => Name::Operation(OperationId(uuid()?)),
+        23 => Name::Audit(u64::from_be_bytes(name.try_into().ok()?)),
         _ => return None,
     }))
 }
@@ -94,6 +97,9 @@ mod tests {
                 Name::Operation(OperationId(id(3))),
             ),
         ];
+        let records = records
+            .into_iter()
+            .chain([(Key::Audit(300), Name::Audit(300))]);
         for (key, name) in records {
             let watched = decode_watched_key(&encode_key(&key));
             assert_eq!(watched, Some(Watched::Record(name)));

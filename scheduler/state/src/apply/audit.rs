@@ -1,0 +1,49 @@
+//! Noting who asked for what, and forgetting the oldest of it.
+
+use berth_domain::audit::{Entry, Outcome};
+use berth_domain::refusal::Refusal;
+
+use crate::command::Envelope;
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+
+/// How many entries of the audit are kept.
+pub const AUDIT_MAX: usize = 16_384;
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Notes a command and what came of it, if it was asked for by somebody.
+    pub(super) fn audit(&mut self, envelope: &Envelope, outcome: &Result<Reply, Refusal>) {
+        let Some(asked) = &envelope.audit else {
+            return;
+        };
+        let mut asked = (**asked).clone();
+        let operation = match outcome {
+            Ok(Reply::Operation(operation)) => Some(operation),
+            Ok(_) | Err(_) => None,
+        };
+        if let Some(operation) = operation {
+            // Who names the operation alone is about its VM all the same.
+            asked.vm.get_or_insert_with(|| operation.vm.clone());
+        }
+        let outcome = match outcome {
+            Ok(_) => Outcome::Accepted {
+                operation: operation.map(|operation| operation.id),
+            },
+            Err(refusal) => Outcome::Refused(refusal.clone()),
+        };
+        self.put_audit(Entry {
+            revision: self.state.header.revision,
+            at: self.now(),
+            principal: envelope.principal.clone(),
+            asked,
+            outcome,
+        });
+        while self.state.audit.len() > AUDIT_MAX {
+            let Some((oldest, _)) = self.state.audit.get_min() else {
+                return;
+            };
+            let oldest = *oldest;
+            self.remove_audit(oldest);
+        }
+    }
+}
