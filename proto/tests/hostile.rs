@@ -15,8 +15,10 @@ use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
 };
 use berth_domain::name::HostName;
-use berth_domain::numa::{Assignment, Guest, HostUsage, Outline, Wish, fit, verify};
-use berth_domain::numa::{Ground, Limits, Strategy as Preference};
+use berth_domain::numa::{
+    Assignment, Ground, Guest, HostUsage, Limits, Outline, Strategy as Preference, Wish, fit,
+    verify,
+};
 use berth_domain::pci::{PciMatch, PciNumaPolicy, PciRequest};
 use berth_domain::topology::HostTopology;
 use berth_proto::host::v1::HostReport as WireReport;
@@ -253,6 +255,9 @@ fn host(report: HostReport) -> Host {
         generation: Generation(1),
         created_at: TimeMs(0),
         fenced: None,
+        unknown: Vec::new(),
+        compared: 0,
+        hit: Default::default(),
     }
 }
 

@@ -15,6 +15,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::VmSpec;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// A guest on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -126,4 +127,13 @@ pub struct Draft {
     pub operation: OperationId,
     /// The file name that it is to have in the image directory.
     pub image: String,
+}
+
+/// A domain that Berth did not make.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Other {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its name.
+    pub name: String,
 }

@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use berth_domain::agent::DomainStatus;
-use berth_domain::id::VmUid;
+use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::error::Error;
 
 /// What a driver says about its hypervisor.
@@ -225,6 +225,21 @@ pub trait Driver: Send + Sync {
     ///
     /// [`Error::Absent`], or that the console cannot be written.
     fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Returns every domain that Berth did not make, and those whose record cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor does not answer.
+    fn others(&self) -> Result<Vec<Other>, Error>;
+
+    /// Stops the guest at once and removes it; its disks stay. On another claim, or absent: no
+    /// effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] while it is being sent or received.
+    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error>;
 
     /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
     /// its own carries on is left to it.

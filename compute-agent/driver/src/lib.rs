@@ -21,7 +21,7 @@ pub mod request;
 pub mod sim;
 pub mod xml;
 
-pub use domain::{DomainSpec, Draft, Force, Known, Sending};
+pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 pub use driver::{Chunk, Driver, FreePages, Info};
 pub use error::Error;
 pub use request::{Answer, Kind, Request, Token, perform};

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use berth_domain::agent::DomainStatus;
-use berth_domain::id::VmUid;
+use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::transfer::DiskCopy;
 
-use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Driver, FreePages};
 use crate::error::Error;
 
@@ -83,6 +83,10 @@ pub enum Request {
     PublishImage(Draft),
     /// [`Driver::drop_image`].
     DropImage(Draft),
+    /// [`Driver::domains`] and [`Driver::others`].
+    Everything,
+    /// [`Driver::evict`].
+    Evict(VmUid, ClaimId),
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -126,11 +130,15 @@ pub enum Kind {
     PublishImage,
     /// [`Request::DropImage`].
     DropImage,
+    /// [`Request::Everything`].
+    Everything,
+    /// [`Request::Evict`].
+    Evict,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -150,6 +158,8 @@ impl Kind {
         Self::CopyDisk,
         Self::PublishImage,
         Self::DropImage,
+        Self::Everything,
+        Self::Evict,
     ];
 }
 
@@ -177,6 +187,8 @@ impl Request {
             Self::CopyDisk { .. } => Kind::CopyDisk,
             Self::PublishImage(_) => Kind::PublishImage,
             Self::DropImage(_) => Kind::DropImage,
+            Self::Everything => Kind::Everything,
+            Self::Evict(..) => Kind::Evict,
         }
     }
 }
@@ -197,6 +209,8 @@ pub enum Answer {
         /// Whether the draft had got its name before.
         published: bool,
     },
+    /// To [`Request::Everything`].
+    Everything(Vec<Known>, Vec<Other>),
 }
 
 /// Makes the call that `request` stands for; blocks as long as it does.
@@ -240,5 +254,10 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
             let dropped = driver.drop_image(draft);
             dropped.map(|published| Answer::Image { published })
         }
+        Request::Everything => {
+            let known = driver.domains()?;
+            Ok(Answer::Everything(known, driver.others()?))
+        }
+        Request::Evict(vm, claim) => driver.evict(*vm, *claim).map(done),
     }
 }

@@ -101,6 +101,8 @@ pub struct Sim {
     pub transfer_ms: u64,
     /// Where guests are kept over a restart; they end with the process if absent.
     pub state_file: Option<PathBuf>,
+    /// Tells what happens to it that nobody asked it for, as foreign domains and crashes.
+    pub story_file: Option<PathBuf>,
 }
 
 impl Default for Sim {
@@ -110,6 +112,7 @@ impl Default for Sim {
             advertise: None,
             transfer_ms: 500,
             state_file: None,
+            story_file: None,
         }
     }
 }
@@ -149,6 +152,8 @@ pub struct Config {
     pub storage_id: Option<String>,
     /// A transfer that takes longer is stopped; the guest stays.
     pub transfer_timeout_ms: u64,
+    /// How often what runs is compared with what the scheduler expects; 0: never.
+    pub compare_interval_ms: u64,
     /// The root below which the kernel's files are read.
     pub root: PathBuf,
     /// A description of the machine, instead of the kernel's files; for simulated hosts.
@@ -183,6 +188,7 @@ impl Default for Config {
             disk_gib: 100,
             storage_id: None,
             transfer_timeout_ms: 1_800_000,
+            compare_interval_ms: 10_000,
             root: "/".into(),
             machine_file: None,
             machine: None,
@@ -255,7 +261,7 @@ impl Config {
         }
     }
 
-    fn bounded(&self) -> [Bounded; 5] {
+    fn bounded(&self) -> [Bounded; 6] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let day_ms = 86_400_000;
@@ -269,6 +275,7 @@ impl Config {
                 1_000,
                 day_ms,
             ),
+            ("compare_interval_ms", self.compare_interval_ms, 0, day_ms),
             ("sim.transfer_ms", self.sim.transfer_ms, 0, day_ms),
         ]
     }
@@ -301,6 +308,7 @@ impl Configuration for Config {
         keys.take("disk_gib", &mut self.disk_gib);
         keys.take_some("storage_id", &mut self.storage_id);
         keys.take("transfer_timeout_ms", &mut self.transfer_timeout_ms);
+        keys.take("compare_interval_ms", &mut self.compare_interval_ms);
         keys.take("root", &mut self.root);
         keys.take_some("machine_file", &mut self.machine_file);
         self.log.read(keys);
@@ -380,6 +388,7 @@ impl Sim {
         keys.take_some("advertise", &mut self.advertise);
         keys.take("transfer_ms", &mut self.transfer_ms);
         keys.take_some("state_file", &mut self.state_file);
+        keys.take_some("story_file", &mut self.story_file);
     }
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn driver(
             listen: valid.sim_listen,
             advertise: config.sim.advertise.clone(),
             state_file: config.sim.state_file.clone(),
+            story_file: config.sim.story_file.clone(),
             transfer: Duration::from_millis(config.sim.transfer_ms),
         })?),
         DriverKind::Libvirt => {

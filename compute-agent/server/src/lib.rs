@@ -28,6 +28,7 @@ pub mod flags;
 mod hypervisor;
 pub mod process;
 mod qualities;
+mod reality;
 mod registration;
 pub mod server;
 mod service;

@@ -6,16 +6,21 @@
 use std::time::Duration;
 
 use berth_domain::host::HostReport;
+use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_proto::client::SchedulerChannel;
-use berth_proto::convert::ResourceName as _;
+use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1 as wire;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use uuid::Uuid;
+
+use crate::core::Event;
+use crate::shell;
 
 /// The services that clients ask about, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.agent.v1.ComputeAgentService"];
@@ -43,6 +48,8 @@ pub(crate) struct Registration {
     pub(crate) scheduler: SchedulerChannel,
     pub(crate) host: HostName,
     pub(crate) report: HostReport,
+    /// Tells the core when the scheduler heard of this agent.
+    pub(crate) news: mpsc::Sender<Event>,
 }
 
 impl Registration {
@@ -92,6 +99,7 @@ impl Registration {
     async fn register(&self) -> Registered {
         let mut wait = WAIT_MIN;
         loop {
+            let sent_at = shell::now();
             let request = wire::RegisterHostRequest {
                 name: self.host.resource_name(),
                 report: Some((&self.report).into()),
@@ -104,6 +112,7 @@ impl Registration {
             match registered.await {
                 Ok(response) => {
                     tracing::info!(host = %self.host, "registered");
+                    self.tell_heard(sent_at, response.lease).await;
                     let why = response.host.map(|host| host.shape_refused);
                     return Registered {
                         interval: bounded(response.report_interval),
@@ -122,12 +131,21 @@ impl Registration {
         }
     }
 
+    async fn tell_heard(&self, sent_at: TimeMs, lease: Option<prost_types::Duration>) {
+        let lease = field::optional_duration_ms(lease, "lease");
+        let lease_ms = lease.ok().flatten().unwrap_or(0);
+        // The shell ends before this does.
+        let _ = self.news.send(Event::Heard { sent_at, lease_ms }).await;
+    }
+
     /// Returns when to report next; nothing when the scheduler does not know this run.
     async fn say_alive(&self) -> Result<Option<Duration>, Status> {
         let request = wire::ReportHostRequest {
             name: self.host.resource_name(),
             incarnation: self.report.incarnation.to_string(),
         };
+        // Counted from before it is sent: the scheduler heard of it later than that.
+        let sent_at = shell::now();
         let response = self
             .scheduler
             .call(|channel| {
@@ -135,6 +153,9 @@ impl Registration {
                 async move { HostServiceClient::new(channel).report_host(request).await }
             })
             .await?;
+        if response.known {
+            self.tell_heard(sent_at, response.lease).await;
+        }
         Ok(response.known.then(|| bounded(response.report_interval)))
     }
 }

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::config::{Config, Valid};
 use crate::core::{Agent, Facts};
 use crate::error::Error;
+use crate::reality::Messenger;
 use crate::registration::Registration;
 use crate::service::AgentApi;
 use crate::{hypervisor, qualities, shell};
@@ -105,12 +106,18 @@ impl ComputeAgent {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let stopping = CancellationToken::new();
         let agent = Agent::new(self.facts.clone(), self.known);
-        let (core, shell) = shell::new(agent, self.driver.clone());
+        let (core, shell, outside) = shell::new(agent, self.driver.clone());
+        let messenger = Messenger {
+            scheduler: self.scheduler.clone(),
+            host: self.facts.host.clone(),
+            incarnation: self.facts.incarnation,
+        };
         let (health, health_service) = tonic_health::server::health_reporter();
         let registration = Registration {
             scheduler: self.scheduler,
             host: self.facts.host.clone(),
             report: self.report,
+            news: outside.news.clone(),
         };
         let api = AgentApi {
             core,
@@ -128,6 +135,7 @@ impl ComputeAgent {
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         let mut shell = tokio::spawn(shell.run(stopping.clone()));
         let registering = tokio::spawn(registration.run(health, stopping.clone()));
+        let comparing = tokio::spawn(messenger.run(outside, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
 
         let mut shutdown = pin!(shutdown);
@@ -145,6 +153,9 @@ impl ComputeAgent {
         }
         if registering.await.is_err() {
             tracing::error!("the registration failed");
+        }
+        if comparing.await.is_err() {
+            tracing::error!("the comparison with the scheduler failed");
         }
         server::goodbye(&mut server).await;
         self.driver.close();
@@ -183,6 +194,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         storage_id: storage_id.clone(),
         topology: topology.clone(),
         transfer_ms_max: config.transfer_timeout_ms,
+        compare_ms: config.compare_interval_ms,
     };
     let report = HostReport {
         agent_address: format!("http://{advertise}"),

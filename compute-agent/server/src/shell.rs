@@ -10,10 +10,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use berth_domain::agent::Reply;
 use berth_domain::id::TimeMs;
+use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Driver, Error, Request, Token, perform};
 use berth_proto::convert::agent::FencedCall;
@@ -27,6 +28,9 @@ const THREADS_MAX: usize = 32;
 
 /// How many calls wait to be taken in.
 const CALLS_MAX: usize = 256;
+
+/// How many errands to the scheduler wait.
+const ERRANDS_MAX: usize = 16;
 
 /// How often the core is told what time it is.
 const TICK: Duration = Duration::from_secs(1);
@@ -61,6 +65,23 @@ impl Handle {
     }
 }
 
+/// What the core wants of the scheduler.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// To know what is expected of this host.
+    Expect,
+    /// To tell what was found.
+    Report(Comparison),
+}
+
+/// The ends of the shell towards the scheduler.
+pub(crate) struct Outside {
+    /// Carries errands out.
+    pub(crate) errands: mpsc::Receiver<Errand>,
+    /// Brings back what came of them, and who was heard.
+    pub(crate) news: mpsc::Sender<Event>,
+}
+
 /// Owns the core.
 pub(crate) struct Shell {
     agent: Agent,
@@ -73,12 +94,16 @@ pub(crate) struct Shell {
     performed: mpsc::UnboundedReceiver<Performed>,
     /// Unbounded as a channel, but each message belongs to a request that was counted.
     report: mpsc::UnboundedSender<Performed>,
+    errands: mpsc::Sender<Errand>,
+    news: mpsc::Receiver<Event>,
 }
 
-/// Returns the shell of a core and the handle to it.
-pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell) {
+/// Returns the shell of a core, the handle to it, and its ends towards the scheduler.
+pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell, Outside) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
     let (report, performed) = mpsc::unbounded_channel();
+    let (errand, errands) = mpsc::channel(ERRANDS_MAX);
+    let (tell, news) = mpsc::channel(ERRANDS_MAX);
     let shell = Shell {
         agent,
         driver,
@@ -89,8 +114,14 @@ pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell) {
         backlog: VecDeque::new(),
         performed,
         report,
+        errands: errand,
+        news,
     };
-    (Handle { calls: sender }, shell)
+    let outside = Outside {
+        errands,
+        news: tell,
+    };
+    (Handle { calls: sender }, shell, outside)
 }
 
 impl Shell {
@@ -108,6 +139,7 @@ impl Shell {
                     self.running -= usize::from(performed.counted);
                     Event::DriverDone { token: performed.token, result: performed.result }
                 }
+                Some(news) = self.news.recv() => news,
                 Some(asked) = self.calls.recv() => self.taken_in(asked),
                 _ = ticks.tick() => Event::Tick { now: now() },
             };
@@ -140,6 +172,8 @@ impl Shell {
                     let _ = answer.send(result);
                 }
             }
+            Effect::Expect => self.send_out(Errand::Expect),
+            Effect::Report(comparison) => self.send_out(Errand::Report(comparison)),
             Effect::Driver { token, request } => match request {
                 // An order to a transfer must not wait behind anything.
                 // Nor must others wait behind what may take an hour.
@@ -164,7 +198,17 @@ impl Shell {
                 | Request::MakeDisks(_)
                 | Request::PublishImage(_)
                 | Request::DropImage(_) => self.backlog.push_back((token, request)),
+                Request::Everything | Request::Evict(..) => {
+                    self.backlog.push_back((token, request))
+                }
             },
+        }
+    }
+
+    /// What is not taken is asked for again with the next comparison.
+    fn send_out(&self, errand: Errand) {
+        if self.errands.try_send(errand).is_err() {
+            tracing::debug!("an errand to the scheduler is given up, others are out still");
         }
     }
 
@@ -207,7 +251,12 @@ impl Shell {
     }
 }
 
+/// Returns the time since the machine was started, sleep included: how long the scheduler has not
+/// heard of this agent must not depend on a wall clock that is set, nor stand still while the
+/// machine sleeps.
 pub(crate) fn now() -> TimeMs {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    TimeMs(u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX))
+    let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(since.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(since.tv_nsec).unwrap_or(0);
+    TimeMs(seconds * 1000 + nanos / 1_000_000)
 }

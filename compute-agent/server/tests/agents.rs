@@ -99,6 +99,7 @@ impl HostService for Hosts {
         Ok(Response::new(hosts::RegisterHostResponse {
             host: Some(host),
             report_interval: interval(),
+            lease: None,
         }))
     }
 
@@ -115,7 +116,29 @@ impl HostService for Hosts {
         Ok(Response::new(hosts::ReportHostResponse {
             known,
             report_interval: interval(),
+            lease: None,
         }))
+    }
+
+    async fn expect_domains(
+        &self,
+        _: Request<hosts::ExpectDomainsRequest>,
+    ) -> Answered<hosts::ExpectDomainsResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn compare_domains(
+        &self,
+        _: Request<hosts::CompareDomainsRequest>,
+    ) -> Answered<hosts::CompareDomainsResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn fence_host(
+        &self,
+        _: Request<hosts::FenceHostRequest>,
+    ) -> Answered<hosts::FenceHostResponse> {
+        Err(Status::unimplemented("not in this test"))
     }
 
     async fn get_host(

@@ -9,6 +9,7 @@ use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::Generation;
 use berth_domain::numa::HostUsage;
 use berth_domain::platform::{Architecture, HypervisorType, Platform};
+use berth_domain::reality::UNKNOWN_MAX;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 
@@ -97,6 +98,9 @@ impl From<&Host> for v1::Host {
             create_time: Some(field::timestamp(host.created_at)),
             shape_refused: host.shape_refused.clone().unwrap_or_default(),
             fence: host.fenced.as_ref().map(Into::into),
+            unknown_domains: host.unknown.iter().map(Into::into).collect(),
+            compared_revision: host.compared,
+            hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
         }
     }
 }
@@ -115,6 +119,11 @@ impl TryFrom<v1::Host> for Host {
             created_at: field::time(wire.create_time, "create_time")?,
             shape_refused: Some(wire.shape_refused).filter(|why| !why.is_empty()),
             fenced: field::optional(wire.fence, "fence")?,
+            unknown: field::each(wire.unknown_domains, "unknown_domains", UNKNOWN_MAX)?,
+            compared: wire.compared_revision,
+            hit: (wire.hit_claims.iter())
+                .map(|name| field::name(name, "hit_claims"))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

@@ -34,6 +34,7 @@ pub mod page;
 pub mod pci;
 pub mod placement;
 pub mod policy;
+pub mod reality;
 pub mod refusal;
 pub mod server_group;
 pub mod service;

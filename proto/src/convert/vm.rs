@@ -231,6 +231,7 @@ impl From<&Vm> for scheduler::Vm {
             remains_on: field::name_or_empty(vm.remains_on.as_ref()),
             // Known to whoever knows the operation: filled in by the scheduler's service.
             task: String::new(),
+            guest_trouble: vm.trouble.as_ref().map(Into::into),
         }
     }
 }
@@ -247,6 +248,7 @@ impl TryFrom<scheduler::Vm> for Vm {
             host: field::optional_name(&wire.host, "host")?,
             claim: field::optional_name(&wire.claim, "claim")?,
             remains_on: field::optional_name(&wire.remains_on, "remains_on")?,
+            trouble: field::optional(wire.guest_trouble, "guest_trouble")?,
             operation: field::optional_name(&wire.operation, "operation")?,
             error: field::optional(wire.error, "error")?,
             generation: berth_domain::id::Generation(wire.generation),

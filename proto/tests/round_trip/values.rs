@@ -5,11 +5,13 @@ pub(crate) mod agent;
 mod operation;
 mod placement;
 mod policy;
+mod reality;
 pub(crate) mod transfer;
 
 pub(crate) use operation::*;
 pub(crate) use placement::*;
 pub(crate) use policy::*;
+pub(crate) use reality::*;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +21,6 @@ use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Res
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::cpu_shape::CpuShape;
-use berth_domain::fence::{Fenced, How};
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{
@@ -603,10 +604,18 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         select(vec![Liveness::Up, Liveness::Down]),
         (any::<bool>(), option::of("[a-z ]{1,12}")),
         generation(),
-        (time(), option::of(fenced())),
+        (time(), option::of(fenced()), reality()),
     )
         .prop_map(
-            |(name, provider, report, liveness, closed, generation, (created_at, fenced))| Host {
+            |(
+                name,
+                provider,
+                report,
+                liveness,
+                closed,
+                generation,
+                (created_at, fenced, reality),
+            )| Host {
                 name,
                 provider,
                 report,
@@ -616,26 +625,11 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 generation,
                 created_at,
                 fenced,
+                unknown: reality.0,
+                compared: reality.1,
+                hit: reality.2,
             },
         )
-}
-
-pub(crate) fn fenced() -> impl Strategy<Value = Fenced> {
-    (
-        select(How::ALL.to_vec()),
-        "[a-z:0-9.]{0,20}",
-        time(),
-        id::<Incarnation>(),
-        ("[a-z \n]{0,40}", any::<bool>()),
-    )
-        .prop_map(|(how, by, at, incarnation, (output, heard_since))| Fenced {
-            how,
-            by,
-            at,
-            incarnation,
-            output,
-            heard_since,
-        })
 }
 
 pub(crate) fn service() -> impl Strategy<Value = Service> {
@@ -661,7 +655,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
         ),
         option::of(refusal()),
         generation(),
-        time(),
+        (time(), option::of(trouble())),
     )
         .prop_map(
             |(
@@ -670,7 +664,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                 (host, claim, remains_on, operation),
                 error,
                 generation,
-                created_at,
+                (created_at, trouble),
             )| {
                 Vm {
                     name,
@@ -684,6 +678,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     error,
                     generation,
                     created_at,
+                    trouble,
                 }
             },
         )

@@ -167,6 +167,9 @@ mod tests {
             shape_refused: None,
             generation: Generation(1),
             created_at: TimeMs(0),
+            unknown: Vec::new(),
+            compared: 0,
+            hit: Default::default(),
             fenced: fenced.map(|heard_since| Fenced {
                 how: How::Operator,
                 by: "unverified:127.0.0.1".to_owned(),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::fence::Fenced;
-use crate::id::{Generation, Incarnation, ProviderId, TimeMs};
+use crate::id::{ClaimId, Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
 use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
 use crate::platform::Platform;
+use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
@@ -77,6 +78,18 @@ pub struct Host {
     /// and none of the guests that the host lost runs.
     #[serde(default)]
     pub fenced: Option<Fenced>,
+    /// What its hypervisor has and no claim is for, in order of UUID. What Berth made of it keeps
+    /// its CPUs, pages and functions until it is gone.
+    #[serde(default)]
+    pub unknown: Vec<Unknown>,
+    /// The revision on which the latest comparison rests that changed something here or lifted a
+    /// fence; older ones are void.
+    #[serde(default)]
+    pub compared: u64,
+    /// The claims that its shape has no room for any more. They stay valid; nothing new is given
+    /// of what they hold.
+    #[serde(default)]
+    pub hit: BTreeSet<ClaimId>,
 }
 
 impl Host {

@@ -15,7 +15,9 @@ use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
 use crate::numa::outline::{self, PoolRoom};
 use crate::numa::{Ground, HostUsage, Limits, Outline};
+use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
+use crate::topology::HostTopology;
 
 /// What is left of a host at a glance, small enough that a thousand of them are read in
 /// microseconds.
@@ -87,8 +89,11 @@ pub struct HostView {
     pub aggregates: Arc<HostAggregates>,
     /// Counted resources that are taken.
     pub used: Resources,
-    /// CPUs, pages and memory that are taken, by cell, and PCI functions.
+    /// CPUs, pages and memory that are taken, by cell, and PCI functions; what unknown guests hold
+    /// is among them.
     pub usage: HostUsage,
+    /// What claims alone take, where unknown guests hold something beside.
+    pub claimed: Option<Box<HostUsage>>,
     /// The host's cells in numbers.
     pub outline: Outline,
     /// What is left, at a glance.
@@ -107,6 +112,7 @@ impl HostView {
             aggregates: Arc::default(),
             used: Resources::new(),
             usage: HostUsage::empty(&host.report.topology),
+            claimed: None,
             outline: Outline::default(),
             room: Room::default(),
             class: 0,
@@ -118,6 +124,7 @@ impl HostView {
             view.usage
                 .add(&view.host.report.topology, &claim.assignment);
         }
+        view.set_usage(view.usage.clone());
         view.refresh();
         view
     }
@@ -127,7 +134,48 @@ impl HostView {
     pub fn emptied(&self) -> Self {
         let mut view = Self::new(Arc::clone(&self.host), []);
         view.set_aggregates(Arc::clone(&self.aggregates));
-        view
+        view.without_unknown()
+    }
+
+    /// Returns the view of the host as if it had only the guests that claims are for.
+    #[must_use]
+    pub fn without_unknown(mut self) -> Self {
+        if let Some(claimed) = self.claimed.take() {
+            self.usage = *claimed;
+            self.refresh();
+        }
+        self
+    }
+
+    /// Returns the unknown guests that hold something.
+    pub fn holders(&self) -> impl Iterator<Item = &Unknown> {
+        let unknown = self.host.unknown.iter();
+        unknown.filter(|guest| guest.is_ours && !guest.held.is_empty())
+    }
+
+    /// Takes what the claims take, and adds what unknown guests hold. It may be the same: then
+    /// neither is to be given to others before both are gone.
+    fn set_usage(&mut self, claimed: HostUsage) {
+        let mut usage = claimed.clone();
+        for guest in self.holders() {
+            usage.add(&self.host.report.topology, &guest.held);
+        }
+        let is_beside = self.holders().next().is_some();
+        self.claimed = is_beside.then(|| Box::new(claimed));
+        self.usage = usage;
+    }
+
+    /// Changes what the claims take.
+    fn change_usage(&mut self, change: impl FnOnce(&mut HostUsage, &HostTopology)) {
+        let host = Arc::clone(&self.host);
+        let topology = &host.report.topology;
+        match self.claimed.take() {
+            Some(mut claimed) => {
+                change(&mut claimed, topology);
+                self.set_usage(*claimed);
+            }
+            None => change(&mut self.usage, topology),
+        }
     }
 
     /// Returns what the fit looks at.
@@ -138,6 +186,12 @@ impl HostView {
             usage: &self.usage,
             outline: &self.outline,
         }
+    }
+
+    /// Returns whether the usage is that of this new record of the host, too.
+    #[must_use]
+    pub fn sums_up(&self, host: &Host) -> bool {
+        self.host.report.topology == host.report.topology && self.host.unknown == host.unknown
     }
 
     /// Takes a new record of the host: another liveness, cordon or address.
@@ -165,8 +219,7 @@ impl HostView {
     /// Takes what a claim takes.
     pub fn place(&mut self, claim: &Claim) {
         add(&mut self.used, &claim.resources);
-        self.usage
-            .add(&self.host.report.topology, &claim.assignment);
+        self.change_usage(|usage, topology| usage.add(topology, &claim.assignment));
         self.refresh();
     }
 
@@ -177,8 +230,7 @@ impl HostView {
     /// When it was not taken before.
     pub fn release(&mut self, claim: &Claim) {
         subtract(&mut self.used, &claim.resources);
-        self.usage
-            .remove(&self.host.report.topology, &claim.assignment);
+        self.change_usage(|usage, topology| usage.remove(topology, &claim.assignment));
         self.refresh();
     }
 
@@ -226,6 +278,10 @@ impl HostView {
             generation: _,
             created_at: _,
             fenced,
+            // What is held, is in the usage.
+            unknown: _,
+            compared: _,
+            hit: _,
         } = &*self.host;
         let HostReport {
             agent_address: _,
@@ -288,7 +344,7 @@ impl HostView {
             pcpu,
             memory_mib,
             disk_gib,
-            pci: small(topology.pci().len().saturating_sub(self.usage.pci.len()) as u64),
+            pci: small(free_functions(topology, &self.usage)),
             vcpu_load,
             pcpu_load,
             memory_load,
@@ -336,6 +392,17 @@ impl Room {
             }
         }
     }
+}
+
+/// Returns how many functions of the host nobody has. A guest may have one that is gone.
+fn free_functions(topology: &HostTopology, usage: &HostUsage) -> u64 {
+    let functions = topology.pci().iter();
+    if usage.pci.is_empty() {
+        return functions.len() as u64;
+    }
+    functions
+        .filter(|function| !usage.pci.contains(&function.address))
+        .count() as u64
 }
 
 fn small(amount: u64) -> u32 {

@@ -20,6 +20,7 @@
 //! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
+//! | [`reality`] | what a hypervisor has, compared with what its host's claims say |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`event`], [`audit`] | what is told of changes, and of who asked for them |
 //! | [`refusal`], [`fault`] | every "no", with its reason |
@@ -52,6 +53,7 @@ pub mod pci;
 pub mod platform;
 pub mod policy;
 pub mod provider;
+pub mod reality;
 pub mod refusal;
 pub mod resource;
 pub mod server_group;

@@ -38,6 +38,7 @@ use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
 use crate::pci::{PciAliases, PciRequest};
+use crate::reality::Trouble;
 use crate::refusal::Refusal;
 
 /// What the guest starts from.
@@ -312,6 +313,19 @@ pub struct Vm {
     pub generation: Generation,
     /// When it was asked for.
     pub created_at: TimeMs,
+    /// What the agent found to be wrong with the guest that should run. Only while it is ACTIVE on
+    /// that claim: see [`Vm::settle_trouble`].
+    #[serde(default)]
+    pub trouble: Option<Trouble>,
+}
+
+impl Vm {
+    /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run.
+    pub fn settle_trouble(&mut self) {
+        let (state, claim) = (self.state, self.claim);
+        self.trouble
+            .take_if(|trouble| state != State::Active || claim != Some(trouble.claim));
+    }
 }
 
 #[cfg(test)]

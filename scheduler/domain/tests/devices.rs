@@ -189,6 +189,9 @@ fn source(devices: Vec<PciDevice>) -> Host {
         generation: Generation(1),
         created_at: TimeMs(0),
         fenced: None,
+        unknown: Vec::new(),
+        compared: 0,
+        hit: Default::default(),
     }
 }
 

@@ -162,6 +162,7 @@ fn phrase(cause: &str) -> String {
         "AFFINITY" => "without the other members of its server group",
         "ANTI_AFFINITY" => "with enough members of its server group",
         "HOST_FENCED" => "fenced",
+        "HELD_BY_UNKNOWN_GUEST" => "where unknown guests hold what it needs",
         "CELLS" => "with too few cells",
         "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
         "CPU_THREADS" => "without enough cores that are free as asked for",

@@ -194,6 +194,11 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::AntiAffinity { .. } => {
             Some("add a host, or boot the guest outside of the server group".to_owned())
         }
+        Violation::HeldByUnknown { guests, .. } => Some(format!(
+            "look at guest {} on that host: no claim is for it, and what it holds is free once it \
+             is stopped",
+            guests.join(", ")
+        )),
         Violation::Fenced => Some(
             "start the fenced host and its compute agent again, it looks for guests that it lost"
                 .to_owned(),

@@ -54,6 +54,11 @@ impl Liveness {
         }
     }
 
+    /// Forgets when a host was heard of: it was fenced, and what it said before counts no more.
+    pub fn forget(&mut self, host: &HostName) {
+        self.heard.remove(host);
+    }
+
     /// Returns the hosts whose recorded liveness is wrong, with what it should be.
     #[must_use]
     pub fn judge(&self, state: &State, now_ms: u64) -> Vec<(HostName, host::Liveness)> {

@@ -5,7 +5,7 @@ mod common;
 use berth_domain::refusal::Refusal;
 use berth_proto::host::v1::{GetHostRequest, ReportHostRequest};
 use berth_proto::operation::v1::WaitOperationRequest;
-use berth_proto::scheduler::v1::{ListVmsRequest, ScheduleMigrationRequest};
+use berth_proto::scheduler::v1::{GetVmRequest, ListVmsRequest, ScheduleMigrationRequest};
 use berth_proto::status::from_status;
 use common::world::{flavor, flavor_request, register, register_request, schedule, vm_request};
 use common::{Cluster, hosts, operations, schedulers};
@@ -71,10 +71,10 @@ async fn lack_of_room_is_explained() {
     assert_eq!((missing.requested, missing.available), (5, 4));
 }
 
-/// Goal: an agent that comes back with another shape is known, so that its guests can be dealt with,
-/// and its host says why the shape was not taken over.
+/// Goal: a host that comes back smaller is taken as it is, and says which VMs are hit by what; so
+/// does the VM.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shape_that_guests_do_not_fit_is_told() {
+async fn a_host_that_came_back_smaller_tells_who_is_hit() {
     let cluster = Cluster::start(1).await;
     let channel = cluster.channel().await;
     register(&channel, "h1", 2, 4).await;
@@ -84,23 +84,36 @@ async fn a_shape_that_guests_do_not_fit_is_told() {
         schedule(&channel, request).await.expect("room");
     }
     let request = register_request("h1", 1, 4);
-    let incarnation = request.report.clone().expect("a report").incarnation;
     let answer = hosts(&channel).register_host(request).await;
     let host = answer.expect("registered").into_inner().host;
     let host = host.expect("the host");
-    assert!(host.shape_refused.contains("on cell 1"), "{host:?}");
-    let report = host.report.expect("a report");
-    assert_eq!(report.incarnation, incarnation);
-    assert_eq!(report.topology.expect("a topology").cells.len(), 2);
-    let alive = ReportHostRequest {
+    assert_eq!((&*host.shape_refused, host.hit_claims.len()), ("", 1));
+    let request = GetHostRequest {
         name: "hosts/h1".into(),
-        incarnation,
+        consistency: 0,
     };
-    let answer = hosts(&channel).report_host(alive).await;
-    assert!(answer.expect("an answer").into_inner().known);
+    let answer = hosts(&channel).get_host(request).await;
+    let hits = answer.expect("a host").into_inner().hits;
+    assert!(hits[0].reason.starts_with("cell 1 is gone"), "{hits:?}");
+    let told = |vm: &str| {
+        let name = vm.to_owned();
+        let consistency = 0;
+        let mut vms = schedulers(&channel);
+        async move {
+            let request = GetVmRequest { name, consistency };
+            vms.get_vm(request).await.expect("a vm").into_inner().lost
+        }
+    };
+    assert_eq!(told(&hits[0].vm).await, hits[0].reason);
+    let other = if hits[0].vm == "vms/a" {
+        "vms/b"
+    } else {
+        "vms/a"
+    };
+    assert_eq!(told(other).await, "");
     let status = schedule(&channel, vm_request("c", "four")).await;
-    let told = refusal(status.expect_err("a closed host"));
-    assert_eq!(told.causes.get("HOST_SHAPE_REFUSED"), Some(&1), "{told:?}");
+    let told = refusal(status.expect_err("no room"));
+    assert_eq!(told.reason, "NO_VALID_HOST", "{told:?}");
 }
 
 /// Goal: an explanation decides nothing. Method: explain, list, schedule the same.

@@ -25,6 +25,7 @@ pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
+use berth_domain::reality::Comparison;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
@@ -448,6 +449,15 @@ pub enum Command {
         /// The operation.
         operation: OperationId,
     },
+    /// Takes what an agent found to differ from what was expected.
+    NoteReality {
+        /// The host.
+        host: HostName,
+        /// The run of its agent.
+        incarnation: Incarnation,
+        /// What it found.
+        comparison: Comparison,
+    },
 }
 
 impl Command {
@@ -507,7 +517,8 @@ impl Command {
             | Self::CancelOperation { .. }
             | Self::Advance { .. }
             | Self::FenceHost { .. }
-            | Self::ForceComplete { .. } => false,
+            | Self::ForceComplete { .. }
+            | Self::NoteReality { .. } => false,
         }
     }
 }

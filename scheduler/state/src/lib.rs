@@ -15,6 +15,7 @@
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
+//! | [`reality`] | what agents are told to expect, and what their findings change |
 //! | [`check`] | every invariant |
 
 pub mod apply;
@@ -24,6 +25,7 @@ mod group;
 pub mod header;
 mod index;
 pub mod placement;
+pub mod reality;
 pub mod rebuild;
 mod refusals;
 pub mod reply;

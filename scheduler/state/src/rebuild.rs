@@ -17,7 +17,7 @@ pub enum RebuildError {
     /// Two rows have one key.
     #[error("two rows have the key {0:?}")]
     Twice(Key),
-    /// A claim is on a host that is not among the rows, or in cells that the host does not have.
+    /// A claim is on a host that is not among the rows, or in cells that the host neither has nor lost.
     #[error("{claim:?} is on host {host}, which is not there or has another shape")]
     Homeless {
         /// The claim.
@@ -100,6 +100,9 @@ impl State {
         for claim in claims {
             let view = tx.state.host(&claim.host);
             let at_home = view.is_some_and(|view| {
+                if view.host.hit.contains(&claim.id) {
+                    return true;
+                }
                 let topology = &view.host.report.topology;
                 let mut cells = claim.assignment.cells.iter();
                 cells.all(|cell| topology.position(cell.host_cell).is_some())
@@ -110,7 +113,7 @@ impl State {
                     host: claim.host.clone(),
                 });
             }
-            tx.put_claim((*claim).clone());
+            tx.place_claim((*claim).clone());
         }
         Ok(state)
     }

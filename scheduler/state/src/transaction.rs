@@ -180,7 +180,8 @@ impl<J: Journal> Transaction<'_, J> {
         name
     );
 
-    pub(crate) fn put_vm(&mut self, vm: Vm) -> Arc<Vm> {
+    pub(crate) fn put_vm(&mut self, mut vm: Vm) -> Arc<Vm> {
+        vm.settle_trouble();
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
         if old.is_none() {
@@ -242,7 +243,7 @@ impl<J: Journal> Transaction<'_, J> {
         let host = Arc::new(host);
         let old = self.state.hosts.get(&host.name).cloned();
         let view = match &old {
-            Some(view) if view.host.report.topology == host.report.topology => {
+            Some(view) if view.sums_up(&host) => {
                 let mut view = (**view).clone();
                 view.set_host(host.clone());
                 view
@@ -366,6 +367,14 @@ impl<J: Journal> Transaction<'_, J> {
     ///
     /// The host exists, and has room: both were looked at before.
     pub(crate) fn put_claim(&mut self, claim: Claim) -> Arc<Claim> {
+        let claim = self.place_claim(claim);
+        self.recount_hits(&claim.host);
+        claim
+    }
+
+    /// Writes a claim without a look at who its host has room for: as it is when all of them are
+    /// written.
+    pub(crate) fn place_claim(&mut self, claim: Claim) -> Arc<Claim> {
         let claim = Arc::new(claim);
         let old = self.state.claims.insert(claim.id, claim.clone());
         let same = old.as_ref().is_some_and(|old| {
@@ -399,11 +408,15 @@ impl<J: Journal> Transaction<'_, J> {
             self.leave_host(old);
             self.state.index.vm_claims.remove(&(old.vm.clone(), id));
         }
+        let host = old.as_ref().map(|old| old.host.clone());
         self.journal.note(|| Change {
             key: Key::Claim(id),
             old: old.map(Row::Claim),
             new: None,
         });
+        if let Some(host) = host {
+            self.recount_hits(&host);
+        }
     }
 
     fn leave_host(&mut self, claim: &Claim) {

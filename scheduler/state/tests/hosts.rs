@@ -4,12 +4,16 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use berth_domain::constraint::shape;
+use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::Incarnation;
 use berth_domain::migration::Event;
+use berth_domain::operation::{Mark, Step};
 use berth_domain::resource::Trait;
+use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
-use berth_state::command::Command;
+use berth_state::command::{Command, Effect};
 use support::*;
 
 #[test]
@@ -58,36 +62,125 @@ fn shape_refused(world: &World) -> String {
         .unwrap_or_default()
 }
 
+fn delete(world: &mut World, vm: &str) {
+    let operation = operation_id(world.fresh());
+    let begin = Command::BeginDelete {
+        operation,
+        vm: vm_name(vm),
+        lease: world.lease(),
+    };
+    world.run(begin).unwrap();
+    world.log(operation, Step::Destroy, Mark::Started).unwrap();
+    let done = Effect::CompleteDelete;
+    world
+        .advance(operation, Step::Destroy, Mark::Succeeded, done)
+        .unwrap();
+}
+
+fn hit(world: &World) -> Vec<String> {
+    let host = &world.view("h1").host;
+    let claims = world.state.claims_of_host(&host.name);
+    let hit = claims.filter(|claim| host.hit.contains(&claim.id));
+    hit.map(|claim| claim.vm.to_string()).collect()
+}
+
+/// Returns the topology without these CPUs, as if they were offline.
+fn without(topology: &HostTopology, cpus: &str) -> HostTopology {
+    let gone: CpuSet = cpus.parse().unwrap();
+    let cells = topology.cells().iter().cloned().map(|mut cell| {
+        cell.dedicated = cell.dedicated.difference(&gone);
+        cell.shared = cell.shared.difference(&gone);
+        cell.cores = (cell.cores.iter())
+            .map(|core| core.difference(&gone))
+            .filter(|core| !core.is_empty())
+            .collect();
+        cell
+    });
+    let cells: Vec<_> = cells.collect();
+    let distances = vec![vec![10; cells.len()]; cells.len()];
+    HostTopology::new(cells, distances).unwrap()
+}
+
+/// Goal: a host that came back smaller is taken as it is: who is hit is marked and keeps what it
+/// has, nothing is given of what is lost, and all is well when it is back.
 #[test]
-fn a_host_keeps_a_shape_that_its_guests_fit() {
-    let mut world = World::with_hosts(1);
+fn a_host_that_lost_cpus_gives_nothing_of_them() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(2), "h1");
+    world.boot("b", &pinned(2), "h1");
+    let lost = world.state.vm(&vm_name("a")).unwrap().claim.unwrap();
+    let taken = world.state.claim(lost).unwrap().assignment.taken();
+    let whole = topology(2, 3, 1);
+    let cpu = taken.iter().next().unwrap().to_string();
+    world.register("h1", report(without(&whole, &cpu))).unwrap();
+    assert_eq!(
+        (shape_refused(&world), hit(&world)),
+        (String::new(), vec!["a".to_owned()])
+    );
+    assert_eq!(
+        shape::lost(
+            &world.view("h1").host.report.topology,
+            &world.state.claim(lost).unwrap().assignment
+        ),
+        format!("CPUs {cpu} are offline")
+    );
+    assert_eq!(world.used("h1", "PCPU"), 4);
+    // One CPU is left of each cell, and the counted total is one less.
+    let refused = world.begin_boot("c", &pinned(2), "h1").unwrap_err();
+    assert_eq!(refused.reason, "NO_VALID_HOST");
+    world.boot("c", &pinned(1), "h1");
+    let refused = world.begin_boot("d", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refused.reason, "NO_VALID_HOST", "five of five are taken");
+
+    world.register("h1", report(whole)).unwrap();
+    assert_eq!(hit(&world), Vec::<String>::new());
+    world.boot("d", &pinned(1), "h1");
+}
+
+/// Goal: who is hit can be moved away, and what is left is given to others then.
+#[test]
+fn who_is_hit_can_leave() {
+    let mut world = World::with_hosts(2);
     for vm in ["a", "b"] {
         world.boot(vm, &pinned(3), "h1");
     }
     world.register("h1", report(topology(1, 3, 1))).unwrap();
-    assert_eq!(
-        shape_refused(&world),
-        "vms b do not fit: the assignment of guest cell 0 is on cell 1, which the host does not have"
-    );
-    assert_eq!(world.view("h1").host.report.topology.cells().len(), 2);
-    world.register("h1", report(topology(3, 3, 1))).unwrap();
-    assert_eq!(shape_refused(&world), "");
-    world.boot("c", &pinned(3), "h1");
-    assert_eq!(world.used("h1", "PCPU"), 9);
-    let mut small = report(topology(3, 3, 1));
-    small.memory_reserved_mib = 3 * 4096 - 1000;
-    world.register("h1", small).unwrap();
-    assert!(
-        shape_refused(&world).contains("MEMORY_MB"),
-        "{}",
-        shape_refused(&world)
-    );
-    assert_eq!(world.view("h1").host.report.memory_reserved_mib, 512);
+    assert_eq!(hit(&world), ["b"], "its cell is gone");
+    assert_eq!(world.view("h1").host.report.topology.cells().len(), 1);
     let host = host_name("h1");
     assert_eq!(
         reason(&world.run(Command::RemoveHost { host })),
         "HOST_IN_USE"
     );
+    let leaving = world.begin_migration("b", "h2").unwrap();
+    world.transfer(leaving);
+    world.settle(leaving, Event::Arrived).unwrap();
+    assert_eq!(hit(&world), Vec::<String>::new());
+    let refused = world.begin_boot("c", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refused.reason, "NO_VALID_HOST");
+    delete(&mut world, "a");
+    world.boot("c", &pinned(3), "h1");
+}
+
+/// Goal: with less memory the latest claims are hit, and as others leave there is room for them.
+#[test]
+fn there_is_room_again_when_others_leave() {
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(3), "h1");
+    world.boot("b", &pinned(3), "h1");
+    let mut small = report(topology(2, 3, 1));
+    small.memory_reserved_mib = 2 * 4096 - 600;
+    world.register("h1", small.clone()).unwrap();
+    assert_eq!(hit(&world).len(), 1);
+    assert_eq!(
+        world.view("h1").host.report,
+        small,
+        "the whole report is taken over"
+    );
+    let stays = hit(&world);
+    let leaves = if stays[0] == "a" { "b" } else { "a" };
+    delete(&mut world, leaves);
+    assert_eq!(hit(&world), Vec::<String>::new());
 }
 
 /// An agent that came back with another shape was refused as a whole: its host kept the address
@@ -95,9 +188,9 @@ fn a_host_keeps_a_shape_that_its_guests_fit() {
 #[test]
 fn a_host_with_a_refused_shape_can_be_emptied_and_then_fits() {
     let mut world = World::with_hosts(2);
-    world.boot("a", &pinned(1), "h1");
-    world.boot("b", &pinned(3), "h1");
-    let mut changed = report(topology(1, 3, 1));
+    world.boot("a", &floating(1), "h1");
+    // CPU 3 was shared.
+    let mut changed = report(topology(1, 4, 1));
     changed.agent_address = "http://10.0.0.9:7300".to_owned();
     changed.incarnation = Incarnation(uuid(9, 2));
     changed.migration_uri = "sim://other".to_owned();
@@ -118,22 +211,35 @@ fn a_host_with_a_refused_shape_can_be_emptied_and_then_fits() {
     world.register("h1", changed.clone()).unwrap();
     assert!(world.state.hosts() == &before);
 
-    let leaving = world.begin_migration("b", "h2").unwrap();
+    let leaving = world.begin_migration("a", "h2").unwrap();
     world.transfer(leaving);
     world.settle(leaving, Event::Arrived).unwrap();
-    assert!(shape_refused(&world).contains("vms b"), "until it reports");
+    assert!(shape_refused(&world).contains("vms a"), "until it reports");
     world.register("h1", changed.clone()).unwrap();
     let host = world.view("h1").host.clone();
     assert_eq!((&host.shape_refused, &host.report), (&None, &changed));
-    assert_eq!(world.used("h1", "PCPU"), 1);
     world.boot("d", &pinned(1), "h1");
+}
+
+/// Goal: CPUs that a guest has for itself are never those of all.
+#[test]
+fn cpus_that_guests_have_are_not_shared_out() {
+    let mut world = World::with_hosts(0);
+    world.register("h1", report(topology(1, 3, 1))).unwrap();
+    world.boot("a", &pinned(3), "h1");
+    world.register("h1", report(topology(1, 2, 2))).unwrap();
+    assert_eq!(
+        shape_refused(&world),
+        "vms a have CPUs 2 to themselves, which the host has in another cell or for everybody now"
+    );
+    assert_eq!(hit(&world), Vec::<String>::new());
 }
 
 #[test]
 fn a_host_that_gets_its_old_shape_back_is_open_again() {
     let mut world = World::with_hosts(1);
     world.boot("a", &pinned(3), "h1");
-    world.register("h1", report(topology(1, 2, 1))).unwrap();
+    world.register("h1", report(topology(1, 2, 2))).unwrap();
     assert_ne!(shape_refused(&world), "");
     world.register("h1", report(topology(2, 3, 1))).unwrap();
     assert_eq!(shape_refused(&world), "");

@@ -88,7 +88,7 @@ fn sequences_reach_the_far_corners() {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
-    let mut misshapen = 0;
+    let (mut misshapen, mut hit, mut troubled, mut occupied) = (0, 0, 0, 0);
     let (mut resized, mut reverted, mut shelved, mut unshelved, mut moved) = (0, 0, 0, 0, 0);
     for _ in 0..260 {
         let draws = draws().new_tree(&mut runner).unwrap().current();
@@ -107,13 +107,20 @@ fn sequences_reach_the_far_corners() {
         let migrations = world.state.migrations().values();
         resized += migrations.filter(|m| m.resize.is_some()).count();
         let migrations = world.state.migrations().values();
-        let mut hosts = world.state.hosts().values();
-        misshapen += usize::from(hosts.any(|view| view.host.shape_refused.is_some()));
+        for view in world.state.hosts().values() {
+            misshapen += usize::from(view.host.shape_refused.is_some());
+            hit += usize::from(!view.host.hit.is_empty());
+            occupied += usize::from(view.claimed.is_some());
+        }
+        let vms = world.state.vms().values();
+        troubled += vms.filter(|vm| vm.trouble.is_some()).count();
         unsettled += migrations.filter(|m| m.error.is_some()).count();
     }
     let cold = [resized, reverted, shelved, unshelved, moved];
     assert!(cold.iter().all(|count| *count > 5), "{cold:?}");
-    let all = [settled, deleted, excluded, unsettled, misshapen];
+    let all = [settled, deleted, excluded, unsettled];
+    let rare = [misshapen, hit, troubled, occupied];
+    assert!(rare.iter().all(|count| *count > 0), "{rare:?}");
     assert!(all.iter().all(|count| *count > 5), "{all:?}");
 }
 

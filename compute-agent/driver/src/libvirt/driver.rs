@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus};
-use berth_domain::id::VmUid;
+use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
@@ -24,7 +24,7 @@ use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
     paused, progress, running, send, snapshot,
 };
-use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 use crate::xml::{self, NAMESPACE, Settings};
@@ -578,6 +578,47 @@ impl Driver for LibvirtDriver {
 
     fn drop_image(&self, draft: &Draft) -> Result<bool, Error> {
         snapshot::discard(draft, &self.config.settings)
+    }
+
+    fn others(&self) -> Result<Vec<Other>, Error> {
+        let mut others = Vec::new();
+        for domain in self.connection()?.domains().map_err(|e| error_of(&e))? {
+            // One of ours whose record cannot be read is told too, rather than passed over.
+            if matches!(self.record(&domain), Ok(Some(_))) || self.has_ended(&domain)? {
+                continue;
+            }
+            let uuid = domain.uuid().map_err(|e| error_of(&e))?;
+            others.push(Other {
+                uuid: uuid.parse().unwrap_or_default(),
+                name: domain.name(),
+            });
+        }
+        others.sort_by_key(|other| other.uuid);
+        Ok(others)
+    }
+
+    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+        let Some(domain) = self.find(vm)? else {
+            return Ok(());
+        };
+        let record = self.record(&domain)?;
+        if record.and_then(|record| record.claim) != Some(claim) {
+            return Ok(());
+        }
+        match self.state(&domain)? {
+            state @ (State::MigratingIn | State::MigratingOut) => {
+                return Err(Self::wrong_state(vm, state, "evict"));
+            }
+            State::Absent => {}
+            State::Starting
+            | State::Running
+            | State::Paused
+            | State::PostCopyBroken
+            | State::Prepared
+            | State::Stopped => stop(&domain)?,
+        }
+        disk::remove_socket(vm, &self.config.settings);
+        Ok(())
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {

@@ -13,14 +13,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use berth_domain::agent::{DomainState, DomainStatus};
-use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
 
 use super::host::{Domain, Host, Phase};
 use super::progress::Underway;
+use super::story::Story;
 use super::wire::{self, Message};
-use crate::domain::{DomainSpec, Draft, Force, Known, Sending};
+use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// How long a transfer takes.
     pub transfer: Duration,
+    /// A file that tells what happens to it beside; see `story`.
+    pub story_file: Option<PathBuf>,
 }
 
 impl Config {
@@ -58,6 +61,7 @@ impl Config {
             advertise: None,
             state_file: None,
             transfer: Duration::from_millis(300),
+            story_file: None,
         }
     }
 }
@@ -108,6 +112,7 @@ struct State {
     underway: BTreeMap<VmUid, Underway>,
     incoming: usize,
     stopping: bool,
+    story: Option<Story>,
 }
 
 impl SimDriver {
@@ -142,6 +147,7 @@ impl SimDriver {
                 underway: BTreeMap::new(),
                 incoming: 0,
                 stopping: false,
+                story: config.story_file.map(Story::new),
             }),
             changed: Condvar::new(),
             state_file: config.state_file,
@@ -206,6 +212,7 @@ impl Driver for SimDriver {
     }
 
     fn domains(&self) -> Result<Vec<Known>, Error> {
+        self.shared.go_on()?;
         Ok(self.shared.lock().host.known())
     }
 
@@ -311,6 +318,15 @@ impl Driver for SimDriver {
             .change(|host| host.console(vm).map(|c| c.input(now(), &text)))
     }
 
+    fn others(&self) -> Result<Vec<Other>, Error> {
+        self.shared.go_on()?;
+        Ok(self.shared.lock().host.others().to_vec())
+    }
+
+    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+        self.shared.change(|host| host.evict(vm, claim))
+    }
+
     /// Breaks off transfers and stops listening; guests in the file are kept.
     fn close(&self) {
         self.shared.lock().stopping = true;
@@ -325,6 +341,18 @@ impl Shared {
         // Every change of the state is a single assignment or a pure transition: a panic of
         // another holder leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets happen what the story tells.
+    fn go_on(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        let Some(mut story) = state.story.take() else {
+            return Ok(());
+        };
+        let result = story.go_on(now(), &mut state.host);
+        state.story = Some(story);
+        save(self.state_file.as_deref(), state.host.domains())?;
+        result
     }
 
     /// Changes the host and keeps the change.

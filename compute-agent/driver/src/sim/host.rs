@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::cpu_set::CpuSet;
-use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::topology::HostTopology;
 use serde::{Deserialize, Serialize};
 
 use super::console::Console;
 use super::disks::Images;
-use crate::domain::{DomainSpec, Known};
+use crate::domain::{DomainSpec, Known, Other};
 use crate::driver::FreePages;
 use crate::error::Error;
 
@@ -89,6 +89,7 @@ pub struct Host {
     topology: Arc<HostTopology>,
     domains: BTreeMap<VmUid, Domain>,
     pub(super) images: Images,
+    others: Vec<Other>,
 }
 
 impl Host {
@@ -105,6 +106,7 @@ impl Host {
             topology,
             domains,
             images: Images::default(),
+            others: Vec::new(),
         }
     }
 
@@ -128,6 +130,36 @@ impl Host {
             state: d.state(),
         };
         self.domains.values().map(known).collect()
+    }
+
+    /// Returns the domains that somebody else made.
+    #[must_use]
+    pub fn others(&self) -> &[Other] {
+        &self.others
+    }
+
+    /// Somebody else makes a domain.
+    pub fn add_other(&mut self, other: Other) {
+        self.others.retain(|o| o.uuid != other.uuid);
+        self.others.push(other);
+    }
+
+    /// A guest is gone, as when its hypervisor forgot it.
+    pub fn lose(&mut self, vm: VmUid) {
+        self.domains.remove(&vm);
+    }
+
+    /// Stops a guest and takes it away if it is on this claim; its disks stay.
+    ///
+    /// # Errors
+    ///
+    /// While it is on its way.
+    pub fn evict(&mut self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+        let domain = self.domains.get(&vm);
+        if domain.is_some_and(|domain| domain.spec.claim == Some(claim)) {
+            return self.destroy(vm);
+        }
+        Ok(())
     }
 
     /// Starts a guest.

@@ -8,6 +8,7 @@
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
 //! | [`script`] | answers that are gone, late, refused or repeated |
 //! | [`driver`] | one hypervisor in a real process, which sends guests over TCP |
+//! | `story` | what happens to one in a process that nobody asked for |
 //! | [`wire`] | what two such processes say to each other |
 
 pub mod console;
@@ -16,6 +17,7 @@ pub mod driver;
 pub mod host;
 mod progress;
 mod script;
+mod story;
 pub mod wire;
 pub mod world;
 

@@ -482,6 +482,11 @@ impl World {
             Request::Shutdown(vm) => host.shutdown(now, vm).map(done),
             Request::Stop(vm) => host.stop(vm).map(done),
             Request::Start(spec) => host.start(now, &spec).map(done),
+            Request::Everything => {
+                let others = host.others().to_vec();
+                Ok(Answer::Everything(host.known(), others))
+            }
+            Request::Evict(vm, claim) => host.evict(vm, claim).map(done),
             Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
             Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
             Request::MakeDisks(spec) => host.make_disks(spec.uid).map(done),

@@ -14,6 +14,7 @@ use berth_domain::agent::{Call, DestinationCheck, Fence, Reply};
 use berth_domain::id::{Incarnation, MigrationId, TimeMs, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::name::HostName;
+use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::TransferPolicy;
@@ -24,6 +25,7 @@ use super::fences::Fences;
 use super::guests::{self, Guests, Phase};
 use super::overdue::{self, Order};
 use super::power::Waits;
+use super::reality::{Expectation, Reality};
 
 /// How many calls about one VM wait for each other.
 const LANE_MAX: usize = 16;
@@ -47,6 +49,8 @@ pub struct Facts {
     pub topology: Arc<HostTopology>,
     /// A transfer may take as long, unless its own policy says; see [`super::overdue`].
     pub transfer_ms_max: u64,
+    /// How often it compares what runs with what is expected; 0: never.
+    pub compare_ms: u64,
 }
 
 /// Joins a call with its reply; chosen by whoever brings the call, never used twice.
@@ -78,6 +82,15 @@ pub enum Event {
         /// What time it is.
         now: TimeMs,
     },
+    /// The scheduler says what it expects of this host.
+    Expected(Expectation),
+    /// The scheduler has heard of this agent.
+    Heard {
+        /// When the report was sent, by the clock of the ticks.
+        sent_at: TimeMs,
+        /// How long from then on the host counts as alive; 0: the scheduler does not say.
+        lease_ms: u64,
+    },
 }
 
 /// What an agent wants done.
@@ -102,6 +115,10 @@ pub enum Effect {
         /// What.
         request: Request,
     },
+    /// Ask the scheduler what it expects of this host.
+    Expect,
+    /// Tell the scheduler what was found.
+    Report(Comparison),
 }
 
 /// A call that waits or is being done.
@@ -139,6 +156,8 @@ pub(super) enum Work {
     /// What has no answer but that it was done.
     Disks,
     DropImage,
+    /// Of a guest that the host lost; nobody waits for it.
+    Evict,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.
@@ -179,6 +198,7 @@ pub struct Agent {
     pub(super) guests: Guests,
     pub(super) fences: Fences,
     pub(super) now: TimeMs,
+    pub(super) reality: Reality,
     /// Guests that are given time to power off.
     pub(super) waits: Waits,
     pub(super) lanes: BTreeMap<VmUid, Lane>,
@@ -196,6 +216,7 @@ impl Agent {
             fences: Fences::default(),
             now: TimeMs(0),
             waits: Waits::new(),
+            reality: Reality::default(),
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_token: 0,
@@ -219,6 +240,11 @@ impl Agent {
             Event::Call { id, fence, call } => self.call(Pending { id, fence, call }),
             Event::DriverDone { token, result } => self.driver_done(token, result),
             Event::Tick { now } => self.tick(now),
+            Event::Expected(expectation) => self.expected(expectation),
+            Event::Heard { sent_at, lease_ms } => {
+                self.heard(sent_at, lease_ms);
+                Vec::new()
+            }
         }
     }
 
@@ -230,6 +256,9 @@ impl Agent {
         if matches!(pending.call, Call::GetDomain) {
             self.fences.of(vm).asked = Some(pending.fence.operation);
             return vec![self.ask(vm, id)];
+        }
+        if let Err(refusal) = self.may_start(vm, &pending.call) {
+            return vec![reply(id, Err(refusal))];
         }
         let lane = self.lanes.entry(vm).or_default();
         if lane.waiting.len() >= LANE_MAX {
@@ -314,8 +343,7 @@ impl Agent {
         work: Work,
         request: Request,
     ) -> (Token, Effect) {
-        self.next_token += 1;
-        let token = Token(self.next_token);
+        let token = self.spare_token();
         self.in_flight.insert(token, InFlight { vm, id, work });
         (token, Effect::Driver { token, request })
     }
@@ -324,6 +352,20 @@ impl Agent {
     pub(super) fn spare_token(&mut self) -> Token {
         self.next_token += 1;
         Token(self.next_token)
+    }
+
+    /// Has the driver do something for which nobody waits; the lane is taken until it is done.
+    pub(super) fn work(&mut self, vm: VmUid, work: Work, request: Request) -> Effect {
+        let (token, effect) = self.driver(vm, None, work, request);
+        let lane = self.lanes.entry(vm).or_default();
+        lane.changes += 1;
+        lane.busy = Some(token);
+        effect
+    }
+
+    /// Returns whether something is being done about the VM, or waits.
+    pub(super) fn is_worked_on(&self, vm: VmUid) -> bool {
+        self.lanes.contains_key(&vm)
     }
 
     /// Asks the driver where a guest is.
@@ -354,6 +396,9 @@ impl Agent {
     }
 
     fn driver_done(&mut self, token: Token, result: Result<Answer, Error>) -> Vec<Effect> {
+        if let Some(effects) = self.everything_told(token, &result) {
+            return effects;
+        }
         let Some(done) = self.in_flight.remove(&token) else {
             return Vec::new();
         };
@@ -405,6 +450,7 @@ impl Agent {
             .map(|(vm, order)| self.driver(vm, None, Work::Order, request(vm, order)).1)
             .collect();
         effects.extend(self.look_at_waits());
+        effects.extend(self.tick_reality());
         effects
     }
 

@@ -36,6 +36,12 @@ impl Agent {
                 self.transferred(vm, token, result);
                 return Vec::new();
             }
+            Work::Evict => {
+                if result.is_ok() {
+                    self.guests.remove(&vm);
+                }
+                return Vec::new();
+            }
             Work::Order => {
                 self.order_told(vm, &result);
                 return Vec::new();
@@ -152,7 +158,8 @@ impl Agent {
                 other @ (Answer::Done
                 | Answer::Status(_)
                 | Answer::Domains(_)
-                | Answer::Image { .. }),
+                | Answer::Image { .. }
+                | Answer::Everything(..)),
             ) => {
                 unreachable!("free pages were asked for, not {other:?}")
             }
@@ -310,7 +317,8 @@ pub(super) fn status(answer: Answer) -> DomainStatus {
         other @ (Answer::Done
         | Answer::Domains(_)
         | Answer::FreePages(_)
-        | Answer::Image { .. }) => {
+        | Answer::Image { .. }
+        | Answer::Everything(..)) => {
             unreachable!("a status was asked for, not {other:?}")
         }
     }

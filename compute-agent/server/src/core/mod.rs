@@ -10,6 +10,7 @@
 //! | `guests` | what this agent knows of its guests |
 //! | `calls`, `answers` | one function per call, and per kind of driver answer |
 //! | `power` | stopping a guest, with the time that it is given, and starting it again |
+//! | `reality` | what the hypervisor has, and what the scheduler expects |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;
@@ -20,8 +21,10 @@ mod fit;
 mod guests;
 mod overdue;
 mod power;
+mod reality;
 
 #[cfg(test)]
 mod tests;
 
 pub use agent::{Agent, CallId, Effect, Event, Facts};
+pub use reality::Expectation;

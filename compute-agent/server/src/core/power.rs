@@ -219,6 +219,7 @@ impl Agent {
                 other @ (Answer::Done
                 | Answer::Status(_)
                 | Answer::Domains(_)
+                | Answer::Everything(..)
                 | Answer::FreePages(_)),
             ) => unreachable!("a draft was dropped, which is not {other:?}"),
             Err(error) => Err(self.refusal(&error)),

@@ -83,6 +83,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         host: None,
         claim: None,
         remains_on: None,
+        trouble: None,
         operation: None,
         error: None,
         generation: Generation(1),

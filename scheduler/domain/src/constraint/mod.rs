@@ -46,6 +46,7 @@ pub use demand::{Demand, How, Leaving};
 pub use violation::Violation;
 
 use crate::claim::Claim;
+use crate::cpu_set::CpuSet;
 use crate::host_view::HostView;
 use crate::numa::{Assignment, Guest, Strategy, is_feasible};
 
@@ -111,9 +112,26 @@ impl<'a> Applicant<'a> {
     /// both the exact fit and counted capacity are, the fit is told: it names the cell.
     pub fn place(&self, view: &HostView, strategy: Strategy) -> Result<Assignment, Violation> {
         check_rules(view, self.demand)?;
-        let assignment = exact::place(view, &self.guest, strategy)?;
+        let assignment = exact::place(view, &self.guest, strategy)
+            .map_err(|why| self.blame_unknown(view, why))?;
         capacity::check(view, self.demand)?;
         Ok(assignment)
+    }
+
+    /// Returns the reason why the guest does not fit: guests that no claim is for, where it would fit
+    /// without them.
+    fn blame_unknown(&self, view: &HostView, why: Violation) -> Violation {
+        if view.claimed.is_none() {
+            return why;
+        }
+        let without = view.clone().without_unknown();
+        if exact::try_place(&without, &self.guest, Strategy::Spread).is_none() {
+            return why;
+        }
+        Violation::HeldByUnknown {
+            guests: view.holders().map(|guest| guest.name.clone()).collect(),
+            cpus: (view.holders()).fold(CpuSet::new(), |all, guest| all.union(&guest.held.taken())),
+        }
     }
 
     /// Returns what [`Self::place`] returns, without the reason where a rule is broken: cheap to

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{Demand, Violation};
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::host_view::HostView;
 use crate::numa::Assignment;
+use crate::numa::fit::emulator_cell;
 use crate::pci::PciAddress;
-use crate::topology::HostTopology;
+use crate::topology::{CellId, HostTopology};
 
 /// Returns the PCI functions of an assignment that the shape does not have. One that nobody has may
 /// go; one that a guest has may not.
@@ -19,6 +21,54 @@ pub fn lost_functions(topology: &HostTopology, assignment: &Assignment) -> BTree
     };
     let given = assignment.pci.iter().flatten().copied();
     given.filter(|address| !has(address)).collect()
+}
+
+/// Returns the CPUs that an assignment has for itself and that the shape has in another cell, or for
+/// everybody. CPUs that it does not have at all are not among them.
+#[must_use]
+pub fn moved_cpus(topology: &HostTopology, assignment: &Assignment) -> CpuSet {
+    let home = emulator_cell(assignment);
+    let given = assignment.cells.iter().flat_map(|cell| {
+        let is_home = home == Some(cell.host_cell);
+        let emulator = assignment.emulator.iter().filter(move |_| is_home);
+        let own = cell.pins.values().copied().chain(cell.idle.iter());
+        own.chain(emulator).map(|cpu| (cell.host_cell, cpu))
+    });
+    let stays = |(id, cpu): &(CellId, CpuId)| {
+        let mut cells = topology.cells().iter();
+        let now = cells.find(|c| c.dedicated.contains(*cpu) || c.shared.contains(*cpu));
+        now.is_none_or(|now| now.id == *id && now.dedicated.contains(*cpu))
+    };
+    given.filter(|at| !stays(at)).map(|(_, cpu)| cpu).collect()
+}
+
+/// Returns what is gone of what an assignment holds, for people; where no single thing is, there is
+/// too little for all.
+#[must_use]
+pub fn lost(topology: &HostTopology, assignment: &Assignment) -> String {
+    let mut told = Vec::new();
+    let cells = assignment.cells.iter().map(|cell| cell.host_cell);
+    let cells: BTreeSet<CellId> = cells
+        .filter(|id| topology.position(*id).is_none())
+        .collect();
+    for cell in &cells {
+        told.push(format!("cell {cell} is gone"));
+    }
+    let there = topology.dedicated().union(&topology.shared());
+    let gone = assignment.taken().difference(&there);
+    if !gone.is_empty() {
+        told.push(format!("CPUs {gone} are offline"));
+    }
+    let functions = lost_functions(topology, assignment);
+    for function in &functions {
+        told.push(format!("PCI function {function} is gone"));
+    }
+    if told.is_empty() {
+        told.push(
+            "there is less memory, or fewer pages or shared CPUs, than is claimed".to_owned(),
+        );
+    }
+    told.join("; ")
 }
 
 /// Refuses a host whose agent reports a shape that was not taken over.

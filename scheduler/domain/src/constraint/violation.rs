@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::cpu_set::CpuSet;
 use crate::inventory::Excess;
 use crate::name::{HostName, ServerGroupName, ZoneName};
 use crate::numa::FitRefusal;
@@ -117,6 +118,13 @@ pub enum Violation {
     Counted,
     /// It was fenced, and its agent has not come back clean.
     Fenced,
+    /// Guests that no claim is for hold what it would need.
+    HeldByUnknown {
+        /// Their names.
+        guests: Vec<String>,
+        /// The CPUs that they have for themselves.
+        cpus: CpuSet,
+    },
 }
 
 impl Violation {
@@ -144,6 +152,7 @@ impl Violation {
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
             Self::Fenced => "HOST_FENCED",
+            Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
         };
         cause.to_owned()
     }
@@ -196,7 +205,8 @@ impl Violation {
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
             | Self::Counted
-            | Self::Fenced => None,
+            | Self::Fenced
+            | Self::HeldByUnknown { .. } => None,
         }
     }
 
@@ -225,6 +235,7 @@ impl Violation {
             Self::Down => (1, 1, 0, 0),
             Self::ShapeRefused => (1, 2, 0, 0),
             Self::Fenced => (1, 4, 0, 0),
+            Self::HeldByUnknown { .. } => (1, 5, 0, 0),
             Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
@@ -278,7 +289,8 @@ impl Violation {
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
-            | Self::Fenced => (Code::FailedPrecondition, &*cause),
+            | Self::Fenced
+            | Self::HeldByUnknown { .. } => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -418,6 +430,18 @@ impl fmt::Display for Violation {
             Self::Fit(refusal) => refusal.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
             Self::Fenced => f.write_str("it was fenced, and has not come back clean"),
+            Self::HeldByUnknown { guests, cpus } => {
+                let what = if cpus.is_empty() {
+                    "pages or devices are".to_owned()
+                } else {
+                    format!("CPUs {cpus} are")
+                };
+                write!(
+                    f,
+                    "{what} held by unknown guest {}, for which there is no claim",
+                    guests.join(", ")
+                )
+            }
         }
     }
 }

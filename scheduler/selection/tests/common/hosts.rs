@@ -93,5 +93,8 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         generation: Generation(1),
         created_at: TimeMs(0),
         fenced: None,
+        unknown: Vec::new(),
+        compared: 0,
+        hit: Default::default(),
     }
 }

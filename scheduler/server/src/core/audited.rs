@@ -216,6 +216,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
         | Command::Bootstrap { .. }
         | Command::RegisterHost { .. }
         | Command::SetLiveness { .. }
+        | Command::NoteReality { .. }
         | Command::RegisterService(_)
         | Command::TakeLease { .. }
         | Command::RenewLeases { .. }

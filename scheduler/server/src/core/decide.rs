@@ -11,12 +11,11 @@ use berth_domain::id::TimeMs;
 use berth_state::command::{Command, Envelope};
 use berth_state::{Recall, State};
 
-use super::audited;
 use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
-use super::reschedule;
 use super::schedule::{self, Scheduled};
+use super::{audited, reschedule};
 
 /// Decides on a request, looking at every host where one is to be chosen, and with every reason
 /// worked out.
@@ -124,7 +123,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. }
-        | Command::ForceComplete { .. } => true,
+        | Command::ForceComplete { .. }
+        | Command::NoteReality { .. } => true,
     }
 }
 

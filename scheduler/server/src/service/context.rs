@@ -148,6 +148,11 @@ impl Context {
         (self.inner.setup.liveness_limit_ms / 4).max(1)
     }
 
+    /// Returns after how long without a report an agent counts as down.
+    pub(crate) fn liveness_limit_ms(&self) -> u64 {
+        self.inner.setup.liveness_limit_ms
+    }
+
     pub(crate) fn liveness(&self) -> MutexGuard<'_, Liveness> {
         // What it guards is whole between any two statements.
         let guard = self.inner.liveness.lock();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::{list, refusal};
+use super::{list, reality, refusal};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -52,6 +52,7 @@ impl HostService for HostApi {
         Ok(Response::new(v1::RegisterHostResponse {
             host: Some((&*registered).into()),
             report_interval: Some(field::duration(self.0.report_interval_ms())),
+            lease: Some(field::duration(self.0.liveness_limit_ms())),
         }))
     }
 
@@ -78,6 +79,7 @@ impl HostService for HostApi {
         Ok(Response::new(v1::ReportHostResponse {
             known,
             report_interval: Some(field::duration(self.0.report_interval_ms())),
+            lease: Some(field::duration(self.0.liveness_limit_ms())),
         }))
     }
 
@@ -101,6 +103,7 @@ impl HostService for HostApi {
                 &view.usage,
                 claims.iter().map(|claim| &***claim),
             )),
+            hits: reality::hits(&state, view),
             revision: state.revision(),
         }))
     }
@@ -142,6 +145,32 @@ impl HostService for HostApi {
         let (wire, caller) = open(request)?;
         let host = Some(self.cordon(caller, &wire.name, false).await?);
         Ok(Response::new(v1::UncordonHostResponse { host }))
+    }
+
+    async fn expect_domains(
+        &self,
+        request: Request<v1::ExpectDomainsRequest>,
+    ) -> Result<Response<v1::ExpectDomainsResponse>, Status> {
+        let expected = reality::expect(&self.0, request.get_ref()).await?;
+        Ok(Response::new(expected))
+    }
+
+    async fn compare_domains(
+        &self,
+        request: Request<v1::CompareDomainsRequest>,
+    ) -> Result<Response<v1::CompareDomainsResponse>, Status> {
+        let caller = Caller::unkeyed();
+        let compared = reality::compare(&self.0, caller, request.into_inner()).await?;
+        Ok(Response::new(compared))
+    }
+
+    async fn fence_host(
+        &self,
+        request: Request<v1::FenceHostRequest>,
+    ) -> Result<Response<v1::FenceHostResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let fenced = reality::fence(&self.0, caller, wire).await?;
+        Ok(Response::new(fenced))
     }
 
     async fn remove_host(

@@ -55,6 +55,7 @@ keyed! {
     "CordonHost": host::v1::CordonHostRequest;
     "UncordonHost": host::v1::UncordonHostRequest;
     "RemoveHost": host::v1::RemoveHostRequest;
+    "FenceHost": host::v1::FenceHostRequest;
     "CreateResourceProvider": placement::v1::CreateResourceProviderRequest;
     "DeleteResourceProvider": placement::v1::DeleteResourceProviderRequest;
     "ReplaceInventories": placement::v1::ReplaceInventoriesRequest;
@@ -110,6 +111,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Returns whoever asks for something that may be done again.
+    pub(crate) fn unkeyed() -> Self {
+        Self {
+            principal: PRINCIPAL.to_owned(),
+            key: None,
+        }
+    }
+
     /// Returns what the caller asks for.
     pub(crate) fn ask(self, validate_only: bool, request: Asked) -> Ask {
         Ask {

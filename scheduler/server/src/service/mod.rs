@@ -35,6 +35,7 @@ mod policy;
 mod power;
 mod query;
 mod read;
+mod reality;
 mod refusal;
 mod scheduler;
 mod server_group;

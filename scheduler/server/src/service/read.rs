@@ -13,8 +13,8 @@ use berth_proto::status::to_status;
 use tonic::{Response, Status};
 
 use super::context::Context;
-use super::list;
 use super::power::told;
+use super::{list, reality};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -96,6 +96,7 @@ pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::
         vm: Some(told(&state, vm)),
         claims: claims.map(|claim| (&**claim).into()).collect(),
         revision: state.revision(),
+        lost: reality::lost(&state, &name),
     }))
 }
 

@@ -51,6 +51,7 @@ impl<J: Journal> Transaction<'_, J> {
             host: Some(begin.claim.host.clone()),
             claim: Some(begin.claim.id),
             remains_on: None,
+            trouble: None,
             operation: Some(begin.operation),
             error: None,
             generation: Generation(1),

@@ -3,10 +3,9 @@
 //! A host's root provider lives and dies with it and carries its inventories.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use berth_domain::claim::Claim;
-use berth_domain::constraint::{self, Demand};
+use berth_domain::constraint::shape;
+use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::{Host, HostReport, Liveness, inventories_of, traits_of};
 use berth_domain::host_view::HostView;
 use berth_domain::id::{Generation, ProviderId};
@@ -114,12 +113,16 @@ impl<J: Journal> Transaction<'_, J> {
             generation: Generation(1),
             created_at,
             fenced: None,
+            unknown: Vec::new(),
+            compared: 0,
+            hit: BTreeSet::new(),
         })))
     }
 
-    /// Takes the new report of a known host. Where guests do not fit its shape, everything but the
-    /// shape is taken over: a host whose agent cannot be reached under its new address and
-    /// incarnation could not be emptied either, and would never fit.
+    /// Takes the new report of a known host. A smaller shape is taken over, and the claims that it
+    /// has no room for are marked. One that would give what guests have to others too is not: but
+    /// everything else is, since a host whose agent cannot be reached under its new address and
+    /// incarnation could not be emptied either.
     fn report_again(&mut self, view: &HostView, report: &HostReport) -> Result<Reply, Refusal> {
         let old = &view.host;
         if old.report == *report && old.liveness == Liveness::Up && old.shape_refused.is_none() {
@@ -128,27 +131,32 @@ impl<J: Journal> Transaction<'_, J> {
         let mut host = Host {
             report: report.clone(),
             shape_refused: None,
+            hit: BTreeSet::new(),
             ..(**old).clone()
         };
         host.hear(Liveness::Up);
         let refused = self
             .floating_over_dedicated(old, &host)
-            .or_else(|| self.without_their_functions(&host));
-        let refused = match refused {
-            Some(why) => Some(why),
-            None => self.homeless_in_new_shape(&host)?,
-        };
+            .or_else(|| self.pinned_elsewhere(&host));
         if refused.is_some() {
             host.shape_refused = refused;
             host.report.topology = old.report.topology.clone();
             host.report.memory_reserved_mib = old.report.memory_reserved_mib;
             host.report.disk_gib = old.report.disk_gib;
+            host.hit.clone_from(&old.hit);
         }
+        host.hit = self.hit_claims(&host);
         if host == **old {
             return Ok(Reply::Host(old.clone()));
         }
         host.generation = old.generation.next();
         self.create_missing_traits(&host.report);
+        self.offer(&host);
+        Ok(Reply::Host(self.put_host(host)))
+    }
+
+    /// Has the host's provider offer what the host has now.
+    fn offer(&mut self, host: &Host) {
         let (inventories, traits) = (inventories_of(&host.report), traits_of(&host.report));
         let provider = self.state.provider(host.provider).cloned();
         if let Some(provider) = provider
@@ -162,7 +170,6 @@ impl<J: Journal> Transaction<'_, J> {
                 ..(*provider).clone()
             });
         }
-        Ok(Reply::Host(self.put_host(host)))
     }
 
     /// Returns which guests float over CPUs that are to be dedicated from now on. Such guests were
@@ -195,57 +202,25 @@ impl<J: Journal> Transaction<'_, J> {
         })
     }
 
-    /// Returns which guests have PCI functions that the host does not report any more. One that
-    /// nobody has is simply gone.
-    fn without_their_functions(&self, host: &Host) -> Option<String> {
+    /// Returns which guests have CPUs to themselves that the host has from now on in another cell, or
+    /// for everybody. That is another division of the host rather than the loss of a part.
+    fn pinned_elsewhere(&self, host: &Host) -> Option<String> {
         let mut vms = BTreeSet::new();
-        let mut lost = BTreeSet::new();
+        let mut moved = CpuSet::new();
         for claim in self.state.claims_of_host(&host.name) {
-            let gone = constraint::shape::lost_functions(&host.report.topology, &claim.assignment);
-            if !gone.is_empty() {
+            let cpus = shape::moved_cpus(&host.report.topology, &claim.assignment);
+            if !cpus.is_empty() {
                 vms.insert(&claim.vm);
-                lost.extend(gone);
+                moved = moved.union(&cpus);
             }
         }
-        let first = lost.first()?;
-        let more = match lost.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Some(format!(
-            "vms {} have PCI function {first}{more}, which the host does not report any more",
-            named(&vms)
-        ))
-    }
-
-    /// Returns who of those that live on the host does not fit it as it reports itself now, and
-    /// what is short for the first.
-    fn homeless_in_new_shape(&self, host: &Host) -> Result<Option<String>, Refusal> {
-        let mut view = HostView::new(Arc::new(host.clone()), []);
-        let mut homeless: BTreeSet<&VmName> = BTreeSet::new();
-        let mut why = None;
-        for claim in self.state.claims_of_host(&host.name) {
-            let demand = self.demand_of_claim(claim)?;
-            let fits = constraint::exact::admit(&view, &demand, &claim.assignment)
-                .and_then(|()| constraint::capacity::check(&view, &demand));
-            match fits {
-                Ok(()) => view.place(claim),
-                Err(violation) => {
-                    homeless.insert(&claim.vm);
-                    why.get_or_insert(violation);
-                }
-            }
-        }
-        Ok(why.map(|why| format!("vms {} do not fit: {why}", named(&homeless))))
-    }
-
-    /// Returns what the guest of a claim demands, with the page sizes that it has.
-    fn demand_of_claim(&self, claim: &Claim) -> Result<Demand, Refusal> {
-        let vm = self.state.vm(&claim.vm);
-        let vm = vm.ok_or_else(|| Refusal::not_found("vm", &claim.vm))?;
-        let mut demand = Demand::boot(&vm.spec)?;
-        demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
-        Ok(demand)
+        (!vms.is_empty()).then(|| {
+            format!(
+                "vms {} have CPUs {moved} to themselves, which the host has in another cell or for \
+                 everybody now",
+                named(&vms)
+            )
+        })
     }
 
     pub(super) fn set_liveness(

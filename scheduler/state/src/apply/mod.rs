@@ -34,11 +34,13 @@ mod policy;
 mod power;
 mod provider;
 mod quality;
+mod reality;
 mod request;
 mod reshape;
 mod server_group;
 mod service;
 mod settle;
+mod shape;
 mod shelve;
 mod trim;
 
@@ -327,6 +329,11 @@ impl<J: Journal> Transaction<'_, J> {
                 incarnation,
             } => self.fence_host(host, *how, by, output, *incarnation),
             Command::ForceComplete { operation } => self.force_complete(*operation),
+            Command::NoteReality {
+                host,
+                incarnation,
+                comparison,
+            } => self.take_reality(host, *incarnation, comparison),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What must hold of hosts: what is taken of them is what their claims take, and it fits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use berth_domain::claim::Claim;
 use berth_domain::constraint::{self, Demand};
-use berth_domain::host::{Liveness, inventories_of, traits_of};
+use berth_domain::cpu_set::CpuSet;
+use berth_domain::host::{Host, Liveness, inventories_of, traits_of};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::vm::VmSpec;
@@ -34,13 +36,24 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
     Ok(())
 }
 
-/// One claim after the other goes in: no CPU twice, within cells, pages and capacity.
+/// One claim after the other goes in: no CPU twice, within cells, pages and capacity. Those that
+/// their host has no room for any more are marked, and have nothing that another one has.
 pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
     const RULE: &str = "claims_fit_together";
     let claims = by_host(state);
     for (name, view) in &state.hosts {
-        let mut filled = HostView::new(view.host.clone(), []);
-        for claim in claims.get(name).into_iter().flatten() {
+        // What unknown guests hold may be somebody's: that is why it is told.
+        let bare = Host {
+            unknown: Vec::new(),
+            ..(*view.host).clone()
+        };
+        let mut filled = HostView::new(Arc::new(bare), []);
+        let all = claims.get(name).into_iter().flatten().copied();
+        let (hit, good): (Vec<&Claim>, Vec<&Claim>) =
+            all.partition(|claim| view.host.hit.contains(&claim.id));
+        let what = format_args!("host {name} marks claims that are not its own");
+        rule(hit.len() == view.host.hit.len(), RULE, what)?;
+        for claim in good {
             let vm = state.vms.get(&claim.vm);
             let what = format_args!("claim {} of vm {}: no such vm", claim.id, claim.vm);
             rule(vm.is_some(), RULE, what)?;
@@ -51,6 +64,28 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
                 return rule(false, RULE, what);
             }
             filled.place(claim);
+        }
+        nothing_twice(name, claims.get(name).into_iter().flatten().copied())?;
+    }
+    Ok(())
+}
+
+/// No CPU and no PCI function is given twice, be it there or lost.
+fn nothing_twice<'a>(
+    host: &HostName,
+    claims: impl Iterator<Item = &'a Claim>,
+) -> Result<(), Violation> {
+    const RULE: &str = "claims_fit_together";
+    let mut cpus = CpuSet::new();
+    let mut functions = BTreeSet::new();
+    for claim in claims {
+        let taken = claim.assignment.taken();
+        let what = format_args!("host {host}: CPUs of claim {} are given twice", claim.id);
+        rule(cpus.intersection(&taken).is_empty(), RULE, what)?;
+        cpus = cpus.union(&taken);
+        for function in claim.assignment.pci.iter().flatten() {
+            let what = format_args!("host {host}: function {function} is given twice");
+            rule(functions.insert(*function), RULE, what)?;
         }
     }
     Ok(())

@@ -57,6 +57,7 @@ impl State {
         vms::states_tell_of_operations(self)?;
         vms::only_errors_have_a_reason(self)?;
         vms::shelved_say_where_they_are(self)?;
+        vms::troubles_are_of_running_vms(self)?;
         operations::running_have_leases(self)?;
         operations::epochs_are_distinct(self)?;
         operations::running_work_on_their_vm(self)?;

@@ -97,6 +97,17 @@ pub(super) fn shelved_say_where_they_are(state: &State) -> Result<(), Violation>
     Ok(())
 }
 
+/// A guest is found not to run only where one should.
+pub(super) fn troubles_are_of_running_vms(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let mut settled = (**vm).clone();
+        settled.settle_trouble();
+        let what = format_args!("vm {name}: {:?}", vm.trouble);
+        rule(settled == **vm, "troubles_are_of_running_vms", what)?;
+    }
+    Ok(())
+}
+
 /// Only a VM in ERROR says why it is.
 pub(super) fn only_errors_have_a_reason(state: &State) -> Result<(), Violation> {
     let good = |vm: &Vm| match vm.state {

@@ -16,6 +16,7 @@ use berth_domain::migration::Event;
 use berth_domain::name::{AggregateName, ServerGroupName, ZoneName};
 use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::policy::SchedulingPolicy;
+use berth_domain::reality::{Absence, Comparison, Finding, Unknown};
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::vm::{self, Disk, DiskFormat, Vm, VmSpec};
 use berth_state::command::{Command, Effect, LeaseRequest, RequestKey};
@@ -369,9 +370,40 @@ fn advance(world: &mut World, pick: [u8; 4], sensible: bool) -> Option<Command> 
     })
 }
 
-fn host_command(pick: [u8; 4]) -> Command {
+/// Returns what an agent may find: of the VMs of its host, and of guests that nobody knows.
+fn note(world: &World, host: HostName, pick: [u8; 4]) -> Command {
+    let expected = world.state.expected_of(&host);
+    let absences = [None, Some(Absence::Stopped), Some(Absence::Missing)];
+    let findings = expected.iter().map(|expected| Finding {
+        vm: expected.vm.clone(),
+        claim: expected.claim,
+        generation: Generation(expected.generation.0 - u64::from(pick[3] > 200)),
+        absence: of(&absences, pick[2]),
+    });
+    let mut claims = world.state.claims().values();
+    let held = claims.nth(usize::from(pick[2] % 8));
+    let unknown = held.map(|claim| Unknown {
+        uuid: uuid(8, u64::from(pick[3] % 2)),
+        name: "stray".to_owned(),
+        is_ours: pick[3] % 4 < 3,
+        claim: Some(claim.id),
+        held: claim.assignment.clone(),
+    });
+    Command::NoteReality {
+        host,
+        incarnation: report(topology(1, 2, 1)).incarnation,
+        comparison: Comparison {
+            basis: world.state.revision(),
+            findings: findings.collect(),
+            unknown: unknown.filter(|_| pick[2] > 100).into_iter().collect(),
+        },
+    }
+}
+
+fn host_command(world: &World, pick: [u8; 4]) -> Command {
     let host = host_name(of(&HOSTS, pick[0]));
-    match pick[1] % 10 {
+    match pick[1] % 12 {
+        10 | 11 => note(world, host, pick),
         // Nothing is placed there afterwards, so it is rare.
         8 if pick[3] > 200 => Command::FenceHost {
             host,
@@ -542,7 +574,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
         0..=19 => begin(world, draw),
         20..=64 => advance(world, pick, true),
         65..=79 => advance(world, pick, false),
-        80..=84 => Some(host_command(pick)),
+        80..=84 => Some(host_command(world, pick)),
         85..=91 => Some(placement::command(world, pick)),
         92..=95 => {
             let operation = some_operation(world, pick[0])?;

@@ -122,6 +122,15 @@ fn write(command: &Command) -> envelope::Command {
             host: host.resource_name(),
             cordoned: *cordoned,
         }),
+        Command::NoteReality {
+            host,
+            incarnation,
+            comparison,
+        } => Wire::NoteReality(v1::NoteReality {
+            host: host.resource_name(),
+            incarnation: incarnation.to_string(),
+            comparison: Some(comparison.into()),
+        }),
         Command::FenceHost {
             host,
             how,
@@ -499,6 +508,11 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::RemoveHost(wire) => Command::RemoveHost {
             host: field::name(&wire.host, "host")?,
+        },
+        Wire::NoteReality(wire) => Command::NoteReality {
+            host: field::name(&wire.host, "host")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            comparison: field::required(wire.comparison, "comparison")?,
         },
         Wire::FenceHost(wire) => Command::FenceHost {
             host: field::name(&wire.host, "host")?,

@@ -6,6 +6,7 @@
 mod fencing;
 mod migration;
 mod power;
+mod reality;
 mod rig;
 mod spawn;
 mod transfer;

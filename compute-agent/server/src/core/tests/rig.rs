@@ -145,6 +145,7 @@ impl Rig {
             storage_id: "shared".to_owned(),
             topology: self.topology.clone(),
             transfer_ms_max: 60_000,
+            compare_ms: 0,
         };
         let agent = Agent::new(facts, self.world.known(name));
         self.agents.insert(name.clone(), agent);
@@ -187,6 +188,7 @@ impl Rig {
                     let twice = self.answers.insert(id, result);
                     assert!(twice.is_none(), "{id:?} is answered twice");
                 }
+                Effect::Expect | Effect::Report(_) => unreachable!("comparing is off"),
                 Effect::Driver { token, request } => {
                     self.world.begin(self.now, name, token, request);
                 }

@@ -296,6 +296,6 @@ impl Search<'_> {
 }
 
 /// Returns the id of the host cell on which the emulator's CPU must be: that of guest cell 0.
-pub(super) fn emulator_cell(assignment: &Assignment) -> Option<CellId> {
+pub(crate) fn emulator_cell(assignment: &Assignment) -> Option<CellId> {
     assignment.cells.first().map(|c| c.host_cell)
 }

@@ -1,0 +1,212 @@
+//! What the hypervisor has, compared with what the scheduler expects of this host; and what an
+//! agent does, and leaves undone, that the scheduler has not heard of.
+//!
+//! ```text
+//!   tick ──▶ Expect ──(scheduler)──▶ Expected ──▶ Everything ──(driver)──▶ compared ──▶ Report
+//! ```
+//!
+//! Invariant: what is expected is read before the hypervisor is asked, so that a guest that comes
+//! or goes meanwhile is judged by the scheduler as out of date, never as missing. Nothing is
+//! stopped but what the scheduler names by its claim.
+
+use berth_domain::agent::Call;
+use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::reality::{Expected, Found, NAME_MAX, Unknown, compare};
+use berth_domain::refusal::{Code, Refusal};
+use berth_driver::{Answer, Error, Known, Other, Request, Token};
+
+use super::agent::{Agent, Effect, Work};
+use super::guests::Phase;
+
+/// What the scheduler expects of this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// The revision from which it was read.
+    pub revision: u64,
+    /// One per claim.
+    pub expected: Vec<Expected>,
+    /// What is recorded as expected by nobody.
+    pub unknown: Vec<Unknown>,
+    /// What is to be stopped and removed: the host was fenced, and lost them.
+    pub lost: Vec<(VmUid, ClaimId)>,
+    /// Whether the host was fenced, so that finding nothing is worth telling.
+    pub fenced: bool,
+}
+
+/// How the comparing and the hearing stand.
+#[derive(Debug, Default)]
+pub(super) struct Reality {
+    /// When the last comparison began.
+    began_at: Option<TimeMs>,
+    /// What the driver is asked for, and with what it will be compared.
+    asked: Option<(Token, Expectation)>,
+    /// The guests that nothing was done to when the driver was asked.
+    still: Vec<VmUid>,
+    /// When the report that the scheduler heard last was sent, and for how long that counts.
+    heard: Option<(TimeMs, u64)>,
+}
+
+impl Agent {
+    /// Begins a comparison if it is time for one.
+    pub(super) fn tick_reality(&mut self) -> Vec<Effect> {
+        let every = self.facts.compare_ms;
+        let is_due = |at: TimeMs| self.now.0.saturating_sub(at.0) >= every;
+        if every == 0 || !self.reality.began_at.is_none_or(is_due) {
+            return Vec::new();
+        }
+        self.reality.began_at = Some(self.now);
+        vec![Effect::Expect]
+    }
+
+    /// Asks the hypervisor what it has, now that it is known what is expected.
+    pub(super) fn expected(&mut self, expectation: Expectation) -> Vec<Effect> {
+        if self.reality.asked.is_some() {
+            // An answer of the driver is out still; the next comparison begins with a new one.
+            return Vec::new();
+        }
+        let still = self.guests.keys().filter(|vm| !self.is_worked_on(**vm));
+        self.reality.still = still.copied().collect();
+        let token = self.spare_token();
+        self.reality.asked = Some((token, expectation));
+        let request = Request::Everything;
+        vec![Effect::Driver { token, request }]
+    }
+
+    /// Takes the driver's answer, if it is to this question.
+    pub(super) fn everything_told(
+        &mut self,
+        token: Token,
+        result: &Result<Answer, Error>,
+    ) -> Option<Vec<Effect>> {
+        let (_, expectation) = self.reality.asked.take_if(|(asked, _)| *asked == token)?;
+        // A hypervisor that does not answer tells nothing about its guests.
+        let Ok(Answer::Everything(known, others)) = result else {
+            return Some(Vec::new());
+        };
+        self.forget_gone(known);
+        let told = compare(
+            expectation.revision,
+            &expectation.expected,
+            &found(known, others),
+        );
+        let mut effects = self.evict_lost(&expectation, known);
+        let differs = !told.findings.is_empty() || told.unknown != expectation.unknown;
+        let is_clean = told.unknown.iter().all(|domain| !domain.is_ours);
+        if differs || (expectation.fenced && is_clean) {
+            effects.push(Effect::Report(told));
+        }
+        Some(effects)
+    }
+
+    /// Forgets guests that the hypervisor does not have any more, though nobody took them away.
+    fn forget_gone(&mut self, known: &[Known]) {
+        for vm in std::mem::take(&mut self.reality.still) {
+            let is_there = known.iter().any(|k| k.domain.uid == vm);
+            let runs = self.guests.get(&vm).map(|guest| &guest.phase) == Some(&Phase::Running);
+            if runs && !is_there && !self.is_worked_on(vm) {
+                self.guests.remove(&vm);
+            }
+        }
+    }
+
+    /// Stops what the scheduler names, if it is still that.
+    fn evict_lost(&mut self, expectation: &Expectation, known: &[Known]) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (vm, claim) in &expectation.lost {
+            let is_it = |k: &&Known| k.domain.uid == *vm && k.domain.claim == Some(*claim);
+            if known.iter().any(|k| is_it(&k)) && !self.is_worked_on(*vm) {
+                effects.push(self.evict(*vm, *claim));
+            }
+        }
+        effects
+    }
+
+    fn evict(&mut self, vm: VmUid, claim: ClaimId) -> Effect {
+        // Whatever was to be started on that claim must not be any more.
+        self.work(vm, Work::Evict, Request::Evict(vm, claim))
+    }
+
+    /// Takes note that the scheduler heard of this agent.
+    pub(super) fn heard(&mut self, sent_at: TimeMs, lease_ms: u64) {
+        let before = self.reality.heard.map_or(TimeMs(0), |(at, _)| at);
+        self.reality.heard = Some((before.max(sent_at), lease_ms));
+    }
+
+    /// Refuses to start a guest while no scheduler hears of this agent: the host may be taken for
+    /// dead, and the guest be started elsewhere. Everything else is done: guests that run go on.
+    pub(super) fn may_start(&self, vm: VmUid, call: &Call) -> Result<(), Refusal> {
+        let Some((at, lease_ms)) = self.reality.heard.filter(|_| starts(call)) else {
+            return Ok(());
+        };
+        let silent_ms = self.now.0.saturating_sub(at.0);
+        if lease_ms == 0 || silent_ms <= lease_ms {
+            return Ok(());
+        }
+        let message = format!(
+            "the agent of host {} has not been heard by a scheduler for {silent_ms} ms and starts \
+             nothing",
+            self.facts.host
+        );
+        // Where it may have been started already, a "no" would say that it was not.
+        let code = if self.guests.contains_key(&vm) {
+            Code::Unavailable
+        } else {
+            Code::FailedPrecondition
+        };
+        Err(Refusal::new(code, "AGENT_CUT_OFF", message)
+            .with_hint("look at the network between that host and the schedulers")
+            .with("host", &self.facts.host))
+    }
+}
+
+/// Returns whether a call makes a guest run on this host that did not before.
+fn starts(call: &Call) -> bool {
+    match call {
+        Call::SpawnVm { .. } | Call::PreLiveMigration { .. } | Call::StartVm { .. } => true,
+        Call::DestroyVm
+        | Call::StopVm { .. }
+        | Call::SettleVm
+        | Call::AbortLiveMigration { .. }
+        | Call::ForceCompleteLiveMigration { .. }
+        | Call::MakeDisks { .. }
+        | Call::CopyDisk { .. }
+        | Call::PublishImage { .. }
+        | Call::DropImage { .. }
+        | Call::GetDomain
+        | Call::CheckCanLiveMigrateDestination { .. }
+        | Call::CheckCanLiveMigrateSource { .. }
+        | Call::FitLiveMigration { .. }
+        | Call::LiveMigration { .. }
+        | Call::RollbackLiveMigrationAtDestination { .. }
+        | Call::PostLiveMigrationAtSource { .. } => false,
+    }
+}
+
+fn found(known: &[Known], others: &[Other]) -> Vec<Found> {
+    let ours = known.iter().map(|known| Found {
+        domain: Unknown {
+            uuid: known.domain.uid.0,
+            name: known.domain.vm.to_string(),
+            is_ours: true,
+            claim: known.domain.claim,
+            held: known.domain.assignment.clone(),
+        },
+        state: known.state,
+    });
+    let others = others.iter().map(|other| Found {
+        domain: Unknown {
+            uuid: other.uuid,
+            name: shortened(&other.name),
+            is_ours: false,
+            claim: None,
+            held: Default::default(),
+        },
+        state: berth_domain::agent::DomainState::Running,
+    });
+    ours.chain(others).collect()
+}
+
+fn shortened(name: &str) -> String {
+    let end = (0..=NAME_MAX.min(name.len())).rfind(|at| name.is_char_boundary(*at));
+    name[..end.unwrap_or(0)].to_owned()
+}

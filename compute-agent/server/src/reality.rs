@@ -1,0 +1,134 @@
+//! Carries the core's errands to the scheduler: asks what is expected of this host, and tells what
+//! was found.
+//!
+//! Invariant: an errand that fails is dropped; the core sends the next one with its next comparison.
+
+use std::time::Duration;
+
+use berth_domain::id::Incarnation;
+use berth_domain::name::HostName;
+use berth_domain::reality::{Comparison, UNKNOWN_MAX};
+use berth_domain::refusal::Refusal;
+use berth_proto::client::SchedulerChannel;
+use berth_proto::convert::ResourceName as _;
+use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::reality::read_lost;
+use berth_proto::host::v1 as wire;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::status::from_status;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::core::{Event, Expectation};
+use crate::shell::{Errand, Outside};
+
+/// The most claims of a host that are read.
+const CLAIMS_MAX: usize = 100_000;
+
+/// How long one errand may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who runs errands.
+pub(crate) struct Messenger {
+    pub(crate) scheduler: SchedulerChannel,
+    pub(crate) host: HostName,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Messenger {
+    /// Carries errands out until `stopping`.
+    pub(crate) async fn run(self, mut outside: Outside, stopping: CancellationToken) {
+        loop {
+            let errand = tokio::select! {
+                () = stopping.cancelled() => return,
+                errand = outside.errands.recv() => errand,
+            };
+            let Some(errand) = errand else { return };
+            let done = tokio::select! {
+                () = stopping.cancelled() => return,
+                done = tokio::time::timeout(TIMEOUT, self.carry_out(errand)) => done,
+            };
+            match done {
+                Ok(Ok(Some(expectation))) => {
+                    // The shell ends before this does.
+                    let _ = outside.news.send(Event::Expected(expectation)).await;
+                }
+                Ok(Ok(None)) => {}
+                Ok(Err(refusal)) => {
+                    tracing::info!(%refusal, "the scheduler was not asked about guests");
+                }
+                Err(_) => tracing::info!("the scheduler does not answer about guests"),
+            }
+        }
+    }
+
+    async fn carry_out(&self, errand: Errand) -> Result<Option<Expectation>, Refusal> {
+        match errand {
+            Errand::Expect => self.expect().await.map(Some),
+            Errand::Report(comparison) => self.report(&comparison).await.map(|()| None),
+        }
+        .map_err(|status| from_status(&status))
+    }
+
+    async fn expect(&self) -> Result<Expectation, Status> {
+        let request = wire::ExpectDomainsRequest {
+            name: self.host.resource_name(),
+        };
+        let answer = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                HostServiceClient::new(channel)
+                    .expect_domains(request)
+                    .await
+            }
+        });
+        let expectation = read(answer.await?)?;
+        for (vm, claim) in &expectation.lost {
+            tracing::warn!(
+                %vm, %claim,
+                "the host was fenced and lost this guest; it is stopped, its disks are kept"
+            );
+        }
+        Ok(expectation)
+    }
+
+    async fn report(&self, comparison: &Comparison) -> Result<(), Status> {
+        for domain in &comparison.unknown {
+            tracing::warn!(
+                name = domain.name, uuid = %domain.uuid, made_by_berth = domain.is_ours,
+                "a domain runs here for which there is no claim; it is left alone"
+            );
+        }
+        for finding in &comparison.findings {
+            tracing::warn!(vm = %finding.vm, absence = ?finding.absence, "a guest was compared");
+        }
+        let request = wire::CompareDomainsRequest {
+            name: self.host.resource_name(),
+            incarnation: self.incarnation.to_string(),
+            comparison: Some(comparison.into()),
+        };
+        let answer = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                HostServiceClient::new(channel)
+                    .compare_domains(request)
+                    .await
+            }
+        });
+        answer.await.map(drop)
+    }
+}
+
+fn read(wire: wire::ExpectDomainsResponse) -> Result<Expectation, Status> {
+    let read = || -> Result<Expectation, Invalid> {
+        let lost = wire.lost_domains.iter().map(read_lost);
+        Ok(Expectation {
+            revision: wire.revision,
+            expected: field::each(wire.domains, "domains", CLAIMS_MAX)?,
+            unknown: field::each(wire.unknown_domains, "unknown_domains", UNKNOWN_MAX)?,
+            lost: lost.collect::<Result<_, _>>()?,
+            fenced: wire.fenced,
+        })
+    };
+    read().map_err(Status::from)
+}

@@ -1,0 +1,154 @@
+//! What agents are told to expect of their hypervisors, what they find, and who fences hosts.
+//!
+//! Invariant: a comparison that changes nothing is no entry of the log.
+
+use berth_domain::constraint::shape;
+use berth_domain::fence::How;
+use berth_domain::id::Incarnation;
+use berth_domain::name::{HostName, VmName};
+use berth_proto::convert::reality::write_lost;
+use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::host::v1;
+use berth_proto::status::to_status;
+use berth_state::command::Command;
+use berth_state::{HostView, Reply, State};
+use tonic::Status;
+
+use super::context::Context;
+use super::keyed::Caller;
+use super::refusal;
+
+/// The longest name of whoever has a conductor fence a host, in bytes.
+const PRINCIPAL_MAX: usize = 256;
+
+/// Tells an agent what is expected of its host.
+pub(super) async fn expect(
+    context: &Context,
+    wire: &v1::ExpectDomainsRequest,
+) -> Result<v1::ExpectDomainsResponse, Status> {
+    let name: HostName = field::name(&wire.name, "name")?;
+    let state = context.stale(State::clone).await?;
+    let Some(view) = state.host(&name) else {
+        return Err(to_status(&refusal::no_host(&name)));
+    };
+    let host = &view.host;
+    let expected = state.expected_of(&name);
+    Ok(v1::ExpectDomainsResponse {
+        domains: expected.iter().map(Into::into).collect(),
+        unknown_domains: host.unknown.iter().map(Into::into).collect(),
+        lost_domains: state.lost_of(host).iter().map(write_lost).collect(),
+        fenced: host.fenced.is_some(),
+        revision: state.revision(),
+    })
+}
+
+/// Takes what an agent found.
+pub(super) async fn compare(
+    context: &Context,
+    caller: Caller,
+    wire: v1::CompareDomainsRequest,
+) -> Result<v1::CompareDomainsResponse, Status> {
+    let host: HostName = field::name(&wire.name, "name")?;
+    let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
+    let comparison: berth_domain::reality::Comparison =
+        field::required(wire.comparison, "comparison")?;
+    let leader = context.handle().leader();
+    if !leader.role.deciding {
+        return Err(refusal::elsewhere(leader.member.as_ref()));
+    }
+    let state = context.stale(State::clone).await?;
+    let noted = state.note_reality(&host, incarnation, &comparison);
+    let noted = noted.map_err(|refusal| to_status(&refusal))?;
+    for vm in &noted.vms {
+        tracing::warn!(%host, vm = %vm.name, trouble = ?vm.trouble, "a guest was compared");
+    }
+    if let Some(after) = &noted.host {
+        let unknown = after.unknown.len();
+        tracing::warn!(%host, unknown, fenced = after.fenced.is_some(), "a host was compared");
+    }
+    let host = if noted.is_empty() {
+        state.host(&host).map(|view| (&*view.host).into())
+    } else {
+        let command = Command::NoteReality {
+            host,
+            incarnation,
+            comparison,
+        };
+        let Reply::Host(host) = context.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        Some((&*host).into())
+    };
+    Ok(v1::CompareDomainsResponse { host })
+}
+
+/// Records that a host was fenced.
+pub(super) async fn fence(
+    context: &Context,
+    caller: Caller,
+    wire: v1::FenceHostRequest,
+) -> Result<v1::FenceHostResponse, Status> {
+    let host: HostName = field::name(&wire.name, "name")?;
+    let how = field::choice::<v1::fence::How, How>(wire.how, "how")?;
+    let given: Option<Incarnation> = field::optional_uuid(&wire.incarnation, "incarnation")?;
+    let on_behalf_of = field::text(wire.on_behalf_of, "on_behalf_of", PRINCIPAL_MAX)?;
+    if how == How::SelfFenced {
+        let rule = "must be HOW_FENCE_COMMAND or HOW_OPERATOR: the leader itself finds the other";
+        return Err(refusal::invalid("how", rule));
+    }
+    let name = host.clone();
+    let known = context
+        .stale(move |state| Some(state.host(&name)?.host.report.incarnation))
+        .await?;
+    let Some(known) = known else {
+        return Err(to_status(&refusal::no_host(&host)));
+    };
+    let by = if on_behalf_of.is_empty() {
+        caller.principal.clone()
+    } else {
+        format!("{on_behalf_of} through {}", caller.principal)
+    };
+    let command = Command::FenceHost {
+        host: host.clone(),
+        how,
+        by,
+        output: wire.output,
+        incarnation: given.unwrap_or(known),
+    };
+    // What was heard before the command was run says nothing of the host any more; a host that is
+    // not recorded as down must not become it by a word that is refused.
+    if how == How::FenceCommand {
+        context.liveness().forget(&host);
+    }
+    let Reply::Host(fenced) = context.command(caller, command).await? else {
+        return Err(refusal::mismatch());
+    };
+    Ok(v1::FenceHostResponse {
+        host: Some((&*fenced).into()),
+    })
+}
+
+/// Returns the claims that the shape of a host has no room for any more, with what is gone.
+pub(super) fn hits(state: &State, view: &HostView) -> Vec<v1::HitClaim> {
+    let claims = state.claims_of_host(&view.host.name);
+    let hit = claims.filter(|claim| view.host.hit.contains(&claim.id));
+    hit.map(|claim| v1::HitClaim {
+        claim: claim.id.resource_name(),
+        vm: claim.vm.resource_name(),
+        reason: shape::lost(&view.host.report.topology, &claim.assignment),
+    })
+    .collect()
+}
+
+/// Returns what is gone of its host that a VM's claim holds; nothing where all is there.
+pub(super) fn lost(state: &State, vm: &VmName) -> String {
+    let vm = state.vm(vm);
+    let claim = vm.and_then(|vm| state.claim(vm.claim?));
+    let lost = claim.and_then(|claim| {
+        let host = &state.host(&claim.host)?.host;
+        let topology = &host.report.topology;
+        let hit = host.hit.contains(&claim.id);
+        hit.then(|| shape::lost(topology, &claim.assignment))
+    });
+    lost.unwrap_or_default()
+}

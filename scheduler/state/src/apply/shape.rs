@@ -1,0 +1,75 @@
+//! Which claims a host has no room for, since it came back smaller.
+//!
+//! Invariant: the claims that are not hit fit together. Who was not hit when the shape came does not
+//! become it when others leave.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::constraint::{self, Demand};
+use berth_domain::host::Host;
+use berth_domain::host_view::HostView;
+use berth_domain::id::ClaimId;
+use berth_domain::name::HostName;
+use berth_domain::refusal::Refusal;
+
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Returns the claims of a host that its shape has no room for beside the others; those that
+    /// are hit already come last.
+    pub(crate) fn hit_claims(&self, host: &Host) -> BTreeSet<ClaimId> {
+        let bare = Host {
+            unknown: Vec::new(),
+            ..host.clone()
+        };
+        let mut view = HostView::new(Arc::new(bare), []);
+        let mut hit = BTreeSet::new();
+        let (last, first): (Vec<_>, Vec<_>) = self
+            .state
+            .claims_of_host(&host.name)
+            .partition(|claim| host.hit.contains(&claim.id));
+        for claim in first.into_iter().chain(last) {
+            let fits = self.demand_of_claim(claim).is_ok_and(|demand| {
+                constraint::exact::admit(&view, &demand, &claim.assignment)
+                    .and_then(|()| constraint::capacity::check(&view, &demand))
+                    .is_ok()
+            });
+            if fits {
+                view.place(claim);
+            } else {
+                hit.insert(claim.id);
+            }
+        }
+        hit
+    }
+
+    /// Looks again who is hit, after a claim of the host changed or went.
+    pub(crate) fn recount_hits(&mut self, name: &HostName) {
+        let Some(view) = self.state.host(name) else {
+            return;
+        };
+        if view.host.hit.is_empty() {
+            return;
+        }
+        let host = view.host.clone();
+        let hit = self.hit_claims(&host);
+        if hit != host.hit {
+            self.put_host(Host {
+                hit,
+                generation: host.generation.next(),
+                ..(*host).clone()
+            });
+        }
+    }
+
+    /// Returns what the guest of a claim demands, with the page sizes that it has.
+    fn demand_of_claim(&self, claim: &Claim) -> Result<Demand, Refusal> {
+        let vm = self.state.vm(&claim.vm);
+        let vm = vm.ok_or_else(|| Refusal::not_found("vm", &claim.vm))?;
+        let mut demand = Demand::boot(&vm.spec)?;
+        demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+        Ok(demand)
+    }
+}

@@ -1,0 +1,173 @@
+//! What agents are told to expect of their hypervisors, and what becomes of what they find.
+//!
+//! It changes nothing: see [`crate::apply`].
+//!
+//! Invariant: a finding counts only for a VM that has not changed since the agent was told what to
+//! expect, so that a comparison that is out of date marks nobody.
+
+use std::sync::Arc;
+
+use berth_domain::claim::Claim;
+use berth_domain::host::{Host, Liveness};
+use berth_domain::id::{ClaimId, Incarnation, VmUid};
+use berth_domain::name::HostName;
+use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::{self, Vm};
+
+use crate::refusals::{invalid, precondition};
+use crate::state::State;
+
+/// What a comparison changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// The host's record, if it changes.
+    pub host: Option<Host>,
+    /// The records of VMs that change.
+    pub vms: Vec<Vm>,
+}
+
+impl Noted {
+    /// Returns whether nothing changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.host.is_none() && self.vms.is_empty()
+    }
+}
+
+impl State {
+    /// Returns what the claims of a host let expect.
+    pub fn expected_of(&self, host: &HostName) -> Vec<Expected> {
+        let claims = self.claims_of_host(host);
+        let expected = claims.filter_map(|claim| {
+            let vm = self.vm(&claim.vm)?;
+            Some(Expected {
+                vm: vm.name.clone(),
+                uid: vm.uid,
+                claim: claim.id,
+                generation: vm.generation,
+                is_settled: is_settled(vm, claim),
+                recorded: vm.trouble.as_ref().map(|trouble| trouble.absence),
+            })
+        });
+        expected.collect()
+    }
+
+    /// Returns what a fenced host has lost and its hypervisor still has: it is to be removed there.
+    /// The guest was started elsewhere, or its VM is gone.
+    #[must_use]
+    pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, ClaimId)> {
+        if host.fenced.is_none() {
+            return Vec::new();
+        }
+        let lost = host.unknown.iter().filter(|domain| domain.is_ours);
+        let lost = lost.filter_map(|domain| {
+            let claim = domain.claim?;
+            let gone = self.claim(claim).is_none() && !self.is_awaited(host, domain);
+            gone.then_some((VmUid(domain.uuid), claim))
+        });
+        lost.collect()
+    }
+
+    /// Returns whether a claim of the host is for this domain, or may be: its VM is being worked
+    /// on.
+    fn is_awaited(&self, host: &Host, domain: &Unknown) -> bool {
+        let mut claims = self.claims_of_host(&host.name);
+        claims.any(|claim| {
+            let vm = self.vm(&claim.vm);
+            vm.is_some_and(|vm| {
+                vm.uid.0 == domain.uuid && (!is_settled(vm, claim) || domain.is_on(claim.id))
+            })
+        })
+    }
+
+    /// Returns what a comparison changes.
+    ///
+    /// # Errors
+    ///
+    /// When it is not about this host's agent, or older than one that is recorded.
+    pub fn note_reality(
+        &self,
+        name: &HostName,
+        incarnation: Incarnation,
+        comparison: &Comparison,
+    ) -> Result<Noted, Refusal> {
+        let view = self.host(name);
+        let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        if host.report.incarnation != incarnation {
+            let message = format!("another run of the agent of host {name} has registered");
+            return Err(precondition("STALE_INCARNATION", message).with("host", name));
+        }
+        if comparison.unknown.len() > UNKNOWN_MAX {
+            return Err(invalid(
+                "INVALID_COMPARISON",
+                format!("at most {UNKNOWN_MAX} unknown domains are told"),
+            ));
+        }
+        if comparison.basis < host.compared {
+            let message = format!("host {name} was compared later already");
+            return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
+        }
+        let vms = comparison.findings.iter();
+        Ok(Noted {
+            host: self.host_after(host, comparison),
+            vms: vms.filter_map(|f| self.vm_after(name, f)).collect(),
+        })
+    }
+
+    fn host_after(&self, host: &Arc<Host>, comparison: &Comparison) -> Option<Host> {
+        let unknown = comparison.unknown.iter();
+        let unknown: Vec<Unknown> = unknown
+            .filter(|domain| !domain.is_ours || !self.is_awaited(host, domain))
+            .cloned()
+            .collect();
+        let lifts = host.fenced.is_some() && self.is_clean(host, comparison);
+        if unknown == host.unknown && !lifts {
+            return None;
+        }
+        let mut after = Host {
+            unknown,
+            compared: comparison.basis,
+            generation: host.generation.next(),
+            ..(**host).clone()
+        };
+        after.fenced.take_if(|_| lifts);
+        Some(after)
+    }
+
+    /// Returns whether none of the guests that a fenced host lost runs there, and nobody is about
+    /// to take one from it.
+    fn is_clean(&self, host: &Host, comparison: &Comparison) -> bool {
+        let is_heard = host.liveness == Liveness::Up;
+        let mut claims = self.claims_of_host(&host.name);
+        let untouched = claims.all(|claim| {
+            let vm = self.vm(&claim.vm);
+            vm.is_some_and(|vm| vm.operation.is_none())
+        });
+        is_heard && untouched && comparison.unknown.iter().all(|domain| !domain.is_ours)
+    }
+
+    fn vm_after(&self, host: &HostName, finding: &Finding) -> Option<Vm> {
+        let vm = self.vm(&finding.vm)?;
+        let claim = self.claim(finding.claim)?;
+        let recorded = vm.trouble.as_ref().map(|trouble| trouble.absence);
+        let counts = vm.generation == finding.generation
+            && vm.host.as_ref() == Some(host)
+            && is_settled(vm, claim)
+            && recorded != finding.absence;
+        counts.then(|| Vm {
+            trouble: finding.absence.map(|absence| Trouble {
+                absence,
+                claim: claim.id,
+                since: self.time(),
+            }),
+            generation: vm.generation.next(),
+            ..(**vm).clone()
+        })
+    }
+}
+
+/// Returns whether a VM should run on this claim now.
+fn is_settled(vm: &Vm, claim: &Claim) -> bool {
+    vm.state == vm::State::Active && vm.claim == Some(claim.id) && vm.operation.is_none()
+}
