@@ -176,6 +176,17 @@ pub enum Host {
     /// What moves its VMs away
     #[command(flatten)]
     Moves(HostMoves),
+    /// Prove that a host is off, so that its guests can be started elsewhere
+    ///
+    /// Runs the fence command of the conductor. Nothing is placed on the host until its agent is
+    /// back and none of the guests that it lost runs there.
+    Fence {
+        /// The host
+        host: String,
+        /// Do nothing, but take my word that it is off: I have seen it
+        #[arg(long)]
+        confirm_off: bool,
+    },
     /// Forget a host that holds nothing
     Remove {
         /// The host

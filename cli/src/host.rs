@@ -3,12 +3,16 @@
 mod drain;
 
 use berth_domain::claim::Claim;
+use berth_domain::fence::Fenced;
 use berth_domain::host::{Host, Liveness, traits_of};
+use berth_domain::reality::Unknown;
+use berth_proto::conductor::v1 as conductor;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{
-    CordonHostRequest, GetHostRequest, HostSummary, ListHostsRequest, RemoveHostRequest,
-    UncordonHostRequest,
+    CordonHostRequest, FenceHostRequest, GetHostRequest, HostSummary, ListHostsRequest,
+    RemoveHostRequest, UncordonHostRequest, fence,
 };
+use berth_proto::status::from_status;
 use serde_json::json;
 
 use crate::arguments::Host as Verb;
@@ -43,6 +47,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             output::tell(&format!("guests are placed on {host} again"));
             Ok(())
         }
+        Verb::Fence { host, confirm_off } => fence(session, &host, confirm_off).await,
         Verb::Remove { host } => {
             let request = RemoveHostRequest {
                 name: resource("hosts", &host),
@@ -53,6 +58,44 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+async fn fence(session: &Session, name: &str, confirm_off: bool) -> anyhow::Result<()> {
+    let resource = resource("hosts", name);
+    let host = if confirm_off {
+        let request = FenceHostRequest {
+            name: resource,
+            how: fence::How::Operator.into(),
+            request_id: request_id(None),
+            ..Default::default()
+        };
+        ask!(session, HostServiceClient, fence_host, request)?.host
+    } else {
+        let request = conductor::FenceHostRequest {
+            name: resource,
+            request_id: request_id(None),
+        };
+        let mut conductor = session.conductor().await?;
+        let answer = conductor.fence_host(request).await;
+        answer.map_err(|s| from_status(&s))?.into_inner().host
+    };
+    let host: Host = host.unwrap_or_default().try_into()?;
+    if session.json() {
+        return output::json(&json!({"host": host}));
+    }
+    let told = host.fenced.as_ref().map(fenced).unwrap_or_default();
+    output::tell(&format!("{name} counts as dead: {told}"));
+    Ok(())
+}
+
+/// Returns who says that a host is dead.
+fn fenced(fenced: &Fenced) -> String {
+    let since = if fenced.heard_since {
+        "; it was heard of since"
+    } else {
+        ""
+    };
+    format!("{} (for {}){since}", fenced.how, fenced.by)
 }
 
 async fn list(session: &Session) -> anyhow::Result<()> {
@@ -114,8 +157,29 @@ fn free(summary: &HostSummary, class: &str) -> String {
     }
 }
 
+/// Returns what is known of a domain that no claim is for, and what to do about it.
+fn unknown(domain: &Unknown) -> String {
+    let (name, uuid) = (&domain.name, domain.uuid);
+    if !domain.is_ours {
+        return format!("{name} ({uuid}), not made by Berth: it takes what others were promised");
+    }
+    let cpus = domain.held.taken();
+    let held = if cpus.is_empty() {
+        String::new()
+    } else {
+        format!(", keeps CPUs {cpus}")
+    };
+    format!(
+        "{name} ({uuid}), made by Berth, no claim is for it{held}: look at it, and stop it there \
+         if nobody needs it"
+    )
+}
+
 /// Returns the word for what a host is good for.
 pub(crate) fn state(host: &Host) -> &'static str {
+    if host.fenced.is_some() {
+        return "FENCED";
+    }
     match (host.liveness, host.cordoned, &host.shape_refused) {
         (Liveness::Down, _, _) => "DOWN",
         (Liveness::Up, true, _) => "CORDONED",
@@ -138,6 +202,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     output::print(&draw::host(&host.name, &host.report, &claims));
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
+    fields.extend(host.fenced.as_ref().map(|f| ("fenced by", fenced(f))));
+    for hit in &answer.hits {
+        let vm = hit.vm.trim_start_matches("vms/");
+        fields.push(("hit", format!("vm {vm}: {}", hit.reason)));
+    }
+    for domain in &host.unknown {
+        fields.push(("unknown guest", unknown(domain)));
+    }
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
     fields.extend([

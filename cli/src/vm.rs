@@ -10,6 +10,7 @@ use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
+use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
@@ -262,7 +263,7 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
             let flavor = &vm.spec.flavor;
             [
                 vm.name.to_string(),
-                state(vm.state).to_owned(),
+                state_of(vm),
                 task_or_none(task),
                 vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
                 flavor.name.to_string(),
@@ -290,6 +291,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ..Default::default()
     };
     let answer = ask!(session, SchedulerServiceClient, get_vm, request)?;
+    let lost = answer.lost;
     let wire = answer.vm.unwrap_or_default();
     let task = wire.task.clone();
     let vm: Vm = wire.try_into()?;
@@ -301,7 +303,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     }
     let mut fields = vec![
         ("vm", vm.name.to_string()),
-        ("state", state(vm.state).to_owned()),
+        ("state", state_of(&vm)),
         ("task", task_or_none(&task)),
         (
             "host",
@@ -314,6 +316,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             vm.operation.map_or("-".to_owned(), |o| o.to_string()),
         ),
     ];
+    if let Some(trouble) = &vm.trouble {
+        let since = trouble.since.0 / 1000;
+        let why = trouble.absence.reason();
+        fields.push(("guest", format!("{why} (since {since} s of cluster time)")));
+    }
+    if !lost.is_empty() {
+        fields.push(("hit", format!("its host changed: {lost}")));
+    }
     let hints = &vm.spec.hints;
     fields.extend(
         hints
@@ -347,6 +357,16 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         output::tell(&output::refusal(error));
     }
     Ok(())
+}
+
+/// Returns how far a VM is, and what is wrong with its guest.
+fn state_of(vm: &Vm) -> String {
+    let state = state(vm.state);
+    match vm.trouble.as_ref().map(|trouble| trouble.absence) {
+        None => state.to_owned(),
+        Some(Absence::Stopped) => format!("{state}, guest STOPPED"),
+        Some(Absence::Missing) => format!("{state}, guest MISSING"),
+    }
 }
 
 /// Returns which end of a migration a claim is, if the VM is on its way.

@@ -18,13 +18,13 @@ use berth_proto::conductor::v1::conductor_service_server::{
 use berth_proto::conductor::v1::{
     AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
     CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
-    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
-    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, RebootVmRequest,
-    RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse,
-    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
-    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
+    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
+    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
+    ReadConsoleResponse, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
+    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
+    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
+    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
     WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
@@ -75,6 +75,13 @@ impl ConductorService for Service {
             Answer::Refusal(refusal) => Err(to_status(&refusal)),
             Answer::Silence => std::future::pending().await,
         }
+    }
+
+    async fn fence_host(
+        &self,
+        _: Request<FenceHostRequest>,
+    ) -> Result<Response<FenceHostResponse>, Status> {
+        unreachable!("not called")
     }
 
     async fn create_vm(

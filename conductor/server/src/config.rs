@@ -40,6 +40,11 @@ pub struct Config {
     pub call_timeout_ms: u64,
     /// How long an agent may take to start, stop or prepare a guest.
     pub slow_call_timeout_ms: u64,
+    /// The program, with its arguments, that turns a host off for `berth host fence`; `{host}` in them
+    /// stands for the host's name. Empty: hosts are fenced by an operator's word alone.
+    pub fence_command: Vec<String>,
+    /// How long it may take.
+    pub fence_timeout_ms: u64,
     /// Which log lines are written, and how.
     pub log: Log,
 }
@@ -57,6 +62,8 @@ impl Default for Config {
             operations_max: 10_000,
             call_timeout_ms: 10_000,
             slow_call_timeout_ms: 120_000,
+            fence_command: Vec::new(),
+            fence_timeout_ms: 60_000,
             log: Log::default(),
         }
     }
@@ -94,7 +101,7 @@ impl Config {
         }
     }
 
-    fn bounded(&self) -> [Bounded; 7] {
+    fn bounded(&self) -> [Bounded; 8] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         [
@@ -115,6 +122,7 @@ impl Config {
                 100,
                 3_600_000,
             ),
+            ("fence_timeout_ms", self.fence_timeout_ms, 100, 600_000),
         ]
     }
 }
@@ -131,6 +139,8 @@ impl Configuration for Config {
         keys.take("operations_max", &mut self.operations_max);
         keys.take("call_timeout_ms", &mut self.call_timeout_ms);
         keys.take("slow_call_timeout_ms", &mut self.slow_call_timeout_ms);
+        keys.take("fence_command", &mut self.fence_command);
+        keys.take("fence_timeout_ms", &mut self.fence_timeout_ms);
         self.log.read(keys);
     }
 

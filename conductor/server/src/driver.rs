@@ -14,6 +14,7 @@ use berth_saga::{Effect, Ended, Event, Facts, Saga};
 use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
+use crate::fence::FenceCommand;
 use crate::scheduler::Scheduler;
 
 /// The wait between attempts to read what a saga has to begin with.
@@ -29,6 +30,8 @@ pub(crate) struct Tools {
     pub(crate) agents: Agents,
     /// One permit per call that is under way.
     pub(crate) calls: Arc<Semaphore>,
+    /// What turns hosts off.
+    pub(crate) fence: Arc<FenceCommand>,
 }
 
 /// Carries an operation out, from wherever its log has come to. Its lease has to be ours.

@@ -17,6 +17,7 @@
 //! | `supervisor` | which operations this conductor carries out, and its leases |
 //! | `driver` | one operation: effects to calls, answers to events |
 //! | `scheduler`, `agents` | the calls themselves |
+//! | `fence` | the fence command: proof that a host is off |
 //! | `registration` | telling the cluster that this conductor is there |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -30,6 +31,7 @@ mod console;
 mod drain;
 mod driver;
 pub mod error;
+mod fence;
 pub mod flags;
 pub mod migration;
 pub mod power;

@@ -20,8 +20,8 @@ use berth_proto::cluster::v1::RegisterServiceRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
-use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::host::v1::{FenceHostRequest, GetHostRequest};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, ForceCompleteOperationRequest, GetOperationRequest, LeaseHold,
@@ -401,6 +401,12 @@ impl Scheduler {
             ..GetHostRequest::default()
         };
         let answer = call!(self, HostServiceClient.get_host, request).map_err(refusal)?;
+        field::required(answer.host, "host").map_err(unreadable)
+    }
+
+    /// Records that the fence command succeeded.
+    pub(crate) async fn fence(&self, fenced: FenceHostRequest) -> Result<Host, Refusal> {
+        let answer = call!(self, HostServiceClient.fence_host, fenced).map_err(refusal)?;
         field::required(answer.host, "host").map_err(unreadable)
     }
 

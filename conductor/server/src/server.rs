@@ -21,6 +21,7 @@ use crate::agents::{Agents, Timeouts};
 use crate::config::Config;
 use crate::driver::Tools;
 use crate::error::Error;
+use crate::fence::FenceCommand;
 use crate::registration;
 use crate::scheduler::Scheduler;
 use crate::service::ConductorApi;
@@ -171,6 +172,10 @@ impl Conductor {
             scheduler,
             agents,
             calls: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
+            fence: Arc::new(FenceCommand {
+                words: config.fence_command.clone(),
+                timeout: Duration::from_millis(config.fence_timeout_ms),
+            }),
         }
     }
 }

@@ -5,27 +5,28 @@
 //!
 //! Invariant: what was begun is adopted, also when the user hangs up in between.
 
-use berth_domain::name::VmName;
+use berth_domain::host::Host;
+use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
     AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
     CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
-    EvacuateVmRequest, EvacuateVmResponse, ForceCompleteMigrationRequest,
-    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
-    RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
-    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse,
-    StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse, UnshelveVmRequest,
-    UnshelveVmResponse, WatchMigrationRequest,
+    EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
+    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
+    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
+    RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest,
+    ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
+    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
     BeginDeleteRequest, BeginPowerRequest, BeginRevertResizeRequest, BeginShelveRequest,
     ScheduleMigrationRequest, ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
 };
-use berth_proto::{operation, scheduler, status};
+use berth_proto::{host, operation, scheduler, status};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -90,6 +91,24 @@ impl ConductorApi {
     }
 }
 
+/// Fences a host by the configured command, and has it recorded.
+async fn fence(tools: &Tools, name: &HostName, request_id: String) -> Result<Host, Refusal> {
+    // The record is about the run of the agent that was known before anything was done.
+    let before = tools.scheduler.host(name).await?;
+    tracing::warn!(host = %name, command = ?tools.fence.words, "fencing a host");
+    let output = tools.fence.run(name).await?;
+    tracing::warn!(host = %name, output, "the fence command succeeded");
+    let fenced = host::v1::FenceHostRequest {
+        name: name.resource_name(),
+        how: host::v1::fence::How::FenceCommand.into(),
+        incarnation: before.report.incarnation.to_string(),
+        output,
+        on_behalf_of: format!("conductor {}", tools.scheduler.name()),
+        request_id,
+    };
+    tools.scheduler.fence(fenced).await
+}
+
 fn told(refusal: Refusal) -> Status {
     status::to_status(&refusal)
 }
@@ -128,6 +147,24 @@ impl ConductorService for ConductorApi {
         let begun = self.begin(async move { scheduler.begin_delete(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(DeleteVmResponse { operation }))
+    }
+
+    async fn fence_host(
+        &self,
+        request: Request<FenceHostRequest>,
+    ) -> Result<Response<FenceHostResponse>, Status> {
+        let request = request.into_inner();
+        let name: HostName = field::name(&request.name, "name")?;
+        // Seen to its end whether or not somebody waits: what was done is to be recorded.
+        let tools = self.tools.clone();
+        let fencing = tokio::spawn(async move { fence(&tools, &name, request.request_id).await });
+        let fenced = fencing
+            .await
+            .map_err(|_| Status::internal("the conductor failed while it fenced the host"))?;
+        let host = fenced.map_err(told)?;
+        Ok(Response::new(FenceHostResponse {
+            host: Some((&host).into()),
+        }))
     }
 
     async fn migrate_vm(

@@ -270,7 +270,13 @@ impl Cluster {
         self.folder().join(&self.schedulers[scheduler].name)
     }
 
-    /// Returns the file in which the simulated hypervisor of a host keeps its guests.
+    /// Returns the file that tells the simulated hypervisor of a host what happens to it.
+    #[must_use]
+    pub fn story_file(&self, host: &str) -> PathBuf {
+        self.folder().join(format!("{host}-story.txt"))
+    }
+
+    /// Returns the file in which a simulated hypervisor keeps its guests.
     #[must_use]
     pub fn guests_file(&self, host: &str) -> PathBuf {
         self.folder().join(format!("{host}-guests.json"))
@@ -309,7 +315,14 @@ impl Cluster {
         let name = format!("conductor-{}", number + 1);
         let address = self.addresses.free();
         let config = self.folder().join(format!("{name}.toml"));
-        write(&config, "takeover_interval_ms = 200\n");
+        let fence = self.folder().join("fence.sh");
+        // Without the script, which a test may write, nothing is fenced.
+        write(
+            &config,
+            &format!(
+                "takeover_interval_ms = 200\nfence_command = [\"sh\", {fence:?}, \"{{host}}\"]\n"
+            ),
+        );
         let arguments = [
             ("--config", shown(&config)),
             ("--name", name.clone()),
@@ -330,13 +343,16 @@ impl Cluster {
         write(&machine, &host.machine());
         let config = self.folder().join(format!("{name}.toml"));
         let guests = self.guests_file(&name);
+        let story = self.story_file(&name);
         // A fixed address: a guest that was on its way when the process ended is asked for there.
         let sim = self.addresses.free();
         write(
             &config,
             &format!(
                 "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = \"shared\"\n\
+                 compare_interval_ms = 500\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
+                 story_file = {story:?}\n\
                  {}",
                 host.config_more
             ),

@@ -159,6 +159,7 @@ async fn take_all(operations: &Operations) {
             work: Duration::from_secs(1),
         }),
         calls: Arc::new(Semaphore::new(8)),
+        fence: Default::default(),
     };
     let settings = Settings {
         takeover_interval: Duration::from_millis(20),

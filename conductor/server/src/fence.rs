@@ -1,0 +1,143 @@
+//! Runs the configured fence command, and has the scheduler record that it succeeded.
+//!
+//! Invariant: only an exit status of 0 within the time counts; the host's agent that was known
+//! before the command began is what the record is about.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use berth_domain::fence::OUTPUT_MAX;
+use berth_domain::name::HostName;
+use berth_domain::refusal::{Code, Refusal};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+
+/// What stands for the host's name in the command.
+pub(crate) const PLACEHOLDER: &str = "{host}";
+
+/// What is run to fence a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FenceCommand {
+    /// The program and its arguments; empty: there is none.
+    pub(crate) words: Vec<String>,
+    /// How long it may take.
+    pub(crate) timeout: Duration,
+}
+
+impl FenceCommand {
+    /// Runs it and returns what it printed.
+    ///
+    /// # Errors
+    ///
+    /// When none is configured, it cannot be run, it takes too long or it fails.
+    pub(crate) async fn run(&self, host: &HostName) -> Result<String, Refusal> {
+        let refuse = |reason, message: String, hint: &str| {
+            let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
+            refusal.with_hint(hint).with("host", host)
+        };
+        let mut words = self
+            .words
+            .iter()
+            .map(|w| w.replace(PLACEHOLDER, host.as_str()));
+        let Some(program) = words.next() else {
+            return Err(refuse(
+                "NO_FENCE_COMMAND",
+                "this conductor has no fence command".to_owned(),
+                "set fence_command in the conductor's configuration; where you have seen yourself \
+                 that the host is off: --confirm-off",
+            ));
+        };
+        let failed = |what: String| {
+            refuse(
+                "FENCE_FAILED",
+                format!("host {host} was not fenced: {program} {what}"),
+                "nothing shows that the host is off; look at it",
+            )
+        };
+        let child = Command::new(&program)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = child.map_err(|error| failed(format!("cannot be run: {error}")))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let ended = tokio::time::timeout(self.timeout, async {
+            tokio::join!(child.wait(), head(stdout), head(stderr))
+        });
+        let Ok((status, out, err)) = ended.await else {
+            let limit = self.timeout.as_millis();
+            return Err(failed(format!(
+                "did not end within {limit} ms, and was killed"
+            )));
+        };
+        let output = shortened(&format!("{out}{err}"));
+        match status {
+            Ok(status) if status.success() => Ok(output),
+            Ok(status) => Err(failed(format!("ended with {status}: {}", output.trim()))),
+            Err(error) => Err(failed(format!("was lost: {error}"))),
+        }
+    }
+}
+
+/// Reads a stream to its end and returns its beginning.
+async fn head(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut stream) = stream else {
+        return String::new();
+    };
+    let mut kept = Vec::new();
+    let mut piece = [0; 1024];
+    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+        let room = OUTPUT_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..read.min(room)]);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+fn shortened(text: &str) -> String {
+    let end = (0..=OUTPUT_MAX.min(text.len())).rfind(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn fence(words: &[&str], timeout_ms: u64) -> Result<String, Refusal> {
+        let command = FenceCommand {
+            words: words.iter().map(|w| (*w).to_owned()).collect(),
+            timeout: Duration::from_millis(timeout_ms),
+        };
+        command.run(&HostName::new("h1").unwrap()).await
+    }
+
+    /// Goal: exit status 0 alone is proof, what was printed is kept, and it ends in time.
+    #[tokio::test]
+    async fn only_success_is_proof() {
+        let said = fence(
+            &["sh", "-c", "echo $0 is off; echo sure >&2", "{host}"],
+            10_000,
+        )
+        .await;
+        assert_eq!(said.unwrap(), "h1 is off\nsure\n");
+        let long = fence(&["sh", "-c", "yes | head -c 100000"], 10_000).await;
+        assert_eq!(long.unwrap().len(), OUTPUT_MAX);
+        let table: [(&[&str], u64, &str, &str); 4] = [
+            (&[], 10_000, "NO_FENCE_COMMAND", "has no fence command"),
+            (
+                &["sh", "-c", "echo no power; exit 3"],
+                10_000,
+                "FENCE_FAILED",
+                "exit status: 3: no power",
+            ),
+            (&["/nowhere/fence"], 10_000, "FENCE_FAILED", "cannot be run"),
+            (&["sleep", "1000"], 50, "FENCE_FAILED", "within 50 ms"),
+        ];
+        for (words, timeout_ms, reason, part) in table {
+            let refusal = fence(words, timeout_ms).await.unwrap_err();
+            assert_eq!(refusal.reason, reason);
+            assert!(refusal.message.contains(part), "{}", refusal.message);
+        }
+    }
+}
