@@ -316,9 +316,12 @@ impl Script for Power {
     fn undone(&self, reply: &Reply, context: &Context, cause: Refusal) -> Result<Effect, Refusal> {
         let power = match reply {
             Reply::Image { published } => {
+                // A name that was taken before anything was published is another's.
+                let journal = Journal::of(&context.operation.log);
+                let ours = *published && journal.has_started(Step::PublishImage);
                 return Ok(Effect::EndPower {
                     power: GuestPower::Unchanged,
-                    refusal: (!published).then_some(cause),
+                    refusal: (!ours).then_some(cause),
                 });
             }
             Reply::Domain(status) => match status.state {
