@@ -74,10 +74,11 @@ mod tests {
     use berth_proto::convert::operation::read_power;
 
     fn timeout(asked: BeginPowerRequest) -> u64 {
-        match read_power(asked.power).unwrap() {
-            Kind::Stop { timeout_ms } | Kind::Reboot { timeout_ms } => timeout_ms,
-            other => panic!("{other:?}"),
-        }
+        let kind = read_power(asked.power).unwrap();
+        let (Kind::Stop { timeout_ms } | Kind::Reboot { timeout_ms }) = kind else {
+            panic!("{kind:?}")
+        };
+        timeout_ms
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn sequences_reach_the_far_corners() {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let (mut settled, mut deleted, mut excluded, mut unsettled) = (0, 0, 0, 0);
-    let (mut misshapen, mut hit, mut troubled, mut occupied) = (0, 0, 0, 0);
+    let mut misshapen = 0;
     let (mut resized, mut reverted, mut shelved, mut unshelved, mut moved) = (0, 0, 0, 0, 0);
     for _ in 0..260 {
         let draws = draws().new_tree(&mut runner).unwrap().current();
@@ -107,20 +107,13 @@ fn sequences_reach_the_far_corners() {
         let migrations = world.state.migrations().values();
         resized += migrations.filter(|m| m.resize.is_some()).count();
         let migrations = world.state.migrations().values();
-        for view in world.state.hosts().values() {
-            misshapen += usize::from(view.host.shape_refused.is_some());
-            hit += usize::from(!view.host.hit.is_empty());
-            occupied += usize::from(view.claimed.is_some());
-        }
-        let vms = world.state.vms().values();
-        troubled += vms.filter(|vm| vm.trouble.is_some()).count();
+        let mut hosts = world.state.hosts().values();
+        misshapen += usize::from(hosts.any(|view| view.host.shape_refused.is_some()));
         unsettled += migrations.filter(|m| m.error.is_some()).count();
     }
     let cold = [resized, reverted, shelved, unshelved, moved];
     assert!(cold.iter().all(|count| *count > 5), "{cold:?}");
-    let all = [settled, deleted, excluded, unsettled];
-    let rare = [misshapen, hit, troubled, occupied];
-    assert!(rare.iter().all(|count| *count > 0), "{rare:?}");
+    let all = [settled, deleted, excluded, unsettled, misshapen];
     assert!(all.iter().all(|count| *count > 5), "{all:?}");
 }
 
@@ -138,9 +131,8 @@ fn sequences_of_power_reach_every_end() {
         let draws = power_draws().new_tree(&mut runner).unwrap().current();
         let (world, _) = play(&draws);
         for operation in world.state.operations().values() {
-            let is_power = operation.kind.migration().is_none()
-                && !matches!(operation.kind, Kind::Shelve | Kind::Unshelve);
-            let Some(task) = operation.kind.task().filter(|_| is_power) else {
+            let power = operation.kind.is_power();
+            let Some(task) = operation.kind.task().filter(|_| power) else {
                 continue;
             };
             let end = ends.entry(task).or_default();
