@@ -53,8 +53,8 @@ fn is_told(cluster: &Cluster, vm: &str, wanted: &Value) {
 #[test]
 fn what_hypervisors_have_is_compared_with_what_is_claimed() {
     let cluster = cluster();
-    cluster.boot("a", "pinned", "h1");
-    cluster.boot("b", "pinned", "h1");
+    let _ = cluster.boot("a", "pinned", "h1");
+    let _ = cluster.boot("b", "pinned", "h1");
     happens(&cluster, "h1", &format!("other {BY_HAND} by-hand"));
     let told = eventually("the foreign domain is told", || {
         let told = host(&cluster, "h1")?["host"]["unknown"].clone();
@@ -82,7 +82,7 @@ fn what_hypervisors_have_is_compared_with_what_is_claimed() {
 #[test]
 fn a_dead_host_is_fenced_and_comes_back() {
     let mut cluster = cluster();
-    cluster.boot("b", "pinned", "h2");
+    let _ = cluster.boot("b", "pinned", "h2");
     let fence = ["host", "fence", "h2"];
     let _ = cluster
         .berth(&["host", "fence", "h2", "--confirm-off"])
@@ -108,7 +108,7 @@ fn a_dead_host_is_fenced_and_comes_back() {
         fenced.is_null().then_some(()).ok_or(format!("{fenced}"))
     });
     assert_eq!(absence(&cluster, "b"), Ok(Value::Null));
-    cluster.boot("c", "pinned", "h2");
+    let _ = cluster.boot("c", "pinned", "h2");
     verdict::holds(&cluster);
     verdict::runs_what_is_claimed(&cluster);
 }
@@ -118,7 +118,7 @@ fn a_dead_host_is_fenced_and_comes_back() {
 #[test]
 fn a_host_that_lost_memory_says_who_is_hit() {
     let mut cluster = cluster();
-    cluster.boot("a", "pinned", "h1");
+    let _ = cluster.boot("a", "pinned", "h1");
     let machine = cluster.folder().join("h1-machine.toml");
     let whole = std::fs::read_to_string(&machine).unwrap();
     let small = whole.replace("memory_mib = 65536", "memory_mib = 8200");

@@ -16,7 +16,7 @@ mod disks;
 pub mod driver;
 pub mod host;
 mod progress;
-mod script;
+pub mod script;
 mod story;
 pub mod wire;
 pub mod world;

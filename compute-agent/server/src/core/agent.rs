@@ -47,7 +47,7 @@ pub struct Facts {
     pub storage_id: String,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
-    /// A transfer may take as long, unless its own policy says; see [`super::overdue`].
+    /// A transfer may take as long, unless its own policy says; see `overdue`.
     pub transfer_ms_max: u64,
     /// How often it compares what runs with what is expected; 0: never.
     pub compare_ms: u64,
