@@ -238,7 +238,8 @@ async fn a_quiet_watch_tells_how_far_it_is() {
 async fn what_cannot_be_told_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(berth_scheduler::Config {
-        watch_history_max: 16,
+        // Each command changes its row and adds one to the audit.
+        watch_history_max: 32,
         ..config(directory.path(), Start::Bootstrap)
     })
     .await;
@@ -409,7 +410,7 @@ async fn a_watch_survives_the_member_that_serves_it() {
         } else {
             (leader + 1) % 3
         };
-        let channel = reach(&trio.grpc[serving]).await.expect("it runs");
+        let channel = eventually("it runs", || reach(&trio.grpc[serving])).await;
         let stream = watch(&channel, after(follower.revision)).await;
         let mut stream = stream.expect("it is kept, here as well");
         boot(&trio, boots).await;
