@@ -81,7 +81,7 @@ fn what_an_agent_finds_is_what_the_operator_sees() {
     cluster.agents[0].kill();
     let programs = &cluster.programs;
     let said = cluster.agents[0].fails(programs, 2);
-    let fault = "h1.toml:9: pci.device_spec[0]: no PCI function is the network device ens1f0; there \
+    let fault = "h1.toml:11: pci.device_spec[0]: no PCI function is the network device ens1f0; there \
                  are none";
     assert!(said.contains(fault), "{said}");
     let config = cluster.folder().join("h1.toml");

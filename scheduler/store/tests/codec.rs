@@ -314,8 +314,8 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 52 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 51 + 18, "{commands:#?}");
+    // 53 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 52 + 18, "{commands:#?}");
     // 18 tables, of which requests with each of 16 receipts.
     assert_eq!(rows.len(), 17 + 16, "{rows:#?}");
     // Fourteen kinds of replies beside none, and the refusal.
