@@ -5,8 +5,10 @@
 //! | `tests/layering.rs` | who may import whom |
 //! | [`lab`] | machines in namespaces, hypervisors, guests that boot |
 //! | [`processes`] | every part as a process on loopback, killed and started again |
+//! | [`small`] | a whole Berth within a test, for scenarios |
 //! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
 //! | `tests/real_system/` | the whole of Berth on real guests |
 
 pub mod lab;
 pub mod processes;
+pub mod small;

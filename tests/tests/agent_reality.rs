@@ -113,6 +113,40 @@ fn a_dead_host_is_fenced_and_comes_back() {
     verdict::runs_what_is_claimed(&cluster);
 }
 
+/// Goal: the VMs of a dead host are started elsewhere, once it is proven dead and not before; and when
+/// it comes back it takes away what it had of them, so that nothing runs twice.
+#[test]
+fn the_vms_of_a_dead_host_run_elsewhere_and_not_twice() {
+    let mut cluster = cluster();
+    let _ = cluster.boot("a", "pinned", "h2");
+    let _ = cluster.boot("b", "pinned", "h2");
+    cluster.agents[1].kill();
+    eventually("h2 is not heard of", || {
+        let told = host(&cluster, "h2")?["host"]["liveness"].clone();
+        (told == "Down").then_some(()).ok_or(format!("{told}"))
+    });
+    let evacuate = ["vm", "evacuate", "a"];
+    let refused = cluster.berth(&evacuate).refused(1);
+    let _ = refused.saying(&["HOST_NOT_FENCED"]);
+    cluster.run(&["host", "fence", "h2", "--confirm-off"]);
+    cluster.run(&evacuate);
+    let moved = cluster.json(&["host", "evacuate", "h2"]);
+    assert_eq!(moved["moved"][0]["vm"], "b", "{moved:#}");
+    for vm in ["a", "b"] {
+        let told = cluster.json(&["vm", "show", vm]);
+        assert_eq!(told["vm"]["host"], "h1", "{told:#}");
+    }
+
+    let programs = &cluster.programs;
+    cluster.agents[1].start(programs);
+    eventually("the fence is lifted", || {
+        let fenced = host(&cluster, "h2")?["host"]["fenced"].clone();
+        fenced.is_null().then_some(()).ok_or(format!("{fenced}"))
+    });
+    verdict::holds(&cluster);
+    verdict::runs_what_is_claimed(&cluster);
+}
+
 /// Goal: a host that comes back with less memory says who is hit, gives nothing of what is lost, and
 /// is whole again when it has them back.
 #[test]

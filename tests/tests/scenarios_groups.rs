@@ -5,68 +5,35 @@
 //! own; the real command asks them, and many clients at once where the point is concurrency.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
-use berth_cli::dev;
-use berth_cli::output::Format;
-use berth_cli::session::Session;
 use berth_proto::conductor::v1::{CreateVmRequest, MigrateVmRequest};
 use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
-use berth_tests::processes::{Answer, Programs, eventually};
+use berth_tests::processes::eventually;
+use berth_tests::small::{Small, text};
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
-/// A whole Berth, and the command that asks it.
-struct World {
-    programs: Programs,
-    schedulers: String,
-    session: Session,
-    cluster: Option<dev::Cluster>,
-    runtime: Runtime,
+/// A Berth with a small flavor.
+struct World(Small);
+
+impl Deref for World {
+    type Target = Small;
+
+    fn deref(&self) -> &Small {
+        &self.0
+    }
 }
 
 impl World {
     /// Starts one with so many hosts, and makes a small flavor.
     fn with_hosts(hosts: u16) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let plan = dev::Plan {
-            schedulers: 1,
-            hosts,
-            port: 0,
-            data_dir: None,
-            transfer_ms: 200,
-            ephemeral: true,
-            placement: None,
-        };
-        let cluster = runtime.block_on(dev::Cluster::start(&plan)).unwrap();
-        let world = Self {
-            programs: Programs::new(PROGRAMS),
-            schedulers: cluster.schedulers().join(","),
-            session: cluster.session(Format::Json).unwrap(),
-            cluster: Some(cluster),
-            runtime,
-        };
+        let world = Self(Small::with_hosts(PROGRAMS, hosts));
         let small = ["--vcpus", "1", "--memory-mib", "64"];
         world.done(&[&["flavor", "create", "small"][..], &small].concat());
         world
-    }
-
-    /// Runs `berth` with these words.
-    #[track_caller]
-    fn berth(&self, words: &[&str]) -> Answer {
-        let mut command = self.programs.command("berth");
-        command.args(["--output", "json", "--scheduler", &self.schedulers]);
-        command.args(words);
-        Answer::of(command)
-    }
-
-    /// Runs `berth`, which succeeds.
-    #[track_caller]
-    fn done(&self, words: &[&str]) -> Value {
-        let answer = self.berth(words).with_status(0);
-        answer.json().unwrap_or_default()
     }
 
     /// Boots a VM and returns its host.
@@ -79,9 +46,7 @@ impl World {
     /// Returns the refusal of a boot.
     #[track_caller]
     fn refused(&self, vm: &str, more: &[&str]) -> Value {
-        let answer = self.berth(&[&boot(vm)[..], more].concat()).refused(1);
-        let told: Value = serde_json::from_str(&answer.stderr).unwrap();
-        told["error"].clone()
+        self.0.refused(&[&boot(vm)[..], more].concat())
     }
 
     /// Returns where each member of a group holds claims.
@@ -94,22 +59,10 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.take() {
-            self.runtime.block_on(cluster.stop());
-        }
-    }
-}
-
 fn boot(vm: &str) -> [&str; 9] {
     let kernel = ["--kernel", "vmlinuz", "--initrd", "initrd.gz"];
     let [a, b, c, d] = kernel;
     ["vm", "create", vm, "--flavor", "small", a, b, c, d]
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -161,7 +114,7 @@ fn crowds_do_not_break_anti_affinity() {
     let create = ["server-group", "create", "web", "--policy", "anti-affinity"];
     world.done(&create);
     let outcomes = world.runtime.block_on(async {
-        let client = world.session.conductor().await.unwrap();
+        let client = world.session().conductor().await.unwrap();
         let boots = (0..64).map(|number| {
             let mut client = client.clone();
             tokio::spawn(async move {
@@ -198,7 +151,7 @@ fn crowds_do_not_break_anti_affinity() {
         world.done(&["vm", "delete", &text(&vm["name"])]);
     }
     let moving = world.runtime.block_on(async {
-        let client = world.session.conductor().await.unwrap();
+        let client = world.session().conductor().await.unwrap();
         let moves = staying.iter().map(|vm| {
             let mut client = client.clone();
             let request = MigrateVmRequest {

@@ -2,66 +2,33 @@
 //! whole system, and finds its way back. Method: schedulers, a conductor and simulated hosts in
 //! this process, each with a port of its own, and the real command.
 
-use berth_cli::dev;
-use berth_tests::processes::{Answer, Programs};
+use std::ops::Deref;
+
+use berth_tests::small::{Small, text};
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
-struct World {
-    programs: Programs,
-    schedulers: String,
-    cluster: Option<dev::Cluster>,
-    runtime: Runtime,
+/// A Berth with a small and a large flavor.
+struct World(Small);
+
+impl Deref for World {
+    type Target = Small;
+
+    fn deref(&self) -> &Small {
+        &self.0
+    }
 }
 
 impl World {
     fn with_hosts(hosts: u16) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let plan = dev::Plan {
-            schedulers: 1,
-            hosts,
-            port: 0,
-            data_dir: None,
-            transfer_ms: 200,
-            ephemeral: true,
-            placement: None,
-        };
-        let cluster = runtime.block_on(dev::Cluster::start(&plan)).unwrap();
-        let world = Self {
-            programs: Programs::new(PROGRAMS),
-            schedulers: cluster.schedulers().join(","),
-            cluster: Some(cluster),
-            runtime,
-        };
+        let world = Self(Small::with_hosts(PROGRAMS, hosts));
         for (name, vcpus) in [("small", "1"), ("large", "3")] {
             let pinned = ["--spec", "hw:cpu_policy=dedicated"];
             let size = ["--vcpus", vcpus, "--memory-mib", "64"];
             world.done(&[&["flavor", "create", name][..], &size, &pinned].concat());
         }
         world
-    }
-
-    #[track_caller]
-    fn berth(&self, words: &[&str]) -> Answer {
-        let mut command = self.programs.command("berth");
-        command.args(["--output", "json", "--scheduler", &self.schedulers]);
-        command.args(words);
-        Answer::of(command)
-    }
-
-    #[track_caller]
-    fn done(&self, words: &[&str]) -> Value {
-        let answer = self.berth(words).with_status(0);
-        answer.json().unwrap_or_default()
-    }
-
-    #[track_caller]
-    fn refused(&self, words: &[&str]) -> Value {
-        let answer = self.berth(words).refused(1);
-        let told: Value = serde_json::from_str(&answer.stderr).unwrap();
-        told["error"].clone()
     }
 
     #[track_caller]
@@ -76,25 +43,13 @@ impl World {
         self.done(&["vm", "show", vm])
     }
 
-    /// Returns how many claims there are, and of which state each is.
+    /// Returns the state of each claim of a VM.
     #[track_caller]
     fn claims(&self, vm: &str) -> Vec<String> {
         let shown = self.show(vm);
         let claims = shown["claims"].as_array().unwrap().iter();
         claims.map(|c| text(&c["state"])).collect()
     }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.take() {
-            self.runtime.block_on(cluster.stop());
-        }
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn is(shown: &Value, state: &str, flavor: &str) {

@@ -3,67 +3,39 @@
 //! Method: schedulers, a conductor and simulated hosts in this process, each with a port of its
 //! own, and the real command.
 
-use berth_cli::dev;
-use berth_tests::processes::{Answer, Programs};
+use std::ops::Deref;
+
+use berth_tests::small::{Small, text};
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
-struct World {
-    programs: Programs,
-    schedulers: String,
-    cluster: Option<dev::Cluster>,
-    runtime: Runtime,
+/// Two hosts, and a flavor with dedicated CPUs and room for a disk.
+struct World(Small);
+
+impl Deref for World {
+    type Target = Small;
+
+    fn deref(&self) -> &Small {
+        &self.0
+    }
 }
 
 impl World {
-    /// Two hosts, and a flavor with dedicated CPUs and room for a disk.
     fn new() -> Self {
-        let runtime = Runtime::new().unwrap();
-        let plan = dev::Plan {
-            schedulers: 1,
-            hosts: 2,
-            port: 0,
-            data_dir: None,
-            transfer_ms: 200,
-            ephemeral: true,
-            placement: None,
-        };
-        let cluster = runtime.block_on(dev::Cluster::start(&plan)).unwrap();
-        let world = Self {
-            programs: Programs::new(PROGRAMS),
-            schedulers: cluster.schedulers().join(","),
-            cluster: Some(cluster),
-            runtime,
-        };
+        let world = Self(Small::with_hosts(PROGRAMS, 2));
         let size = ["--vcpus", "1", "--memory-mib", "64", "--disk-gib", "4"];
         let pinned = ["--spec", "hw:cpu_policy=dedicated"];
         world.done(&[&["flavor", "create", "small"][..], &size, &pinned].concat());
         world
     }
 
-    #[track_caller]
-    fn berth(&self, words: &[&str]) -> Answer {
-        let mut command = self.programs.command("berth");
-        command.args(["--output", "json", "--scheduler", &self.schedulers]);
-        command.args(words);
-        Answer::of(command)
-    }
-
-    #[track_caller]
-    fn done(&self, words: &[&str]) -> Value {
-        let answer = self.berth(words).with_status(0);
-        answer.json().unwrap_or_default()
-    }
-
     /// Returns the reason of a refusal, which says what to do, too.
     #[track_caller]
     fn refused(&self, words: &[&str]) -> String {
-        let answer = self.berth(words).refused(1);
-        let told: Value = serde_json::from_str(&answer.stderr).unwrap();
-        assert!(told["error"]["hint"].is_string(), "{told:#}");
-        text(&told["error"]["reason"])
+        let told = self.0.refused(words);
+        assert!(told["hint"].is_string(), "{told:#}");
+        text(&told["reason"])
     }
 
     #[track_caller]
@@ -71,18 +43,6 @@ impl World {
         let words = ["vm", "create", vm, "--flavor", "small"];
         self.done(&[&words[..], &["--disk", "old.qcow2:4"]].concat())
     }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.take() {
-            self.runtime.block_on(cluster.stop());
-        }
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Asserts that a VM is in this state on the one claim that it had.

@@ -4,14 +4,12 @@ use berth_domain::agent::Call;
 use berth_domain::claim::Claim;
 use berth_domain::id::ClaimId;
 use berth_domain::name::HostName;
+use berth_domain::operation::STOP_TIMEOUT_MS;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::VmSpec;
 
 use crate::plan::{Ask, Context};
 use crate::refusals;
-
-/// For how long a guest may take to shut itself down before its plug is pulled.
-pub(crate) const SHUTDOWN_MS: u64 = 60_000;
 
 /// Stops the guest on the host where the VM is; it may be started there again.
 pub(crate) fn stop_here(context: &Context, last: bool) -> Result<Ask, Refusal> {
@@ -24,7 +22,7 @@ pub(crate) fn stop_here(context: &Context, last: bool) -> Result<Ask, Refusal> {
     };
     let call = Box::new(Call::StopVm {
         claim,
-        timeout_ms: SHUTDOWN_MS,
+        timeout_ms: STOP_TIMEOUT_MS,
         last,
     });
     Ok(Ask::Agent { host, call })

@@ -1,6 +1,6 @@
 //! What users ask of a VM on the host that holds it, as an operation.
 
-use berth_domain::operation::Kind;
+use berth_domain::operation::{Kind, STOP_TIMEOUT_MS};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_proto::conductor::v1::{
@@ -9,9 +9,6 @@ use berth_proto::conductor::v1::{
 use berth_proto::convert::Invalid;
 use berth_proto::convert::operation::write_power;
 use berth_proto::scheduler::v1::BeginPowerRequest;
-
-/// How long a guest may take to power off by itself, where its user does not say.
-const STOP_TIMEOUT_MS: u64 = 60_000;
 
 /// Returns what begins it. The operation is the same whoever carries it out, and so are its checks:
 /// they are the scheduler's.

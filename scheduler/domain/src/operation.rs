@@ -17,6 +17,8 @@ use crate::{migration, vm};
 
 /// The longest that a guest may be given to power off by itself: an hour.
 pub const STOP_TIMEOUT_MS_MAX: u64 = 3_600_000;
+/// How long a guest may take to power off by itself, where nobody says.
+pub const STOP_TIMEOUT_MS: u64 = 60_000;
 
 /// What an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -11,7 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`] | what can be asked of the state |
-//! | [`state`], [`header`], [`placement`], `group` | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`], `group`, `cold_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -20,6 +20,7 @@
 
 pub mod apply;
 pub mod check;
+mod cold_demand;
 pub mod command;
 mod group;
 pub mod header;

@@ -7,6 +7,7 @@ mod support;
 use berth_domain::claim::{Owner, State as ClaimState};
 use berth_domain::id::{MigrationId, OperationId};
 use berth_domain::migration;
+use berth_domain::name::HostName;
 use berth_domain::operation::{Mark, Step};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::State as VmState;
@@ -275,6 +276,14 @@ fn a_resize_changes_the_size_and_nothing_else() {
     assert_eq!(reason(&refused), "NOT_A_RESIZE");
 }
 
+/// Returns where the disks are of the VM that the operation is to start.
+fn disks_of_next(world: &World, operation: OperationId) -> HostName {
+    let operation = world.state.operation(operation).unwrap();
+    let vm = world.state.vm(&operation.vm).unwrap();
+    let demand = world.state.next_cold_demand(operation, vm).unwrap();
+    demand.leaving.unwrap().host
+}
+
 #[test]
 fn a_shelved_vm_holds_no_host_and_finds_one_again() {
     let mut world = World::with_hosts(2);
@@ -314,6 +323,7 @@ fn a_shelved_vm_holds_no_host_and_finds_one_again() {
             })
             .unwrap();
         assert_eq!(world.used("h2", "PCPU"), 1);
+        assert_eq!(disks_of_next(&world, operation), host_name("h1"));
         if attempt == 0 {
             let give_up = Effect::FailUnshelve(refusal("NO"));
             world

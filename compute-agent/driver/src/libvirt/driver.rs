@@ -605,20 +605,7 @@ impl Driver for LibvirtDriver {
         if record.and_then(|record| record.claim) != Some(claim) {
             return Ok(());
         }
-        match self.state(&domain)? {
-            state @ (State::MigratingIn | State::MigratingOut) => {
-                return Err(Self::wrong_state(vm, state, "evict"));
-            }
-            State::Absent => {}
-            State::Starting
-            | State::Running
-            | State::Paused
-            | State::PostCopyBroken
-            | State::Prepared
-            | State::Stopped => stop(&domain)?,
-        }
-        disk::remove_socket(vm, &self.config.settings);
-        Ok(())
+        self.power_off(vm)
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {

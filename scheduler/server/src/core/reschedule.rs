@@ -5,10 +5,9 @@
 //! [`berth_state`] looks at all of it again.
 
 use berth_domain::claim::Owner;
-use berth_domain::constraint::Demand;
 use berth_domain::fence::may_evacuate;
 use berth_domain::name::FlavorName;
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::Kind;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::power_gate;
 use berth_domain::vm::{Vm, VmSpec};
@@ -52,7 +51,7 @@ pub(super) fn cold_move(
         chooser,
         state,
         berth_selection::Request {
-            demand: demand(state, vm, demanded, spec.is_some())?,
+            demand: state.cold_demand(vm, demanded, spec.is_some())?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -94,7 +93,7 @@ pub(super) fn unshelve(
         chooser,
         state,
         berth_selection::Request {
-            demand: demand(state, vm, &vm.spec, true)?,
+            demand: state.cold_demand(vm, &vm.spec, true)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -112,35 +111,6 @@ pub(super) fn unshelve(
         },
         choice: Some(choice),
     })
-}
-
-/// Returns what the next host of such an operation has to give.
-pub(super) fn demand_of_next(
-    state: &State,
-    operation: &Operation,
-    vm: &Vm,
-) -> Result<Demand, Refusal> {
-    let migration = operation.kind.claiming();
-    let migration = migration.and_then(|id| state.migration(id));
-    let resize = migration.and_then(|m| m.resize.as_deref());
-    let spec = resize.map_or(&vm.spec, |resize| &resize.after);
-    let may_stay = resize.is_some() || operation.kind == Kind::Unshelve;
-    demand(state, vm, spec, may_stay)
-}
-
-fn demand(state: &State, vm: &Vm, spec: &VmSpec, may_stay: bool) -> Result<Demand, Refusal> {
-    let host = vm.host.as_ref().or(vm.remains_on.as_ref());
-    let Some(source) = host.and_then(|name| state.host(name)) else {
-        let message = format!(
-            "the host that had the disks of vm {} is not part of this cluster any more",
-            vm.name
-        );
-        return Err(
-            Refusal::new(Code::FailedPrecondition, "DISKS_UNKNOWN", message).with("vm", &vm.name),
-        );
-    };
-    let demand = Demand::cold(spec, &source.host, may_stay)?;
-    state.with_group(demand, &vm.name, spec)
 }
 
 fn resized(state: &State, vm: &Vm, flavor: &FlavorName) -> Result<VmSpec, Refusal> {

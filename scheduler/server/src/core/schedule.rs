@@ -22,7 +22,6 @@ use berth_state::command::{Command, Effect};
 
 use super::chooser::{Chooser, No, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
-use super::reschedule;
 
 /// A command, and how its host was chosen.
 pub(super) struct Scheduled {
@@ -134,7 +133,7 @@ pub(super) fn next(
         }
         Kind::LiveMigrate { .. } => migration_demand(state, vm)?,
         Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
-            reschedule::demand_of_next(state, operation, vm)?
+            state.next_cold_demand(operation, vm)?
         }
         Kind::Delete
         | Kind::RevertResize { .. }

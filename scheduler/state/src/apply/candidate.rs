@@ -125,7 +125,7 @@ impl<J: Journal> Transaction<'_, J> {
             | Kind::RevertResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
-            | Kind::Unshelve => self.demand_of_next(operation, vm),
+            | Kind::Unshelve => self.state.next_cold_demand(operation, vm),
         }
     }
 }

@@ -15,7 +15,6 @@
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
-use berth_domain::constraint::Demand;
 use berth_domain::fence::may_evacuate;
 use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{self, Migration, Resize, State};
@@ -83,7 +82,7 @@ impl<J: Journal> Transaction<'_, J> {
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Migration(begin.migration),
-            demand: &self.demand_of_cold(&vm, spec, begin.spec.is_some())?,
+            demand: &self.state.cold_demand(&vm, spec, begin.spec.is_some())?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;
@@ -128,53 +127,6 @@ impl<J: Journal> Transaction<'_, J> {
             requested_host: begin.requested_host.cloned(),
             ..with_claim(operation, &claim)
         })))
-    }
-
-    /// Returns what a VM demands that is to be started elsewhere, or at another size.
-    pub(super) fn demand_of_cold(
-        &self,
-        vm: &Vm,
-        spec: &VmSpec,
-        may_stay: bool,
-    ) -> Result<Demand, Refusal> {
-        let host = vm.host.as_ref().or(vm.remains_on.as_ref());
-        let source = host.and_then(|name| self.state.host(name));
-        let Some(source) = source else {
-            return Err(disks_unknown(vm));
-        };
-        let demand = Demand::cold(spec, &source.host, may_stay)?;
-        self.state.with_group(demand, &vm.name, spec)
-    }
-
-    /// Returns what the next host of a move or of an unshelving has to give.
-    pub(super) fn demand_of_next(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
-        let migration = operation.kind.claiming();
-        let migration = migration.and_then(|id| self.state.migration(id));
-        let resize = migration.and_then(|m| m.resize.as_deref());
-        let may_stay = resize.is_some() || operation.kind == Kind::Unshelve;
-        let spec = resize.map_or(&vm.spec, |resize| &resize.after);
-        match operation.kind {
-            // While a host is claimed for it, that is where it "is".
-            Kind::Unshelve => {
-                let shelved = Vm {
-                    host: None,
-                    ..vm.clone()
-                };
-                self.demand_of_cold(&shelved, spec, may_stay)
-            }
-            Kind::Boot
-            | Kind::Delete
-            | Kind::LiveMigrate { .. }
-            | Kind::ColdMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::Evacuate { .. }
-            | Kind::Shelve
-            | Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. }
-            | Kind::Rebuild { .. }
-            | Kind::Snapshot { .. } => self.demand_of_cold(vm, spec, may_stay),
-        }
     }
 
     pub(super) fn complete_move(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
@@ -404,12 +356,4 @@ fn wrong_state(vm: &Vm, why: &str) -> Refusal {
 fn without_claim(migration: &Migration) -> Refusal {
     let message = format!("migration {} lacks a claim that it needs", migration.id);
     precondition("NO_CLAIM", message).with("migration", migration.id)
-}
-
-fn disks_unknown(vm: &Vm) -> Refusal {
-    let message = format!(
-        "the host that had the disks of vm {} is not part of this cluster any more",
-        vm.name
-    );
-    precondition("DISKS_UNKNOWN", message).with("vm", &vm.name)
 }

@@ -67,7 +67,7 @@ impl<J: Journal> Transaction<'_, J> {
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Vm,
-            demand: &self.demand_of_cold(&vm, &vm.spec, true)?,
+            demand: &self.state.cold_demand(&vm, &vm.spec, true)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;
