@@ -483,6 +483,35 @@ pub enum Cluster {
         /// The member's number
         member: u64,
     },
+    /// List the conductors that registered, with their service versions
+    Services,
+    /// Forget a conductor that is gone
+    RemoveConductor {
+        /// The conductor's name
+        conductor: String,
+    },
+    /// See who runs which version, and finish an upgrade
+    #[command(subcommand)]
+    Upgrade(Upgrade),
+}
+
+/// Verbs of upgrades.
+#[derive(Debug, Subcommand)]
+pub enum Upgrade {
+    /// Show the cluster version, and who is behind the newest
+    Status,
+    /// Raise the cluster version; there is no way back to older programs
+    Finalize {
+        /// Raise it to this, not to what the leader can do
+        #[arg(long = "to", value_name = "VERSION")]
+        version: Option<u32>,
+        /// A conductor that is older, but gone: it is forgotten (can be repeated)
+        #[arg(long, value_name = "CONDUCTOR")]
+        gone: Vec<String>,
+        /// Only say whether it could be done
+        #[arg(long)]
+        validate_only: bool,
+    },
 }
 
 /// What `berth dev` runs.

@@ -1,16 +1,17 @@
 //! `berth cluster`: looks at the schedulers and changes who belongs to them.
 
+use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, ListServicesRequest, Member,
-    RemoveMemberRequest, Service, TransferLeadershipRequest, member,
+    RemoveMemberRequest, Service, TransferLeadershipRequest, UnregisterServiceRequest, member,
 };
 use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
-use crate::session::{Session, short};
-use crate::{all_pages, ask, output};
+use crate::session::{Session, request_id, resource, short};
+use crate::{all_pages, ask, output, upgrade};
 
 /// Does what was typed.
 ///
@@ -35,67 +36,46 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             output::tell(&format!("member {} leads", answer.leader_id));
             Ok(())
         }
+        Verb::Services => services(session).await,
+        Verb::RemoveConductor { conductor } => {
+            let request = UnregisterServiceRequest {
+                name: resource("services", &conductor),
+                request_id: request_id(None),
+            };
+            ask!(session, ClusterServiceClient, unregister_service, request)?;
+            output::tell(&format!("conductor {conductor} is forgotten"));
+            Ok(())
+        }
+        Verb::Upgrade(verb) => upgrade::run(session, verb).await,
     }
 }
 
-async fn status(session: &Session) -> anyhow::Result<()> {
-    let request = GetClusterStatusRequest {};
-    let status = ask!(session, ClusterServiceClient, get_cluster_status, request)?;
-    // A status is asked for when something is wrong: it must not need a majority.
+/// Returns the conductors. A status is asked for when something is wrong: it must not need a
+/// majority.
+pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
     let request = ListServicesRequest {
         consistency: ReadConsistency::Stale.into(),
         ..Default::default()
     };
-    let services = all_pages!(
+    Ok(all_pages!(
         session,
         ClusterServiceClient,
         list_services,
         request,
         services
-    );
-    let leader = ask_leader(session, &status).await;
-    let members = known_members(&status, leader.as_ref());
+    ))
+}
+
+async fn services(session: &Session) -> anyhow::Result<()> {
+    let services = registered(session).await?;
     if session.json() {
-        return output::json(&as_json(&status, &members, &services));
+        return output::json(&services.iter().map(service_json).collect::<Vec<_>>());
     }
-    output::fields(&[
-        ("cluster", status.cluster_id.clone()),
-        ("leader", leader_line(&status)),
-        ("answered by", format!("member {}", status.member_id)),
-        (
-            "applied",
-            format!("{} of {}", status.applied_index, status.commit_index),
-        ),
-        ("state hash", status.state_hash.clone()),
-    ]);
-    let rows = members
-        .iter()
-        .map(|(m, known)| {
-            let unknown = || "-".to_owned();
-            let active = |known: &Known| if known.active { "yes" } else { "no" }.to_owned();
-            [
-                m.id.to_string(),
-                m.address.clone(),
-                role(m.role()).to_owned(),
-                if m.leader { "leader" } else { "" }.to_owned(),
-                known
-                    .as_ref()
-                    .map_or_else(unknown, |k| k.matched.to_string()),
-                known.as_ref().map_or_else(unknown, active),
-            ]
-        })
-        .collect();
-    output::table(
-        ["member", "address", "role", "", "matched", "active"],
-        rows,
-        "no members",
-    );
-    if leader.is_none() {
-        output::tell(&format!(
-            "member {} does not lead, and no leader answers: how far the others are is not known",
-            status.member_id
-        ));
-    }
+    conductors_table(&services);
+    Ok(())
+}
+
+fn conductors_table(services: &[Service]) {
     let rows = services
         .iter()
         .map(|s| {
@@ -111,7 +91,76 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         rows,
         "no conductor has registered",
     );
+}
+
+fn service_json(service: &Service) -> serde_json::Value {
+    json!({"name": short(&service.name), "address": service.address,
+           "service_version": service.service_version})
+}
+
+async fn status(session: &Session) -> anyhow::Result<()> {
+    let request = GetClusterStatusRequest {};
+    let status = ask!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let services = registered(session).await?;
+    let leader = ask_leader(session, &status).await;
+    let members = known_members(&status, leader.as_ref());
+    if session.json() {
+        return output::json(&as_json(&status, &members, &services));
+    }
+    output::fields(&[
+        ("cluster", status.cluster_id.clone()),
+        ("leader", leader_line(&status)),
+        ("answered by", format!("member {}", status.member_id)),
+        (
+            "applied",
+            format!("{} of {}", status.applied_index, status.commit_index),
+        ),
+        ("state hash", status.state_hash.clone()),
+        ("cluster version", cluster_version(&status).to_string()),
+    ]);
+    let rows = members
+        .iter()
+        .map(|(m, known)| {
+            let unknown = || "-".to_owned();
+            let active = |known: &Known| if known.active { "yes" } else { "no" }.to_owned();
+            [
+                m.id.to_string(),
+                m.address.clone(),
+                role(m.role()).to_owned(),
+                if m.leader { "leader" } else { "" }.to_owned(),
+                known
+                    .as_ref()
+                    .map_or_else(unknown, |k| k.matched.to_string()),
+                known.as_ref().map_or_else(unknown, active),
+                version_of(m).map_or_else(unknown, |version| version.to_string()),
+            ]
+        })
+        .collect();
+    output::table(
+        [
+            "member", "address", "role", "", "matched", "active", "version",
+        ],
+        rows,
+        "no members",
+    );
+    if leader.is_none() {
+        output::tell(&format!(
+            "member {} does not lead, and no leader answers: how far the others are is not known",
+            status.member_id
+        ));
+    }
+    conductors_table(&services);
     Ok(())
+}
+
+/// Returns the cluster version; a member that does not say is older than any that was raised.
+pub(crate) fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
+    ServiceVersion::told(status.cluster_version)
+}
+
+/// Returns what a member can do, if whoever was asked knows.
+pub(crate) fn version_of(member: &Member) -> Option<ServiceVersion> {
+    (member.service_version > 0).then_some(ServiceVersion(member.service_version))
 }
 
 fn as_json(
@@ -124,18 +173,17 @@ fn as_json(
         .map(|(m, known)| {
             json!({"id": m.id, "address": m.address, "role": role(m.role()), "leader": m.leader,
                    "matched_index": known.as_ref().map(|k| k.matched),
-                   "recently_active": known.as_ref().map(|k| k.active)})
+                   "recently_active": known.as_ref().map(|k| k.active),
+                   "service_version": version_of(m)})
         })
         .collect();
-    let services: Vec<_> = services
-        .iter()
-        .map(|s| json!({"name": short(&s.name), "address": s.address, "service_version": s.service_version}))
-        .collect();
+    let services: Vec<_> = services.iter().map(service_json).collect();
     json!({
         "cluster_id": status.cluster_id, "member_id": status.member_id, "term": status.term,
         "leader_id": status.leader_id, "commit_index": status.commit_index,
         "applied_index": status.applied_index, "state_hash": status.state_hash,
         "members": members, "conductors": services,
+        "cluster_version": cluster_version(status), "service_version": status.service_version,
     })
 }
 
@@ -168,7 +216,7 @@ fn known_members<'a>(
 }
 
 /// Returns what the leader says, be it the one that was asked first; nothing if there is none.
-async fn ask_leader(
+pub(crate) async fn ask_leader(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`watch`], [`audit`] | what happens, as it happens; who asked for it |
@@ -40,6 +40,7 @@ pub mod provider;
 pub mod quality;
 pub mod server_group;
 pub mod session;
+mod upgrade;
 pub mod vm;
 pub mod watch;
 

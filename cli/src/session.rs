@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::{self, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -89,6 +90,19 @@ impl Session {
     ///
     /// When none has registered, or none can be reached.
     pub async fn conductor(&self) -> Result<ConductorServiceClient<Channel>, Refusal> {
+        self.conductor_for(None).await
+    }
+
+    /// As [`Self::conductor`], of one that knows a feature: an older one would drop the wish without
+    /// a word.
+    ///
+    /// # Errors
+    ///
+    /// When all that can be reached are too old, too.
+    pub async fn conductor_for(
+        &self,
+        feature: Option<Feature>,
+    ) -> Result<ConductorServiceClient<Channel>, Refusal> {
         let list = ListServicesRequest::default();
         let services = self
             .scheduler(|channel| {
@@ -98,7 +112,13 @@ impl Session {
             .await?
             .services;
         let mut tried = Vec::new();
+        let mut too_old = Vec::new();
         for service in services {
+            let version = ServiceVersion::told(service.service_version);
+            if let Some(Err(old)) = feature.map(|feature| feature.gate_host(version)) {
+                too_old.push(format!("{} is at {old}", short(&service.name)));
+                continue;
+            }
             let endpoint = Endpoint::from_shared(service.address.clone());
             let endpoint = endpoint.map(|e| e.connect_timeout(CONNECT_TIMEOUT));
             match endpoint {
@@ -108,6 +128,11 @@ impl Session {
                 },
                 Err(_) => tried.push(service.address),
             }
+        }
+        if !too_old.is_empty() && tried.is_empty() {
+            let message = format!("no conductor is new enough: {}", too_old.join("; "));
+            return Err(Refusal::new(Code::FailedPrecondition, TOO_OLD, message)
+                .with_hint("upgrade a conductor"));
         }
         Err(no_conductor(&tried))
     }

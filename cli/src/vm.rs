@@ -12,6 +12,7 @@ use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferWishes;
+use berth_domain::version::Feature;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
@@ -107,7 +108,15 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         requested_host,
         request_id: request_id(options.run.request_id),
     };
-    let answer = session.conductor().await?.create_vm(request).await;
+    let wishes = request.template.as_ref().is_some_and(|template| {
+        !template.server_group.is_empty() || !template.availability_zone.is_empty()
+    });
+    let feature = wishes.then_some(Feature::PlacementWishes);
+    let answer = session
+        .conductor_for(feature)
+        .await?
+        .create_vm(request)
+        .await;
     let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
     finish(session, operation, &options.run).await?;
     if options.run.no_wait {

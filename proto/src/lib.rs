@@ -10,12 +10,14 @@
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
 //! | [`client`] | connections, and calls that find the leader |
+//! | [`format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group tell each other |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
 
 pub mod client;
 pub mod convert;
+pub mod format;
 pub mod status;
 
 // Generated code of one package finds another by its path below `berth`, which is this crate.

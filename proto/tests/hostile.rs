@@ -258,6 +258,7 @@ fn host(report: HostReport) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        registered_version: berth_domain::version::ServiceVersion::OLDEST,
     }
 }
 

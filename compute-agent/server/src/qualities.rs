@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::resource::Trait;
-use berth_domain::version::ServiceVersion;
+use berth_domain::version::{Feature, ServiceVersion};
 
 use crate::config::{Config, DriverKind, Virtualisation};
 
@@ -44,7 +44,7 @@ pub(crate) fn traits(config: &Config, processor: &BTreeSet<Trait>) -> BTreeSet<T
         traits.insert(named("COMPUTE_ARCH_X86_64"));
     }
     // An agent that behaves like an older one does not know what only newer ones know.
-    if config.service_version >= ServiceVersion::SOCKET_PCI_AFFINITY.0 {
+    if ServiceVersion(config.service_version).can(Feature::SocketPolicy) {
         traits.insert(Trait::socket_pci_numa_affinity());
     }
     traits

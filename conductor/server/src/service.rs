@@ -9,6 +9,7 @@ use berth_domain::host::Host;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::Feature;
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
     AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
@@ -119,8 +120,15 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<CreateVmRequest>,
     ) -> Result<Response<CreateVmResponse>, Status> {
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let scheduler = self.tools.scheduler.clone();
+        if !scheduler.version().can(Feature::PlacementWishes)
+            && let Some(template) = &mut request.template
+        {
+            // As an older program reads the message: it does not know these fields.
+            template.server_group.clear();
+            template.availability_zone.clear();
+        }
         let asked = ScheduleVmRequest {
             vm: request.vm,
             template: request.template,

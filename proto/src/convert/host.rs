@@ -101,6 +101,11 @@ impl From<&Host> for v1::Host {
             unknown_domains: host.unknown.iter().map(Into::into).collect(),
             compared_revision: host.compared,
             hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
+            registered_version: match host.registered_version {
+                // As it was written before there was anything to tell.
+                ServiceVersion::OLDEST => 0,
+                version => version.0,
+            },
         }
     }
 }
@@ -118,6 +123,7 @@ impl TryFrom<v1::Host> for Host {
             generation: Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
             shape_refused: Some(wire.shape_refused).filter(|why| !why.is_empty()),
+            registered_version: ServiceVersion::told(wire.registered_version),
             fenced: field::optional(wire.fence, "fence")?,
             unknown: field::each(wire.unknown_domains, "unknown_domains", UNKNOWN_MAX)?,
             compared: wire.compared_revision,

@@ -65,7 +65,12 @@ impl From<&Migration> for v1::Migration {
             generation: migration.generation.0,
             create_time: Some(field::timestamp(migration.created_at)),
             end_time: migration.ended_at.map(field::timestamp),
-            kind: v1::migration::Kind::from(migration.kind).into(),
+            // A live one is written as it was before there was another way: a member that is older
+            // than the others writes the same bytes.
+            kind: match migration.kind {
+                Kind::Live => v1::migration::Kind::Unspecified.into(),
+                kind @ (Kind::Cold | Kind::Evacuation) => v1::migration::Kind::from(kind).into(),
+            },
             was_stopped: migration.was_stopped,
             verify: migration.verify,
             resize: migration.resize.as_deref().map(Into::into),

@@ -604,7 +604,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         select(vec![Liveness::Up, Liveness::Down]),
         (any::<bool>(), option::of("[a-z ]{1,12}")),
         generation(),
-        (time(), option::of(fenced()), reality()),
+        (time(), option::of(fenced()), reality(), version()),
     )
         .prop_map(
             |(
@@ -614,7 +614,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 liveness,
                 closed,
                 generation,
-                (created_at, fenced, reality),
+                (created_at, fenced, reality, under),
             )| Host {
                 name,
                 provider,
@@ -628,6 +628,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 unknown: reality.0,
                 compared: reality.1,
                 hit: reality.2,
+                registered_version: under.max(ServiceVersion::OLDEST),
             },
         )
 }

@@ -170,6 +170,7 @@ mod tests {
             unknown: Vec::new(),
             compared: 0,
             hit: Default::default(),
+            registered_version: crate::version::ServiceVersion::OLDEST,
             fenced: fenced.map(|heard_since| Fenced {
                 how: How::Operator,
                 by: "unverified:127.0.0.1".to_owned(),

@@ -90,6 +90,10 @@ pub struct Host {
     /// of what they hold.
     #[serde(default)]
     pub hit: BTreeSet<ClaimId>,
+    /// The cluster version under which its agent registered last: what a newer report says beyond
+    /// that was left out, and the agent is asked again once the cluster version is raised. Written
+    /// from [`ServiceVersion::FINALIZE_UPGRADE`] on; before that, the oldest.
+    pub registered_version: ServiceVersion,
 }
 
 impl Host {

@@ -282,6 +282,7 @@ impl HostView {
             unknown: _,
             compared: _,
             hit: _,
+            registered_version: _,
         } = &*self.host;
         let HostReport {
             agent_address: _,

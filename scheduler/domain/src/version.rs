@@ -1,8 +1,15 @@
-//! Service versions: what a running agent or conductor can do.
+//! Service versions: what a running scheduler member, conductor or agent can do.
 //!
-//! A service version is one number that grows with every change of what services say to each
-//! other. It gates features while a cluster is upgraded host by host: what a peer is too old for
-//! is refused before anything is done.
+//! A service version is one number for all programs. It grows with every change of what services
+//! say to each other or write into the replicated log. It gates features while a cluster is
+//! upgraded process by process: what somebody is too old for is refused before anything is done,
+//! and says who is too old.
+//!
+//! The *cluster version* is the service version up to which the replicated format is used; see
+//! `berth_state::Header`. It is raised by an operator, once everybody who must be is new enough.
+//!
+//! Invariant: which feature needs what, and of whom, is said in [`Feature`] and nowhere else. The
+//! table of `docs/upgrades.md` is compared with it by a test.
 
 use std::fmt;
 
@@ -11,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::HostName;
 use crate::refusal::{Code, Refusal};
 
-/// The version of a service process.
+/// The version of a service process, or of what the replicated format may hold.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -36,11 +43,201 @@ impl ServiceVersion {
     pub const TRANSFER_CONTROL: Self = Self(3);
     /// From here on agents have the hypervisor copy disks that the destination does not see.
     pub const DISK_COPY: Self = Self(3);
+    /// From here on a cluster version is finalized, conductors that are too old are turned away,
+    /// and hosts note under which cluster version they registered.
+    pub const FINALIZE_UPGRADE: Self = Self(3);
+
+    /// Returns the version that a number on the wire says; a process that says none is the oldest.
+    #[must_use]
+    pub fn told(number: u32) -> Self {
+        Self(number).max(Self::OLDEST)
+    }
+
+    /// Returns whether a process of this version can do its part of a feature.
+    #[must_use]
+    pub fn can(self, feature: Feature) -> bool {
+        feature.needs().is_some_and(|needed| self >= needed)
+    }
 }
 
 impl fmt::Display for ServiceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// What needs a service version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Moving a running guest with a NUMA topology or PCI functions.
+    NumaLiveMigration,
+    /// A guest whose PCI functions are to be on its sockets.
+    SocketPolicy,
+    /// A guest with dedicated and shared CPUs.
+    MixedCpus,
+    /// Stopping, starting and rebooting.
+    VmPower,
+    /// Moving a running guest whose disks the hypervisor copies.
+    DiskCopy,
+    /// Moving a running guest with persistent memory.
+    PmemLiveMigration,
+    /// A guest in a server group or an availability zone.
+    PlacementWishes,
+    /// Raising the cluster version, and forgetting conductors.
+    FinalizeUpgrade,
+}
+
+/// Who must be new enough for a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The agents that a guest moves between.
+    Pair,
+    /// The agent of the host that a guest is on or comes to.
+    Host,
+    /// The conductor that is asked.
+    Conductor,
+    /// All scheduler members and conductors: the cluster version.
+    Cluster,
+}
+
+impl Feature {
+    /// All of them, in the order in which they are documented.
+    pub const ALL: [Self; 8] = [
+        Self::NumaLiveMigration,
+        Self::SocketPolicy,
+        Self::MixedCpus,
+        Self::VmPower,
+        Self::DiskCopy,
+        Self::PmemLiveMigration,
+        Self::PlacementWishes,
+        Self::FinalizeUpgrade,
+    ];
+
+    /// Returns what people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NumaLiveMigration => "live migration with a NUMA topology or PCI functions",
+            Self::SocketPolicy => "PCI policy `socket`",
+            Self::MixedCpus => "mixed CPUs",
+            Self::VmPower => "stop, start, reboot, rebuild, snapshot, cold migration, shelving",
+            Self::DiskCopy => "live migration that copies disks",
+            Self::PmemLiveMigration => "live migration with persistent memory",
+            Self::PlacementWishes => "server group or availability zone of a new guest",
+            Self::FinalizeUpgrade => "raising the cluster version, forgetting a conductor",
+        }
+    }
+
+    /// Returns the version that it needs; none where no version can do it yet.
+    #[must_use]
+    pub fn needs(self) -> Option<ServiceVersion> {
+        match self {
+            Self::NumaLiveMigration => Some(ServiceVersion::NUMA_LIVE_MIGRATION),
+            Self::SocketPolicy => Some(ServiceVersion::SOCKET_PCI_AFFINITY),
+            Self::MixedCpus => Some(ServiceVersion(2)),
+            Self::VmPower => Some(ServiceVersion::VM_POWER),
+            Self::DiskCopy | Self::PlacementWishes => Some(ServiceVersion(3)),
+            Self::FinalizeUpgrade => Some(ServiceVersion::FINALIZE_UPGRADE),
+            Self::PmemLiveMigration => None,
+        }
+    }
+
+    /// Returns who needs it.
+    #[must_use]
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::NumaLiveMigration | Self::DiskCopy | Self::PmemLiveMigration => Scope::Pair,
+            Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
+            Self::PlacementWishes => Scope::Conductor,
+            Self::FinalizeUpgrade => Scope::Cluster,
+        }
+    }
+
+    /// Says whether the agent of a host can do its part.
+    ///
+    /// # Errors
+    ///
+    /// It is too old, or no version can.
+    pub fn gate_host(self, version: ServiceVersion) -> Result<(), TooOld> {
+        if version.can(self) {
+            return Ok(());
+        }
+        Err(TooOld {
+            feature: self,
+            version,
+        })
+    }
+
+    /// Says whether two agents can do it together.
+    ///
+    /// # Errors
+    ///
+    /// Says which side is too old.
+    pub fn gate_pair(
+        self,
+        source: ServiceVersion,
+        destination: ServiceVersion,
+    ) -> Result<(), Refusal> {
+        let side = match (source.can(self), destination.can(self)) {
+            (true, true) => return Ok(()),
+            (false, false) => "source and destination are",
+            (false, true) => "the source is",
+            (true, false) => "the destination is",
+        };
+        let (needed, number) = match self.needs() {
+            Some(needed) => (format!("needed {needed}"), needed.to_string()),
+            None => ("no version can".to_owned(), String::new()),
+        };
+        Err(Refusal::new(
+            Code::FailedPrecondition,
+            TOO_OLD,
+            format!(
+                "{self}: {side} too old (service versions {source} and {destination}, {needed})"
+            ),
+        )
+        .with("source_version", source)
+        .with("destination_version", destination)
+        .with("needed_version", number)
+        .with_hint("upgrade the compute agents of both hosts"))
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pair => "both agents",
+            Self::Host => "the host's agent",
+            Self::Conductor => "the conductor",
+            Self::Cluster => "the cluster version",
+        })
+    }
+}
+
+/// A process that is too old for a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooOld {
+    /// What it cannot do.
+    pub feature: Feature,
+    /// What it is.
+    pub version: ServiceVersion,
+}
+
+impl fmt::Display for TooOld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { feature, version } = self;
+        match feature.needs() {
+            Some(needed) => write!(f, "service version {version}, {feature} needs {needed}"),
+            None => write!(
+                f,
+                "service version {version}, and no version knows {feature}"
+            ),
+        }
     }
 }
 
@@ -55,27 +252,10 @@ pub fn live_migration_gate(
     source: ServiceVersion,
     destination: ServiceVersion,
 ) -> Result<(), Refusal> {
-    let needed = ServiceVersion::NUMA_LIVE_MIGRATION;
-    if !guest_is_exact || source.min(destination) >= needed {
+    if !guest_is_exact {
         return Ok(());
     }
-    let side = match (source < needed, destination < needed) {
-        (true, true) => "source and destination are",
-        (true, false) => "the source is",
-        (false, true | false) => "the destination is",
-    };
-    Err(Refusal::new(
-        Code::FailedPrecondition,
-        TOO_OLD,
-        format!(
-            "a guest with a NUMA topology or PCI functions is not migrated live: {side} too old (service versions \
-             {source} and {destination}, needed {needed})"
-        ),
-    )
-    .with("source_version", source)
-    .with("destination_version", destination)
-    .with("needed_version", needed)
-    .with_hint("upgrade the compute agents of both hosts"))
+    Feature::NumaLiveMigration.gate_pair(source, destination)
 }
 
 /// Refuses to stop, start, rebuild or snapshot a guest whose host's agent is too old for it.
@@ -105,6 +285,9 @@ pub fn power_gate(host: &HostName, version: ServiceVersion) -> Result<(), Refusa
 /// The reason of a refusal for an agent that is too old.
 pub const TOO_OLD: &str = "SERVICE_VERSION_TOO_OLD";
 
+/// The reason of a refusal of what the cluster version does not know yet.
+pub const CLUSTER_TOO_OLD: &str = "CLUSTER_VERSION_TOO_OLD";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +316,46 @@ mod tests {
                     assert_eq!(refusal.message.contains("source"), source < 2);
                     assert_eq!(refusal.message.contains("destination"), destination < 2);
                 }
+            }
+        }
+    }
+
+    /// Goal: what no version can do is refused of the newest too, and of both sides.
+    #[test]
+    fn what_is_reserved_is_refused_of_everybody() {
+        let newest = ServiceVersion::CURRENT;
+        let feature = Feature::PmemLiveMigration;
+        assert!(!newest.can(feature));
+        let refusal = feature.gate_pair(newest, newest).expect_err("reserved");
+        assert!(refusal.message.contains("no version can"), "{refusal}");
+        let told = feature.gate_host(newest).expect_err("reserved").to_string();
+        assert!(told.contains("no version knows"), "{told}");
+    }
+
+    /// Goal: the documented table is the true one. Method: the rows of `docs/upgrades.md` between
+    /// its marks, in the order of [`Feature::ALL`].
+    #[test]
+    fn the_documented_features_are_these() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/upgrades.md");
+        let text = std::fs::read_to_string(path).expect("the document is there");
+        let rows = text
+            .lines()
+            .skip_while(|line| !line.starts_with("| feature |"));
+        let rows: Vec<&str> = rows.skip(2).take_while(|l| l.starts_with('|')).collect();
+        let expected = Feature::ALL.map(|feature| {
+            let needs = feature.needs();
+            let needs = needs.map_or("not yet".to_owned(), |version| version.to_string());
+            format!("| {feature} | {needs} | {} |", feature.scope())
+        });
+        assert_eq!(rows, expected);
+    }
+
+    /// Goal: no feature needs what no build speaks.
+    #[test]
+    fn every_feature_needs_a_version_that_there_is() {
+        for feature in Feature::ALL {
+            if let Some(needed) = feature.needs() {
+                assert!((ServiceVersion::OLDEST..=ServiceVersion::CURRENT).contains(&needed));
             }
         }
     }

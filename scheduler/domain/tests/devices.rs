@@ -192,6 +192,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        registered_version: ServiceVersion::OLDEST,
     }
 }
 

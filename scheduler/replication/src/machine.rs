@@ -30,21 +30,29 @@ pub trait Machine: Clone + Send + Sync + 'static {
     /// What a proposer is told. The leader compares the outcome it predicted with the one that
     /// the committed command had.
     type Outcome: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
+    /// How much of the format this member is able to read, or is told to be.
+    type Level: Copy + Default + fmt::Debug + Send + Sync + 'static;
     /// Why bytes are no command or rows are no state.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Returns the replicated form of a command.
     fn encode(command: &Self::Command) -> Bytes;
-    /// Reads the replicated form. An unknown command is an error, and stops the replica.
-    fn decode(bytes: &[u8]) -> Result<Self::Command, Self::Error>;
+    /// Reads the replicated form. A command that is unknown at this machine's level is an error,
+    /// and stops the replica.
+    fn decode(&self, bytes: &[u8]) -> Result<Self::Command, Self::Error>;
     /// Applies a committed command.
     fn apply(&mut self, index: u64, command: &Self::Command) -> Applied<Self::Outcome>;
     /// Does what `apply` does without reporting rows.
     fn speculate(&mut self, index: u64, command: &Self::Command) -> Self::Outcome;
     /// Returns all rows of the state, in any order.
     fn rows(&self) -> impl Iterator<Item = Row>;
-    /// Makes a state of rows; no rows at all make the state of a new cluster.
-    fn from_rows(rows: impl Iterator<Item = Row>, applied: u64) -> Result<Self, Self::Error>;
+    /// Makes a state of rows; no rows at all make the state of a new cluster. Rows that are unknown
+    /// at this level are an error.
+    fn from_rows(
+        level: Self::Level,
+        rows: impl Iterator<Item = Row>,
+        applied: u64,
+    ) -> Result<Self, Self::Error>;
     /// Checks every invariant of the state.
     fn check(&self) -> Result<(), String>;
 }

@@ -269,7 +269,13 @@ async fn a_member_with_another_disk_does_not_count() {
     let runtime = Runtime::<Registers, _>::open(settings(), disk, Start::Existing).expect("open");
     let note = folder.path().join(format!("m{}.address", others[0]));
     let address = std::fs::read_to_string(note).expect("its address");
-    let (network, service) = transport::grpc(runtime.inbox(), &address, Options::default(), None);
+    let (network, service) = transport::grpc(
+        runtime.inbox(),
+        &address,
+        Options::default(),
+        None,
+        transport::Versions::default(),
+    );
     let server = tonic::transport::Server::builder()
         .add_service(service)
         .serve(address.parse().expect("an address"));

@@ -117,7 +117,7 @@ fn verify(members: u64, folder: &Path, acknowledged: &[u64]) {
         let disk = FileDisk::open(&folder.join(format!("m{id}"))).expect("open");
         let mut parts = berth_store::Disk::split(disk);
         let recovered = recover(&mut parts, &|rows, index| {
-            berth_replication::Machine::from_rows(rows, index)
+            berth_replication::Machine::from_rows((), rows, index)
                 .map_err(|e: common::Unknown| e.to_string())
         });
         let recovered: berth_store::Recovered<Registers> = recovered.expect("recover");

@@ -64,9 +64,9 @@ fn entry(index: u64, context: &'static [u8], data: impl Into<Bytes>) -> Entry {
     }
 }
 
-fn start<M: Machine>(parts: &mut Parts<MemoryDisk>) -> Replica<M> {
+fn start<M: Machine<Level = ()>>(parts: &mut Parts<MemoryDisk>) -> Replica<M> {
     let recovered = recover(parts, &|rows, index| {
-        M::from_rows(rows, index).map_err(|e| e.to_string())
+        M::from_rows((), rows, index).map_err(|e| e.to_string())
     })
     .expect("recover");
     let config = Config {
@@ -161,14 +161,15 @@ struct Liar(Registers);
 impl Machine for Liar {
     type Command = Command;
     type Outcome = Outcome;
+    type Level = ();
     type Error = Unknown;
 
     fn encode(command: &Command) -> Bytes {
         Registers::encode(command)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Command, Unknown> {
-        Registers::decode(bytes)
+    fn decode(&self, bytes: &[u8]) -> Result<Command, Unknown> {
+        self.0.decode(bytes)
     }
 
     fn apply(&mut self, index: u64, command: &Command) -> Applied<Outcome> {
@@ -187,8 +188,8 @@ impl Machine for Liar {
         self.0.rows()
     }
 
-    fn from_rows(rows: impl Iterator<Item = Row>, applied: u64) -> Result<Self, Unknown> {
-        Registers::from_rows(rows, applied).map(Self)
+    fn from_rows((): (), rows: impl Iterator<Item = Row>, applied: u64) -> Result<Self, Unknown> {
+        Registers::from_rows((), rows, applied).map(Self)
     }
 
     fn check(&self) -> Result<(), String> {

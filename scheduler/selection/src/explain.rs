@@ -118,7 +118,13 @@ fn is_gated(refused: &[Refused<'_>]) -> bool {
             .iter()
             .filter(|r| r.violation != Violation::SameHost)
     };
-    others().next().is_some() && others().all(|r| matches!(r.violation, Violation::Version { .. }))
+    others().next().is_some()
+        && others().all(|r| {
+            matches!(
+                r.violation,
+                Violation::Version { .. } | Violation::Feature(_)
+            )
+        })
 }
 
 fn message(refused: &[Refused<'_>], causes: &BTreeMap<String, u32>) -> String {

@@ -161,7 +161,7 @@ fn other_rule(violation: &Violation) -> Option<String> {
              cpu_shared_set instead of vcpu_pin_set"
                 .to_owned(),
         ),
-        Violation::Version { .. } | Violation::VersionHere { .. } => {
+        Violation::Version { .. } | Violation::VersionHere { .. } | Violation::Feature(_) => {
             Some("upgrade the compute agents that are too old".to_owned())
         }
         Violation::DisksNotShared { .. } => Some(

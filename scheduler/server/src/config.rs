@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use berth_domain::version::ServiceVersion;
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
 use berth_process::listening::{self, Listening, is_host_port};
 use berth_process::{Keys, Log};
@@ -74,6 +75,9 @@ pub struct Config {
     pub raft_election_ticks: u64,
     /// A checkpoint is written every so many log entries.
     pub checkpoint_entries: u64,
+    /// The newest cluster version that this member applies: an older one makes it behave as an
+    /// older program, which stops at what it does not know.
+    pub service_version: u32,
 }
 
 impl Config {
@@ -101,6 +105,7 @@ impl Config {
             raft_heartbeat_ticks: 2,
             raft_election_ticks: 20,
             checkpoint_entries: 200_000,
+            service_version: ServiceVersion::CURRENT.0,
         }
     }
 
@@ -180,7 +185,9 @@ impl Config {
         )
     }
 
-    fn bounded(&self) -> [configuration::Bounded; 12] {
+    fn bounded(&self) -> [configuration::Bounded; 13] {
+        let version = u64::from(self.service_version);
+        let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let bytes = self.request_bytes_max as u64;
         let requests = self.requests_per_connection_max as u64;
         let connections = self.placement_connections_max as u64;
@@ -200,6 +207,7 @@ impl Config {
             ("raft_heartbeat_ticks", self.raft_heartbeat_ticks, 1, 1000),
             ("raft_election_ticks", self.raft_election_ticks, 3, 10_000),
             ("checkpoint_entries", self.checkpoint_entries, 100, 1 << 32),
+            ("service_version", version, oldest.into(), current.into()),
         ]
     }
 }
@@ -240,6 +248,7 @@ impl Configuration for Config {
         keys.take("raft_heartbeat_ticks", &mut self.raft_heartbeat_ticks);
         keys.take("raft_election_ticks", &mut self.raft_election_ticks);
         keys.take("checkpoint_entries", &mut self.checkpoint_entries);
+        keys.take("service_version", &mut self.service_version);
     }
 
     fn faults(&self) -> Vec<String> {
@@ -283,6 +292,7 @@ mod tests {
             "raft_heartbeat_ticks",
             "raft_election_ticks",
             "checkpoint_entries",
+            "service_version",
         ] {
             let lines = text
                 .lines()

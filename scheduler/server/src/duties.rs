@@ -4,9 +4,11 @@
 //! Invariant: everything here is a command like any other, so losing leadership in the middle
 //! loses nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_domain::id::ClusterId;
+use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_state::command::Command;
 use tokio::time::{MissedTickBehavior, interval};
@@ -68,7 +70,21 @@ async fn name_cluster(context: &Context) {
         );
         return;
     };
+    raise_version(context).await;
     command(context, Command::Bootstrap { cluster }).await;
+}
+
+/// A new cluster that consists of this member alone has nobody to wait for: it begins with what
+/// this member can do.
+async fn raise_version(context: &Context) {
+    let version = context.level();
+    let raised = context.stale(move |state| state.header().cluster_version >= version);
+    let alone = context.handle().status().await;
+    let alone = alone.is_some_and(|status| status.membership.members.len() == 1);
+    if version >= ServiceVersion::FINALIZE_UPGRADE && alone && matches!(raised.await, Ok(false)) {
+        let gone = BTreeSet::new();
+        command(context, Command::FinalizeUpgrade { version, gone }).await;
+    }
 }
 
 async fn judge_hosts(context: &Context) {

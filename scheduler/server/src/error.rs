@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use berth_domain::version::ServiceVersion;
 use berth_replication::runtime::{OpenError, StopError};
 use berth_store::{disk, identity};
 
@@ -77,6 +78,17 @@ pub enum Error {
          deleted"
     )]
     Removed,
+    /// The cluster has gone beyond what this member can do.
+    #[error(
+        "the cluster version is {cluster}, and this member is at service version {level}: start it \
+         with a program of version {cluster} or newer; its directory is as it was"
+    )]
+    Outdated {
+        /// What the cluster is.
+        cluster: ServiceVersion,
+        /// What this member is.
+        level: ServiceVersion,
+    },
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),

@@ -49,6 +49,10 @@ pub struct Flags {
     /// Count a host as down after so many milliseconds without a report
     #[arg(long, value_name = "MS")]
     pub liveness_limit_ms: Option<u64>,
+    /// Behave like a member of this service version, which applies no newer cluster version
+    /// [default: the newest]
+    #[arg(long, value_name = "NUMBER")]
+    pub service_version: Option<u32>,
 }
 
 impl Flags {
@@ -68,6 +72,7 @@ impl Flags {
         replace(&mut config.data_dir, flags.data_dir);
         replace(&mut config.listening.address, flags.listen);
         replace(&mut config.liveness_limit_ms, flags.liveness_limit_ms);
+        replace(&mut config.service_version, flags.service_version);
         replace_some(&mut config.cluster_id, flags.cluster_id);
         replace_some(&mut config.placement_listen, flags.placement_listen);
         replace_some(&mut config.placement_profile, flags.placement_profile);

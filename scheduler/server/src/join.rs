@@ -25,14 +25,19 @@ pub(crate) struct Place {
 
 /// Asks the peers in turn until one of them gives a place. Elections and other joins under way
 /// pass, so such answers are no reason to give up.
-pub(crate) async fn join(peers: &[String], address: &str, disk_id: &str) -> Result<Place, String> {
+pub(crate) async fn join(
+    peers: &[String],
+    address: &str,
+    disk_id: &str,
+    service_version: u32,
+) -> Result<Place, String> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut asked: Vec<String> = peers.to_vec();
     let mut next = 0;
     loop {
         let peer = asked[next % asked.len()].clone();
         next += 1;
-        let status = match ask(&peer, address, disk_id).await {
+        let status = match ask(&peer, address, disk_id, service_version).await {
             Ok(place) => return Ok(place),
             Err(status) => status,
         };
@@ -56,11 +61,17 @@ pub(crate) async fn join(peers: &[String], address: &str, disk_id: &str) -> Resu
     }
 }
 
-async fn ask(peer: &str, address: &str, disk_id: &str) -> Result<Place, tonic::Status> {
+async fn ask(
+    peer: &str,
+    address: &str,
+    disk_id: &str,
+    service_version: u32,
+) -> Result<Place, tonic::Status> {
     let request = JoinClusterRequest {
         address: address.to_owned(),
         disk_id: disk_id.to_owned(),
         promote: true,
+        service_version,
     };
     let answer = client(peer).await?.join_cluster(request).await?;
     let answer = answer.into_inner();

@@ -18,7 +18,7 @@
 //! | `refusals` | what was refused lately, and is in no log |
 //! | `health`, `leadership` | whether this member serves, and who leads as it sees it |
 //! | [`config`], [`flags`] | what a member is told, and what it tells |
-//! | `member`, `join`, `expelled` | from a directory to a member, and out again |
+//! | `member`, `join`, `expelled`, `outdated` | from a directory to a member, and out again |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: nothing is answered that is not on a quorum's disks, and nothing outside
@@ -37,6 +37,7 @@ mod leadership;
 pub mod liveness;
 pub mod machine;
 mod member;
+mod outdated;
 mod placement_rest;
 pub mod process;
 mod refusals;

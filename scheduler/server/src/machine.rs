@@ -8,26 +8,40 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
+use berth_proto::format::{self, Fault, Stored};
 use berth_replication::{Applied, Row as StoredRow};
 use berth_selection::{Choice, Index, NoHost};
-use berth_state::command::Envelope;
+use berth_state::command::{Command, Envelope};
 use berth_state::{RebuildError, Reply, State};
 use berth_store::codec::{self, CodecError};
 use bytes::Bytes;
 
 use crate::core::{Ask, Chooser, Decision, decide_with};
 
+/// The newest cluster version that a member can apply, or is told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level(pub ServiceVersion);
+
+impl Default for Level {
+    fn default() -> Self {
+        Self(ServiceVersion::CURRENT)
+    }
+}
+
 /// The state as what is replicated.
 #[derive(Debug, Default)]
 pub struct Machine {
     state: State,
+    /// What newer members write is not read: this one does not know what it means.
+    level: Level,
     /// Locked for the length of one choice; nobody waits, since one task decides.
     index: Mutex<Index>,
 }
 
 impl Clone for Machine {
     fn clone(&self) -> Self {
-        Self::new(self.state.clone())
+        Self::at_level(self.level, self.state.clone())
     }
 }
 
@@ -35,8 +49,13 @@ impl Machine {
     /// Returns the machine of a state.
     #[must_use]
     pub fn new(state: State) -> Self {
+        Self::at_level(Level::default(), state)
+    }
+
+    fn at_level(level: Level, state: State) -> Self {
         Self {
             state,
+            level,
             index: Mutex::default(),
         }
     }
@@ -54,6 +73,28 @@ impl Machine {
     }
 }
 
+#[cfg(debug_assertions)]
+impl Machine {
+    /// Notes in tests when a row holds what the cluster version does not know: an older member
+    /// would not write it, and differ.
+    fn expect_old_rows(&self, changes: &[berth_replication::RowChange]) {
+        let cluster = self.state.header().cluster_version;
+        if cluster >= ServiceVersion::CURRENT {
+            return;
+        }
+        for row in changes.iter().filter_map(|change| change.new.as_ref()) {
+            let newest = format::replicated().newest(Stored::Row, row);
+            let newest = newest.expect("a row that was just written can be read");
+            assert!(
+                newest.version <= cluster,
+                "a row holds {}, which came with version {}, at cluster version {cluster}",
+                newest.what,
+                newest.version
+            );
+        }
+    }
+}
+
 /// Why bytes are no command, or rows no state.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,6 +104,57 @@ pub enum Error {
     /// They contradict each other.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
+    /// They hold what no version up to this build's knows.
+    #[error("a newer program wrote this: {0}")]
+    Unknown(#[from] Fault),
+    /// They hold what this member's level does not know.
+    #[error(
+        "{what} came with cluster version {needed}, and this member is at service version {level}: \
+         start it with a program of version {needed} or newer"
+    )]
+    TooNew {
+        /// What came later.
+        what: String,
+        /// With which version.
+        needed: ServiceVersion,
+        /// What this member is.
+        level: ServiceVersion,
+    },
+    /// The cluster has gone beyond this member's level.
+    #[error(
+        "the cluster version is {cluster}, and this member is at service version {level}: start it \
+         with a program of version {cluster} or newer"
+    )]
+    Outdated {
+        /// What the cluster is.
+        cluster: ServiceVersion,
+        /// What this member is.
+        level: ServiceVersion,
+    },
+}
+
+impl Level {
+    /// Refuses stored bytes that this level does not know.
+    fn admit(self, stored: Stored, bytes: &[u8]) -> Result<(), Error> {
+        let newest = format::replicated().newest(stored, bytes)?;
+        if newest.version <= self.0 {
+            return Ok(());
+        }
+        Err(Error::TooNew {
+            what: newest.what,
+            needed: newest.version,
+            level: self.0,
+        })
+    }
+
+    /// Refuses a cluster version that is newer.
+    fn follow(self, cluster: ServiceVersion) -> Result<(), Error> {
+        let level = self.0;
+        if cluster <= level {
+            return Ok(());
+        }
+        Err(Error::Outdated { cluster, level })
+    }
 }
 
 /// Chooses from the table of hosts.
@@ -84,21 +176,30 @@ impl Chooser for Table<'_> {
 impl berth_replication::Machine for Machine {
     type Command = Envelope;
     type Outcome = Result<Reply, Refusal>;
+    type Level = Level;
     type Error = Error;
 
     fn encode(command: &Envelope) -> Bytes {
         codec::encode_command(command)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Envelope, Error> {
-        Ok(codec::decode_command(bytes)?)
+    fn decode(&self, bytes: &[u8]) -> Result<Envelope, Error> {
+        self.level.admit(Stored::Command, bytes)?;
+        let envelope = codec::decode_command(bytes)?;
+        if let Command::FinalizeUpgrade { version, .. } = &envelope.command {
+            self.level.follow(*version)?;
+        }
+        Ok(envelope)
     }
 
     fn apply(&mut self, index: u64, command: &Envelope) -> Applied<Self::Outcome> {
         let applied = self.state.apply(index, command);
+        let changes: Vec<_> = applied.changes.iter().map(codec::encode_change).collect();
+        #[cfg(debug_assertions)]
+        self.expect_old_rows(&changes);
         Applied {
             outcome: applied.outcome,
-            changes: applied.changes.iter().map(codec::encode_change).collect(),
+            changes,
         }
     }
 
@@ -110,10 +211,19 @@ impl berth_replication::Machine for Machine {
         self.state.rows().map(|row| codec::encode_row(&row))
     }
 
-    fn from_rows(rows: impl Iterator<Item = StoredRow>, _applied: u64) -> Result<Self, Error> {
-        let rows = rows.map(|row| codec::decode_row(&row));
-        let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::new(State::from_rows(rows)?))
+    fn from_rows(
+        level: Level,
+        rows: impl Iterator<Item = StoredRow>,
+        _applied: u64,
+    ) -> Result<Self, Error> {
+        let rows = rows.map(|row| {
+            level.admit(Stored::Row, &row.value)?;
+            Ok(codec::decode_row(&row)?)
+        });
+        let rows = rows.collect::<Result<Vec<_>, Error>>()?;
+        let state = State::from_rows(rows)?;
+        level.follow(state.header().cluster_version)?;
+        Ok(Self::at_level(level, state))
     }
 
     fn check(&self) -> Result<(), String> {

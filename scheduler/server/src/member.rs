@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use berth_domain::version::ServiceVersion;
 use berth_replication::runtime::{OpenError, Runtime, Settings, Start as RuntimeStart};
 use berth_store::{FileDisk, Identity, disk, identity, space};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use crate::config::{Config, Start};
 use crate::error::Error;
 use crate::join;
-use crate::machine::Machine;
+use crate::machine::{Level, Machine};
 
 /// The number of the member that a new cluster begins with.
 const FIRST_MEMBER: u64 = 1;
@@ -74,7 +75,9 @@ pub(crate) async fn open(
         }
     };
     let path = config.data_dir.clone();
-    let opened = tokio::task::spawn_blocking(move || Runtime::open(settings, disk, start)).await;
+    let level = Level(ServiceVersion(config.service_version));
+    let opened =
+        tokio::task::spawn_blocking(move || Runtime::open_at(level, settings, disk, start)).await;
     match opened.map_err(|_| Error::Task("opening the data directory"))? {
         Ok(runtime) => Ok(runtime),
         Err(OpenError::AlreadyStarted { cluster_id }) => Err(Error::AlreadyMember {
@@ -135,7 +138,7 @@ async fn ask_to_join(
     advertise: &str,
 ) -> Result<Identity, Error> {
     let disk_id = Uuid::new_v4().to_string();
-    let place = join::join(peers, advertise, &disk_id)
+    let place = join::join(peers, advertise, &disk_id, config.service_version)
         .await
         .map_err(|what| Error::Join {
             peers: peers.join(", "),

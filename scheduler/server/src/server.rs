@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::version::ServiceVersion;
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening};
 use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
@@ -47,7 +48,7 @@ use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi, Setup,
 };
-use crate::{duties, expelled, health, leadership, member, placement_rest};
+use crate::{duties, expelled, health, leadership, member, outdated, placement_rest};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -180,6 +181,12 @@ impl Scheduler {
             },
         );
         let stopping = CancellationToken::new();
+        let versions = transport::Versions::default();
+        let level = ServiceVersion(self.config.service_version);
+        let transport_options = transport::Options {
+            version: level.0,
+            ..transport::Options::default()
+        };
         let context = Context::new(Setup {
             handle: handle.clone(),
             feed: feed.clone(),
@@ -189,11 +196,13 @@ impl Scheduler {
             forwarder: Forwarder::new(
                 &self.runtime.inbox(),
                 self.advertise.clone(),
-                transport::Options::default(),
+                transport_options.clone(),
             ),
             leader_wait: two_elections(&self.config),
             watches_max: self.config.watches_max,
             stopping: stopping.clone(),
+            level,
+            versions: versions.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = spawn(duties::run(context.clone(), stopping.clone()));
@@ -203,14 +212,20 @@ impl Scheduler {
             self.runtime.identity().cluster_id.clone(),
             two_elections(&self.config),
         );
+        let outdated = outdated::wait(
+            handle.clone(),
+            self.runtime.identity().cluster_id.clone(),
+            level,
+        );
         let (health, health_service) = tonic_health::server::health_reporter();
         let health = spawn(health::report(health, handle.clone(), stopping.clone()));
 
         let (network, raft_service) = transport::grpc(
             self.runtime.inbox(),
             self.advertise.clone(),
-            transport::Options::default(),
+            transport_options,
             Some(Arc::new(context.clone())),
+            versions,
         );
         let replica_stop = CancellationToken::new();
         let replica = self
@@ -286,6 +301,7 @@ impl Scheduler {
         let ended = tokio::select! {
             () = shutdown => None,
             () = expelled => Some(Err(Error::Removed)),
+            cluster = outdated => Some(Err(Error::Outdated { cluster, level })),
             ended = &mut replica.0 => Some(of_replica(ended)),
             ended = &mut server.0 => Some(of_server(ended)),
         };

@@ -252,6 +252,7 @@ async fn a_forward_is_carried_out_once_by_the_leader_alone() {
         to,
         from_address: cluster.members[follower].peer(),
         from_disk: own.expect("itself").disk_id.clone(),
+        from_version: 0,
     };
     let id = ProviderId(Uuid::new_v4());
     let mut envelope = Envelope {

@@ -29,6 +29,7 @@ use berth_domain::reality::Comparison;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
 
 /// A command with what surrounds every command.
@@ -458,6 +459,18 @@ pub enum Command {
         /// What it found.
         comparison: Comparison,
     },
+    /// Raises the cluster version: from here on commands and rows may hold what it brought.
+    FinalizeUpgrade {
+        /// The version that every member knows from now on.
+        version: ServiceVersion,
+        /// Conductors that are forgotten with it: they are older, and gone.
+        gone: BTreeSet<ServiceName>,
+    },
+    /// Forgets a conductor.
+    UnregisterService {
+        /// Which.
+        service: ServiceName,
+    },
 }
 
 impl Command {
@@ -518,7 +531,9 @@ impl Command {
             | Self::Advance { .. }
             | Self::FenceHost { .. }
             | Self::ForceComplete { .. }
-            | Self::NoteReality { .. } => false,
+            | Self::NoteReality { .. }
+            | Self::FinalizeUpgrade { .. }
+            | Self::UnregisterService { .. } => false,
         }
     }
 }

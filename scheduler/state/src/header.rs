@@ -1,14 +1,15 @@
 //! What the state knows of the cluster as a whole: one small record beside all the tables.
 
 use berth_domain::id::{ClusterId, Epoch, TimeMs};
+use berth_domain::version::ServiceVersion;
 
 /// The record; every command changes it, for the revision at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The cluster; absent before it was bootstrapped.
     pub cluster: Option<ClusterId>,
-    /// The meaning of commands that is switched on.
-    pub cluster_version: u32,
+    /// What commands and rows may hold, and what they mean: that of programs of this version.
+    pub cluster_version: ServiceVersion,
     /// Replicated time: the greatest that any command carried.
     pub time: TimeMs,
     /// The log index of the latest command.
@@ -22,16 +23,11 @@ pub struct Header {
     pub forgotten: TimeMs,
 }
 
-impl Header {
-    /// The meaning of commands that a new cluster starts with.
-    pub const CLUSTER_VERSION: u32 = 1;
-}
-
 impl Default for Header {
     fn default() -> Self {
         Self {
             cluster: None,
-            cluster_version: Self::CLUSTER_VERSION,
+            cluster_version: ServiceVersion::OLDEST,
             time: TimeMs::default(),
             revision: 0,
             epoch: Epoch::default(),

@@ -39,7 +39,7 @@ pub use berth_domain::host_view::HostView;
 pub use check::Violation;
 pub use header::Header;
 pub use rebuild::RebuildError;
-pub use refusals::group_not_found;
+pub use refusals::{group_not_found, upgrade_incomplete};
 pub use reply::{Applied, Reply};
 pub use request::Recall;
 pub use row::{Change, Key, Row};

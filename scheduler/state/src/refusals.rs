@@ -5,6 +5,7 @@ use std::fmt::Display;
 use berth_domain::id::OperationId;
 use berth_domain::name::{ServerGroupName, VmName};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
 
 /// Something is in the wrong state for this.
 pub(crate) fn precondition(reason: &str, message: impl Into<String>) -> Refusal {
@@ -58,4 +59,22 @@ pub(crate) fn group_exists(name: &ServerGroupName) -> Refusal {
         format!("server group {name} exists already"),
     )
     .with("server_group", name)
+}
+
+/// Somebody is too old for a cluster version.
+#[must_use]
+pub fn upgrade_incomplete(version: ServiceVersion, behind: &[String]) -> Refusal {
+    precondition(
+        "UPGRADE_INCOMPLETE",
+        format!(
+            "the cluster version cannot be raised to {version}: behind are {}",
+            behind.join(", ")
+        ),
+    )
+    .with_hint(
+        "upgrade them, remove members that are lost (`berth cluster remove-member`), and name \
+         conductors that are gone (`--gone`)",
+    )
+    .with("wanted_version", version)
+    .with("behind", behind.join(", "))
 }

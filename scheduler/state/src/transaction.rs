@@ -17,7 +17,9 @@ use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs};
 use berth_domain::migration::Migration;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServerGroupName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+};
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -236,6 +238,15 @@ impl<J: Journal> Transaction<'_, J> {
             new: Some(Row::Service(row.clone())),
         });
         row
+    }
+
+    pub(crate) fn remove_service(&mut self, name: &ServiceName) {
+        let old = self.state.services.remove(name);
+        self.journal.note(|| Change {
+            key: Key::Service(name.clone()),
+            old: old.map(Row::Service),
+            new: None,
+        });
     }
 
     /// Writes a host. Its claims must fit the new topology; their usage is counted anew over it.

@@ -286,6 +286,13 @@ fn by_hand() -> Vec<Envelope> {
             leases: vec![(operation_id(1), berth_domain::id::Epoch(7))],
             ttl_ms: 1,
         },
+        Command::FinalizeUpgrade {
+            version: ServiceVersion::CURRENT,
+            gone: [conductor("c2"), conductor("c3")].into(),
+        },
+        Command::UnregisterService {
+            service: conductor("c1"),
+        },
     ];
     let numbered = (1_000..).zip(commands);
     numbered
@@ -318,6 +325,10 @@ fn every_kind_is_among_them() {
     assert_eq!(commands.len(), 52 + 18, "{commands:#?}");
     // 18 tables, of which requests with each of 16 receipts.
     assert_eq!(rows.len(), 17 + 16, "{rows:#?}");
+    // 52 commands, of which one with each of 16 effects.
+    assert_eq!(commands.len(), 51 + 16, "{commands:#?}");
+    // 17 tables, of which requests with each of 16 receipts.
+    assert_eq!(rows.len(), 16 + 16, "{rows:#?}");
     // Fourteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 16, "{answers:#?}");
 }

@@ -15,7 +15,7 @@ use berth_replication::{
 };
 use berth_saga::{Facts, HostFacts};
 use berth_scheduler::core::{Ask, Decision, Request, decide};
-use berth_scheduler::machine::Machine;
+use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_store::disk::Parts;
@@ -76,6 +76,8 @@ pub struct Member {
     cluster: String,
     /// Counts its starts; what belongs to an earlier life is dropped.
     pub life: u64,
+    /// What its program can do.
+    pub level: Level,
     running: Option<Running>,
 }
 
@@ -93,6 +95,7 @@ impl Member {
             disk: MemoryDisk::new(identity),
             cluster: cluster.to_owned(),
             life: 0,
+            level: Level::default(),
             running: None,
         }
     }
@@ -133,8 +136,9 @@ impl Member {
     pub fn start(&mut self, chance: &mut Chance) -> Result<Vec<Want>, String> {
         self.life += 1;
         let mut parts = self.disk.clone().split();
+        let level = self.level;
         let build = |rows: &mut dyn Iterator<Item = berth_store::Row>, index: u64| {
-            Machine::from_rows(rows, index).map_err(|e| e.to_string())
+            Machine::from_rows(level, rows, index).map_err(|e| e.to_string())
         };
         let recovered = berth_store::recover(&mut parts, &build).map_err(|e| e.to_string())?;
         let rebuild = recovered.recovery.rebuild_table;
@@ -204,7 +208,7 @@ impl Member {
         match packet {
             Packet::Raft(message) => running.replica.step(*message),
             Packet::Snapshot(message, bytes) => {
-                running.take_snapshot(*message, &bytes, &self.cluster)?
+                running.take_snapshot(*message, &bytes, &self.cluster, self.level)?
             }
             Packet::Question(call, question) => {
                 wants.extend(running.take_question(now, from, call, *question, bug));
@@ -356,9 +360,10 @@ impl Running {
         message: Message,
         bytes: &[u8],
         cluster: &str,
+        level: Level,
     ) -> Result<(), String> {
         let build = |rows: &mut dyn Iterator<Item = berth_store::Row>, index: u64| {
-            Machine::from_rows(rows, index).map_err(|e| e.to_string())
+            Machine::from_rows(level, rows, index).map_err(|e| e.to_string())
         };
         let (header, machine) = read_snapshot(bytes, cluster, &build).map_err(|e| e.to_string())?;
         let index = header.index;

@@ -1,6 +1,6 @@
 //! One seed from beginning to end: a time of faults, a time of healing, and the verdict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use berth_domain::version::ServiceVersion;
 use berth_driver::sim::{Settings, World};
 use berth_replication::Machine as _;
 use berth_scheduler::core::{Ask, Request};
-use berth_scheduler::machine::Machine;
+use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
 use berth_store::{Header, Member as MemberEntry, Membership, StateHash};
 
@@ -254,7 +254,8 @@ impl Run {
                 parts.checkpoints.list().is_ok_and(|l| l.is_empty()),
                 "a new disk is empty"
             );
-            let machine = Machine::from_rows(std::iter::empty(), 1).expect("an empty state");
+            let machine = Machine::from_rows(Level::default(), std::iter::empty(), 1)
+                .expect("an empty state");
             let rows: Vec<_> = machine.rows().collect();
             let header = Header {
                 cluster_id: cluster.to_owned(),
@@ -292,7 +293,12 @@ impl Run {
     /// Makes the flavors.
     fn operate(&mut self) {
         let cluster = ClusterId(self.chance.uuid());
-        let mut commands = vec![Command::Bootstrap { cluster }];
+        let raise = Command::FinalizeUpgrade {
+            version: ServiceVersion::CURRENT,
+            gone: BTreeSet::new(),
+        };
+        // As the first member of a new cluster does.
+        let mut commands = vec![raise, Command::Bootstrap { cluster }];
         commands.push(Command::CreatePciAlias(alias()));
         commands.extend(flavors().into_iter().map(Command::CreateFlavor));
         for command in commands {

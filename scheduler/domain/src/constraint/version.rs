@@ -1,20 +1,39 @@
-//! A running guest with a NUMA topology or PCI functions moves only between agents that are new
-//! enough; one that does not run is started only by an agent that can start what exists.
+//! A host gets no guest for which its agent is too old; a running guest with a NUMA topology or PCI
+//! functions moves only between agents that are new enough; one that does not run is started only
+//! by an agent that can start what exists.
 
 use super::{Demand, How, Violation};
 use crate::host_view::HostView;
-use crate::version::{ServiceVersion, live_migration_gate};
+use crate::instance::{CpuPolicy, InstanceTopology};
+use crate::pci::PciNumaPolicy;
+use crate::version::{Feature, ServiceVersion, live_migration_gate};
 
-/// Refuses a migration for which an agent is too old.
+/// Refuses a host whose agent is too old for the guest, and a migration for which an agent is.
 ///
 /// # Errors
 ///
-/// [`Violation::Version`], [`Violation::VersionHere`].
+/// [`Violation::Feature`], [`Violation::Version`], [`Violation::VersionHere`].
 pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
+    let here = view.host.report.service_version;
+    let wants_sockets = demand
+        .pci
+        .iter()
+        .any(|request| request.policy == PciNumaPolicy::Socket);
+    let wanted = [
+        (Feature::SocketPolicy, wants_sockets),
+        (
+            Feature::MixedCpus,
+            demand.topology.as_ref().is_some_and(is_mixed),
+        ),
+    ];
+    for (feature, is_wanted) in wanted {
+        if is_wanted {
+            feature.gate_host(here).map_err(Violation::Feature)?;
+        }
+    }
     let Some(leaving) = &demand.leaving else {
         return Ok(());
     };
-    let here = view.host.report.service_version;
     if let How::Cold { .. } = leaving.how {
         let needed = ServiceVersion::VM_POWER;
         return match here < needed {
@@ -28,4 +47,11 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         source: leaving.version,
         destination: here,
     })
+}
+
+fn is_mixed(topology: &InstanceTopology) -> bool {
+    topology
+        .cells
+        .iter()
+        .any(|cell| cell.cpu_policy == CpuPolicy::Mixed)
 }

@@ -8,7 +8,7 @@ use crate::name::{HostName, ServerGroupName, ZoneName};
 use crate::numa::FitRefusal;
 use crate::refusal::{Code, HostRefusal, Missing, Refusal};
 use crate::resource::{ResourceClass, Trait};
-use crate::version::{ServiceVersion, TOO_OLD};
+use crate::version::{ServiceVersion, TOO_OLD, TooOld};
 
 /// Which rule a host breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub enum Violation {
         /// The CPUs that they have for themselves.
         cpus: CpuSet,
     },
+    /// Its agent is too old for the guest.
+    Feature(TooOld),
 }
 
 impl Violation {
@@ -153,6 +155,7 @@ impl Violation {
             Self::Counted => "CLAIM_MISCOUNTED",
             Self::Fenced => "HOST_FENCED",
             Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
+            Self::Feature(_) => TOO_OLD,
         };
         cause.to_owned()
     }
@@ -206,7 +209,8 @@ impl Violation {
             | Self::AntiAffinity { .. }
             | Self::Counted
             | Self::Fenced
-            | Self::HeldByUnknown { .. } => None,
+            | Self::HeldByUnknown { .. }
+            | Self::Feature(_) => None,
         }
     }
 
@@ -239,7 +243,7 @@ impl Violation {
             Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
-            Self::Version { .. } | Self::VersionHere { .. } => (2, 2, 0, 0),
+            Self::Version { .. } | Self::VersionHere { .. } | Self::Feature(_) => (2, 2, 0, 0),
             Self::Driver { .. } => (2, 3, 0, 0),
             Self::Affinity { .. } | Self::AntiAffinity { .. } => (2, 4, 0, 0),
             Self::Aggregate { .. } => (2, 5, 0, 0),
@@ -290,7 +294,8 @@ impl Violation {
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
             | Self::Fenced
-            | Self::HeldByUnknown { .. } => (Code::FailedPrecondition, &*cause),
+            | Self::HeldByUnknown { .. }
+            | Self::Feature(_) => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -442,6 +447,7 @@ impl fmt::Display for Violation {
                     guests.join(", ")
                 )
             }
+            Self::Feature(old) => write!(f, "its agent is at {old}"),
         }
     }
 }

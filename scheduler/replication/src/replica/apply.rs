@@ -63,21 +63,21 @@ impl<M: Machine> Replica<M> {
 
     fn apply_command(&mut self, entry: &Entry, data: &[u8]) -> Result<AppliedCommand<M>, Fatal> {
         let pending = self.take_pending(entry);
+        let machine = self
+            .machine
+            .as_mut()
+            .expect("a member without a state receives a snapshot before any entry");
         let decoded;
         let command = match &pending {
             Some(pending) => &pending.command,
             None => {
-                decoded = M::decode(data).map_err(|source| Fatal::Command {
+                decoded = machine.decode(data).map_err(|source| Fatal::Command {
                     index: entry.index,
                     source: Box::new(source),
                 })?;
                 &decoded
             }
         };
-        let machine = self
-            .machine
-            .as_mut()
-            .expect("a member without a state receives a snapshot before any entry");
         let applied = machine.apply(entry.index, command);
         self.follow_rows(&applied.changes);
         self.unchecked_commands += 1;

@@ -36,6 +36,8 @@ pub struct Inbox<M: Machine> {
     internal: mpsc::UnboundedSender<Internal<M>>,
     checkpoints: Arc<dyn CheckpointStore>,
     membership: Arc<watch::Sender<Arc<Membership>>>,
+    /// What this member can read of a snapshot.
+    level: M::Level,
 }
 
 impl<M: Machine> Clone for Inbox<M> {
@@ -46,6 +48,7 @@ impl<M: Machine> Clone for Inbox<M> {
             internal: self.internal.clone(),
             checkpoints: self.checkpoints.clone(),
             membership: self.membership.clone(),
+            level: self.level,
         }
     }
 }
@@ -57,6 +60,7 @@ impl<M: Machine> Inbox<M> {
         internal: mpsc::UnboundedSender<Internal<M>>,
         checkpoints: Arc<dyn CheckpointStore>,
         membership: watch::Sender<Arc<Membership>>,
+        level: M::Level,
     ) -> Self {
         Self {
             identity: Arc::new(identity),
@@ -64,6 +68,7 @@ impl<M: Machine> Inbox<M> {
             internal,
             checkpoints,
             membership: Arc::new(membership),
+            level,
         }
     }
 
@@ -112,11 +117,13 @@ impl<M: Machine> Inbox<M> {
         incoming: IncomingSnapshot,
     ) -> Result<(), InboxError> {
         let cluster_id = self.identity.cluster_id.clone();
+        let level = self.level;
         let verified = tokio::task::spawn_blocking(move || {
             let mut sink = incoming.sink;
             sink.seal()?;
-            let (header, machine) =
-                read_snapshot(sink.reopen()?, &cluster_id, &|rows, i| build::<M>(rows, i))?;
+            let (header, machine) = read_snapshot(sink.reopen()?, &cluster_id, &|rows, i| {
+                build::<M>(level, rows, i)
+            })?;
             Ok::<_, InboxError>((header, machine, sink))
         });
         let (header, machine, sink) = verified.await.map_err(|_| InboxError::Stopped)??;

@@ -184,11 +184,21 @@ pub struct Runtime<M: Machine, D: Disk> {
 impl<M: Machine, D: Disk> Runtime<M, D> {
     /// Reads the disk and makes a member of it. This may take long and blocks.
     pub fn open(settings: Settings, disk: D, start: Start) -> Result<Self, OpenError> {
+        Self::open_at(M::Level::default(), settings, disk, start)
+    }
+
+    /// As [`Self::open`], for a member that reads only what this level knows.
+    pub fn open_at(
+        level: M::Level,
+        settings: Settings,
+        disk: D,
+        start: Start,
+    ) -> Result<Self, OpenError> {
         let mut parts = disk.split();
         if let Start::Bootstrap { address } = start {
-            bootstrap::<M, D>(&mut parts, address)?;
+            bootstrap::<M, D>(level, &mut parts, address)?;
         }
-        let recovered = recover(&mut parts, &|rows, index| build::<M>(rows, index))?;
+        let recovered = recover(&mut parts, &|rows, index| build::<M>(level, rows, index))?;
         let recovery = recovered.recovery.clone();
         let identity = parts.identity.clone();
         let config = Config {
@@ -213,6 +223,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
             internal_in.clone(),
             checkpoints.clone(),
             owner::watch_membership(&replica),
+            level,
         );
         let owner = Owner::new(owner::Setup::<M, D> {
             settings,
@@ -279,14 +290,27 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
 
 /// Makes a state of rows.
 pub(crate) fn build<M: Machine>(
+    level: M::Level,
     rows: &mut dyn Iterator<Item = Row>,
     index: u64,
 ) -> Result<M, String> {
-    M::from_rows(rows, index).map_err(|error| error.to_string())
+    M::from_rows(level, rows, index).map_err(|error| chain(&error))
+}
+
+/// Returns what an error says, with what lies below it.
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
 }
 
 /// Writes the checkpoint that a new cluster begins with.
-fn bootstrap<M: Machine, D: Disk>(parts: &mut Parts<D>, address: String) -> Result<(), OpenError> {
+fn bootstrap<M: Machine, D: Disk>(
+    level: M::Level,
+    parts: &mut Parts<D>,
+    address: String,
+) -> Result<(), OpenError> {
     let identity = &parts.identity;
     if !parts.checkpoints.list()?.is_empty() {
         return Err(OpenError::AlreadyStarted {
@@ -294,7 +318,7 @@ fn bootstrap<M: Machine, D: Disk>(parts: &mut Parts<D>, address: String) -> Resu
         });
     }
     let index = FIRST_INDEX;
-    let machine = build::<M>(&mut std::iter::empty(), index)
+    let machine = build::<M>(level, &mut std::iter::empty(), index)
         .map_err(|what| berth_store::recover::Error::State { index, what })?;
     let rows: Vec<Row> = machine.rows().collect();
     let header = Header {

@@ -210,13 +210,14 @@ mod tests {
     impl Machine for Rows {
         type Command = ();
         type Outcome = ();
+        type Level = ();
         type Error = Infallible;
 
         fn encode(_command: &()) -> Bytes {
             Bytes::from_static(b"-")
         }
 
-        fn decode(_bytes: &[u8]) -> Result<(), Infallible> {
+        fn decode(&self, _bytes: &[u8]) -> Result<(), Infallible> {
             Ok(())
         }
 
@@ -233,7 +234,11 @@ mod tests {
             self.0.iter().cloned()
         }
 
-        fn from_rows(rows: impl Iterator<Item = Row>, _applied: u64) -> Result<Self, Infallible> {
+        fn from_rows(
+            (): (),
+            rows: impl Iterator<Item = Row>,
+            _applied: u64,
+        ) -> Result<Self, Infallible> {
             Ok(Self(rows.collect()))
         }
 

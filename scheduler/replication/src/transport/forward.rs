@@ -42,7 +42,7 @@ impl Forwarder {
     /// What the member or the way to it says. It may have been carried out all the same.
     pub async fn forward(&self, to: &Member, envelope: Bytes) -> Result<Bytes, Status> {
         let request = ForwardRequest {
-            hello: Some(hello(&self.identity, &self.address, to.id)),
+            hello: Some(hello(&self.identity, &self.address, to.id, &self.options)),
             envelope,
         };
         let channel = self.channel(&to.address)?;

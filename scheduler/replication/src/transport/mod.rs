@@ -54,6 +54,8 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Messages that may wait for one member before the oldest are dropped.
     pub queue: usize,
+    /// What this member's program can do, which it tells the others.
+    pub version: u32,
 }
 
 impl Default for Options {
@@ -65,12 +67,32 @@ impl Default for Options {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(2),
             queue: 4096,
+            version: 0,
         }
     }
 }
 
 /// Addresses of members that are not in the membership yet, learned from their hellos.
 type Learned = Arc<Mutex<HashMap<u64, String>>>;
+
+/// What the programs of other members can do, as each said last. Who was never heard of, or does
+/// not say, is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Versions(Arc<Mutex<HashMap<u64, u32>>>);
+
+impl Versions {
+    /// Returns what a member said, if it said anything.
+    #[must_use]
+    pub fn of(&self, member: u64) -> Option<u32> {
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.get(&member).copied()
+    }
+
+    fn heard(&self, member: u64, version: u32) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.insert(member, version);
+    }
+}
 
 /// The network of a member, over gRPC.
 pub struct GrpcNetwork<M: Machine> {
@@ -90,15 +112,16 @@ pub trait Answering: Send + Sync {
 
 /// Returns both directions of the transport: the network to run the member with, and the service
 /// to serve at `address`, which is where the other members reach it. Without `answering` nothing
-/// is carried out for them.
+/// is carried out for them. What they say of themselves goes to `versions`.
 pub fn grpc<M: Machine>(
     inbox: Inbox<M>,
     address: impl Into<String>,
     options: Options,
     answering: Option<Arc<dyn Answering>>,
+    versions: Versions,
 ) -> (GrpcNetwork<M>, RaftServiceServer<RaftReceiver<M>>) {
     let learned = Learned::default();
-    let receiver = RaftReceiver::new(inbox.clone(), learned.clone(), answering);
+    let receiver = RaftReceiver::new(inbox.clone(), learned.clone(), answering, versions);
     let service = RaftServiceServer::new(receiver)
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(FRAME_BYTES_MAX);
@@ -129,7 +152,12 @@ impl<M: Machine> GrpcNetwork<M> {
             .get(&member.id)
             .is_some_and(|peer| peer.address() == address);
         if !known {
-            let hello = hello(self.inbox.identity(), &self.address, member.id);
+            let hello = hello(
+                self.inbox.identity(),
+                &self.address,
+                member.id,
+                &self.options,
+            );
             let inbox = self.inbox.clone();
             let to = member.id;
             let peer = Peer::start(address, hello, self.options.clone(), move || {
@@ -141,13 +169,14 @@ impl<M: Machine> GrpcNetwork<M> {
     }
 }
 
-fn hello(identity: &Identity, address: &str, to: u64) -> Hello {
+fn hello(identity: &Identity, address: &str, to: u64, options: &Options) -> Hello {
     Hello {
         cluster_id: identity.cluster_id.clone(),
         from: identity.member_id,
         to,
         from_address: address.to_owned(),
         from_disk: identity.disk_id.clone(),
+        from_version: options.version,
     }
 }
 

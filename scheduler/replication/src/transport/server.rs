@@ -14,7 +14,7 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answering, Learned};
+use super::{Answering, Learned, Versions};
 use crate::machine::Machine;
 use crate::runtime::{Inbox, InboxError};
 
@@ -26,6 +26,7 @@ pub struct RaftReceiver<M: Machine> {
     /// The newest stream of each member; an older one, left by a broken connection, ends.
     streams: Arc<Mutex<HashMap<u64, u64>>>,
     turned_away: Arc<TurnedAway>,
+    versions: Versions,
 }
 
 /// How many different refusals are told, and how long they may be. Anybody who reaches the port
@@ -53,6 +54,7 @@ impl<M: Machine> RaftReceiver<M> {
         inbox: Inbox<M>,
         learned: Learned,
         answering: Option<Arc<dyn Answering>>,
+        versions: Versions,
     ) -> Self {
         Self {
             inbox,
@@ -60,6 +62,7 @@ impl<M: Machine> RaftReceiver<M> {
             answering,
             streams: Arc::default(),
             turned_away: Arc::default(),
+            versions,
         }
     }
 
@@ -84,6 +87,7 @@ impl<M: Machine> RaftReceiver<M> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(hello.from, hello.from_address.clone());
+        self.versions.heard(hello.from, hello.from_version);
         Ok(hello)
     }
 

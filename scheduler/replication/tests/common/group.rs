@@ -163,8 +163,13 @@ impl Group {
     fn run(&mut self, id: u64, disk: FileDisk, listener: TcpListener, start: Start) {
         let runtime = Runtime::open(self.settings.clone(), disk, start).expect("open");
         let address = listener.local_addr().expect("address").to_string();
-        let (network, service) =
-            transport::grpc(runtime.inbox(), address, Options::default(), None);
+        let (network, service) = transport::grpc(
+            runtime.inbox(),
+            address,
+            Options::default(),
+            None,
+            transport::Versions::default(),
+        );
         let handle = runtime.handle();
         let recovery = runtime.recovery().clone();
         let (stop, stopped) = oneshot::channel::<()>();

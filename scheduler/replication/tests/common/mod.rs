@@ -87,13 +87,14 @@ impl Registers {
 impl Machine for Registers {
     type Command = Command;
     type Outcome = Outcome;
+    type Level = ();
     type Error = Unknown;
 
     fn encode(command: &Command) -> Bytes {
         command.0.clone().into()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Command, Unknown> {
+    fn decode(&self, bytes: &[u8]) -> Result<Command, Unknown> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let words: Vec<&str> = text.split(' ').collect();
         match (words.first().copied(), words.len()) {
@@ -121,7 +122,7 @@ impl Machine for Registers {
         })
     }
 
-    fn from_rows(rows: impl Iterator<Item = Row>, applied: u64) -> Result<Self, Unknown> {
+    fn from_rows((): (), rows: impl Iterator<Item = Row>, applied: u64) -> Result<Self, Unknown> {
         let text = |b: Bytes| String::from_utf8(b.to_vec()).map_err(|e| Unknown(e.to_string()));
         let mut this = Self {
             applied,

@@ -69,7 +69,7 @@ impl Node {
         self.incarnation += 1;
         let mut parts = self.disk.clone().split();
         let recovered = recover(&mut parts, &|rows, index| {
-            Registers::from_rows(rows, index).map_err(|e| e.to_string())
+            Registers::from_rows((), rows, index).map_err(|e| e.to_string())
         })
         .unwrap_or_else(|error| panic!("member {} cannot start: {error}", self.id));
         let config = Config {

@@ -456,7 +456,7 @@ impl World {
         sink.write_all(content).expect("write");
         sink.seal().expect("seal");
         let (header, machine) = read_snapshot(sink.reopen().expect("reopen"), CLUSTER, &|r, i| {
-            Registers::from_rows(r, i).map_err(|e| e.to_string())
+            Registers::from_rows((), r, i).map_err(|e| e.to_string())
         })
         .expect("a sound snapshot");
         let index = header.index;

@@ -96,5 +96,6 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        registered_version: ServiceVersion::OLDEST,
     }
 }

@@ -129,6 +129,8 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             host: None,
             summary: format!("task={}", kind.task().unwrap_or_default()),
         }),
+        Command::FinalizeUpgrade { version, .. } => named("FinalizeUpgrade", "version", version),
+        Command::UnregisterService { service } => named("UnregisterService", "service", service),
         Command::ForceComplete { operation } => {
             named("ForceCompleteOperation", "operation", operation)
         }

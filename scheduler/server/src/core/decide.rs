@@ -15,7 +15,7 @@ use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
 use super::schedule::{self, Scheduled};
-use super::{audited, reschedule};
+use super::{audited, reschedule, upgrade};
 
 /// Decides on a request, looking at every host where one is to be chosen, and with every reason
 /// worked out.
@@ -50,6 +50,10 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
             .flatten()
             .map(Box::new),
         command: scheduled.command,
+    };
+    let envelope = match upgrade::admit(state, envelope) {
+        Ok(envelope) => envelope,
+        Err(refusal) => return Decision::refuse(refusal),
     };
     if ask.validate_only {
         return match state.clone().speculate(state.revision() + 1, &envelope) {
@@ -124,7 +128,9 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. }
         | Command::ForceComplete { .. }
-        | Command::NoteReality { .. } => true,
+        | Command::NoteReality { .. }
+        | Command::FinalizeUpgrade { .. }
+        | Command::UnregisterService { .. } => true,
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`decision`] | what deciding came to |
 //! | [`drain`] | where the VMs of a host would go |
 //! | [`audited`] | what the audit notes of a request |
+//! | [`upgrade`] | what the cluster version allows, and when it may be raised |
 //! | [`clock`] | the moment that is written on a command |
 
 pub mod audited;
@@ -26,6 +27,7 @@ mod reschedule;
 mod schedule;
 #[cfg(test)]
 mod tests;
+pub mod upgrade;
 
 pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;

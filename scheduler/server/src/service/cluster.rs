@@ -1,9 +1,11 @@
 //! `berth.cluster.v1.ClusterService`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_proto::cluster::v1;
 use berth_proto::cluster::v1::cluster_service_server::ClusterService;
 use berth_proto::convert::field;
@@ -22,6 +24,8 @@ use super::context::Context;
 use super::keyed::open;
 pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal};
+use crate::core::Request::Plain;
+use crate::core::upgrade::examine_finalize;
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,7 +74,7 @@ impl ClusterApi {
             id
         };
         tracing::info!(member = id, "a member was added");
-        Ok((id, members(&self.member_state().await?)))
+        Ok((id, self.members(&self.member_state().await?)))
     }
 
     async fn known_member(&self, id: u64) -> Result<(), Status> {
@@ -100,9 +104,15 @@ impl ClusterService for ClusterApi {
             commit_index: state.committed,
             applied_index: state.position.index,
             state_hash: state.position.hash.to_string(),
-            members: members(&state),
+            members: self.members(&state),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             first_index: state.first_index,
+            // A member that has received no state yet knows none.
+            cluster_version: match self.0.stale(|state| state.header().cluster_version).await {
+                Ok(version) => version.0,
+                Err(_) => 0,
+            },
+            service_version: self.0.level().0,
         }))
     }
 
@@ -115,9 +125,14 @@ impl ClusterService for ClusterApi {
         let disk: Uuid = field::uuid(&wire.disk_id, "disk_id")?;
         let disk = disk.to_string();
         self.must_lead()?;
+        let version = ServiceVersion::told(wire.service_version);
+        let cluster = self.0.stale(|state| state.header().cluster_version).await?;
+        if version < cluster {
+            return Err(to_status(&too_old_to_join(version, cluster)));
+        }
         let state = self.member_state().await?;
         let (member_id, members) = match known(&state.membership, &address, &disk)? {
-            Some(id) => (id, members(&state)),
+            Some(id) => (id, self.members(&state)),
             None => self.add(address, disk, wire.promote).await?,
         };
         Ok(Response::new(v1::JoinClusterResponse {
@@ -156,7 +171,7 @@ impl ClusterService for ClusterApi {
         self.known_member(id).await?;
         let promoted = self.0.handle().promote(id).await;
         promoted.map_err(refusal::of_membership)?;
-        let members = members(&self.member_state().await?);
+        let members = self.members(&self.member_state().await?);
         Ok(Response::new(v1::PromoteMemberResponse { members }))
     }
 
@@ -170,7 +185,7 @@ impl ClusterService for ClusterApi {
         let removed = self.0.handle().remove_member(id).await;
         removed.map_err(refusal::of_membership)?;
         tracing::info!(member = id, "a member was removed");
-        let members = members(&self.member_state().await?);
+        let members = self.members(&self.member_state().await?);
         Ok(Response::new(v1::RemoveMemberResponse { members }))
     }
 
@@ -221,6 +236,44 @@ impl ClusterService for ClusterApi {
         Ok(Response::new(v1::RegisterServiceResponse {
             service: Some((&*service).into()),
         }))
+    }
+
+    async fn finalize_upgrade(
+        &self,
+        request: Request<v1::FinalizeUpgradeRequest>,
+    ) -> Result<Response<v1::FinalizeUpgradeResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        self.must_lead()?;
+        let version = match wire.version {
+            0 => self.0.level(),
+            version => ServiceVersion(version),
+        };
+        let gone = wire.gone.iter().map(|name| field::name(name, "gone"));
+        let gone: BTreeSet<ServiceName> = gone.collect::<Result<_, _>>()?;
+        let members = self.0.member_versions(&self.member_state().await?);
+        let state = self.0.state(0).await?;
+        let examined = examine_finalize(&state, &members, version, &gone);
+        examined.map_err(|refusal| to_status(&refusal))?;
+        let command = Command::FinalizeUpgrade { version, gone };
+        let ask = caller.ask(wire.validate_only, Plain(command));
+        self.0.ask(ask).await?;
+        if !wire.validate_only {
+            tracing::info!(%version, "the cluster version was raised");
+        }
+        Ok(Response::new(v1::FinalizeUpgradeResponse {
+            cluster_version: version.0,
+        }))
+    }
+
+    async fn unregister_service(
+        &self,
+        request: Request<v1::UnregisterServiceRequest>,
+    ) -> Result<Response<v1::UnregisterServiceResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let service = field::name(&wire.name, "name")?;
+        let command = Command::UnregisterService { service };
+        self.0.command(caller, command).await?;
+        Ok(Response::new(v1::UnregisterServiceResponse {}))
     }
 
     async fn list_services(
@@ -281,6 +334,34 @@ fn address_in_use(code: Code, member: &Member) -> Refusal {
     .with("address", &member.address)
 }
 
+fn too_old_to_join(version: ServiceVersion, cluster: ServiceVersion) -> Refusal {
+    Refusal::new(
+        Code::FailedPrecondition,
+        TOO_OLD,
+        format!(
+            "the cluster version is {cluster}, and the new member is at service version {version}"
+        ),
+    )
+    .with_hint(format!(
+        "start it with a program of version {cluster} or newer"
+    ))
+    .with("service_version", version)
+    .with("needed_version", cluster)
+}
+
+impl ClusterApi {
+    fn members(&self, state: &MemberState) -> Vec<v1::Member> {
+        let mut members = members(state);
+        for member in &mut members {
+            // What a member said to a follower may be long ago.
+            let is_known = state.role.deciding || member.id == state.id;
+            let version = self.0.version_of(state, member.id).filter(|_| is_known);
+            member.service_version = version.map_or(0, |version| version.0);
+        }
+        members
+    }
+}
+
 fn members(state: &MemberState) -> Vec<v1::Member> {
     let own = state.role.deciding.then_some(state.position.index);
     let member = |member: &Member| {
@@ -303,6 +384,7 @@ fn members(state: &MemberState) -> Vec<v1::Member> {
             recently_active: is_self || progress.is_some_and(|p| p.active),
             disk_id: member.disk.clone(),
             promote: member.promote,
+            service_version: 0,
         }
     };
     state.membership.members.iter().map(member).collect()

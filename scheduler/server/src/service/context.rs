@@ -7,10 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
+use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_replication::runtime::{Decision as Replicated, Handle, ProposeError, Proposed};
-use berth_replication::transport::Forwarder;
+use berth_replication::runtime::{
+    Decision as Replicated, Handle, ProposeError, Proposed, Status as MemberState,
+};
+use berth_replication::transport::{Forwarder, Versions};
 use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
@@ -23,6 +26,7 @@ use tonic::Status;
 use super::keyed::Caller;
 use super::refusal;
 use super::table::{Loan, Table, Turn};
+use crate::core::upgrade::{self, MemberVersion};
 use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request, Unexplained, audited};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
@@ -47,6 +51,10 @@ pub(crate) struct Setup {
     pub(crate) watches_max: usize,
     /// Ends what would otherwise wait for long.
     pub(crate) stopping: CancellationToken,
+    /// What this member can do.
+    pub(crate) level: ServiceVersion,
+    /// What the other members can do, as they said.
+    pub(crate) versions: Versions,
 }
 
 struct Inner {
@@ -125,6 +133,35 @@ impl Context {
 
     pub(crate) fn cluster_id(&self) -> &str {
         &self.inner.setup.cluster_id
+    }
+
+    /// Returns what this member can do.
+    pub(crate) fn level(&self) -> ServiceVersion {
+        self.inner.setup.level
+    }
+
+    /// Returns what a member said last that it can do; one that does not say is the oldest.
+    pub(crate) fn version_of(&self, state: &MemberState, member: u64) -> Option<ServiceVersion> {
+        if member == state.id {
+            return Some(self.level());
+        }
+        let told = self.inner.setup.versions.of(member);
+        told.map(ServiceVersion::told)
+    }
+
+    /// Returns what all members can do, as far as this one has heard of them lately.
+    pub(crate) fn member_versions(&self, state: &MemberState) -> Vec<MemberVersion> {
+        let active = |id: u64| {
+            let progress = state.progress.iter().find(|p| p.id == id);
+            id == state.id || progress.is_some_and(|p| p.active)
+        };
+        let members = state.membership.members.iter();
+        let version = |id: u64| self.version_of(state, id).filter(|_| active(id));
+        let members = members.map(|member| MemberVersion {
+            id: member.id,
+            version: version(member.id),
+        });
+        members.collect()
     }
 
     pub(crate) fn stopping(&self) -> &CancellationToken {
@@ -264,11 +301,25 @@ impl Context {
                     No::Refusal(refusal) => *refusal,
                     No::Unexplained(unexplained) => self.explain(*unexplained).await?,
                 };
+                let refusal = match refusal.reason == CLUSTER_TOO_OLD {
+                    true => self.name_who_is_behind(refusal).await,
+                    false => refusal,
+                };
                 self.note_refusal(&refused, &refusal);
                 Err(refusal)
             }
         };
         Ok((done, read))
+    }
+
+    /// Says in a refusal whom the cluster version waits for.
+    async fn name_who_is_behind(&self, refusal: Refusal) -> Refusal {
+        let (Some(status), Ok(state)) =
+            (self.handle().status().await, self.stale(State::clone).await)
+        else {
+            return refusal;
+        };
+        upgrade::name_who_is_behind(refusal, &state, &self.member_versions(&status))
     }
 
     /// Works out a reason, away from the replica's task: a few at a time, so that many who are

@@ -3,6 +3,7 @@
 use berth_domain::host::Host;
 use berth_domain::id::{Incarnation, ProviderId};
 use berth_domain::name::HostName;
+use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field;
 use berth_proto::convert::host::write_usage;
 use berth_proto::convert::page::Page;
@@ -70,7 +71,14 @@ impl HostService for HostApi {
         let name = host.clone();
         let known = self.0.stale(move |state| {
             let view = state.host(&name);
-            view.is_some_and(|v| v.host.report.incarnation == incarnation)
+            // What a newer agent said and an older cluster version had no place for is asked again.
+            let cluster = state.header().cluster_version;
+            let is_cut = |host: &Host| {
+                cluster >= ServiceVersion::FINALIZE_UPGRADE
+                    && host.registered_version < cluster
+                    && host.report.service_version > host.registered_version
+            };
+            view.is_some_and(|v| v.host.report.incarnation == incarnation && !is_cut(&v.host))
         });
         let known = known.await?;
         if known {

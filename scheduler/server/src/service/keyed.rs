@@ -101,6 +101,8 @@ keyed! {
     "TakeLease": operation::v1::TakeLeaseRequest;
     "RenewLeases": operation::v1::RenewLeasesRequest;
     "RegisterService": cluster::v1::RegisterServiceRequest;
+    "FinalizeUpgrade": cluster::v1::FinalizeUpgradeRequest;
+    "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 
 /// Who asked, and under which key the answer is remembered.

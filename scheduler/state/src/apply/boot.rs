@@ -31,7 +31,7 @@ impl<J: Journal> Transaction<'_, J> {
         if self.state.vm(begin.vm).is_some() {
             return Err(exists("vm", begin.vm));
         }
-        self.examine_operation_id(begin.operation)?;
+        self.examine_new_operation(begin.operation, begin.lease)?;
         self.state.examine_macs(&begin.spec.nics)?;
         self.state.examine_group(begin.spec)?;
         let purpose = Purpose {

@@ -64,7 +64,7 @@ impl<J: Journal> Transaction<'_, J> {
             let message = format!("vm {} is on no host", vm.name);
             return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
         };
-        self.examine_operation_id(begin.operation)?;
+        self.examine_new_operation(begin.operation, begin.lease)?;
         if self.state.migration(begin.migration).is_some() {
             return Err(exists("migration", begin.migration));
         }
@@ -223,7 +223,7 @@ impl<J: Journal> Transaction<'_, J> {
         lease: &LeaseRequest,
     ) -> Result<Reply, Refusal> {
         let (vm, migration) = self.resized_vm(name)?;
-        self.examine_operation_id(id)?;
+        self.examine_new_operation(id, lease)?;
         for host in migration.destination.iter().chain([&migration.source]) {
             self.can_stop_and_start(host)?;
         }

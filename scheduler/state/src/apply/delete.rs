@@ -26,7 +26,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(vm_busy(name, operation));
         }
         let state = transition(&vm, Event::DeleteBegan)?;
-        self.examine_operation_id(id)?;
+        self.examine_new_operation(id, lease)?;
         self.forget_resize(&vm)?;
         let mut operation = self.new_operation(id, Kind::Delete, name, lease);
         let remains_on = vm.remains_on.as_ref();

@@ -14,6 +14,7 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, Trait};
+use berth_domain::version::ServiceVersion;
 
 use super::inventory::examine_count;
 use crate::refusals::{exists, invalid, precondition};
@@ -116,7 +117,17 @@ impl<J: Journal> Transaction<'_, J> {
             unknown: Vec::new(),
             compared: 0,
             hit: BTreeSet::new(),
+            registered_version: self.registering_under(),
         })))
+    }
+
+    /// Returns what a host that registers notes of the cluster version; nothing before there is a
+    /// place to note it.
+    fn registering_under(&self) -> ServiceVersion {
+        match self.state.header.cluster_version {
+            version if version >= ServiceVersion::FINALIZE_UPGRADE => version,
+            _ => ServiceVersion::OLDEST,
+        }
     }
 
     /// Takes the new report of a known host. A smaller shape is taken over, and the claims that it
@@ -125,13 +136,16 @@ impl<J: Journal> Transaction<'_, J> {
     /// incarnation could not be emptied either.
     fn report_again(&mut self, view: &HostView, report: &HostReport) -> Result<Reply, Refusal> {
         let old = &view.host;
-        if old.report == *report && old.liveness == Liveness::Up && old.shape_refused.is_none() {
+        let registered_version = self.registering_under();
+        let is_known = old.report == *report && old.registered_version == registered_version;
+        if is_known && old.liveness == Liveness::Up && old.shape_refused.is_none() {
             return Ok(Reply::Host(old.clone()));
         }
         let mut host = Host {
             report: report.clone(),
             shape_refused: None,
             hit: BTreeSet::new(),
+            registered_version,
             ..(**old).clone()
         };
         host.hear(Liveness::Up);

@@ -32,6 +32,7 @@ impl<J: Journal> Transaction<'_, J> {
         if operation.is_done() {
             return Err(done(id));
         }
+        self.examine_conductor(&request.conductor)?;
         if let Some(lease) = &operation.lease
             && lease.conductor != request.conductor
             && lease.expires_at > self.now()

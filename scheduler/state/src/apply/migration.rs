@@ -54,7 +54,7 @@ impl<J: Journal> Transaction<'_, J> {
                 format!("vm {} is on no host", vm.name),
             ));
         };
-        self.examine_operation_id(begin.operation)?;
+        self.examine_new_operation(begin.operation, begin.lease)?;
         if self.state.migration(begin.migration).is_some() {
             return Err(exists("migration", begin.migration));
         }

@@ -43,6 +43,7 @@ mod settle;
 mod shape;
 mod shelve;
 mod trim;
+mod version;
 
 pub use audit::AUDIT_MAX;
 pub use batch::MOVED_MAX;
@@ -334,6 +335,8 @@ impl<J: Journal> Transaction<'_, J> {
                 incarnation,
                 comparison,
             } => self.take_reality(host, *incarnation, comparison),
+            Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
+            Command::UnregisterService { service } => self.unregister_service(service),
         }
     }
 }

@@ -21,7 +21,13 @@ impl<J: Journal> Transaction<'_, J> {
             .clone()
     }
 
-    pub(super) fn examine_operation_id(&self, id: OperationId) -> Result<(), Refusal> {
+    /// Refuses an id that is taken, and a conductor that is too old.
+    pub(super) fn examine_new_operation(
+        &self,
+        id: OperationId,
+        lease: &LeaseRequest,
+    ) -> Result<(), Refusal> {
+        self.examine_conductor(&lease.conductor)?;
         match self.state.operation(id) {
             Some(_) => Err(exists("operation", id)),
             None => Ok(()),

@@ -41,7 +41,7 @@ impl<J: Journal> Transaction<'_, J> {
         let host = examine_state(&vm, kind)?;
         self.examine_host(host)?;
         self.examine_wish(&vm, kind)?;
-        self.examine_operation_id(id)?;
+        self.examine_new_operation(id, lease)?;
         let operation = self.new_operation(id, kind.clone(), name, lease);
         self.put_vm(Vm {
             operation: Some(id),

@@ -3,6 +3,7 @@
 use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::policy::MigrationPolicy;
+use berth_domain::version::ServiceVersion;
 use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, read_power, write_effect, write_power};
@@ -425,6 +426,13 @@ fn write(command: &Command) -> envelope::Command {
         Command::ForceComplete { operation } => Wire::ForceComplete(v1::ForceComplete {
             operation: operation.resource_name(),
         }),
+        Command::FinalizeUpgrade { version, gone } => Wire::FinalizeUpgrade(v1::FinalizeUpgrade {
+            version: version.0,
+            gone: gone.iter().map(ResourceName::resource_name).collect(),
+        }),
+        Command::UnregisterService { service } => Wire::UnregisterService(v1::UnregisterService {
+            service: service.resource_name(),
+        }),
     }
 }
 
@@ -715,6 +723,17 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             step: field::choice::<WireStep, _>(wire.step, "step")?,
             mark: field::required(wire.mark, "mark")?,
             effect: read_known_effect(wire.effect)?,
+        },
+        Wire::FinalizeUpgrade(wire) => Command::FinalizeUpgrade {
+            version: ServiceVersion(wire.version),
+            gone: wire
+                .gone
+                .iter()
+                .map(|name| field::name(name, "gone"))
+                .collect::<Result<_, _>>()?,
+        },
+        Wire::UnregisterService(wire) => Command::UnregisterService {
+            service: field::name(&wire.service, "service")?,
         },
     })
 }

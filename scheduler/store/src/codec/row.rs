@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use berth_domain::id::{Epoch, TimeMs};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::placement;
 use berth_proto::state::v1;
@@ -128,7 +129,7 @@ pub(super) fn read_custom<N>(
 fn write_header(header: &Header) -> v1::Header {
     v1::Header {
         cluster_id: header.cluster.map(|id| id.to_string()).unwrap_or_default(),
-        cluster_version: header.cluster_version,
+        cluster_version: header.cluster_version.0,
         time_ms: header.time.0,
         revision: header.revision,
         epoch: header.epoch.0,
@@ -138,18 +139,19 @@ fn write_header(header: &Header) -> v1::Header {
 }
 
 fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
-    if wire.cluster_version > Header::CLUSTER_VERSION {
+    let cluster_version = ServiceVersion::told(wire.cluster_version);
+    if cluster_version > ServiceVersion::CURRENT {
         return Err(Invalid::new(
             "cluster_version",
             format!(
                 "must be at most {}, as this build knows",
-                Header::CLUSTER_VERSION
+                ServiceVersion::CURRENT
             ),
         ));
     }
     Ok(Header {
         cluster: field::optional_uuid(&wire.cluster_id, "cluster_id")?,
-        cluster_version: wire.cluster_version,
+        cluster_version,
         time: TimeMs(wire.time_ms),
         revision: wire.revision,
         epoch: Epoch(wire.epoch),
