@@ -503,8 +503,8 @@ pub enum Upgrade {
     /// Raise the cluster version; there is no way back to older programs
     Finalize {
         /// Raise it to this, not to what the leader can do
-        #[arg(long = "to", value_name = "VERSION")]
-        version: Option<u32>,
+        #[arg(long, value_name = "VERSION")]
+        to: Option<u32>,
         /// A conductor that is older, but gone: it is forgotten (can be repeated)
         #[arg(long, value_name = "CONDUCTOR")]
         gone: Vec<String>,

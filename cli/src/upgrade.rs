@@ -32,12 +32,12 @@ pub(crate) async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
         Verb::Finalize {
-            version,
+            to,
             gone,
             validate_only,
         } => {
             let request = FinalizeUpgradeRequest {
-                version: version.unwrap_or(0),
+                version: to.unwrap_or(0),
                 gone: gone.iter().map(|name| resource("services", name)).collect(),
                 validate_only,
                 request_id: request_id(None),
