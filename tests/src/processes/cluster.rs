@@ -142,6 +142,7 @@ pub struct Builder {
     transfer_ms: u64,
     lease_ttl_ms: u64,
     checkpoint_entries: u64,
+    service_version: Option<u32>,
 }
 
 impl Builder {
@@ -187,6 +188,14 @@ impl Builder {
         self
     }
 
+    /// Starts everything at this service version, this time only: a part that is started again is
+    /// what its program can do.
+    #[must_use]
+    pub fn at_version(mut self, version: u32) -> Self {
+        self.service_version = Some(version);
+        self
+    }
+
     /// Starts everything, and waits until all of it has found each other.
     ///
     /// # Panics
@@ -207,6 +216,7 @@ impl Builder {
             addresses: Addresses::new(),
             checkpoint_entries: self.checkpoint_entries,
             schedulers_made: 0,
+            begin_at: self.service_version.map(|version| version.to_string()),
             folder,
         };
         for _ in 0..self.schedulers {
@@ -218,6 +228,7 @@ impl Builder {
         for host in &self.hosts {
             cluster.add_agent(host, self.transfer_ms);
         }
+        cluster.begin_at = None;
         cluster.wait();
         cluster
     }
@@ -238,6 +249,8 @@ pub struct Cluster {
     checkpoint_entries: u64,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
     schedulers_made: u32,
+    /// The service version at which parts are started, while the first ones are.
+    begin_at: Option<String>,
     /// Last, so that it is removed after the processes have ended.
     folder: tempfile::TempDir,
 }
@@ -255,6 +268,7 @@ impl Cluster {
             transfer_ms: 300,
             lease_ttl_ms: 10_000,
             checkpoint_entries: 200_000,
+            service_version: None,
         }
     }
 
@@ -301,10 +315,11 @@ impl Cluster {
         let others: Vec<String> = others
             .filter_map(|other| other.is_running().then(|| other.address.clone()))
             .collect();
-        let begin: Vec<&str> = match others.is_empty() {
+        let mut begin: Vec<&str> = match others.is_empty() {
             true => vec!["--bootstrap"],
             false => others.iter().flat_map(|o| ["--join", o]).collect(),
         };
+        begin.extend(self.first_version());
         let mut part = self.part("berth-scheduler", name, address, &arguments);
         part.start_with(&self.programs, &begin);
         self.schedulers.push(part);
@@ -331,7 +346,7 @@ impl Cluster {
             ("--lease-ttl-ms", lease_ttl_ms.to_string()),
         ];
         let mut part = self.part("berth-conductor", name, address, &arguments);
-        part.start(&self.programs);
+        part.start_with(&self.programs, &self.first_version());
         self.conductors.push(part);
     }
 
@@ -369,8 +384,15 @@ impl Cluster {
             arguments.push(("--service-version", version.to_string()));
         }
         let mut part = self.part("berth-compute-agent", name, address, &arguments);
-        part.start(&self.programs);
+        part.start_with(&self.programs, &self.first_version());
         self.agents.push(part);
+    }
+
+    fn first_version(&self) -> Vec<&str> {
+        let version = self.begin_at.iter();
+        version
+            .flat_map(|version| ["--service-version", version])
+            .collect()
     }
 
     fn part(

@@ -9,6 +9,7 @@
 //! | [`Addresses`] | where they listen, apart from everybody else |
 //! | [`Answer`] | what a command printed, and how it ended |
 //! | [`Load`] | many users at once, and what was promised to them |
+//! | [`Traffic`] | users who boot, move and delete without end |
 //! | [`verdict`] | what must hold of every cluster at any time, asked through the API |
 //! | [`grpcurl`] | a stand-in for the command of that name |
 //!
@@ -27,6 +28,7 @@ mod load;
 mod part;
 mod process;
 mod programs;
+mod traffic;
 pub mod verdict;
 
 use std::fmt::Display;
@@ -39,6 +41,7 @@ pub use load::{Load, Promise};
 pub use part::Part;
 pub use process::Process;
 pub use programs::Programs;
+pub use traffic::{Ended, Traffic};
 
 /// How long anything may take before a test gives up. Far more than it takes: machines that test
 /// are busy.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// What is to be found under its own name.
 const NAMES: [&str; 5] = [
@@ -13,9 +14,10 @@ const NAMES: [&str; 5] = [
 ];
 
 /// A directory with all programs; removed when dropped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Programs {
-    directory: tempfile::TempDir,
+    /// Removed when the last of those who start programs is gone.
+    directory: Arc<tempfile::TempDir>,
 }
 
 impl Programs {
@@ -35,7 +37,9 @@ impl Programs {
             std::os::unix::fs::symlink(binary, directory.path().join(name))
                 .expect("a link to the programs");
         }
-        Self { directory }
+        Self {
+            directory: Arc::new(directory),
+        }
     }
 
     /// Returns the directory, for a search path.
