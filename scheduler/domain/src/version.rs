@@ -47,6 +47,12 @@ impl ServiceVersion {
     /// and hosts note under which cluster version they registered.
     pub const FINALIZE_UPGRADE: Self = Self(3);
 
+    /// From here on a migration keeps which hosts refused it and why.
+    pub const REFUSALS_KEPT: Self = Self(3);
+    /// From here on a host may come back smaller than its guests; those it has no room for are
+    /// marked. Before, such a host keeps its old shape and takes nothing new.
+    pub const SMALLER_HOSTS: Self = Self(3);
+
     /// Returns the version that a number on the wire says; a process that says none is the oldest.
     #[must_use]
     pub fn told(number: u32) -> Self {

@@ -137,6 +137,36 @@ fn a_host_that_lost_cpus_gives_nothing_of_them() {
     world.boot("d", &pinned(1), "h1");
 }
 
+/// Goal: as long as no row may say who is hit, a host with guests keeps its shape and takes nothing
+/// new, and says why; once the version is raised, its next report is taken.
+#[test]
+fn before_the_upgrade_is_finalized_a_host_keeps_its_shape() {
+    let mut world = World::before_upgrades(1);
+    world.boot("a", &pinned(3), "h1");
+    world.boot("b", &pinned(3), "h1");
+    world.register("h1", report(topology(1, 3, 1))).unwrap();
+    let why = shape_refused(&world);
+    assert!(why.contains("no room for vms b"), "{why}");
+    assert_eq!(hit(&world), Vec::<String>::new());
+    assert_eq!(
+        world.view("h1").host.report.topology,
+        topology(2, 3, 1).into()
+    );
+    let refused = world.begin_boot("c", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refused.reason, "HOST_SHAPE_REFUSED");
+
+    let raise = Command::FinalizeUpgrade {
+        version: ServiceVersion::SMALLER_HOSTS,
+        gone: BTreeSet::new(),
+    };
+    world.run(raise).unwrap();
+    world.register("h1", report(topology(1, 3, 1))).unwrap();
+    assert_eq!(
+        (shape_refused(&world), hit(&world)),
+        (String::new(), vec!["b".to_owned()])
+    );
+}
+
 /// Goal: who is hit can be moved away, and what is left is given to others then.
 #[test]
 fn who_is_hit_can_leave() {

@@ -93,6 +93,23 @@ fn hosts_that_refuse_are_kept_with_their_refusals() {
     assert_eq!(record(&world, operation).tried, expected);
 }
 
+/// Goal: no row holds refusals while older members may have to read it.
+#[test]
+fn refusals_are_kept_from_the_version_on_that_reads_them() {
+    let mut world = World::before_upgrades(2);
+    world.boot("a", &pinned(1), "h1");
+    let operation = world.begin_migration("a", "h2").unwrap();
+    let why = refusal("NOT_h2");
+    world
+        .log(operation, Step::CheckDestination, Mark::Failed(why.clone()))
+        .unwrap();
+    let effect = Effect::RefuseMigration(why);
+    world
+        .advance(operation, Step::Claim, Mark::Undone, effect)
+        .unwrap();
+    assert_eq!(record(&world, operation).tried, []);
+}
+
 /// Goal: a refusal of the source, or a user's word, is not held against the destination.
 #[test]
 fn what_is_not_the_hosts_fault_is_not_its_refusal() {

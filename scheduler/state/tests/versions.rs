@@ -31,7 +31,7 @@ fn registered(name: &str, version: u32) -> Command {
 /// said to be gone; it never falls; the same again is no change.
 #[test]
 fn it_rises_when_nobody_is_behind_and_never_falls() {
-    let mut world = World::with_hosts(0);
+    let mut world = World::before_upgrades(0);
     let version = |world: &World| world.state.header().cluster_version.0;
     assert_eq!(version(&world), 1);
     world.run(registered("c1", 3)).unwrap();
@@ -62,7 +62,7 @@ fn it_rises_when_nobody_is_behind_and_never_falls() {
 /// over; before, and without a registration, it does.
 #[test]
 fn an_older_conductor_gets_no_work() {
-    let mut world = World::with_hosts(2);
+    let mut world = World::before_upgrades(2);
     world.run(registered("c1", 2)).unwrap();
     let operation = world.begin_boot("a", &floating(1), "h1").unwrap();
     world.run(raise(3, &["c1"])).unwrap();
@@ -87,7 +87,7 @@ fn an_older_conductor_gets_no_work() {
 /// Goal: a conductor is forgotten unless it holds a lease that has not run out.
 #[test]
 fn a_conductor_is_forgotten() {
-    let mut world = World::with_hosts(1);
+    let mut world = World::before_upgrades(1);
     let forget = || Command::UnregisterService {
         service: conductor("c1"),
     };
@@ -106,7 +106,7 @@ fn a_conductor_is_forgotten() {
 /// brought the note; the same report again is taken again then.
 #[test]
 fn a_host_notes_under_which_version_it_registered() {
-    let mut world = World::with_hosts(1);
+    let mut world = World::before_upgrades(1);
     let noted = |world: &World| {
         world
             .state

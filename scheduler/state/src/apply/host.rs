@@ -124,9 +124,10 @@ impl<J: Journal> Transaction<'_, J> {
     /// Returns what a host that registers notes of the cluster version; nothing before there is a
     /// place to note it.
     fn registering_under(&self) -> ServiceVersion {
-        match self.state.header.cluster_version {
-            version if version >= ServiceVersion::FINALIZE_UPGRADE => version,
-            _ => ServiceVersion::OLDEST,
+        if self.may_write(ServiceVersion::FINALIZE_UPGRADE) {
+            self.state.header.cluster_version
+        } else {
+            ServiceVersion::OLDEST
         }
     }
 
@@ -151,7 +152,8 @@ impl<J: Journal> Transaction<'_, J> {
         host.hear(Liveness::Up);
         let refused = self
             .floating_over_dedicated(old, &host)
-            .or_else(|| self.pinned_elsewhere(&host));
+            .or_else(|| self.pinned_elsewhere(&host))
+            .or_else(|| self.smaller_too_early(&host));
         if refused.is_some() {
             host.shape_refused = refused;
             host.report.topology = old.report.topology.clone();
@@ -232,6 +234,23 @@ impl<J: Journal> Transaction<'_, J> {
             format!(
                 "vms {} have CPUs {moved} to themselves, which the host has in another cell or for \
                  everybody now",
+                named(&vms)
+            )
+        })
+    }
+
+    /// Returns which guests a host has no room for any more, while that cannot be marked yet.
+    fn smaller_too_early(&self, host: &Host) -> Option<String> {
+        if self.may_write(ServiceVersion::SMALLER_HOSTS) {
+            return None;
+        }
+        let hit = self.hit_claims(host);
+        let claims = hit.iter().filter_map(|claim| self.state.claim(*claim));
+        let vms: BTreeSet<&VmName> = claims.map(|claim| &claim.vm).collect();
+        (!vms.is_empty()).then(|| {
+            format!(
+                "it has no room for vms {} any more, and before the upgrade is finalized a host \
+                 cannot become smaller than its guests",
                 named(&vms)
             )
         })

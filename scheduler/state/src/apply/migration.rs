@@ -12,6 +12,7 @@ use berth_domain::operation::{Kind, Mark, Operation, Outcome};
 use berth_domain::policy::MigrationPolicy;
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::{HOSTS_TRIED_MAX, Tried};
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, Vm};
 
 use super::claim::Purpose;
@@ -136,6 +137,9 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Keeps why a host was not taken, if it was the one that refused: what this attempt's log says.
     pub(super) fn note_tried(&mut self, id: MigrationId, operation: &Operation, host: &HostName) {
+        if !self.may_write(ServiceVersion::REFUSALS_KEPT) {
+            return;
+        }
         let cause = attempt(&operation.log).iter().find_map(|e| match &e.mark {
             Mark::Failed(refusal) => Some((e.host.as_ref(), refusal)),
             Mark::Started | Mark::Succeeded | Mark::UndoStarted | Mark::Undone => None,

@@ -14,6 +14,11 @@ use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
+    /// Returns whether rows may hold what a version brought.
+    pub(super) fn may_write(&self, brought_by: ServiceVersion) -> bool {
+        self.state.header.cluster_version >= brought_by
+    }
+
     /// The same version again is no change. It never falls: rows may hold what it brought.
     pub(super) fn finalize_upgrade(
         &mut self,
@@ -73,10 +78,10 @@ impl<J: Journal> Transaction<'_, J> {
     /// Refuses work to a conductor that is older than the cluster version: what others began it may
     /// not know how to go on with. One that has not registered is not known to be.
     pub(super) fn examine_conductor(&self, name: &ServiceName) -> Result<(), Refusal> {
-        let wanted = self.state.header.cluster_version;
-        if wanted < ServiceVersion::FINALIZE_UPGRADE {
+        if !self.may_write(ServiceVersion::FINALIZE_UPGRADE) {
             return Ok(());
         }
+        let wanted = self.state.header.cluster_version;
         let Some(service) = self.state.service(name).filter(|s| s.version < wanted) else {
             return Ok(());
         };

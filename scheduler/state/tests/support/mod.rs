@@ -8,7 +8,7 @@
 pub(crate) mod draw;
 pub(crate) mod placement;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::claim::{self, Claim, Owner};
@@ -208,9 +208,26 @@ pub(crate) fn rows(state: &State) -> BTreeMap<Key, Row> {
 }
 
 impl World {
-    /// Hosts `h1`, `h2`, … of two cells with 3 dedicated and 1 shared CPU each.
+    /// Hosts `h1`, `h2`, … of two cells with 3 dedicated and 1 shared CPU each, in a cluster at the
+    /// newest version.
     pub(crate) fn with_hosts(count: u32) -> Self {
         let mut world = Self::default();
+        world
+            .run(Command::FinalizeUpgrade {
+                version: ServiceVersion::CURRENT,
+                gone: BTreeSet::new(),
+            })
+            .unwrap();
+        world.and_hosts(count)
+    }
+
+    /// The same in a cluster at the oldest version.
+    pub(crate) fn before_upgrades(count: u32) -> Self {
+        Self::default().and_hosts(count)
+    }
+
+    fn and_hosts(self, count: u32) -> Self {
+        let mut world = self;
         for number in 1..=count {
             world
                 .register(&format!("h{number}"), report(topology(2, 3, 1)))

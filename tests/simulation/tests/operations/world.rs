@@ -1,7 +1,7 @@
 //! A cluster for one operation at a time: the replicated state without its replication, agents on
 //! simulated hypervisors, a conductor that carries effects out, and what goes wrong between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::agent::{Failure, Reply as AgentReply};
@@ -156,6 +156,12 @@ impl World {
         world
             .command(Command::Bootstrap { cluster })
             .expect("a cluster");
+        world
+            .command(Command::FinalizeUpgrade {
+                version: ServiceVersion::CURRENT,
+                gone: BTreeSet::new(),
+            })
+            .expect("a version");
         for flavor in scene::flavors() {
             if ["one", "two"].contains(&flavor.name.as_str()) {
                 world
