@@ -14,11 +14,15 @@ use crate::scheduler::Scheduler;
 
 /// The services that clients ask about, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.conductor.v1.ConductorService"];
+/// How often it is looked whether the registration stands: what an earlier run of this conductor
+/// sent may arrive after what this one said.
+const LOOK: Duration = Duration::from_secs(10);
 /// The waits between attempts.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Registers until it has succeeded, then waits for `stopping` to say that it no longer serves.
+/// Registers until it has succeeded, then sees to it that it stays so, until `stopping` says that
+/// it no longer serves.
 pub(crate) async fn run(
     scheduler: Scheduler,
     address: String,
@@ -26,25 +30,46 @@ pub(crate) async fn run(
     stopping: CancellationToken,
 ) {
     show(&reporter, ServingStatus::NotServing).await;
-    tokio::select! {
-        () = register(&scheduler, address) => {
-            show(&reporter, ServingStatus::Serving).await;
-            stopping.cancelled().await;
-        }
-        () = stopping.cancelled() => {}
-    }
-    show(&reporter, ServingStatus::NotServing).await;
-}
-
-async fn register(scheduler: &Scheduler, address: String) {
     let service = Service {
         name: scheduler.name().clone(),
         address,
         version: scheduler.version(),
         registered_at: TimeMs(0),
     };
+    tokio::select! {
+        () = register(&scheduler, &service) => {
+            show(&reporter, ServingStatus::Serving).await;
+            tokio::select! {
+                () = keep_registered(&scheduler, &service) => {}
+                () = stopping.cancelled() => {}
+            }
+        }
+        () = stopping.cancelled() => {}
+    }
+    show(&reporter, ServingStatus::NotServing).await;
+}
+
+async fn keep_registered(scheduler: &Scheduler, service: &Service) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match scheduler.is_registered(service).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(
+                    name = %service.name,
+                    "another registration stands under this name: an earlier run's, or another \
+                     conductor has the same name"
+                );
+                register(scheduler, service).await;
+            }
+            Err(refusal) => tracing::debug!(%refusal, "nobody says whether it is registered"),
+        }
+    }
+}
+
+async fn register(scheduler: &Scheduler, service: &Service) {
     let mut wait = WAIT_MIN;
-    while let Err(refusal) = scheduler.register(&service).await {
+    while let Err(refusal) = scheduler.register(service).await {
         tracing::warn!(%refusal, "not registered with the scheduler yet");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);

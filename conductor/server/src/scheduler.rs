@@ -16,8 +16,8 @@ use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::Vm;
 use berth_proto::client::SchedulerChannel;
-use berth_proto::cluster::v1::RegisterServiceRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::cluster::v1::{ListServicesRequest, RegisterServiceRequest};
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -419,6 +419,23 @@ impl Scheduler {
         };
         let answer = call!(self, ClusterServiceClient.register_service, request);
         answer.map(|_| ()).map_err(refusal)
+    }
+
+    /// Returns whether a registration stands as it was made.
+    pub(crate) async fn is_registered(&self, service: &Service) -> Result<bool, Refusal> {
+        let request = ListServicesRequest {
+            page_size: 1_000,
+            ..ListServicesRequest::default()
+        };
+        let answer = call!(self, ClusterServiceClient.list_services, request).map_err(refusal)?;
+        let own = berth_proto::cluster::v1::Service::from(service);
+        let mut known = answer
+            .services
+            .iter()
+            .filter(|known| known.name == own.name);
+        Ok(known.any(|known| {
+            known.address == own.address && known.service_version == own.service_version
+        }))
     }
 }
 

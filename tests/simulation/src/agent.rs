@@ -47,7 +47,8 @@ pub struct Agent {
     /// Its host.
     pub host: HostName,
     topology: Arc<HostTopology>,
-    version: ServiceVersion,
+    /// What its program can do.
+    pub version: ServiceVersion,
     provider: ProviderId,
     members: u64,
     /// Counts its starts; what belongs to an earlier life is dropped.

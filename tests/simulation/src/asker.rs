@@ -105,7 +105,11 @@ impl<P> Asker<P> {
         let leader = match told {
             Told::NotLeader(leader) => leader,
             Told::Lost => None,
-            Told::Decided(_) | Told::Facts(_) | Told::Expired(_) | Told::Registered(_) => {
+            Told::Decided(_)
+            | Told::Facts(_)
+            | Told::Expired(_)
+            | Told::Registered(_)
+            | Told::Service(_) => {
                 let Some((_, purpose)) = self.pending.remove(&call) else {
                     return Err(Vec::new());
                 };

@@ -7,6 +7,8 @@ use berth_domain::id::{ClaimId, OperationId, RequestId, TimeMs};
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
+use berth_domain::service::Service;
+use berth_domain::version::ServiceVersion;
 use berth_saga::{Effect, Ended, Event, Facts, Saga};
 use berth_scheduler::core::{Ask, Request};
 use berth_state::Reply;
@@ -46,6 +48,8 @@ enum Purpose {
     Take,
     /// Drop what is no longer held.
     Renew,
+    /// See whether its registration stands.
+    Registered,
 }
 
 /// A saga under way.
@@ -60,6 +64,8 @@ struct Driven {
 /// A conductor, up or down.
 pub struct Conductor {
     name: ServiceName,
+    /// What its program can do.
+    pub version: ServiceVersion,
     hosts: Vec<HostName>,
     members: u64,
     /// Counts its starts; what belongs to an earlier life is dropped.
@@ -89,6 +95,7 @@ impl Conductor {
     pub fn new(index: usize, hosts: Vec<HostName>, members: u64) -> Self {
         Self {
             name: ServiceName::new(&format!("conductor-{index}")).expect("a good name"),
+            version: ServiceVersion::CURRENT,
             hosts,
             members,
             life: 0,
@@ -99,14 +106,26 @@ impl Conductor {
         }
     }
 
-    /// Starts it.
-    pub fn start(&mut self) -> Vec<Out> {
+    /// Starts it, and has it registered.
+    pub fn start(&mut self, numbers: &mut Numbers) -> Vec<Out> {
         self.life += 1;
         self.up = true;
-        vec![
-            Out::Timer(LOOK_MS, Timer::Look),
-            Out::Timer(RENEW_MS, Timer::Renew),
-        ]
+        let mut outs = self.register(numbers);
+        outs.push(Out::Timer(LOOK_MS, Timer::Look));
+        outs.push(Out::Timer(RENEW_MS, Timer::Renew));
+        outs
+    }
+
+    fn register(&mut self, numbers: &mut Numbers) -> Vec<Out> {
+        let service = Service {
+            name: self.name.clone(),
+            address: self.name.to_string(),
+            version: self.version,
+            registered_at: TimeMs(0),
+        };
+        let request = Request::Plain(Command::RegisterService(service));
+        let question = Question::Decide(Ask::new(self.name.as_str(), request));
+        self.asker.ask(question, Purpose::Registered, numbers)
     }
 
     /// Ends it without a word.
@@ -143,6 +162,8 @@ impl Conductor {
                     self.asker
                         .ask(Question::Expired, Purpose::Look, context.numbers),
                 );
+                let known = Question::Service(self.name.clone());
+                outs.extend(self.asker.ask(known, Purpose::Registered, context.numbers));
                 outs
             }
             Timer::Wish(_) => Vec::new(),
@@ -187,6 +208,10 @@ impl Conductor {
             }
             (Purpose::Refresh(operation, turn), Told::Facts(facts)) => {
                 let gone = || Refusal::not_found("operation", operation);
+                let facts = facts.map(|(operation, mut facts)| {
+                    self.limit(&mut facts);
+                    (operation, facts)
+                });
                 let refreshed = facts.map(Box::new).ok_or_else(gone);
                 self.step(operation, turn, Event::Refreshed(refreshed), context)
             }
@@ -210,6 +235,9 @@ impl Conductor {
                 let question = Question::Facts(operation.id);
                 self.asker.ask(question, Purpose::Begin, context.numbers)
             }
+            (Purpose::Registered, Told::Service(known)) if known != Some(self.version) => {
+                self.register(context.numbers)
+            }
             (Purpose::Renew, Told::Decided(Ok(Reply::Leases(held)))) => {
                 if context.bug != Some(Bug::StaleEpoch) {
                     self.sagas.retain(|id, _| held.contains(id));
@@ -221,7 +249,13 @@ impl Conductor {
         }
     }
 
-    fn begin(&mut self, operation: Operation, facts: Facts, context: &mut Context<'_>) -> Vec<Out> {
+    fn begin(
+        &mut self,
+        operation: Operation,
+        mut facts: Facts,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        self.limit(&mut facts);
         let mine = operation
             .lease
             .as_ref()
@@ -235,6 +269,13 @@ impl Conductor {
         let turn = context.numbers.fresh().0;
         self.sagas.insert(id, Driven { saga, turn, source });
         self.step(id, turn, Event::Begin, context)
+    }
+
+    /// A conductor can do no more through agents than it knows itself.
+    fn limit(&self, facts: &mut Facts) {
+        for host in facts.hosts.values_mut() {
+            host.service_version = host.service_version.min(self.version);
+        }
     }
 
     fn answered(

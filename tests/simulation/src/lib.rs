@@ -15,6 +15,7 @@
 //! | [`asker`] | how members are asked |
 //! | `scene` | the hosts and the flavors |
 //! | [`faults`] | crashes, stalls and cuts |
+//! | `run::upgrade` | exchanges for newer programs |
 //! | [`verdict`] | what must hold after every step, and at the end |
 //! | [`bug`] | bugs that can be planted, to see that they are found |
 //!

@@ -295,7 +295,10 @@ impl Running {
                     | Refused::Change(_),
                 ) => vec![self.not_leader(from, call)],
             },
-            Question::Facts(_) | Question::Expired | Question::Registered(_) => {
+            Question::Facts(_)
+            | Question::Expired
+            | Question::Registered(_)
+            | Question::Service(_) => {
                 let ticket = self.wait(Waiter::Read(from, call, question));
                 self.replica.read_index(ticket);
                 Vec::new()
@@ -583,6 +586,7 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
             let now = now.max(state.time());
             Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
         }
+        Question::Service(name) => Told::Service(state.service(name).map(|s| s.version)),
         Question::Registered(host) => {
             Told::Registered(state.host(host).map(|view| view.host.report.incarnation))
         }

@@ -2,10 +2,11 @@
 
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
 use berth_domain::id::{Incarnation, OperationId, RequestId};
-use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferWishes;
+use berth_domain::version::ServiceVersion;
 use berth_saga::Facts;
 use berth_scheduler::core::Ask;
 use berth_state::Reply;
@@ -61,6 +62,8 @@ pub enum Question {
     Expired,
     /// For the run of an agent that is registered; stands for the agents' heartbeat.
     Registered(HostName),
+    /// For a registered conductor.
+    Service(ServiceName),
 }
 
 /// What a member answers.
@@ -75,6 +78,8 @@ pub enum Told {
     Expired(Vec<OperationId>),
     /// To a question for a registration.
     Registered(Option<Incarnation>),
+    /// To a question for a conductor.
+    Service(Option<ServiceVersion>),
     /// Somebody else leads, perhaps this one; nothing happened.
     NotLeader(Option<u64>),
     /// It may have happened.

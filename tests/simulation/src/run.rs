@@ -1,6 +1,9 @@
 //! One seed from beginning to end: a time of faults, a time of healing, and the verdict.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod end;
+mod upgrade;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,7 +28,7 @@ use crate::network::Network;
 use crate::packet::{Node, Packet, Question};
 use crate::scene::{alias, flavors, topology};
 use crate::user::User;
-use crate::verdict::{self, Verdict};
+use crate::verdict::Verdict;
 
 const MEMBERS: u64 = 3;
 const CONDUCTORS: usize = 2;
@@ -47,6 +50,11 @@ pub struct Options {
     pub bug: Option<Bug>,
     /// Whether every event is printed.
     pub trace: bool,
+    /// What all programs are in the beginning; if it is not the newest, they are exchanged for it
+    /// one by one.
+    pub from: ServiceVersion,
+    /// Whether anything else goes wrong.
+    pub has_faults: bool,
 }
 
 impl Options {
@@ -58,6 +66,8 @@ impl Options {
             faults_ms: 60_000,
             bug: None,
             trace: false,
+            from: ServiceVersion::CURRENT,
+            has_faults: true,
         }
     }
 }
@@ -75,6 +85,10 @@ pub struct Summary {
     pub migrated: usize,
     /// Migrations that were refused or undone.
     pub stayed: usize,
+    /// Why wishes were refused and operations failed, and how often.
+    pub failed: BTreeMap<String, usize>,
+    /// Wishes that were granted and uttered after the cluster version was raised.
+    pub granted_afterwards: usize,
     /// The hash of the final state.
     pub hash: String,
 }
@@ -115,6 +129,10 @@ enum Event {
     World,
     Fault(Fault),
     Restart(Node),
+    /// A node for the next program that is planned for it.
+    Exchange(Node),
+    /// The cluster version is raised, if nobody is behind.
+    Finalize,
     Rejoin(Node),
     Mend(Node, Node),
     MendHosts(usize, usize),
@@ -142,6 +160,10 @@ struct Run {
     /// Cuts under way, so that one mending does not mend another's.
     isolations: BTreeMap<Node, u32>,
     healed: bool,
+    /// As what nodes will still be started anew.
+    exchanges: BTreeMap<Node, VecDeque<ServiceVersion>>,
+    /// When the cluster version was seen raised.
+    finalized_at: Option<TimeMs>,
     events: u64,
 }
 
@@ -225,6 +247,8 @@ impl Run {
             stalled: BTreeMap::new(),
             isolations: BTreeMap::new(),
             healed: false,
+            exchanges: BTreeMap::new(),
+            finalized_at: None,
             events: 0,
         };
         run.prepare_disks(&cluster);
@@ -271,6 +295,7 @@ impl Run {
     }
 
     fn all(&mut self) -> Result<Summary, String> {
+        self.plan_upgrade();
         for id in 1..=MEMBERS {
             self.restart(Node::Member(id))?;
         }
@@ -282,8 +307,11 @@ impl Run {
             self.restart(Node::Agent(index))?;
         }
         let (faults_ms, agents) = (self.options.faults_ms, self.agents.len());
-        for (at, fault) in faults::plan(faults_ms, MEMBERS, CONDUCTORS, agents, &mut self.chance) {
-            self.schedule(at, Event::Fault(fault));
+        let faults = faults::plan(faults_ms, MEMBERS, CONDUCTORS, agents, &mut self.chance);
+        if self.options.has_faults {
+            for (at, fault) in faults {
+                self.schedule(at, Event::Fault(fault));
+            }
         }
         self.schedule(faults_ms, Event::Heal);
         self.work()?;
@@ -298,7 +326,10 @@ impl Run {
             gone: BTreeSet::new(),
         };
         // As the first member of a new cluster does.
-        let mut commands = vec![raise, Command::Bootstrap { cluster }];
+        let mut commands = vec![Command::Bootstrap { cluster }];
+        if !self.is_upgrade() {
+            commands.insert(0, raise);
+        }
         commands.push(Command::CreatePciAlias(alias()));
         commands.extend(flavors().into_iter().map(Command::CreateFlavor));
         for command in commands {
@@ -404,6 +435,11 @@ impl Run {
             }
             Event::Fault(fault) => self.fault(fault),
             Event::Restart(node) => self.restart(node),
+            Event::Exchange(node) => self.exchange(node),
+            Event::Finalize => {
+                self.finalize();
+                Ok(())
+            }
             Event::Rejoin(node) => {
                 let left = self.isolations.entry(node).or_insert(1);
                 *left = left.saturating_sub(1);
@@ -437,6 +473,8 @@ impl Run {
             | Event::World
             | Event::Fault(_)
             | Event::Restart(_)
+            | Event::Exchange(_)
+            | Event::Finalize
             | Event::Rejoin(_)
             | Event::Mend(..)
             | Event::MendHosts(..)
@@ -497,7 +535,10 @@ impl Run {
                 | Timer::Elapsed(..)
                 | Timer::Renew
                 | Timer::Look
-                | Timer::Wish(_) => self.user.timer(timer, &mut self.chance, &mut self.numbers),
+                | Timer::Wish(_) => {
+                    let (chance, numbers) = (&mut self.chance, &mut self.numbers);
+                    self.user.timer(now, timer, chance, numbers)
+                }
             },
             Node::Conductor(_) | Node::Agent(_) | Node::Member(_) => Vec::new(),
         };
@@ -664,7 +705,7 @@ impl Run {
             }
             Node::Conductor(at) => {
                 if !self.conductors[at].up {
-                    let outs = self.conductors[at].start();
+                    let outs = self.conductors[at].start(&mut self.numbers);
                     self.out(node, outs);
                 }
             }
@@ -693,70 +734,16 @@ impl Run {
             }
         }
         self.follow_world();
-        let mut nodes: Vec<Node> = (1..=MEMBERS).map(Node::Member).collect();
-        nodes.extend((0..CONDUCTORS).map(Node::Conductor));
-        nodes.extend((0..self.agents.len()).map(Node::Agent));
+        let nodes = self.nodes();
         nodes.into_iter().try_for_each(|node| self.restart(node))
     }
 
-    /// Returns whether nothing is under way any more.
-    fn is_at_rest(&self) -> bool {
-        let Some(leader) = self.members.iter().find(|m| m.decides()) else {
-            return false;
-        };
-        let Some(state) = leader.state() else {
-            return false;
-        };
-        let even = self
-            .members
-            .iter()
-            .all(|m| m.position() == leader.position());
-        let asked = self.user.wishes.iter().all(|w| w.is_over());
-        even && asked && state.running_operations().next().is_none()
-    }
-
-    /// Says what is still under way.
-    fn unrest(&self) -> String {
-        let positions: Vec<_> = self.members.iter().map(Member::position).collect();
-        let state = self
-            .members
-            .iter()
-            .find(|m| m.decides())
-            .and_then(Member::state);
-        let running: Vec<String> = state
-            .map(|s| s.running_operations().map(|o| format!("{o:?}")).collect())
-            .unwrap_or_default();
-        let open = self.user.wishes.iter().filter(|w| !w.is_over()).count();
-        format!("positions {positions:?}, {open} open wishes, running {running:?}")
-    }
-
-    fn finish(&mut self) -> Result<Summary, String> {
-        let leader = self
-            .members
-            .iter()
-            .find(|m| m.decides())
-            .ok_or("nobody leads")?;
-        let state = leader.state().ok_or("the leader has no state")?;
-        let position = leader.position().ok_or("the leader has no state")?;
-        verdict::at_rest(state, &self.world, &self.hosts)?;
-        self.verdict.nothing_lost(position.index)?;
-        let migrations = state.migrations().values();
-        let migrated = migrations
-            .filter(|m| m.state == berth_domain::migration::State::Completed)
-            .count();
-        Ok(Summary {
-            events: self.events,
-            acknowledged: self.verdict.acknowledgements(),
-            granted: self
-                .user
-                .wishes
-                .iter()
-                .filter(|w| matches!(w.answer, Some(Ok(_))))
-                .count(),
-            migrated,
-            stayed: state.migrations().len() - migrated,
-            hash: format!("{:?}", position.hash),
-        })
+    /// Returns all nodes that can fail.
+    fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = (1..=MEMBERS).map(Node::Member).collect();
+        nodes.extend((0..CONDUCTORS).map(Node::Conductor));
+        nodes.extend((0..self.agents.len()).map(Node::Agent));
+        nodes
     }
 }
 

@@ -1,6 +1,6 @@
 //! The user: wishes for VMs, moves and deletions, and repeats a wish that was not answered.
 
-use berth_domain::id::RequestId;
+use berth_domain::id::{RequestId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
@@ -22,6 +22,8 @@ pub struct Uttered {
     request: RequestId,
     tries: u32,
     call: Option<CallNumber>,
+    /// When it was uttered first.
+    pub first_at: Option<TimeMs>,
     /// The answer, once there was one.
     pub answer: Option<Result<Option<Operation>, Refusal>>,
 }
@@ -38,6 +40,9 @@ impl Uttered {
 #[derive(Debug)]
 pub struct User {
     conductors: usize,
+    hosts: Vec<HostName>,
+    flavors: Vec<FlavorName>,
+    vms: Vec<VmName>,
     /// In the order of their beginning.
     pub wishes: Vec<Uttered>,
 }
@@ -52,15 +57,34 @@ impl User {
         flavors: &[FlavorName],
         chance: &mut Chance,
     ) -> (Self, Vec<Out>) {
-        let mut wishes = Vec::new();
-        let mut outs = Vec::new();
-        let mut times: Vec<u64> = (0..number)
-            .map(|_| chance.between(3_000, time_ms))
-            .collect();
-        times.sort_unstable();
-        let vms: Vec<VmName> = (0..number.div_ceil(4))
+        let vms = (0..number.div_ceil(4))
             .map(|i| VmName::new(&format!("vm{i}")).expect("a good name"))
             .collect();
+        let mut user = Self {
+            conductors,
+            hosts: hosts.to_vec(),
+            flavors: flavors.to_vec(),
+            vms,
+            wishes: Vec::new(),
+        };
+        let outs = user.draw(number, 3_000, time_ms, chance);
+        (user, outs)
+    }
+
+    /// Draws wishes, with the times in which they are uttered.
+    pub fn draw(
+        &mut self,
+        number: usize,
+        from_ms: u64,
+        to_ms: u64,
+        chance: &mut Chance,
+    ) -> Vec<Out> {
+        let mut times: Vec<u64> = (0..number)
+            .map(|_| chance.between(from_ms, to_ms))
+            .collect();
+        times.sort_unstable();
+        let mut outs = Vec::new();
+        let vms = self.vms.clone();
         for (index, time) in times.into_iter().enumerate() {
             // Every VM is booted before it is moved, as a rule.
             let vm = match vms.get(index) {
@@ -69,31 +93,41 @@ impl User {
             };
             let host = chance
                 .percent(30)
-                .then(|| chance.pick(hosts).expect("there are hosts").clone());
+                .then(|| chance.pick(&self.hosts).expect("there are hosts").clone());
             let wish = match (index < vms.len(), chance.between(1, 10)) {
                 (true, _) | (false, 1) => {
-                    let flavor = chance.pick(flavors).expect("there are flavors").clone();
-                    Wish::Boot(vm, flavor, host)
+                    let flavor = chance.pick(&self.flavors).expect("there are flavors");
+                    Wish::Boot(vm, flavor.clone(), host)
                 }
                 (false, 2) => Wish::Delete(vm),
                 (false, 3..=6) => Wish::Migrate(vm, host, transfer(chance)),
-                (false, _) => still(vm, host, flavors, chance),
+                (false, _) => still(vm, host, &self.flavors, chance),
             };
-            let request = RequestId(chance.uuid());
-            wishes.push(Uttered {
-                wish,
-                request,
-                tries: 0,
-                call: None,
-                answer: None,
-            });
-            outs.push(Out::Timer(time, Timer::Wish(index)));
+            outs.push(Out::Timer(time, Timer::Wish(self.wishes.len())));
+            self.remember(wish, chance);
         }
-        (Self { conductors, wishes }, outs)
+        outs
+    }
+
+    fn remember(&mut self, wish: Wish, chance: &mut Chance) {
+        self.wishes.push(Uttered {
+            wish,
+            request: RequestId(chance.uuid()),
+            tries: 0,
+            call: None,
+            first_at: None,
+            answer: None,
+        });
     }
 
     /// Utters a wish, or utters it again.
-    pub fn timer(&mut self, timer: Timer, chance: &mut Chance, numbers: &mut Numbers) -> Vec<Out> {
+    pub fn timer(
+        &mut self,
+        now: TimeMs,
+        timer: Timer,
+        chance: &mut Chance,
+        numbers: &mut Numbers,
+    ) -> Vec<Out> {
         let Timer::Wish(index) = timer else {
             return Vec::new();
         };
@@ -102,6 +136,7 @@ impl User {
             return Vec::new();
         }
         uttered.tries += 1;
+        uttered.first_at.get_or_insert(now);
         let call = numbers.fresh();
         uttered.call = Some(call);
         let to = Node::Conductor(chance.index(self.conductors));
@@ -157,13 +192,7 @@ impl User {
 
     /// Wishes for something soon: also while the guest is being sent.
     fn wish(&mut self, wish: Wish, chance: &mut Chance) -> Vec<Out> {
-        self.wishes.push(Uttered {
-            wish,
-            request: RequestId(chance.uuid()),
-            tries: 0,
-            call: None,
-            answer: None,
-        });
+        self.remember(wish, chance);
         vec![Out::Timer(
             chance.between(1, 2_000),
             Timer::Wish(self.wishes.len() - 1),

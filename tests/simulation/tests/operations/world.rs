@@ -295,7 +295,7 @@ impl World {
                             let view = self.state.host(&name);
                             Told::Registered(view.map(|v| v.host.report.incarnation))
                         }
-                        Question::Facts(_) | Question::Expired => Told::Lost,
+                        Question::Facts(_) | Question::Expired | Question::Service(_) => Told::Lost,
                     };
                     let packet = Packet::Told(call, Box::new(told));
                     let outs = self.agent_takes(host, packet);
