@@ -181,7 +181,12 @@ fn is_known(cluster: &Cluster, which: Which, expected: u64) {
     eventually(&format!("{which:?} at version {expected}"), || {
         let status = cluster.ask(&["cluster", "upgrade", "status"])?;
         let found = match which {
-            Scheduler(number) => &status["members"][number],
+            Scheduler(number) => {
+                let id = member_id(cluster, number)?;
+                let members = status["members"].as_array();
+                let mut members = members.into_iter().flatten();
+                members.find(|m| m["id"] == id).unwrap_or(&Value::Null)
+            }
             Conductor(number) => &status["conductors"][number],
             Agent(number) => &status["hosts"][number],
         };
@@ -200,6 +205,17 @@ fn is_known(cluster: &Cluster, which: Which, expected: u64) {
         let known = found["service_version"] == expected && is_up;
         known.then_some(()).ok_or_else(|| format!("{status:#}"))
     });
+}
+
+/// Returns the id of a scheduler: they join at the same time, so it does not follow from its number.
+fn member_id(cluster: &Cluster, number: usize) -> Result<Value, String> {
+    let status = cluster.ask(&["cluster", "status"])?;
+    let address = &cluster.schedulers[number].address;
+    let members = status["members"].as_array();
+    let mut members = members.into_iter().flatten();
+    let own = |m: &&Value| m["address"].as_str().is_some_and(|a| a.ends_with(address));
+    let member = members.find(own).map(|m| m["id"].clone());
+    member.ok_or_else(|| format!("no member at {address}: {status:#}"))
 }
 
 /// Checks what must be refused as long as somebody is behind: raising the version, and what only

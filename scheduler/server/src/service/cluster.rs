@@ -1,7 +1,7 @@
 //! `berth.cluster.v1.ClusterService`.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
@@ -25,15 +25,31 @@ use super::keyed::open;
 pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal};
 use crate::core::Request::Plain;
-use crate::core::upgrade::examine_finalize;
+use crate::core::upgrade::{MemberVersion, examine_finalize};
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a member may take to be heard of before it counts as lost.
+const HEARING: Duration = Duration::from_secs(3);
 
 /// Serves `ClusterService`.
 pub(crate) struct ClusterApi(pub(crate) Context);
 
 impl ClusterApi {
+    /// Returns what all members can do. A member that was not heard of just now is given the time to
+    /// answer the next heartbeat: Raft forgets who was active again and again.
+    async fn members_heard_of(&self) -> Result<Vec<MemberVersion>, Status> {
+        let until = Instant::now() + HEARING;
+        loop {
+            let members = self.0.member_versions(&self.member_state().await?);
+            let is_complete = members.iter().all(|member| member.version.is_some());
+            if is_complete || Instant::now() >= until {
+                return Ok(members);
+            }
+            tokio::time::sleep(HEARING / 20).await;
+        }
+    }
+
     async fn member_state(&self) -> Result<MemberState, Status> {
         let state = self.0.handle().status().await;
         state.ok_or_else(refusal::stopping)
@@ -250,7 +266,7 @@ impl ClusterService for ClusterApi {
         };
         let gone = wire.gone.iter().map(|name| field::name(name, "gone"));
         let gone: BTreeSet<ServiceName> = gone.collect::<Result<_, _>>()?;
-        let members = self.0.member_versions(&self.member_state().await?);
+        let members = self.members_heard_of().await?;
         let state = self.0.state(0).await?;
         let examined = examine_finalize(&state, &members, version, &gone);
         examined.map_err(|refusal| to_status(&refusal))?;
