@@ -10,7 +10,7 @@
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
 //! | [`client`] | connections, and calls that find the leader |
-//! | [`format`] | which cluster version brought which part of what is stored |
+//! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group tell each other |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
