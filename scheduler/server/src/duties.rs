@@ -17,9 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::core::{Ask, Request};
 use crate::service::Context;
 
-/// On whose behalf the leader acts on its own.
-const PRINCIPAL: &str = "berth:scheduler";
-
 /// Does the leader's duties whenever this member leads, until `stopping`.
 pub(crate) async fn run(context: Context, stopping: CancellationToken) {
     tokio::select! {
@@ -105,7 +102,7 @@ async fn judge_hosts(context: &Context) {
 }
 
 async fn command(context: &Context, command: Command) {
-    let ask = Ask::new(PRINCIPAL, Request::Plain(command));
+    let ask = Ask::new(Ask::LEADER, Request::Plain(command));
     if let Err(status) = context.ask(ask).await {
         // The next round tries again, here or at the next leader.
         tracing::info!(error = %status.message(), "a duty of the leader was not done");

@@ -24,6 +24,9 @@ struct Words<'r> {
 /// Returns what is noted of a request, if anything is.
 #[must_use]
 pub fn asked(ask: &Ask, choice: Option<&Choice>) -> Option<Asked> {
+    if ask.is_duty() {
+        return None;
+    }
     let words = match &ask.request {
         Request::ScheduleVm(wanted) => Some(Words {
             method: "ScheduleVm",

@@ -25,6 +25,15 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// On whose behalf a leader does by itself what is its duty.
+    pub const LEADER: &str = "berth:scheduler";
+
+    /// Returns whether nobody asks: it is a duty of the leader.
+    #[must_use]
+    pub fn is_duty(&self) -> bool {
+        self.principal == Self::LEADER
+    }
+
     /// Returns a request that is not retried.
     #[must_use]
     pub fn new(principal: impl Into<String>, request: Request) -> Self {
