@@ -11,7 +11,7 @@ use berth_proto::event::v1::event_service_client::EventServiceClient;
 use berth_proto::event::v1::watch_response::Phase;
 use berth_proto::event::v1::{Kind, WatchRequest, WatchResponse};
 use berth_proto::host::v1::{CordonHostRequest, RemoveHostRequest, UncordonHostRequest};
-use berth_proto::scheduler::v1::GetVmRequest;
+use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmRequest};
 use berth_proto::status::from_status;
 use berth_scheduler::Start;
 use common::process::reach;
@@ -127,6 +127,14 @@ async fn list(channel: &Channel) -> Follower {
     follower
 }
 
+/// Has a VM booted on this host.
+fn on(request: ScheduleVmRequest, host: &str) -> ScheduleVmRequest {
+    ScheduleVmRequest {
+        requested_host: format!("hosts/{host}"),
+        ..request
+    }
+}
+
 async fn cordon(channel: &Channel, host: &str) {
     let request = CordonHostRequest {
         name: format!("hosts/{host}"),
@@ -154,7 +162,7 @@ async fn a_snapshot_then_every_change() {
         register(&channel, &format!("h{number}"), 64, 4).await;
     }
     flavor(&channel, "one", 1).await;
-    schedule(&channel, vm_request("a", "one"))
+    schedule(&channel, on(vm_request("a", "one"), "h0"))
         .await
         .expect("room");
 
@@ -173,7 +181,7 @@ async fn a_snapshot_then_every_change() {
     );
     let begun = follower.revision;
 
-    schedule(&channel, vm_request("b", "one"))
+    schedule(&channel, on(vm_request("b", "one"), "h0"))
         .await
         .expect("room");
     cordon(&channel, "h3").await;
