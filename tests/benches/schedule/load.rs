@@ -4,31 +4,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use berth_domain::cpu_set::{CpuId, CpuSet};
-use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
-
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_proto::host::v1::{HostReport, RegisterHostRequest};
 use berth_proto::operation::v1::mark::Kind as MarkKind;
-use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
-use berth_proto::operation::v1::{
-    AdvanceRequest, CompleteBoot, Effect, Mark, Operation, Step, effect,
-};
+use berth_proto::operation::v1::{CompleteBoot, Step, effect};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_proto::scheduler::v1::{BeginDeleteRequest, CreateFlavorRequest, ScheduleVmRequest};
-use berth_proto::types::v1 as wire;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::cluster::Cluster;
 use crate::figures::Figures;
+use crate::guests::{self, CELLS, Scheduled, advance, host};
 
-/// Cells of a host.
-const CELLS: u32 = 8;
-/// Dedicated CPUs of a cell.
-const CPUS: u32 = 16;
 /// vCPUs of the guests that load the hosts: one a cell, so 11 of 16, about 70 %.
 const LOAD_VCPUS: u32 = 11;
 /// How many calls prepare and clear the hosts at once.
@@ -37,13 +24,6 @@ const BACKGROUND: usize = 64;
 /// A cluster with loaded hosts.
 pub(crate) struct Load {
     channels: Vec<Channel>,
-}
-
-/// A guest that was scheduled in a measured phase.
-pub(crate) struct Scheduled {
-    vm: String,
-    operation: String,
-    epoch: u64,
 }
 
 impl Load {
@@ -56,18 +36,7 @@ impl Load {
         let load = Self { channels };
         let mut scheduler = SchedulerServiceClient::new(load.channels[0].clone());
         for (name, vcpus) in [("load", LOAD_VCPUS), ("one", 1)] {
-            let flavor = wire::Flavor {
-                name: format!("flavors/{name}"),
-                vcpus,
-                memory_mib: 128,
-                disk_gib: 0,
-                extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
-            };
-            let request = CreateFlavorRequest {
-                flavor: Some(flavor),
-                request_id: String::new(),
-            };
-            scheduler.create_flavor(request).await?;
+            scheduler.create_flavor(guests::flavor(name, vcpus)).await?;
         }
         let names: Vec<usize> = (0..hosts).collect();
         load.each(names, |channel, number| async move {
@@ -138,32 +107,7 @@ impl Load {
 
     /// Gives back what a measured phase claimed, so that each phase meets the same load.
     pub(crate) async fn release(&self, guests: Vec<Scheduled>) -> anyhow::Result<()> {
-        self.each(guests, |channel, guest| async move {
-            let given_up = wire::Refusal {
-                code: wire::refusal::Code::Cancelled.into(),
-                reason: "CANCELLED".to_owned(),
-                message: "the measurement is over".to_owned(),
-                ..Default::default()
-            };
-            let effect = effect::Effect::FailBoot(given_up);
-            advance(
-                &channel,
-                &guest,
-                Step::Claim,
-                MarkKind::Undone,
-                Some(effect),
-            )
-            .await?;
-            let request = BeginDeleteRequest {
-                vm: guest.vm,
-                ..lease_of_delete()
-            };
-            SchedulerServiceClient::new(channel)
-                .begin_delete(request)
-                .await?;
-            Ok(())
-        })
-        .await
+        self.each(guests, guests::give_back).await
     }
 
     /// Does `work` for all `items`, [`BACKGROUND`] at a time.
@@ -209,42 +153,11 @@ async fn schedule(
     flavor: &str,
     host: Option<String>,
 ) -> anyhow::Result<Scheduled> {
-    let kernel = wire::KernelBoot {
-        kernel: "vmlinuz".to_owned(),
-        initrd: "initrd".to_owned(),
-        cmdline: "console=ttyS0".to_owned(),
-    };
-    let request = ScheduleVmRequest {
-        vm: vm.clone(),
-        template: Some(wire::VmTemplate {
-            flavor: format!("flavors/{flavor}"),
-            boot: Some(wire::BootSource {
-                source: Some(wire::boot_source::Source::Kernel(kernel)),
-            }),
-            ..Default::default()
-        }),
-        requested_host: host.unwrap_or_default(),
-        conductor: "services/bench".to_owned(),
-        lease_ttl: Some(prost_types::Duration {
-            seconds: 600,
-            nanos: 0,
-        }),
-        request_id: Uuid::now_v7().to_string(),
-        ..Default::default()
-    };
+    let request = guests::wish(&vm, flavor, host);
     let answer = SchedulerServiceClient::new(channel.clone())
         .schedule_vm(request)
         .await?;
-    let Operation { name, lease, .. } = answer
-        .into_inner()
-        .operation
-        .context("an answer has an operation")?;
-    let epoch = lease.context("a running operation has a lease")?.epoch;
-    Ok(Scheduled {
-        vm,
-        operation: name,
-        epoch,
-    })
+    guests::scheduled(vm, answer.into_inner())
 }
 
 /// Notes that the guest runs, as its conductor would.
@@ -259,87 +172,4 @@ async fn run(channel: &Channel, guest: &Scheduled) -> anyhow::Result<()> {
         Some(effect),
     )
     .await
-}
-
-async fn advance(
-    channel: &Channel,
-    guest: &Scheduled,
-    step: Step,
-    mark: MarkKind,
-    effect: Option<effect::Effect>,
-) -> anyhow::Result<()> {
-    let request = AdvanceRequest {
-        operation: guest.operation.clone(),
-        epoch: guest.epoch,
-        step: step.into(),
-        mark: Some(Mark {
-            kind: mark.into(),
-            refusal: None,
-        }),
-        effect: effect.map(|effect| Effect {
-            effect: Some(effect),
-        }),
-        request_id: String::new(),
-    };
-    OperationServiceClient::new(channel.clone())
-        .advance(request)
-        .await?;
-    Ok(())
-}
-
-fn lease_of_delete() -> BeginDeleteRequest {
-    BeginDeleteRequest {
-        conductor: "services/bench".to_owned(),
-        lease_ttl: Some(prost_types::Duration {
-            seconds: 600,
-            nanos: 0,
-        }),
-        request_id: Uuid::now_v7().to_string(),
-        ..Default::default()
-    }
-}
-
-fn host(number: usize) -> RegisterHostRequest {
-    RegisterHostRequest {
-        name: format!("hosts/h{number:04}"),
-        report: Some(HostReport {
-            agent_address: "http://127.0.0.1:1".to_owned(),
-            incarnation: Uuid::new_v4().to_string(),
-            service_version: berth_domain::version::ServiceVersion::CURRENT.0,
-            driver: "sim".to_owned(),
-            migration_uri: format!("sim+tcp://h{number}"),
-            topology: Some((&topology()).into()),
-            memory_reserved_mib: 0,
-            disk_gib: 1000,
-            storage_id: String::new(),
-            traits: Vec::new(),
-            ..Default::default()
-        }),
-        request_id: String::new(),
-    }
-}
-
-fn topology() -> HostTopology {
-    let cells = (0..CELLS).map(|id| {
-        let first = id * CPUS;
-        let pair = |low: u32| [CpuId(low), CpuId(low + 1)].into_iter().collect::<CpuSet>();
-        HostCell {
-            id: CellId(id),
-            socket: Some(SocketId(id / 4)),
-            shared: CpuSet::new(),
-            dedicated: (first..first + CPUS).map(CpuId).collect(),
-            cores: (first..first + CPUS).step_by(2).map(pair).collect(),
-            memory_mib: 65_536,
-            pages: vec![PagePool {
-                size_kib: 4,
-                total: 16_777_216,
-                reserved: 0,
-            }],
-        }
-    });
-    let distance = |a: u32, b: u32| if a == b { 10 } else { 20 };
-    let distances = (0..CELLS)
-        .map(|a| (0..CELLS).map(|b| distance(a, b)).collect())
-        .collect();
-    HostTopology::new(cells.collect(), distances).expect("the cells are in order")
 }

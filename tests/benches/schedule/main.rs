@@ -15,6 +15,8 @@ mod disk;
 mod etcd;
 #[path = "../common/figures.rs"]
 mod figures;
+#[path = "../common/guests.rs"]
+mod guests;
 mod load;
 #[path = "../common/ports.rs"]
 mod ports;
