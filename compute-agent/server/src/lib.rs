@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`core`] | which calls are taken and what they lead to, without I/O |
 //! | `shell` | owns the core, performs its driver requests on threads |
+//! | `transfers` | who waits for the end of a transfer |
 //! | `service` | what conductors call |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `hypervisor` | the machine and the driver that are configured |
@@ -33,6 +34,7 @@ mod registration;
 pub mod server;
 mod service;
 mod shell;
+mod transfers;
 
 pub use config::Config;
 pub use error::Error;

@@ -23,7 +23,7 @@ use berth_proto::agent::v1::{
     PublishImageRequest, PublishImageResponse, ReadConsoleRequest, ReadConsoleResponse,
     RollbackLiveMigrationAtDestinationRequest, RollbackLiveMigrationAtDestinationResponse,
     SettleVmRequest, SettleVmResponse, SpawnVmRequest, SpawnVmResponse, StartVmRequest,
-    StartVmResponse, StopVmRequest, StopVmResponse,
+    StartVmResponse, StopVmRequest, StopVmResponse, WaitTransferRequest, WaitTransferResponse,
 };
 use berth_proto::convert::agent::{FencedCall, Mismatch};
 use berth_proto::convert::page::Page;
@@ -39,6 +39,12 @@ use crate::shell::Handle;
 
 /// How often a console that is followed is looked at.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
+
+/// How long the end of a transfer is waited for unless told otherwise.
+const WAIT_MS: u64 = 10_000;
+
+/// How long at most.
+const WAIT_MS_MAX: u64 = 60_000;
 
 /// How many pieces of a console may be on their way to a reader.
 const AHEAD_MAX: usize = 4;
@@ -218,6 +224,31 @@ impl ComputeAgentService for AgentApi {
         }))
     }
 
+    async fn wait_transfer(
+        &self,
+        request: Request<WaitTransferRequest>,
+    ) -> Answered<WaitTransferResponse> {
+        let request = request.into_inner();
+        let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
+        let wait_ms = field::optional_duration_ms(request.timeout, "timeout")?;
+        let wait = Duration::from_millis(wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
+        let answer = tokio::select! {
+            ended = self.core.transfer_ended(vm) => {
+                let end = ended.map_err(|refusal| to_status(&refusal))?;
+                WaitTransferResponse {
+                    ended: true,
+                    ended_for: end.and_then(|end| wire_time(end.at.elapsed())),
+                    took: end.and_then(|end| wire_time(end.took)),
+                }
+            }
+            () = tokio::time::sleep(wait) => WaitTransferResponse::default(),
+            () = self.stopping.cancelled() => {
+                return Err(Status::unavailable("the agent is stopping"));
+            }
+        };
+        Ok(Response::new(answer))
+    }
+
     async fn make_disks(&self, request: Request<MakeDisksRequest>) -> Answered<MakeDisksResponse> {
         self.fenced(request).await
     }
@@ -297,6 +328,10 @@ async fn read_console(
             tokio::time::sleep(FOLLOW_PERIOD).await;
         }
     }
+}
+
+fn wire_time(time: Duration) -> Option<prost_types::Duration> {
+    time.try_into().ok()
 }
 
 /// Returns one page of the guests in order of name.

@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::agent::Reply;
-use berth_domain::id::TimeMs;
+use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Driver, Error, Request, Token, perform};
@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Agent, CallId, Effect, Event};
+use crate::transfers::{End, Transfers, Waiting};
 
 /// How many requests are performed at a time.
 const THREADS_MAX: usize = 32;
@@ -41,6 +42,12 @@ struct Asked {
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
+/// What comes from the service.
+enum Incoming {
+    Call(Asked),
+    Wait(Waiting),
+}
+
 /// What a thread reports.
 struct Performed {
     token: Token,
@@ -51,7 +58,7 @@ struct Performed {
 /// Brings calls to the core.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    calls: mpsc::Sender<Asked>,
+    calls: mpsc::Sender<Incoming>,
 }
 
 impl Handle {
@@ -59,9 +66,22 @@ impl Handle {
     pub(crate) async fn call(&self, call: FencedCall) -> Result<Reply, Refusal> {
         let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
         let (answer, answered) = oneshot::channel();
-        let asked = Asked { call, answer };
+        let asked = Incoming::Call(Asked { call, answer });
         self.calls.send(asked).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
+    }
+
+    /// Waits until a guest is not being sent away any more. Returns what is known of its last
+    /// transfer.
+    pub(crate) async fn transfer_ended(&self, vm: VmUid) -> Result<Option<End>, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Incoming::Wait(Waiting { vm, answer });
+        let busy = |_| {
+            let message = "too many wait for transfers to end, or the agent is stopping";
+            Refusal::new(Code::Unavailable, "AGENT_BUSY", message)
+        };
+        self.calls.send(waiting).await.map_err(|_| busy(()))?;
+        answered.await.map_err(|_| busy(()))
     }
 }
 
@@ -86,7 +106,8 @@ pub(crate) struct Outside {
 pub(crate) struct Shell {
     agent: Agent,
     driver: Arc<dyn Driver>,
-    calls: mpsc::Receiver<Asked>,
+    calls: mpsc::Receiver<Incoming>,
+    transfers: Transfers,
     waiting: BTreeMap<CallId, oneshot::Sender<Result<Reply, Refusal>>>,
     next_call: u64,
     running: usize,
@@ -108,6 +129,7 @@ pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell, Outs
         agent,
         driver,
         calls,
+        transfers: Transfers::default(),
         waiting: BTreeMap::new(),
         next_call: 0,
         running: 0,
@@ -137,17 +159,31 @@ impl Shell {
                 // It cannot end: the shell holds a sender.
                 Some(performed) = self.performed.recv() => {
                     self.running -= usize::from(performed.counted);
+                    self.transfers.end(performed.token, Instant::now());
                     Event::DriverDone { token: performed.token, result: performed.result }
                 }
                 Some(news) = self.news.recv() => news,
-                Some(asked) = self.calls.recv() => self.taken_in(asked),
+                Some(incoming) = self.calls.recv() => match incoming {
+                    Incoming::Call(asked) => self.taken_in(asked),
+                    Incoming::Wait(waiting) => {
+                        self.transfers.wait(waiting);
+                        self.tell_of_transfers();
+                        continue;
+                    }
+                },
                 _ = ticks.tick() => Event::Tick { now: now() },
             };
             for effect in self.agent.step(event) {
                 self.carry_out(effect);
             }
             self.perform_backlog();
+            self.tell_of_transfers();
         }
+    }
+
+    fn tell_of_transfers(&mut self) {
+        let agent = &self.agent;
+        self.transfers.tell(|vm| agent.sends(vm));
     }
 
     fn taken_in(&mut self, asked: Asked) -> Event {
@@ -221,7 +257,10 @@ impl Shell {
         }
     }
 
-    fn perform(&self, token: Token, request: Request, counted: bool) {
+    fn perform(&mut self, token: Token, request: Request, counted: bool) {
+        if let Request::Migrate { vm, .. } = &request {
+            self.transfers.begin(token, *vm, Instant::now());
+        }
         let driver = self.driver.clone();
         let report = self.report.clone();
         let kind = request.kind();

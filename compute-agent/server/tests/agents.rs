@@ -250,6 +250,15 @@ impl Running {
         waited.unwrap_or_else(|_| panic!("{} never is {state:?}", self.host));
     }
 
+    async fn transfer_ended(&self, guest: &Guest) -> wire::WaitTransferResponse {
+        let request = wire::WaitTransferRequest {
+            vm_uid: guest.uid.to_string(),
+            timeout: None,
+        };
+        let answer = self.client().await.wait_transfer(request).await;
+        answer.unwrap().into_inner()
+    }
+
     async fn client(&self) -> ComputeAgentServiceClient<tonic::transport::Channel> {
         ComputeAgentServiceClient::new(client::channel(&self.report.agent_address).unwrap())
     }
@@ -398,9 +407,16 @@ async fn a_guest_boots_moves_to_other_cpus_and_is_destroyed() {
     assert_eq!(h1.call(&guest, send.clone()).await, Ok(Reply::Done));
     assert_eq!(h1.call(&guest, send).await, Ok(Reply::Done));
     assert_eq!(h1.status(&guest).await.state, DomainState::MigratingOut);
-    h2.wait(&guest, DomainState::Running).await;
-    h1.wait(&guest, DomainState::Absent).await;
+    // Once the end is told, both hypervisors know it.
+    let told = h1.transfer_ended(&guest).await;
+    let took = Duration::try_from(told.took.unwrap()).unwrap();
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    assert!(told.ended && told.ended_for.is_some());
+    assert_eq!(h1.status(&guest).await.state, DomainState::Absent);
     let status = h2.status(&guest).await;
+    assert_eq!(status.state, DomainState::Running);
+    let told = h2.transfer_ended(&guest).await;
+    assert!(told.ended && told.took.is_none(), "it never sent any");
     assert_eq!(status.claim, Some(held.id));
     assert_eq!(status.epoch, Some(Epoch(5)));
     let pins: BTreeMap<_, _> = status.vcpu_cpus.into_iter().collect();

@@ -25,6 +25,18 @@ impl Backoff {
         first_ms: 50,
         most_ms: 1_000,
     };
+    /// Between two looks at a transfer whose end is heard of: only for what somebody may want of it
+    /// meanwhile.
+    pub(crate) const HEARD: Self = Self {
+        first_ms: 500,
+        most_ms: 1_000,
+    };
+    /// Between two looks at what should pass by itself, as the end of a transfer that one side has
+    /// not noticed yet.
+    pub(crate) const PASSING: Self = Self {
+        first_ms: 5,
+        most_ms: 1_000,
+    };
     /// Between two looks at a guest of which it cannot be known where it is.
     pub(crate) const UNSETTLED: Self = Self {
         first_ms: 500,

@@ -2,7 +2,7 @@
 //! answered with exactly one event.
 
 use berth_domain::agent::{Call, Fence};
-use berth_domain::id::{Epoch, OperationId};
+use berth_domain::id::{Epoch, OperationId, VmUid};
 use berth_domain::name::HostName;
 use berth_domain::operation::{self, Mark, Step};
 
@@ -33,6 +33,25 @@ pub enum Effect {
     },
     /// Nothing more to do here. Not answered.
     Done(Ended),
+    /// Let time pass while a guest is being sent away, but no longer than until its transfer has
+    /// ended; answered by [`Event::Elapsed`](crate::Event), or by
+    /// [`Event::TransferEnded`](crate::Event) where the end was heard of.
+    Watch(Box<TransferWatch>),
+}
+
+/// The end of a transfer is to be heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferWatch {
+    /// The host that sends.
+    pub host: HostName,
+    /// Where its agent was last known to listen.
+    pub address: String,
+    /// The guest.
+    pub vm: VmUid,
+    /// For how long at most: somebody may want something of the transfer meanwhile.
+    pub ms: u64,
+    /// For how long where the agent cannot tell, as one that is too old.
+    pub blind_ms: u64,
 }
 
 /// An entry to be logged, and what it means for the state.

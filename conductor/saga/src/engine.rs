@@ -91,6 +91,8 @@ pub(crate) enum Outstanding {
     },
     /// A wait; then facts are read anew for the goal.
     Wait(Goal),
+    /// A wait for the end of a transfer, or as [`Self::Wait`]; then it is looked where the guest is.
+    Watch,
     /// A wait; then the same commit again.
     WaitToCommit(Commit),
     Nothing,
@@ -195,6 +197,8 @@ impl Saga {
             }
             (Outstanding::Wait(goal), Event::Elapsed) => self.refresh(goal, None),
             (Outstanding::WaitToCommit(commit), Event::Elapsed) => self.send(commit),
+            (Outstanding::Watch, Event::Elapsed) => self.refresh(Goal::Settle(Poll::Source), None),
+            (Outstanding::Watch, Event::TransferEnded) => self.transfer_ended(),
             (outstanding, event) => {
                 panic!("event {event:?} does not answer what is under way: {outstanding:?}")
             }

@@ -26,4 +26,7 @@ pub enum Event {
     /// Somebody asked to cancel the operation. May come at any time, answers nothing, and is
     /// heeded at the next step before the point of no return.
     CancelRequested,
+    /// To [`Effect::Watch`](crate::Effect): the agent says that the transfer has ended, one way or
+    /// the other. Only a reason to look: it is no part of the verdict.
+    TransferEnded,
 }

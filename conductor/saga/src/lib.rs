@@ -51,7 +51,7 @@ mod revert_resize;
 mod shelve;
 mod start_stop;
 
-pub use effect::{AgentCall, Effect, Ended, StepRecord};
+pub use effect::{AgentCall, Effect, Ended, StepRecord, TransferWatch};
 pub use engine::Saga;
 pub use event::Event;
 pub use facts::{Facts, HostFacts};

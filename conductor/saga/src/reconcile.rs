@@ -25,8 +25,8 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 
 use crate::backoff::Backoff;
-use crate::effect::Effect;
-use crate::engine::{Goal, Saga};
+use crate::effect::{Effect, TransferWatch};
+use crate::engine::{Goal, Outstanding, Saga};
 use crate::live_migration;
 use crate::settle::{Doubt, Seen, Verdict, verdict};
 
@@ -103,6 +103,9 @@ pub(crate) struct Transfer {
     unclean: u32,
     /// Whether the source's "no" to what somebody wants of the transfer was logged.
     order_refused: Option<Order>,
+    /// Whether its end was heard of, and not looked for since: an agent that tells of an end which
+    /// the hypervisor does not see must not make a busy loop.
+    heard: bool,
     /// The doubt that was logged last, as [`Saga::unsettled`] tells them apart.
     said: Option<BTreeMap<String, String>>,
 }
@@ -234,11 +237,43 @@ impl Saga {
         self.commit_note(record, Goal::Settle(Poll::Source))
     }
 
-    /// Waits, longer each time, for a transfer that goes its way; then looks again.
+    /// Waits, longer each time, for a transfer that goes its way; then looks again. The end of the
+    /// transfer ends the wait, where the source's agent tells of it.
     fn look_again(&mut self) -> Effect {
         self.transfer.blocked = 0;
         self.transfer.moving += 1;
-        let ms = Backoff::TRANSFER.after(self.transfer.moving);
+        let blind_ms = Backoff::TRANSFER.after(self.transfer.moving);
+        let heard = std::mem::replace(&mut self.transfer.heard, false);
+        let source = self.sides().map(|(source, _)| source);
+        let known = source.ok().and_then(|source| {
+            let address = &self.context.facts.hosts.get(&source)?.address;
+            Some((source, address.clone()))
+        });
+        match known {
+            Some((host, address)) if !heard => {
+                self.outstanding = Outstanding::Watch;
+                Effect::Watch(Box::new(TransferWatch {
+                    host,
+                    address,
+                    vm: self.context.facts.vm.uid,
+                    ms: Backoff::HEARD.after(self.transfer.moving),
+                    blind_ms,
+                }))
+            }
+            Some(_) | None => self.wait_ms(Goal::Settle(Poll::Source), blind_ms),
+        }
+    }
+
+    /// Looks where the guest is, at once: nothing that is known of it otherwise matters any more.
+    pub(crate) fn transfer_ended(&mut self) -> Effect {
+        self.transfer.heard = true;
+        self.go(Goal::Settle(Poll::Source))
+    }
+
+    /// Waits, longer each time, for what should pass by itself; then looks again.
+    fn let_pass(&mut self) -> Effect {
+        self.transfer.blocked = 0;
+        let ms = Backoff::PASSING.after(self.transfer.passing);
         self.wait_ms(Goal::Settle(Poll::Source), ms)
     }
 
@@ -289,7 +324,7 @@ impl Saga {
                 Some(order) => self.go(Goal::Settle(Poll::Order(order))),
                 None => self.look_again(),
             },
-            Verdict::Passing => self.look_again(),
+            Verdict::Passing => self.let_pass(),
             Verdict::Unknown(doubt) => self.doubt(doubt),
         }
     }

@@ -282,6 +282,7 @@ pub(crate) fn calls(world: &World) -> Vec<(String, &'static str)> {
         | Effect::ScheduleNext { .. }
         | Effect::Refresh
         | Effect::Wait { .. }
+        | Effect::Watch(_)
         | Effect::Done(_) => None,
     });
     calls.collect()

@@ -10,12 +10,18 @@ use berth_domain::agent::{Call, Failure, Reply};
 use berth_domain::id::VmUid;
 use berth_domain::name::HostName;
 use berth_domain::transfer::TransferProgress;
-use berth_proto::agent::v1::GetTransferRequest;
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
+use berth_proto::agent::v1::{GetTransferRequest, WaitTransferRequest};
 use berth_proto::client;
 use berth_proto::convert::agent::FencedCall;
-use berth_saga::AgentCall;
+use berth_proto::convert::field;
+use berth_saga::{AgentCall, TransferWatch};
 use tonic::transport::Channel;
+
+use crate::phases::TransferEnd;
+
+/// How much longer than it was told an agent may wait before it says that there is nothing to say.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How long the copying of a disk may take.
 const COPY_TIME_MAX: Duration = Duration::from_secs(3_600);
@@ -99,6 +105,38 @@ impl Agents {
         let asked = tokio::time::timeout(self.timeouts.question, agent.get_transfer(request));
         let progress = asked.await.ok()?.ok()?.into_inner().progress?;
         progress.try_into().ok()
+    }
+
+    /// Waits for the end of a transfer, as long as `watch` says: what the agent knows of the end, or
+    /// nothing if the time is over first.
+    ///
+    /// # Errors
+    ///
+    /// When the agent cannot tell.
+    pub(crate) async fn transfer_end(
+        &self,
+        watch: &TransferWatch,
+    ) -> Result<Option<Option<TransferEnd>>, Failure> {
+        let mut agent = ComputeAgentServiceClient::new(self.channel(&watch.host, &watch.address)?);
+        let request = WaitTransferRequest {
+            vm_uid: watch.vm.to_string(),
+            timeout: Some(field::duration(watch.ms)),
+        };
+        // An agent that is cut off says nothing, however long one waits.
+        let time = Duration::from_millis(watch.ms) + GRACE;
+        let answer = tokio::time::timeout(time, agent.wait_transfer(request)).await;
+        let answer = answer.map_err(|_| Failure::Unreachable {
+            message: "no answer in time".to_owned(),
+        })?;
+        let answer = answer.map_err(|status| client::agent::failure(&status))?;
+        let answer = answer.into_inner();
+        let time = |wire: Option<prost_types::Duration>| Duration::try_from(wire?).ok();
+        Ok(answer.ended.then(|| {
+            Some(TransferEnd {
+                ended_for: time(answer.ended_for)?,
+                took: time(answer.took)?,
+            })
+        }))
     }
 
     /// Returns the connection to a host's agent.

@@ -31,8 +31,8 @@ use crate::service::ConductorApi;
 const PARALLEL: u32 = 4;
 /// How many at most.
 const PARALLEL_MAX: u32 = 64;
-/// How often it is looked whether a move has ended.
-const LOOK: Duration = Duration::from_millis(250);
+/// How long after a scheduler did not answer it is asked again whether a move has ended.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// How many messages may be on their way to a reader.
 const AHEAD_MAX: usize = 16;
 
@@ -170,14 +170,15 @@ impl Drain {
 async fn ended(api: &ConductorApi, operation: Operation, vm: String) -> Ended {
     let scheduler = &api.tools.scheduler;
     let outcome = loop {
-        match scheduler.operation(operation.id).await {
-            Ok(now) => match now.outcome {
-                Some(outcome) => break outcome,
-                None => tokio::time::sleep(LOOK).await,
-            },
+        match scheduler.wait_for(operation.id).await {
+            Ok(now) => {
+                if let Some(outcome) = now.outcome {
+                    break outcome;
+                }
+            }
             // Forgotten, so that it has ended long ago.
             Err(refusal) if refusal.code == Code::NotFound => break Outcome::Succeeded,
-            Err(_) => tokio::time::sleep(LOOK).await,
+            Err(_) => tokio::time::sleep(AGAIN_AFTER).await,
         }
     };
     let record = scheduler.vm(&operation.vm).await.ok();

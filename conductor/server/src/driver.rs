@@ -5,16 +5,17 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
-use berth_saga::{Effect, Ended, Event, Facts, Saga};
+use berth_saga::{Effect, Ended, Event, Facts, Saga, TransferWatch};
 use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
 use crate::fence::FenceCommand;
+use crate::phases::Phases;
 use crate::scheduler::Scheduler;
 
 /// The wait between attempts to read what a saga has to begin with.
@@ -34,12 +35,13 @@ pub(crate) struct Tools {
     pub(crate) fence: Arc<FenceCommand>,
 }
 
-/// Carries an operation out, from wherever its log has come to. Its lease has to be ours.
-pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
+/// Carries an operation out, from wherever its log has come to. Its lease has to be ours. `asked` is
+/// when somebody asked this conductor for it.
+pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Instant>) -> Ended {
     let id = operation.id;
     let epoch = operation.lease.as_ref().map(|l| l.epoch);
     let (operation, facts) = loop {
-        match tools.scheduler.read(id).await {
+        match tools.scheduler.read_known(&operation).await {
             Ok((operation, Some(facts))) => break (operation, facts),
             Ok((_, None)) => return Ended::Finished,
             Err(refusal) if refusal.code == Code::NotFound => return Ended::LeaseLost,
@@ -54,16 +56,21 @@ pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
     }
     let mut known = facts.clone();
     let mut saga = Saga::resume(operation, facts);
+    let mut phases = Phases::new(asked);
     let mut event = Event::Begin;
     loop {
         let effect = saga.step(event);
         let effect = effect.expect("every answer leads to an effect");
         event = match effect {
-            Effect::Done(ended) => return ended,
+            Effect::Done(ended) => {
+                phases.tell(saga.operation(), Instant::now());
+                return ended;
+            }
             Effect::Wait { ms } => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 Event::Elapsed
             }
+            Effect::Watch(watch) => look_out(&tools.agents, &watch, &mut phases).await,
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
                 let permit = tools.calls.acquire().await;
                 let event = {
@@ -78,9 +85,31 @@ pub(crate) async fn drive(tools: Tools, operation: Operation) -> Ended {
                     }
                 };
                 drop(permit);
+                if let (Event::Answered(Ok(_)), Some((step, false))) = (&event, saga.asking_for()) {
+                    phases.answered(step, Instant::now());
+                }
                 event
             }
         };
+    }
+}
+
+/// Waits for the end of a transfer. Not one of the calls that are counted: it does nothing.
+async fn look_out(agents: &Agents, watch: &TransferWatch, phases: &mut Phases) -> Event {
+    let begun = tokio::time::Instant::now();
+    match agents.transfer_end(watch).await {
+        Ok(Some(end)) => {
+            if let Some(end) = end {
+                phases.ended(end, Instant::now());
+            }
+            Event::TransferEnded
+        }
+        Ok(None) => Event::Elapsed,
+        Err(failure) => {
+            tracing::debug!(host = %watch.host, ?failure, "not told when the transfer ends");
+            tokio::time::sleep_until(begun + Duration::from_millis(watch.blind_ms)).await;
+            Event::Elapsed
+        }
     }
 }
 
@@ -135,7 +164,7 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
             }
             Event::Answered(result.map(Box::new))
         }
-        Effect::Wait { .. } | Effect::Done(_) => Event::Elapsed,
+        Effect::Wait { .. } | Effect::Watch(_) | Effect::Done(_) => Event::Elapsed,
     }
 }
 

@@ -34,6 +34,7 @@ pub mod error;
 mod fence;
 pub mod flags;
 mod migration;
+mod phases;
 mod power;
 pub mod process;
 mod registration;

@@ -25,7 +25,7 @@ use berth_proto::host::v1::{FenceHostRequest, GetHostRequest};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, ForceCompleteOperationRequest, GetOperationRequest, LeaseHold,
-    ListOperationsRequest, RenewLeasesRequest, TakeLeaseRequest,
+    ListOperationsRequest, RenewLeasesRequest, TakeLeaseRequest, WaitOperationRequest,
 };
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
@@ -34,8 +34,12 @@ use berth_proto::scheduler::v1::{
 };
 use berth_proto::{operation, status};
 use berth_saga::{Facts, HostFacts, StepRecord};
+use tokio::task::JoinSet;
 use tonic::Status;
 use uuid::Uuid;
+
+/// How long the end of an operation is waited for at a time: less than a call may take.
+const WAIT_MS: u64 = 5_000;
 
 /// Makes one call with a request that may have to be sent more than once.
 macro_rules! call {
@@ -83,6 +87,15 @@ fn unreadable(invalid: Invalid) -> Refusal {
     // Newer schedulers may say what this conductor does not know: not to be taken for a "no".
     let message = format!("the scheduler's answer cannot be read: {invalid}");
     Refusal::new(Code::Unavailable, "UNREADABLE_ANSWER", message)
+}
+
+/// Reading a host panicked, or this conductor is stopping.
+fn unfinished() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "UNREADABLE_ANSWER",
+        "a host could not be read",
+    )
 }
 
 fn read_operation(wire: Option<operation::v1::Operation>) -> Result<Operation, Refusal> {
@@ -310,6 +323,16 @@ impl Scheduler {
         read_operation(answer.map_err(refusal)?.operation)
     }
 
+    /// Waits until an operation has ended, not for long, and returns it as it is then.
+    pub(crate) async fn wait_for(&self, operation: OperationId) -> Result<Operation, Refusal> {
+        let request = WaitOperationRequest {
+            name: operation.resource_name(),
+            timeout: Some(field::duration(WAIT_MS)),
+        };
+        let answer = call!(self, OperationServiceClient.wait_operation, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
     /// Reads what a saga has to know; `None` for the facts of an operation that is done, since
     /// what it was about may be gone.
     pub(crate) async fn read(
@@ -338,6 +361,20 @@ impl Scheduler {
         }
     }
 
+    /// As [`Self::read`], of an operation that was read a moment ago: everything at once, as what it
+    /// is about does not change.
+    pub(crate) async fn read_known(
+        &self,
+        known: &Operation,
+    ) -> Result<(Operation, Option<Facts>), Refusal> {
+        let (now, facts) = tokio::join!(self.operation(known.id), self.facts(known));
+        let now = now?;
+        match facts {
+            Ok(facts) if !now.is_done() && now.claim == known.claim => Ok((now, Some(facts))),
+            Ok(_) | Err(_) => self.read(known.id).await,
+        }
+    }
+
     /// Returns a migration.
     pub(crate) async fn migration(&self, id: MigrationId) -> Result<Migration, Refusal> {
         let request = GetMigrationRequest {
@@ -349,11 +386,13 @@ impl Scheduler {
     }
 
     async fn facts(&self, operation: &Operation) -> Result<Facts, Refusal> {
-        let (vm, claims) = self.vm(&operation.vm).await?;
-        let migration = match operation.kind.migration() {
-            Some(migration) => Some(self.migration(migration).await?),
-            None => None,
+        let migration = async {
+            match operation.kind.migration() {
+                Some(migration) => self.migration(migration).await.map(Some),
+                None => Ok(None),
+            }
         };
+        let ((vm, claims), migration) = tokio::try_join!(self.vm(&operation.vm), migration)?;
         let claims: std::collections::BTreeMap<_, _> =
             claims.into_iter().map(|c| (c.id, c)).collect();
         let claim = operation.claim.and_then(|id| claims.get(&id)).cloned();
@@ -365,8 +404,16 @@ impl Scheduler {
             hosts: std::collections::BTreeMap::new(),
         };
         let needed = Facts::hosts_needed(&facts.vm, facts.migration.as_ref(), facts.claim.as_ref());
+        let mut asked = JoinSet::new();
         for name in needed {
-            match self.host(&name).await {
+            let scheduler = self.clone();
+            asked.spawn(async move { (scheduler.host(&name).await, name) });
+        }
+        while let Some(answer) = asked.join_next().await {
+            let Ok((host, name)) = answer else {
+                return Err(unfinished());
+            };
+            match host {
                 Ok(host) => {
                     let mut known = HostFacts::from(&host);
                     known.service_version = known.service_version.min(self.version);

@@ -62,6 +62,7 @@ impl ConductorApi {
     where
         F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
     {
+        let asked = std::time::Instant::now();
         self.supervisor.check_room()?;
         let supervisor = self.supervisor.clone();
         let begun = tokio::spawn(async move {
@@ -69,7 +70,7 @@ impl ConductorApi {
             tracing::info!(
                 operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
             );
-            supervisor.adopt(operation.clone()).await;
+            supervisor.adopt(operation.clone(), asked).await;
             Ok(operation)
         });
         begun.await.unwrap_or_else(|_| {

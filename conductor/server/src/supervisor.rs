@@ -32,16 +32,17 @@ const QUEUE_MAX: usize = 1024;
 /// The way to the supervisor. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    sender: mpsc::Sender<Operation>,
+    sender: mpsc::Sender<Adoption>,
     count: watch::Receiver<usize>,
     operations_max: usize,
 }
 
 impl Handle {
-    /// Has an operation carried out whose lease is this conductor's.
-    pub(crate) async fn adopt(&self, operation: Operation) {
+    /// Has an operation carried out whose lease is this conductor's, and which was asked for at this
+    /// moment.
+    pub(crate) async fn adopt(&self, operation: Operation, asked: std::time::Instant) {
         // While the supervisor stops, the lease runs out and another conductor takes over.
-        let _ = self.sender.send(operation).await;
+        let _ = self.sender.send(Adoption { operation, asked }).await;
     }
 
     /// Refuses when there is no room for another operation.
@@ -56,6 +57,13 @@ impl Handle {
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
     }
+}
+
+/// An operation that was begun here.
+#[derive(Debug)]
+struct Adoption {
+    operation: Operation,
+    asked: std::time::Instant,
 }
 
 /// What the supervisor is told.
@@ -139,7 +147,7 @@ pub(crate) fn new(
 }
 
 impl Supervisor {
-    async fn run(mut self, mut adoptions: mpsc::Receiver<Operation>, stopping: CancellationToken) {
+    async fn run(mut self, mut adoptions: mpsc::Receiver<Adoption>, stopping: CancellationToken) {
         let ttl = self.tools.scheduler.lease_ttl();
         let mut renewal = interval(ttl / 3);
         let mut expiry = interval(ttl / 20);
@@ -158,7 +166,7 @@ impl Supervisor {
                 },
                 _ = expiry.tick() => self.stop_expired(),
                 _ = renewal.tick() => self.renew(),
-                Some(operation) = adoptions.recv() => self.adopt(operation),
+                Some(adoption) = adoptions.recv() => self.adopt(adoption),
                 _ = search.tick() => self.search(),
             }
             self.count.send_replace(self.carried.len());
@@ -169,7 +177,8 @@ impl Supervisor {
     }
 
     /// Begins to carry an operation out that a user has just asked for.
-    fn adopt(&mut self, operation: Operation) {
+    fn adopt(&mut self, adoption: Adoption) {
+        let Adoption { operation, asked } = adoption;
         let name = self.tools.scheduler.name();
         let lease = operation.lease.as_ref();
         let is_ours = lease.is_some_and(|l| l.conductor == *name);
@@ -192,11 +201,11 @@ impl Supervisor {
             }
             return;
         }
-        self.start(operation, Instant::now());
+        self.start(operation, Instant::now(), Some(asked));
     }
 
     /// Drives an operation whose lease was given at `leased` or later.
-    fn start(&mut self, operation: Operation, leased: Instant) {
+    fn start(&mut self, operation: Operation, leased: Instant, asked: Option<std::time::Instant>) {
         let Some(epoch) = operation.lease.as_ref().map(|l| l.epoch) else {
             return;
         };
@@ -208,7 +217,7 @@ impl Supervisor {
             carried.stop.cancel();
         }
         let stop = CancellationToken::new();
-        let driven = driver::drive(self.tools.clone(), operation);
+        let driven = driver::drive(self.tools.clone(), operation, asked);
         let stopped = stop.clone().cancelled_owned();
         let task = self.tasks.spawn(async move {
             tokio::select! {
@@ -256,7 +265,7 @@ impl Supervisor {
                 self.retaking.remove(&task);
                 for (operation, leased) in operations {
                     tracing::info!(operation = %operation.id, "taken over");
-                    self.start(operation, leased);
+                    self.start(operation, leased, None);
                 }
             }
         }

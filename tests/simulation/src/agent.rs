@@ -168,6 +168,7 @@ impl Agent {
             Timer::Again(call) => self.asker.again(call, numbers),
             Timer::AgentSilent(_)
             | Timer::Elapsed(..)
+            | Timer::TransferEnded(..)
             | Timer::Renew
             | Timer::Look
             | Timer::Wish(_) => Vec::new(),

@@ -28,6 +28,8 @@ pub enum Timer {
     AgentSilent(CallNumber),
     /// A saga's wait is over.
     Elapsed(berth_domain::id::OperationId, u64),
+    /// A saga is told that its transfer has ended.
+    TransferEnded(berth_domain::id::OperationId, u64),
     /// Leases are to be prolonged.
     Renew,
     /// Orphaned operations are to be looked for.

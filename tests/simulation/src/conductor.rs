@@ -151,6 +151,9 @@ impl Conductor {
                 None => Vec::new(),
             },
             Timer::Elapsed(operation, turn) => self.step(operation, turn, Event::Elapsed, context),
+            Timer::TransferEnded(operation, turn) => {
+                self.step(operation, turn, Event::TransferEnded, context)
+            }
             Timer::Renew => {
                 let mut outs = vec![Out::Timer(RENEW_MS, Timer::Renew)];
                 outs.extend(self.renew(context));
@@ -343,6 +346,11 @@ impl Conductor {
             ),
             Effect::Call(call) => self.call(id, turn, *call, context),
             Effect::Wait { ms } => vec![Out::Timer(ms, Timer::Elapsed(id, turn))],
+            // Now the agent is heard, now it is not; and it may tell of an end that is none.
+            Effect::Watch(watch) if turn % 2 == 0 => {
+                vec![Out::Timer(watch.blind_ms, Timer::TransferEnded(id, turn))]
+            }
+            Effect::Watch(watch) => vec![Out::Timer(watch.ms, Timer::Elapsed(id, turn))],
             Effect::Done(Ended::Finished | Ended::LeaseLost) => {
                 self.sagas.remove(&id);
                 Vec::new()

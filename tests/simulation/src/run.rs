@@ -533,6 +533,7 @@ impl Run {
                 Timer::Again(call) => self.operator.again(call, &mut self.numbers),
                 Timer::AgentSilent(_)
                 | Timer::Elapsed(..)
+                | Timer::TransferEnded(..)
                 | Timer::Renew
                 | Timer::Look
                 | Timer::Wish(_) => {

@@ -37,6 +37,7 @@ fn guests_move_between_real_hosts() {
     a_migration_outlives_the_leader(&mut system);
     a_guest_takes_disk_and_network_along(&system);
     an_old_agent_gets_no_numa_guest(&mut system);
+    system.print_phases();
 }
 
 /// Returns whether a guest can have another CPU than it had.

@@ -188,6 +188,15 @@ disk_cache = "writeback"
         process.unwrap_or_else(|| panic!("there is no process {label}"))
     }
 
+    /// Prints what the conductor says of where the time of each migration went. For people: nothing
+    /// is asserted of it.
+    pub(crate) fn print_phases(&self) {
+        let said = self.processes["conductor"].log();
+        for line in said.lines().filter(|line| line.contains("settle_us")) {
+            println!("{line}");
+        }
+    }
+
     /// Kills the scheduler that leads with `SIGKILL`, and returns which one it was.
     pub(crate) fn kill_leader(&mut self) -> usize {
         let status = self.json(&["cluster", "status"]);

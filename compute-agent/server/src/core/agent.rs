@@ -234,6 +234,14 @@ impl Agent {
         self.guests.values().map(|guest| &guest.domain)
     }
 
+    /// Returns whether the guest is being sent away, as far as is known here.
+    #[must_use]
+    pub fn sends(&self, vm: VmUid) -> bool {
+        self.guests
+            .get(&vm)
+            .is_some_and(|guest| guest.leaving.is_some() || guest.phase.is_sending())
+    }
+
     /// Takes an event in and returns what is to be done.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         match event {

@@ -25,6 +25,15 @@ pub(super) enum Phase {
     Sending(Transfer),
 }
 
+impl Phase {
+    pub(super) fn is_sending(&self) -> bool {
+        match self {
+            Self::Sending(_) => true,
+            Self::Starting | Self::Running | Self::Incoming(_) => false,
+        }
+    }
+}
+
 /// A transfer that this agent ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {

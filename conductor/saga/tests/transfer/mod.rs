@@ -11,7 +11,7 @@ use berth_domain::version::ServiceVersion;
 use berth_saga::Effect;
 
 use crate::calls;
-use crate::world::{Death, Transfer, World, host};
+use crate::world::{Death, Told, Transfer, World, host};
 
 const FOR_EVER: u32 = 10_000;
 
@@ -201,4 +201,43 @@ fn as_many_hosts_are_tried_as_the_migration_says() {
         world.check_end();
         assert_eq!(count(&world, "check_destination"), most as usize);
     }
+}
+
+/// Goal: nothing is between the end of a transfer and the question where the guest is; and it makes
+/// no difference to the outcome whether the end is told.
+#[test]
+fn the_end_of_a_transfer_is_looked_into_at_once() {
+    for told in [Told::Truly, Told::Never, Told::AtOnce] {
+        let mut world = World::new("live_migrate");
+        world.end_is_told = told;
+        world.run(None);
+        world.check_end();
+        assert_eq!(*world.outcome(), Outcome::Succeeded);
+        let last = world
+            .effects
+            .iter()
+            .rposition(|e| matches!(e, Effect::Watch(_)));
+        let next = &world.effects[last.expect("it was watched") + 1];
+        let asks = matches!(next, Effect::Call(call) if matches!(call.call, Call::GetDomain));
+        assert_eq!(asks, told != Told::Never, "{told:?}: {next:?}");
+    }
+}
+
+/// Goal: an agent that tells of an end which the hypervisor does not see makes no busy loop.
+#[test]
+fn an_end_that_is_none_is_followed_by_a_wait() {
+    let mut world = World::new("live_migrate");
+    world.end_is_told = Told::AtOnce;
+    world.transfer_takes = 20;
+    world.run(None);
+    world.check_end();
+    let waits = |e: &&Effect| matches!(e, Effect::Wait { .. } | Effect::Watch(_));
+    let waits: Vec<bool> = world
+        .effects
+        .iter()
+        .filter(waits)
+        .map(|e| matches!(e, Effect::Wait { .. }))
+        .collect();
+    assert!(waits.len() > 20);
+    assert!(waits.windows(2).all(|pair| pair[0] != pair[1]), "{waits:?}");
 }

@@ -63,6 +63,17 @@ pub(crate) enum Transfer {
     Breaks,
 }
 
+/// How the source's agent tells that a transfer has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// As it is.
+    Truly,
+    /// Not at all.
+    Never,
+    /// At once, whether it has or not.
+    AtOnce,
+}
+
 /// When a conductor dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
@@ -76,6 +87,7 @@ pub(crate) struct World {
     pub(crate) scheduler: Scheduler,
     pub(crate) agents: BTreeMap<HostName, Agent>,
     pub(crate) transfer_ends: Transfer,
+    pub(crate) end_is_told: Told,
     transfer_left: Option<(HostName, HostName, u32)>,
     /// For how many waits a transfer goes on.
     pub(crate) transfer_takes: u32,
@@ -114,6 +126,7 @@ impl World {
             scheduler,
             agents,
             transfer_ends: Transfer::Arrives,
+            end_is_told: Told::Truly,
             transfer_left: None,
             transfer_takes: 3,
             scripts: Vec::new(),
@@ -184,6 +197,18 @@ impl World {
                 self.waited_ms += ms;
                 self.pass();
                 Event::Elapsed
+            }
+            Effect::Watch(watch) => {
+                if self.end_is_told != Told::AtOnce {
+                    self.waited_ms += watch.blind_ms;
+                    self.pass();
+                }
+                let sends = self.agents[&watch.host].state == DomainState::MigratingOut;
+                match self.end_is_told {
+                    Told::Truly if sends => Event::Elapsed,
+                    Told::Truly | Told::AtOnce => Event::TransferEnded,
+                    Told::Never => Event::Elapsed,
+                }
             }
             Effect::Done(_) => return None,
         };

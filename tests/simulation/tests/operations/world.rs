@@ -523,6 +523,14 @@ impl World {
                 self.pass(*ms);
                 Event::Elapsed
             }
+            Effect::Watch(watch) => {
+                self.pass(watch.blind_ms);
+                // Now the agent is heard, now it is not; and it may tell of an end that is none.
+                match self.effects % 2 {
+                    0 => Event::TransferEnded,
+                    _ => Event::Elapsed,
+                }
+            }
             Effect::Done(_) => return None,
         };
         self.check_guests();
