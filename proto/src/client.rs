@@ -7,6 +7,7 @@
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
 
 pub mod agent;
+mod election;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -19,6 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use crate::status;
+use election::Election;
 
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -216,6 +218,7 @@ impl SchedulerChannel {
         let mut silent = Silent::new(&self.endpoints);
         let mut route = Route::new(self.endpoints.len(), self.policy);
         let mut address = self.current();
+        let mut election = Election::default();
         let mut last = None;
         for _ in 0..self.policy.attempts_max.max(1) {
             let channel = self.channel_to(&address)?;
@@ -236,6 +239,7 @@ impl SchedulerChannel {
                 Follow::Elsewhere(hint) => hint,
             };
             silent.note(&address, &status);
+            election.note(&address, &status);
             last = Some(status);
             if silent.is_everybody() && started.elapsed() >= self.policy.silence_max {
                 break;
@@ -245,10 +249,31 @@ impl SchedulerChannel {
             if Instant::now() + wait >= deadline {
                 break;
             }
-            tokio::time::sleep(wait).await;
+            if let Some(leader) = self.pause(wait, &mut election).await {
+                address = leader;
+            }
         }
         self.lock().current = address;
         Err(self.exhausted(last, &silent))
+    }
+
+    /// Waits before the next round of attempts, no longer than until a member tells of a new leader,
+    /// which is returned.
+    async fn pause(&self, wait: Duration, election: &mut Election) -> Option<String> {
+        if wait.is_zero() {
+            return None;
+        }
+        let until = Instant::now() + wait;
+        if let Some((witness, lost)) = election.question()
+            && let Ok(channel) = self.channel_to(witness)
+            && let Some(leader) = election::leader_after(channel, lost, until).await
+            && check_address(&leader).is_ok()
+            && election.is_news(&leader)
+        {
+            return Some(leader);
+        }
+        tokio::time::sleep_until(until).await;
+        None
     }
 
     fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Status {

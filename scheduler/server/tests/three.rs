@@ -3,8 +3,9 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{Policy, SchedulerChannel};
 use berth_proto::cluster::v1::RemoveMemberRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
@@ -190,5 +191,41 @@ async fn members_join_and_leave_at_run_time() {
     schedule(&channel, vm_request("after", "one"))
         .await
         .expect("room");
+    check(&cluster).await;
+}
+
+/// Goal: a client hears of the new leader by itself, and does not find it by asking again and again.
+/// Method: after one round of attempts a client would wait for an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_told_of_the_new_leader() {
+    let mut cluster = Cluster::start(3).await;
+    let channel = cluster.channel().await;
+    register(&channel, "h1", 2, 8).await;
+    flavor(&channel, "pair", 2).await;
+    let leader = cluster.leader().await;
+    let mut urls: Vec<String> = cluster.members.iter().map(common::Member::url).collect();
+    urls.rotate_left(leader);
+    let hour = Duration::from_secs(3600);
+    let policy = Policy {
+        deadline: 3 * hour,
+        wait_min: hour,
+        wait_max: hour,
+        ..Policy::default()
+    };
+    let scheduler = SchedulerChannel::new(urls).expect("addresses");
+    let scheduler = scheduler.with_policy(policy);
+    cluster.members.remove(leader).kill().await;
+    let mut request = vm_request("a", "pair");
+    request.request_id = Uuid::now_v7().to_string();
+    let claim = scheduler.call(|channel| {
+        let request = request.clone();
+        async move {
+            SchedulerServiceClient::new(channel)
+                .schedule_vm(request)
+                .await
+        }
+    });
+    let claimed = tokio::time::timeout(hour / 60, claim).await;
+    claimed.expect("it does not wait").expect("a claim");
     check(&cluster).await;
 }

@@ -32,6 +32,12 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a member may take to be heard of before it counts as lost.
 const HEARING: Duration = Duration::from_secs(3);
 
+/// How long a new leader is waited for unless told otherwise.
+const WAIT_MS: u64 = 1_000;
+
+/// How long at most.
+const WAIT_MS_MAX: u64 = 10_000;
+
 /// Serves `ClusterService`.
 pub(crate) struct ClusterApi(pub(crate) Context);
 
@@ -290,6 +296,29 @@ impl ClusterService for ClusterApi {
         let command = Command::UnregisterService { service };
         self.0.command(caller, command).await?;
         Ok(Response::new(v1::UnregisterServiceResponse {}))
+    }
+
+    async fn wait_leader(
+        &self,
+        request: Request<v1::WaitLeaderRequest>,
+    ) -> Result<Response<v1::WaitLeaderResponse>, Status> {
+        let wire = request.into_inner();
+        let wait_ms = field::optional_duration_ms(wire.timeout, "timeout")?;
+        let wait = Duration::from_millis(wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
+        let mut leader = self.0.handle().watch_leader();
+        let url = |leader: &Leader| leader.member.as_ref().map(refusal::url);
+        let wanted = |leader: &Leader| url(leader).is_some_and(|url| url != wire.other_than);
+        let found = tokio::select! {
+            found = leader.wait_for(wanted) => match found {
+                Ok(found) => url(&found),
+                Err(_) => return Err(refusal::stopping()),
+            },
+            () = tokio::time::sleep(wait) => None,
+            () = self.0.stopping().cancelled() => return Err(refusal::stopping()),
+        };
+        Ok(Response::new(v1::WaitLeaderResponse {
+            leader_address: found.unwrap_or_default(),
+        }))
     }
 
     async fn list_services(
