@@ -1,19 +1,24 @@
 //! Many live migrations at once, and where their time goes.
 //!
 //! Schedulers, a conductor and simulated hosts in this process, each with a port of its own; every
-//! message goes over gRPC. All VMs are booted, then all are asked to move at the same moment. What
-//! each step took is read from the operations' logs, which are in the replicated state. At the end it
-//! is checked that nothing is used twice and nothing is left over.
+//! message goes over gRPC. All VMs are booted. Some are moved one after another, then all are asked to
+//! move at the same moment. What each step took is read from the operations' logs, which are in the
+//! replicated state; what the hypervisor's part was, from the conductor's own log. At the end it is
+//! checked that nothing is used twice and nothing is left over.
 //!
 //! ```sh
 //! cargo bench -p berth-tests --bench migrations                    # 1,000 VMs on 200 hosts
-//! cargo bench -p berth-tests --bench migrations -- 100 20          # VMs, hosts
+//! cargo bench -p berth-tests --bench migrations -- --vms 100 --hosts 20 --schedulers 3 --durable
 //! ```
 
+mod phases;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use berth_cli::dev;
 use berth_cli::output::Format;
 use berth_cli::session::Session;
@@ -26,34 +31,72 @@ use berth_proto::operation::v1::operation_service_client::OperationServiceClient
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{CreateFlavorRequest, ListClaimsRequest, ListVmsRequest};
 use berth_proto::types::v1 as wire;
+use clap::Parser;
+use phases::Heard;
 use tokio::task::JoinSet;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How long a simulated transfer takes.
 const TRANSFER_MS: u64 = 200;
 /// When it is given up.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-fn main() -> anyhow::Result<()> {
-    let numbers: Vec<u32> = std::env::args()
-        .filter_map(|argument| argument.parse().ok())
-        .collect();
-    let (vms, hosts) = match numbers[..] {
-        [] => (1_000, 200),
-        [vms, hosts] => (vms, u16::try_from(hosts)?),
-        _ => bail!("give the number of VMs and of hosts, or nothing"),
-    };
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(run(vms, hosts))
+/// What to measure.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Guests, all of which move at once
+    #[arg(long, default_value_t = 1000)]
+    vms: u32,
+    /// Simulated hosts
+    #[arg(long, default_value_t = 200)]
+    hosts: u16,
+    /// Schedulers
+    #[arg(long, default_value_t = 1)]
+    schedulers: u16,
+    /// How many guests are moved before that, one after another
+    #[arg(long, default_value_t = 100)]
+    alone: u32,
+    /// Keep the data on the disk of the build, not in memory
+    #[arg(long)]
+    durable: bool,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-async fn run(vms: u32, hosts: u16) -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let heard = Heard::default();
+    let filter = Targets::new().with_target(phases::TARGET, tracing::Level::INFO);
+    tracing_subscriber::registry()
+        .with(heard.clone().with_filter(filter))
+        .init();
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(run(&options, &heard))
+}
+
+/// Returns a folder beside this program, on the disk of the build.
+fn folder() -> anyhow::Result<tempfile::TempDir> {
+    let program = std::env::current_exe()?;
+    let beside: PathBuf = program.parent().context("a folder")?.into();
+    Ok(tempfile::Builder::new()
+        .prefix("berth-migrations")
+        .tempdir_in(beside)?)
+}
+
+async fn run(options: &Options, heard: &Heard) -> anyhow::Result<()> {
+    let Options { vms, hosts, .. } = *options;
+    let folder = options.durable.then(folder).transpose()?;
     let plan = dev::Plan {
-        schedulers: 1,
+        schedulers: options.schedulers,
         hosts,
         port: 0,
-        data_dir: None,
+        data_dir: folder.as_ref().map(|folder| folder.path().to_owned()),
         transfer_ms: TRANSFER_MS,
-        ephemeral: true,
+        ephemeral: !options.durable,
         placement: None,
     };
     println!("{hosts} hosts are started");
@@ -70,8 +113,15 @@ async fn run(vms: u32, hosts: u16) -> anyhow::Result<()> {
         begin.elapsed().as_secs_f64()
     );
 
+    for number in 0..options.alone.min(vms) {
+        let (moving, _) = migrate(&session, number..number + 1).await?;
+        follow(&session, &moving).await?;
+    }
+    println!("one migration after another:");
+    heard.print();
+
     let begin = Instant::now();
-    let (moving, refused) = migrate(&session, vms).await?;
+    let (moving, refused) = migrate(&session, 0..vms).await?;
     let asked = begin.elapsed();
     let done = follow(&session, &moving).await?;
     println!(
@@ -81,6 +131,7 @@ async fn run(vms: u32, hosts: u16) -> anyhow::Result<()> {
         begin.elapsed().as_secs_f64()
     );
     report(&done);
+    heard.print();
     check(&session, vms).await?;
     println!("nothing is used twice, nothing is left over");
     cluster.stop().await;
@@ -149,11 +200,11 @@ async fn boot(session: &Session, vms: u32) -> anyhow::Result<Vec<String>> {
     Ok(operations)
 }
 
-/// Asks for all migrations at the same moment; returns their operations, and how many were refused.
-async fn migrate(session: &Session, vms: u32) -> anyhow::Result<(Vec<String>, usize)> {
+/// Asks for migrations at the same moment; returns their operations, and how many were refused.
+async fn migrate(session: &Session, vms: Range<u32>) -> anyhow::Result<(Vec<String>, usize)> {
     let client = session.conductor().await?;
     let mut asked = JoinSet::new();
-    for number in 0..vms {
+    for number in vms {
         let mut client = client.clone();
         asked.spawn(async move {
             let request = MigrateVmRequest {
