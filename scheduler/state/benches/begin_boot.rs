@@ -3,6 +3,8 @@
 //! 1,000 hosts of 8 cells, 70 % of the dedicated CPUs taken by guests with two each; then further
 //! boots begin, spread over all hosts. `alone`: nobody else holds the state. `shared`: a clone is
 //! taken before each command and kept until after it, so that every node that is written is copied.
+//! `audited`: the command carries what the audit notes of a boot, with the weighers' words on four
+//! hosts, as the leader writes it; the audit is full, so that each entry pushes one out.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -10,13 +12,16 @@ mod support;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use berth_domain::audit::{Asked, Chosen, Points, Ranked};
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::{Applicant, Demand};
 use berth_domain::id::{ClaimId, ProviderId, TimeMs, VmUid};
+use berth_domain::name::FlavorName;
 use berth_domain::numa::Strategy;
 use berth_domain::operation::{Mark, Step};
 use berth_domain::vm::VmSpec;
 use berth_state::State;
+use berth_state::apply::AUDIT_MAX;
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest};
 use support::{conductor, host_name, operation_id, pinned, report, topology, uuid, vm_name};
 
@@ -62,6 +67,48 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
             ttl_ms: 10_000,
         },
     })
+}
+
+/// Returns what the audit notes of a boot.
+fn noted(number: u64) -> Box<Asked> {
+    let ranked = |place: u64| Ranked {
+        host: host_name(&format!("h{}", (number + place) % HOSTS)),
+        points: ["load", "numa", "pci", "fragmentation"]
+            .map(|weigher| Points {
+                weigher: weigher.to_owned(),
+                points: 6_553_500,
+            })
+            .to_vec(),
+    };
+    Box::new(Asked {
+        method: "ScheduleVm".to_owned(),
+        request_id: None,
+        vm: Some(vm_name(&format!("vm{number}"))),
+        host: None,
+        summary: "flavor=pinned".to_owned(),
+        choice: Some(Chosen {
+            host: host_name(&format!("h{}", number % HOSTS)),
+            hosts: 1_000,
+            passed: 1_000,
+            tried: 1,
+            ranking: (0..4).map(ranked).collect(),
+        }),
+    })
+}
+
+/// Fills the audit.
+fn fill_audit(state: &mut State, revision: u64) {
+    let refused = Command::DeleteFlavor {
+        flavor: FlavorName::new("unknown").expect("a name"),
+    };
+    for number in 0..AUDIT_MAX as u64 {
+        let filled = Envelope {
+            audit: Some(noted(number)),
+            ..envelope(refused.clone())
+        };
+        // What is refused is noted too.
+        assert!(state.speculate(revision + number, &filled).is_err());
+    }
 }
 
 fn finish(state: &mut State, number: u64) {
@@ -116,7 +163,7 @@ fn report_times(name: &str, mut times: Vec<Duration>) {
     let sum: Duration = times.iter().sum();
     let mean = sum / u32::try_from(times.len()).expect("some thousands");
     println!(
-        "{name:24} mean {mean:>9.2?}  p50 {:>9.2?}  p99 {:>9.2?}",
+        "{name:28} mean {mean:>9.2?}  p50 {:>9.2?}  p99 {:>9.2?}",
         at(50),
         at(99)
     );
@@ -126,16 +173,23 @@ fn main() {
     let spec = pinned(2);
     let state = loaded(&spec);
     println!("{HOSTS} hosts of 8 cells, {} guests", state.vms().len());
-    for (name, shared, changes) in [
-        ("speculate, alone", false, false),
-        ("speculate, shared", true, false),
-        ("apply, alone", false, true),
-        ("apply, shared", true, true),
+    for (name, shared, changes, audited) in [
+        ("speculate, alone", false, false, false),
+        ("speculate, alone, audited", false, false, true),
+        ("speculate, shared", true, false, false),
+        ("speculate, shared, audited", true, false, true),
+        ("apply, alone", false, true, false),
+        ("apply, alone, audited", false, true, true),
+        ("apply, shared", true, true, false),
+        ("apply, shared, audited", true, true, true),
     ] {
         let mut copy = State::from_rows(state.rows()).expect("the rows are sound");
+        fill_audit(&mut copy, 1);
         let mut times = Vec::new();
         for number in 0..SAMPLES {
-            let begin = begin(&copy, &spec, HOSTS * GUESTS_PER_HOST + number);
+            let mut begin = begin(&copy, &spec, HOSTS * GUESTS_PER_HOST + number);
+            begin.audit = audited.then(|| noted(number));
+            let number = number + AUDIT_MAX as u64;
             let kept = shared.then(|| copy.clone());
             let start = Instant::now();
             if changes {
