@@ -156,7 +156,7 @@ pub trait Driver: Send + Sync {
     fn shutdown(&self, vm: VmUid) -> Result<(), Error>;
 
     /// Pulls the guest's plug. Nothing stays of it here but its disks and its console log. Absent:
-    /// no effect.
+    /// no effect. Half a guest, whose post-copy broke, is stopped too.
     ///
     /// # Errors
     ///

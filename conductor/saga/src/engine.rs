@@ -159,7 +159,7 @@ impl Saga {
             Goal::Settle(Poll::Source | Poll::Destination(_) | Poll::Order(_)) => {
                 Some((Step::Settle, false))
             }
-            Goal::Settle(Poll::CleanSource | Poll::CleanDestination(_)) => {
+            Goal::Settle(Poll::CleanSource | Poll::CleanDestination(_) | Poll::DropHalf(_)) => {
                 Some((Step::Settle, true))
             }
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => None,
@@ -300,8 +300,13 @@ impl Saga {
         match self.script.undo(step, &self.context) {
             // Nothing goes on there, and what its agent may find when it is back is its own to
             // take away.
-            Ok((host, _)) if self.is_dead(&host) => {
-                self.undone(step, &host, &Reply::Domain(DomainStatus::absent()))
+            Ok((host, call)) if self.is_dead(&host) => {
+                let reply = if matches!(call, Call::DropImage { .. }) {
+                    Reply::Image { published: false }
+                } else {
+                    Reply::Domain(DomainStatus::absent())
+                };
+                self.undone(step, &host, &reply)
             }
             Ok((host, call)) => self.call(Goal::Undo(step), host, call),
             // Without a claim there is nothing that an agent could hold; the log is read anew
@@ -310,15 +315,16 @@ impl Saga {
         }
     }
 
-    fn is_dead(&self, host: &HostName) -> bool {
+    pub(crate) fn is_dead(&self, host: &HostName) -> bool {
         self.context.facts.hosts.get(host).is_some_and(|h| h.dead)
     }
 
     /// Returns whether what is asked for has happened, as nothing runs on a host that is proven to
-    /// be dead.
+    /// be dead. What must be started there, as it can be nowhere else, is left to be evacuated.
     fn is_over(&self, host: &HostName, call: &Call) -> bool {
         let ends = matches!(call, Call::DestroyVm | Call::StopVm { .. });
-        ends && self.is_dead(host)
+        let starts = matches!(call, Call::StartVm { .. }) && !self.script.can_give_up();
+        (ends || starts) && self.is_dead(host)
     }
 
     fn leave(&mut self) -> Effect {

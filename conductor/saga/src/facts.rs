@@ -41,6 +41,8 @@ pub struct HostFacts {
     pub service_version: ServiceVersion,
     /// Whether it is proven to be dead: nothing that was begun there goes on.
     pub dead: bool,
+    /// Identifies the storage of its guests' disks.
+    pub storage_id: String,
 }
 
 impl From<&Host> for HostFacts {
@@ -51,6 +53,7 @@ impl From<&Host> for HostFacts {
             service_version: host.report.service_version,
             // Only how long ago that was depends on the time.
             dead: may_evacuate(host, TimeMs(0)).is_ok(),
+            storage_id: host.report.storage_id.clone(),
         }
     }
 }

@@ -28,6 +28,7 @@
 //! | `journal` | the replicated log, read |
 //! | `engine`, `answers` | log and event give the next effect |
 //! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
+//! | `survivor` | the same, where a host is proven dead |
 
 pub mod effect;
 pub mod event;
@@ -50,6 +51,7 @@ mod refusals;
 mod revert_resize;
 mod shelve;
 mod start_stop;
+mod survivor;
 
 pub use effect::{AgentCall, Effect, Ended, StepRecord, TransferWatch};
 pub use engine::Saga;

@@ -4,8 +4,12 @@
 //! ```text
 //!   Source ─▶ Destination ─▶ verdict ─▶ moving, passing, unknown: wait, then Source again
 //!                               ├─▶ arrived: CleanSource ─────────▶ commit
-//!                               └─▶ stayed, lost: CleanDestination ▶ commit
+//!                               ├─▶ stayed, lost: CleanDestination ▶ commit
+//!                               └─▶ half of it is dead: DropHalf ──▶ commit that it arrived
 //! ```
+//!
+//! A host that is proven to be dead is not asked, and nothing is cleaned there: what its agent finds
+//! when it is back, it takes away.
 //!
 //! While it moves, the source is told what somebody wants of the transfer: to stop it, or to end it
 //! soon. Then it is looked at again like any other.
@@ -29,6 +33,7 @@ use crate::effect::{Effect, TransferWatch};
 use crate::engine::{Goal, Outstanding, Saga};
 use crate::live_migration;
 use crate::settle::{Doubt, Seen, Verdict, verdict};
+use crate::survivor::{Half, comes_back_or_is_dead};
 
 /// After how many rounds what should pass by itself counts as doubtful.
 const PASSING_MAX: u32 = 40;
@@ -53,6 +58,8 @@ pub(crate) enum Poll {
     CleanDestination(migration::Event),
     /// The source stops the transfer, or ends it soon.
     Order(Order),
+    /// The one that is alive drops its half of a guest whose other half is dead.
+    DropHalf(Half),
 }
 
 /// What somebody wants of a transfer. It changes nothing about the verdict: how the transfer ends is
@@ -127,6 +134,9 @@ impl Saga {
         let Ok(id) = live_migration::migration(&self.context).map(|m| m.id) else {
             return self.wait(Goal::Plan, Backoff::SCHEDULER);
         };
+        if let Some(effect) = self.settle_dead(&poll, &source, &destination) {
+            return effect;
+        }
         let (host, call) = match &poll {
             Poll::Source => (source, Call::GetDomain),
             Poll::Destination(_) => (destination, Call::GetDomain),
@@ -136,7 +146,7 @@ impl Saga {
                 Call::RollbackLiveMigrationAtDestination {
                     migration: id,
                     // A guest that arrived, and ended before anybody saw it, left its disks there.
-                    keep_disks: *event == migration::Event::Lost,
+                    keep_disks: *event == migration::Event::Lost || self.is_dead(&source),
                 },
             ),
             Poll::Order(Order::Abort) => (source, Call::AbortLiveMigration { migration: id }),
@@ -148,11 +158,21 @@ impl Saga {
                 };
                 (source, call)
             }
+            Poll::DropHalf(half) => {
+                let host = match half {
+                    Half::Source => source,
+                    Half::Destination => destination,
+                };
+                let Some(call) = self.drop_half(*half) else {
+                    return self.wait(Goal::Plan, Backoff::SCHEDULER);
+                };
+                (host, call)
+            }
         };
         self.call(Goal::Settle(poll), host, call)
     }
 
-    fn sides(&self) -> Result<(HostName, HostName), Refusal> {
+    pub(crate) fn sides(&self) -> Result<(HostName, HostName), Refusal> {
         let source = live_migration::migration(&self.context)?.source.clone();
         Ok((source, live_migration::destination(&self.context)?))
     }
@@ -196,6 +216,20 @@ impl Saga {
                     self.blocked()
                 }
             },
+            Poll::DropHalf(half) => match answer {
+                Ok(_) => self.commit_end(migration::Event::Arrived, None),
+                Err(Miss::Refused(message)) => {
+                    let doubt = match half {
+                        Half::Source => Doubt::SourceUnclean,
+                        Half::Destination => Doubt::DestinationUnclean,
+                    };
+                    self.unclean(message, doubt)
+                }
+                Err(Miss::Silent(message)) => {
+                    self.transfer.silence = Some(message);
+                    self.blocked()
+                }
+            },
             Poll::Order(order) => match answer {
                 Err(Miss::Refused(message)) if self.transfer.order_refused != Some(order) => {
                     self.transfer.order_refused = Some(order);
@@ -207,15 +241,17 @@ impl Saga {
         }
     }
 
-    /// Returns what somebody wants of the transfer, as far as the source's agent knows how.
+    /// Returns what somebody wants of the transfer, as far as the source's agent knows how. Nobody
+    /// wants one to a dead host, which may go on until its network gives up.
     fn wanted(&self) -> Option<Order> {
         let operation = &self.context.operation;
-        let order = match (operation.cancelled, operation.force_complete) {
+        let (source, destination) = self.sides().ok()?;
+        let is_vain = self.is_dead(&destination);
+        let order = match (operation.cancelled || is_vain, operation.force_complete) {
             (true, _) => Order::Abort,
             (false, true) => Order::ForceComplete,
             (false, false) => return None,
         };
-        let (source, _) = self.sides().ok()?;
         let version = self.context.facts.hosts.get(&source)?.service_version;
         (version >= ServiceVersion::TRANSFER_CONTROL).then_some(order)
     }
@@ -302,12 +338,15 @@ impl Saga {
         }
     }
 
-    fn judge(&mut self, verdict: Verdict) -> Effect {
+    pub(crate) fn judge(&mut self, verdict: Verdict) -> Effect {
         self.transfer.passing = match verdict {
             Verdict::Passing => self.transfer.passing + 1,
             Verdict::Arrived
             | Verdict::Stayed
             | Verdict::Lost
+            | Verdict::LeftToDead
+            | Verdict::HalfAtSource
+            | Verdict::HalfAtDestination
             | Verdict::Moving
             | Verdict::Unknown(_) => 0,
         };
@@ -317,6 +356,14 @@ impl Saga {
                 migration::Event::Stayed,
             ))),
             Verdict::Lost => self.go(Goal::Settle(Poll::CleanDestination(migration::Event::Lost))),
+            // Which of the two copies is the newer one, and whether the destination's is whole, is
+            // not known: both are kept, and neither is started from.
+            Verdict::LeftToDead if self.copies_disks() => {
+                self.go(Goal::Settle(Poll::CleanDestination(migration::Event::Lost)))
+            }
+            Verdict::LeftToDead => self.go(Goal::Settle(Poll::CleanSource)),
+            Verdict::HalfAtSource => self.halved(Half::Source),
+            Verdict::HalfAtDestination => self.halved(Half::Destination),
             Verdict::Passing if self.transfer.passing >= PASSING_MAX => {
                 self.doubt(Doubt::Contradiction)
             }
@@ -367,7 +414,11 @@ impl Saga {
         self.commit_note(record, Goal::Settle(Poll::Source))
     }
 
-    fn commit_end(&mut self, event: migration::Event, refusal: Option<Refusal>) -> Effect {
+    pub(crate) fn commit_end(
+        &mut self,
+        event: migration::Event,
+        refusal: Option<Refusal>,
+    ) -> Effect {
         let effect = operation::Effect::Settle { event, refusal };
         let record = self.record(Step::Settle, Mark::Succeeded, effect);
         self.commit_settle(record, Goal::Plan)
@@ -386,12 +437,12 @@ impl Saga {
             Doubt::SourceSilent => (
                 source.to_string(),
                 format!("host {source} does not answer ({silence})"),
-                format!("bring the compute agent of host {source} back"),
+                comes_back_or_is_dead(&source),
             ),
             Doubt::DestinationSilent => (
                 destination.to_string(),
                 format!("host {destination} does not answer ({silence})"),
-                format!("bring the compute agent of host {destination} back"),
+                comes_back_or_is_dead(&destination),
             ),
             Doubt::OnBoth => (
                 format!("{source},{destination}"),
@@ -436,12 +487,15 @@ impl Saga {
     }
 
     /// Returns why the guest did not arrive.
-    fn why_not(&self, event: migration::Event) -> Refusal {
+    pub(crate) fn why_not(&self, event: migration::Event) -> Refusal {
         let vm = &self.context.facts.vm.name;
         let journal = self.journal();
         let refused = self.transfer.refused.as_ref();
         if let Some(refusal) = refused.or_else(|| journal.last_failure(Step::LiveMigration)) {
             return refusal.clone();
+        }
+        if let Some(refusal) = self.why_dead(event) {
+            return refusal;
         }
         let error = self.transfer.error.as_deref();
         let (reason, message) = match (event, self.sides()) {

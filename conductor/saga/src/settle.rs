@@ -4,8 +4,11 @@
 //! tested over the full product.
 //!
 //! Invariant: it never guesses. [`Verdict::Arrived`], [`Verdict::Stayed`] and [`Verdict::Lost`]
-//! need the word of both hosts, and no verdict that releases a claim is given while the claim's
-//! host has not said that it does not run the guest.
+//! need of each host its word or the proof that it is dead, and no verdict that releases a claim is
+//! given unless the claim's host has said that it does not run the guest, or is proven dead.
+//!
+//! Of a guest whose host died nothing runs any more, on whichever host it is recorded; there it can
+//! be started anew or evacuated. So a dead host leaves one question: where it ran last.
 //!
 //! The source has to be asked first, the destination after it. A hypervisor lets the guest go
 //! only when the other one has it; so if the source no longer has it, and the destination, asked
@@ -20,6 +23,8 @@ pub enum Seen {
     Said(DomainState),
     /// It did not answer, or not to this.
     Silent,
+    /// It was not asked: it is proven that nothing runs there any more.
+    Dead,
 }
 
 /// Why it cannot be known where the guest is.
@@ -51,6 +56,14 @@ pub enum Verdict {
     Stayed,
     /// Neither has it, and both have said so.
     Lost,
+    /// The source has let it go, and the destination is dead: it died there, unless both hosts
+    /// lost it.
+    LeftToDead,
+    /// It ran on the destination with a part of its memory on the source, and the destination is
+    /// dead. The source has a part with which nothing can go on.
+    HalfAtSource,
+    /// As [`Self::HalfAtSource`], but it is the source that is dead.
+    HalfAtDestination,
     /// The source is sending.
     Moving,
     /// Neither an end nor a transfer: should pass by itself, and is doubtful if it does not.
@@ -63,11 +76,46 @@ pub enum Verdict {
 #[must_use]
 pub fn verdict(source: Seen, destination: Seen) -> Verdict {
     match (source, destination) {
-        (Seen::Silent, Seen::Silent | Seen::Said(_)) => Verdict::Unknown(Doubt::SourceSilent),
-        // The job runs on whether or not the destination's agent is heard of.
-        (Seen::Said(DomainState::MigratingOut), Seen::Silent | Seen::Said(_)) => Verdict::Moving,
-        (Seen::Said(_), Seen::Silent) => Verdict::Unknown(Doubt::DestinationSilent),
+        (Seen::Silent, Seen::Silent | Seen::Said(_) | Seen::Dead) => {
+            Verdict::Unknown(Doubt::SourceSilent)
+        }
+        // The job runs on whether or not the destination's agent is heard of, and has to end before
+        // the guest is seen to stay.
+        (Seen::Said(DomainState::MigratingOut), Seen::Silent | Seen::Said(_) | Seen::Dead) => {
+            Verdict::Moving
+        }
+        (Seen::Said(_) | Seen::Dead, Seen::Silent) => Verdict::Unknown(Doubt::DestinationSilent),
         (Seen::Said(source), Seen::Said(destination)) => both_said(source, destination),
+        (Seen::Said(source), Seen::Dead) => source_alone(source),
+        (Seen::Dead, Seen::Said(destination)) => destination_alone(destination),
+        // It runs on neither. The source's disks are whole, whether or not it had left.
+        (Seen::Dead, Seen::Dead) => Verdict::Stayed,
+    }
+}
+
+/// The destination is dead.
+fn source_alone(source: DomainState) -> Verdict {
+    match source {
+        DomainState::Running | DomainState::Paused | DomainState::Stopped => Verdict::Stayed,
+        DomainState::Absent => Verdict::LeftToDead,
+        DomainState::PostCopyBroken => Verdict::HalfAtSource,
+        DomainState::MigratingOut => Verdict::Moving,
+        DomainState::Starting | DomainState::MigratingIn | DomainState::Prepared => {
+            Verdict::Unknown(Doubt::Contradiction)
+        }
+    }
+}
+
+/// The source is dead.
+fn destination_alone(destination: DomainState) -> Verdict {
+    match destination {
+        DomainState::Running | DomainState::Paused | DomainState::Stopped => Verdict::Arrived,
+        // It died on the source; or it arrived, and ended before anybody saw it.
+        DomainState::Absent | DomainState::Prepared => Verdict::Stayed,
+        // A receiver whose sender is dead gives up by itself, or says that its half is all it has.
+        DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
+        DomainState::PostCopyBroken => Verdict::HalfAtDestination,
+        DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
     }
 }
 
@@ -146,7 +194,7 @@ mod tests {
     use super::*;
     use DomainState as D;
 
-    const STATES: [Seen; 10] = [
+    const STATES: [Seen; 11] = [
         Seen::Said(D::Absent),
         Seen::Said(D::Starting),
         Seen::Said(D::Running),
@@ -157,6 +205,7 @@ mod tests {
         Seen::Said(D::Stopped),
         Seen::Said(D::PostCopyBroken),
         Seen::Silent,
+        Seen::Dead,
     ];
 
     /// Goal: the whole table, to be read. Method: one row per answer of the source, one letter
@@ -167,6 +216,8 @@ mod tests {
             Verdict::Arrived => 'A',
             Verdict::Stayed => 'S',
             Verdict::Lost => 'L',
+            Verdict::LeftToDead => 'l',
+            Verdict::HalfAtSource | Verdict::HalfAtDestination => 'h',
             Verdict::Moving => 'm',
             Verdict::Passing => 'p',
             Verdict::Unknown(_) => '?',
@@ -175,25 +226,27 @@ mod tests {
             .iter()
             .map(|s| STATES.iter().map(|d| letter(verdict(*s, *d))).collect())
             .collect();
-        // Destination: absent, starting, running, paused, out, in, prepared, stopped, broken, silent.
+        // Destination: absent, starting, running, paused, out, in, prepared, stopped, broken, silent,
+        // dead.
         let expected = [
-            "LpAA?pLA??", // source absent
-            "??????????", // starting
-            "Sp???pSS??", // running
-            "Spp??pSS??", // paused
-            "mmmmmmmmmm", // migrating out
-            "??????????", // migrating in
-            "??????????", // prepared
-            "SpAp?pSS??", // stopped
-            "??????????", // broken post-copy
-            "??????????", // silent
+            "LpAA?pLA??l", // source absent
+            "???????????", // starting
+            "Sp???pSS??S", // running
+            "Spp??pSS??S", // paused
+            "mmmmmmmmmmm", // migrating out
+            "???????????", // migrating in
+            "???????????", // prepared
+            "SpAp?pSS??S", // stopped
+            "??????????h", // broken post-copy
+            "???????????", // silent
+            "SpAA?pSAh?S", // dead
         ];
         assert_eq!(rows, expected);
     }
 
     /// Goal: no verdict releases the claim of a host that may run the guest.
     #[test]
-    fn a_claim_is_released_only_on_its_hosts_word() {
+    fn a_claim_is_released_only_on_its_hosts_word_or_death() {
         let may_run = |s: Seen| {
             matches!(
                 s,
@@ -216,6 +269,12 @@ mod tests {
                     Verdict::Lost => {
                         assert!(!may_run(source) && !may_run(destination));
                     }
+                    Verdict::LeftToDead => {
+                        assert_eq!((source, destination), (Seen::Said(D::Absent), Seen::Dead));
+                    }
+                    // The half that is left is dropped first.
+                    Verdict::HalfAtSource => assert_eq!(destination, Seen::Dead),
+                    Verdict::HalfAtDestination => assert_eq!(source, Seen::Dead),
                     Verdict::Moving | Verdict::Passing | Verdict::Unknown(_) => {}
                 }
             }

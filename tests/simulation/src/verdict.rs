@@ -189,7 +189,11 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
                 .iter()
                 .filter(|host| !is_dead(state, host))
                 .collect(),
-            vm::State::Resized => vm.host.iter().filter(|_| !was_stopped(state, vm)).collect(),
+            vm::State::Resized => vm
+                .host
+                .iter()
+                .filter(|host| !was_stopped(state, vm) && !is_dead(state, host))
+                .collect(),
             vm::State::Error | vm::State::Stopped | vm::State::Shelved => Vec::new(),
             vm::State::Building | vm::State::Migrating | vm::State::Deleting => {
                 return Err(format!("a VM is not at rest: {vm:?}"));

@@ -28,7 +28,14 @@ impl LibvirtDriver {
     }
 
     pub(super) fn power_off(&self, vm: VmUid) -> Result<(), Error> {
-        if let Some(domain) = self.stationary(vm, "stop")? {
+        let half = self.find_ours(vm)?;
+        let domain = match half {
+            // Half a guest goes on nowhere, and is stopped only by whoever knows that the other half
+            // is dead, or that the guest runs elsewhere.
+            Some(half) if self.state(&half)? == State::PostCopyBroken => Some(half),
+            Some(_) | None => self.stationary(vm, "stop")?,
+        };
+        if let Some(domain) = domain {
             stop(&domain)?;
         }
         disk::remove_socket(vm, &self.config.settings);

@@ -3,6 +3,8 @@
 //! Method: the world's transfers go on for ever unless the source is told; the outcome has to be the
 //! one that the two hypervisors show, whatever was wanted.
 
+mod dead;
+
 use berth_domain::agent::{Call, DomainState};
 use berth_domain::migration;
 use berth_domain::operation::{Mark, Outcome, Step};

@@ -58,6 +58,7 @@ pub(crate) struct Agent {
     pub(crate) kept_disks: bool,
     /// Whether the guest runs on the other side already, so that the transfer is not stopped.
     pub(crate) in_post_copy: bool,
+    pub(crate) storage_id: String,
 }
 
 fn no(code: Code, reason: &str) -> Refusal {
@@ -95,6 +96,7 @@ impl Agent {
             ordered: None,
             kept_disks: false,
             in_post_copy: false,
+            storage_id: "s".to_owned(),
         }
     }
 

@@ -5,10 +5,11 @@
 //! no two hosts run it.
 
 mod agent;
+mod dead;
 mod fixtures;
 mod scheduler;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::agent::{Call, DomainState, Failure, Reply};
 use berth_domain::name::HostName;
@@ -96,6 +97,8 @@ pub(crate) struct World {
     late: Vec<(u32, AgentCall)>,
     /// Hosts that answer nothing, and for how many more calls.
     pub(crate) silent: BTreeMap<HostName, u32>,
+    /// Hosts that are proven to be dead: they answer nothing.
+    pub(crate) dead: BTreeSet<HostName>,
     untold: Option<(HostName, u32)>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) waited_ms: u64,
@@ -133,6 +136,7 @@ impl World {
             happened: Vec::new(),
             late: Vec::new(),
             silent: BTreeMap::new(),
+            dead: BTreeSet::new(),
             untold: None,
             effects: Vec::new(),
             waited_ms: 0,
@@ -158,7 +162,8 @@ impl World {
                 address: format!("http://{name}:7300"),
                 incarnation: agent.told,
                 service_version: agent.version,
-                dead: false,
+                dead: self.dead.contains(name),
+                storage_id: agent.storage_id.clone(),
             };
             (name.clone(), facts)
         });
@@ -270,6 +275,9 @@ impl World {
         let unreachable = Err(Failure::Unreachable {
             message: "connection refused".to_owned(),
         });
+        if self.dead.contains(&call.host) {
+            return unreachable;
+        }
         if let Some(left) = self.silent.get_mut(&call.host)
             && *left > 0
         {

@@ -32,10 +32,16 @@ pub(crate) enum Fault {
     NobodyLeads,
     /// The two hypervisors do not reach each other.
     HostsCut,
+    /// The host dies just before it is asked, with its guests, and is fenced.
+    HostDies,
+    /// So does the other host on which the VM has a claim, if there is one.
+    OtherHostDies,
+    /// Both of them.
+    BothHostsDie,
 }
 
 /// All of them.
-pub(crate) const FAULTS: [Fault; 13] = [
+pub(crate) const FAULTS: [Fault; 16] = [
     Fault::Refuse,
     Fault::Cut(1),
     Fault::Cut(9),
@@ -49,6 +55,9 @@ pub(crate) const FAULTS: [Fault; 13] = [
     Fault::LeaderChanges,
     Fault::NobodyLeads,
     Fault::HostsCut,
+    Fault::HostDies,
+    Fault::OtherHostDies,
+    Fault::BothHostsDie,
 ];
 
 /// A fault at the first call of a site.

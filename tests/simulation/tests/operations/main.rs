@@ -1,6 +1,7 @@
 //! Goal: whatever happens at whatever step of whatever operation, the operation ends, every
 //! invariant of the state holds at every moment, no guest ever runs twice or without a claim, and
-//! nothing is left over: no claim, no guest, no operation.
+//! nothing is left over: no claim, no guest, no operation. Where a host died for good, its VM can be
+//! evacuated afterwards, and is.
 //!
 //! Method: the real state, the real decisions, the real sagas, the real cores of the agents and
 //! simulated hypervisors, under a virtual clock. The sites at which an operation asks an agent are
@@ -8,6 +9,7 @@
 //! and a new kind of operation does not compile until it has a story in [`stories`]. Each run
 //! asserts that its fault happened where it was meant to.
 
+mod death;
 mod faults;
 mod race;
 mod stories;
@@ -61,6 +63,7 @@ fn run(story: &Story, scripts: &[Script], death: Option<Death>) -> World {
         world.assert_happened();
     }
     world.check_end();
+    world.check_can_be_evacuated();
     world
 }
 

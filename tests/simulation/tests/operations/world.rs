@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::agent::{Failure, Reply as AgentReply};
-use berth_domain::fence::How;
-use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, ClusterId, MigrationId, OperationId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Kind, LeaseRequest, Operation};
@@ -47,9 +45,9 @@ pub(crate) enum Death {
 pub(crate) struct World {
     pub(crate) state: State,
     index: u64,
-    now: u64,
-    agents: BTreeMap<HostName, Agent>,
-    hypervisors: Hypervisors,
+    pub(crate) now: u64,
+    pub(crate) agents: BTreeMap<HostName, Agent>,
+    pub(crate) hypervisors: Hypervisors,
     hosts: Vec<HostName>,
     pub(crate) chance: Chance,
     numbers: Numbers,
@@ -62,7 +60,7 @@ pub(crate) struct World {
     /// Hosts that cannot be called, and for how many more calls.
     cut: BTreeMap<HostName, u32>,
     /// Agents that are down, and for how many more calls.
-    down: BTreeMap<HostName, u32>,
+    pub(crate) down: BTreeMap<HostName, u32>,
     /// How many further commits are carried out without an answer.
     mute: u32,
     /// How many further commits are not even carried out.
@@ -71,9 +69,11 @@ pub(crate) struct World {
     pub(crate) visited: Vec<Site>,
     /// How many effects there were.
     pub(crate) effects: usize,
+    /// Hosts that died and were fenced.
+    pub(crate) dead: BTreeSet<HostName>,
 }
 
-fn vm() -> VmName {
+pub(crate) fn vm() -> VmName {
     VmName::new("a").expect("a name")
 }
 
@@ -151,6 +151,7 @@ impl World {
             leaderless: 0,
             visited: Vec::new(),
             effects: 0,
+            dead: BTreeSet::new(),
         };
         let cluster = ClusterId(world.chance.uuid());
         world
@@ -183,6 +184,14 @@ impl World {
         self.record().kind.clone()
     }
 
+    /// Lets nothing go wrong from now on.
+    pub(crate) fn be_whole(&mut self) {
+        self.scripts.clear();
+        self.cut.clear();
+        self.mute = 0;
+        self.leaderless = 0;
+    }
+
     fn record(&self) -> &Operation {
         self.state.operation(self.operation).expect("the operation")
     }
@@ -213,7 +222,7 @@ impl World {
     }
 
     /// Asks for something about the VM; what is begun is the operation from now on.
-    fn begin(&mut self, act: Act) {
+    pub(crate) fn begin(&mut self, act: Act) {
         let wish = act.wish(vm(), flavor("one"), flavor("two"));
         let request = match wish {
             Some(wish) => wish::request(&wish, lease(), &mut self.chance).1,
@@ -235,33 +244,7 @@ impl World {
     /// The VM's host dies and is fenced.
     fn evacuation(&mut self) -> Request {
         let host = self.state.vm(&vm()).and_then(|vm| vm.host.clone());
-        let host = host.expect("the vm is on a host");
-        let agent = self.agents.get_mut(&host).expect("an agent");
-        agent.crash();
-        self.hypervisors.crash_host(TimeMs(self.now), &host);
-        let incarnation = self
-            .state
-            .host(&host)
-            .expect("a host")
-            .host
-            .report
-            .incarnation;
-        let commands = [
-            Command::SetLiveness {
-                host: host.clone(),
-                liveness: Liveness::Down,
-            },
-            Command::FenceHost {
-                host,
-                how: How::Operator,
-                by: "test".to_owned(),
-                output: String::new(),
-                incarnation,
-            },
-        ];
-        for command in commands {
-            self.command(command).expect("it is fenced");
-        }
+        self.die(&host.expect("the vm is on a host"));
         Request::ScheduleMove(ScheduleMove {
             operation: OperationId(self.chance.uuid()),
             migration: MigrationId(self.chance.uuid()),
@@ -339,7 +322,7 @@ impl World {
     }
 
     /// Lets time pass, with what hypervisors and agents do meanwhile.
-    fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         let until = self.now + ms;
         while self.now < until {
             let due = self.hypervisors.next_at().map_or(until, |at| at.0);
@@ -428,6 +411,12 @@ impl World {
             }
             Fault::NobodyLeads => {
                 self.leaderless = 3;
+                self.deliver(call)
+            }
+            Fault::HostDies | Fault::OtherHostDies | Fault::BothHostsDie => {
+                for host in self.dying(script.fault, &call.host) {
+                    self.die(&host);
+                }
                 self.deliver(call)
             }
             Fault::HostsCut => {
@@ -652,6 +641,10 @@ impl World {
             self.revive(&host);
         }
         self.pass(5_000);
+        self.check_rest();
+    }
+
+    pub(crate) fn check_rest(&self) {
         self.check_guests();
         if let Err(what) = verdict::at_rest(&self.state, &self.hypervisors, &self.hosts) {
             panic!("{what}\n{:#?}", self.record());

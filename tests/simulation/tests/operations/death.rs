@@ -1,0 +1,96 @@
+//! Hosts that die for good: with their guests, fenced, and not back before the story ends.
+
+use berth_domain::fence::How;
+use berth_domain::host::Liveness;
+use berth_domain::id::TimeMs;
+use berth_domain::name::HostName;
+use berth_domain::vm;
+use berth_state::command::Command;
+
+use crate::faults::Fault;
+use crate::stories::Act;
+use crate::world::{World, vm as name_of_vm};
+
+impl World {
+    /// Returns who dies by a fault at a call of this host.
+    pub(crate) fn dying(&self, fault: Fault, called: &HostName) -> Vec<HostName> {
+        let vm = name_of_vm();
+        let claims = self.state.claims().values().filter(|claim| claim.vm == vm);
+        let others = claims
+            .map(|claim| &claim.host)
+            .filter(|host| *host != called);
+        let one = match fault {
+            Fault::HostDies | Fault::BothHostsDie => Some(called),
+            Fault::OtherHostDies
+            | Fault::Refuse
+            | Fault::Cut(_)
+            | Fault::LostAnswer
+            | Fault::Late(_)
+            | Fault::AgentDies(_)
+            | Fault::AgentDiesAfter
+            | Fault::Cancel
+            | Fault::LeaderChanges
+            | Fault::NobodyLeads
+            | Fault::HostsCut => None,
+        };
+        let others = others.filter(|_| fault != Fault::HostDies);
+        one.into_iter().chain(others).cloned().collect()
+    }
+
+    /// A host dies with its guests, and is fenced.
+    pub(crate) fn die(&mut self, host: &HostName) {
+        if !self.dead.insert(host.clone()) {
+            return;
+        }
+        self.agents.get_mut(host).expect("an agent").crash();
+        self.down.remove(host);
+        self.hypervisors.crash_host(TimeMs(self.now), host);
+        let view = self.state.host(host).expect("a host");
+        let incarnation = view.host.report.incarnation;
+        let commands = [
+            Command::SetLiveness {
+                host: host.clone(),
+                liveness: Liveness::Down,
+            },
+            Command::FenceHost {
+                host: host.clone(),
+                how: How::Operator,
+                by: "test".to_owned(),
+                output: String::new(),
+                incarnation,
+            },
+        ];
+        for command in commands {
+            self.command(command).expect("it is fenced");
+        }
+    }
+
+    /// A VM that is to run, and whose host died meanwhile, runs elsewhere when it is evacuated.
+    pub(crate) fn check_can_be_evacuated(&mut self) {
+        let on_dead = |vm: &vm::Vm| vm.host.as_ref().is_some_and(|h| self.dead.contains(h));
+        let record = self.state.vm(&name_of_vm());
+        let state = record.filter(|vm| on_dead(vm)).map(|vm| vm.state);
+        match state {
+            Some(vm::State::Active | vm::State::Stopped) => {}
+            // One is lost half-way through a rebuild, the other is to be confirmed or reverted first.
+            Some(vm::State::Error | vm::State::Resized) | None => return,
+            Some(
+                vm::State::Building
+                | vm::State::Migrating
+                | vm::State::Deleting
+                | vm::State::Shelved,
+            ) => {
+                panic!("on a dead host: {record:#?}")
+            }
+        }
+        self.be_whole();
+        self.begin(Act::Evacuate);
+        self.run(None);
+        self.pass(5_000);
+        self.check_rest();
+        let vm = self.state.vm(&name_of_vm()).expect("it is not deleted");
+        let host = vm.host.as_ref().expect("it is on a host");
+        assert!(!self.dead.contains(host), "{vm:#?}");
+        assert_eq!(Some(vm.state), state);
+    }
+}
