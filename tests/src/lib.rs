@@ -8,6 +8,7 @@
 //! | [`small`] | a whole Berth within a test, for scenarios |
 //! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
 //! | `tests/real_system/` | the whole of Berth on real guests |
+//! | `tests/real_nodes/` | the whole of Berth on a machine with four NUMA nodes |
 
 pub mod lab;
 pub mod processes;

@@ -73,15 +73,8 @@ pub fn images() -> Result<Images> {
     archive.directory("modules");
     archive.file("bin/busybox", 0o755, &fs::read(&busybox)?);
     archive.file("init", 0o755, INIT.as_bytes());
-    for (number, module) in Modules::collect(&kernel.modules, &MODULES)?
-        .into_iter()
-        .enumerate()
-    {
-        archive.file(
-            &format!("modules/{number:02}-{}.ko", module.name),
-            0o644,
-            &module.content,
-        );
+    for (name, content) in kernel.modules(&MODULES)? {
+        archive.file(&format!("modules/{name}"), 0o644, &content);
     }
     let initrd = archive.finish();
 
@@ -128,12 +121,27 @@ pub(super) fn cache_directory() -> PathBuf {
         .map_or_else(|| PathBuf::from("/var/cache/berth-tests"), PathBuf::from)
 }
 
-struct Kernel {
-    image: PathBuf,
+/// A kernel and its modules as the package has them.
+pub(super) struct Kernel {
+    /// The kernel.
+    pub(super) image: PathBuf,
     modules: PathBuf,
 }
 
-fn find_kernel() -> Result<Kernel> {
+impl Kernel {
+    /// Returns the files of the named modules and of what they depend on, in the order in which
+    /// they can be loaded.
+    pub(super) fn modules(&self, names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
+        let modules = Modules::collect(&self.modules, names)?;
+        let named = modules.into_iter().enumerate();
+        Ok(named
+            .map(|(number, module)| (format!("{number:02}-{}.ko", module.name), module.content))
+            .collect())
+    }
+}
+
+/// Finds the kernel that `.ci/install` has unpacked.
+pub(super) fn find_kernel() -> Result<Kernel> {
     let tree = fs::canonicalize(cache_directory().join("kernel"))
         .with_context(|| format!("no kernel in {}", cache_directory().display()))?;
     let boot = tree.join("boot");
@@ -157,7 +165,8 @@ fn find_kernel() -> Result<Kernel> {
     anyhow::bail!("no kernel in {}", boot.display())
 }
 
-fn busybox() -> Result<PathBuf> {
+/// Finds the static busybox.
+pub(super) fn busybox() -> Result<PathBuf> {
     ["/usr/bin/busybox", "/bin/busybox"]
         .iter()
         .map(PathBuf::from)
@@ -182,7 +191,7 @@ fn make(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 }
 
 /// Runs a program that is to say nothing.
-fn run(command: &mut Command) -> Result<()> {
+pub(super) fn run(command: &mut Command) -> Result<()> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;

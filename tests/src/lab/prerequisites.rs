@@ -19,6 +19,8 @@ pub enum Needs {
     Hypervisor,
     /// OpenStack Placement's own test suite.
     PlacementSuite,
+    /// An emulated machine with four nodes that has hypervisors in it.
+    Nodes,
 }
 
 /// Why a test cannot run here, as a sentence.
@@ -71,6 +73,7 @@ pub fn prerequisites(needs: Needs) -> Result<(), Missing> {
             HYPERVISOR.get_or_init(hypervisor).clone()
         }
         Needs::PlacementSuite => placement_suite(),
+        Needs::Nodes => super::nodes::prerequisites(),
     }
 }
 
@@ -145,17 +148,20 @@ fn hypervisor() -> Result<(), Missing> {
     image::prerequisites()
 }
 
-pub(super) fn require_program(name: &str) -> Result<(), Missing> {
+/// Finds a program where this machine keeps programs.
+pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let found = path
-        .split(':')
+    path.split(':')
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"])
-        .any(|directory| Path::new(directory).join(name).is_file());
-    if found {
-        Ok(())
-    } else {
-        Err(Missing::new(format!(
+        .map(|directory| Path::new(directory).join(name))
+        .find(|program| program.is_file())
+}
+
+pub(super) fn require_program(name: &str) -> Result<(), Missing> {
+    match find_program(name) {
+        Some(_) => Ok(()),
+        None => Err(Missing::new(format!(
             "the program {name} is not installed (.ci/install brings it)"
-        )))
+        ))),
     }
 }

@@ -1,0 +1,76 @@
+//! NUMA for real: agents, conductor and scheduler on a machine whose kernel has four nodes, with
+//! two hypervisors in it.
+//!
+//! Goal: memory and threads are where the claim says, before and after a migration, by what the
+//! kernel tells: policy and pages of each mapping, free huge pages of each node, affinity of each
+//! thread. Method: the machine is emulated and runs this very program; in there every part of
+//! Berth is a process, commands are typed as a user types them, and guests look after their memory
+//! themselves. The stories follow each other, since starting the machine is what takes the time.
+//!
+//! Both hosts are on one kernel, so what one of them may give is kept from the other: by their
+//! dedicated CPUs and their reserved pages.
+//!
+//! ```text
+//!   node                 0          1          2          3
+//!   CPUs                 0,1        2,3        4,5        6,7
+//!   pages of 2 MiB       32         32         32         64, for nobody
+//!   host-a may give                 2,3        4, pages   6
+//!   host-b may give      0,1 pages  2 pages    4,5
+//! ```
+
+mod site;
+mod stories;
+
+use std::path::Path;
+use std::time::Duration;
+
+use berth_tests::lab::{FourNodes, Needs, counting_guest, ready};
+
+/// All programs of Berth in one; which one it is depends on the name that it is started under.
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
+
+/// The role of this test program where it runs inside the machine.
+const ROLE: &str = "BERTH_TEST_ROLE";
+
+/// The last line of the stories: a test that did not run would end well too.
+const TOLD: &str = "all stories are told";
+
+/// It takes about two minutes on two idle CPUs.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+#[test]
+fn memory_is_where_the_claim_says() {
+    if !ready(Needs::Nodes) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let guest = directory.path().join("counter");
+    counting_guest(&guest).unwrap();
+    let outcome = FourNodes::default()
+        .program(&std::env::current_exe().unwrap(), "/lab/test")
+        .program(Path::new(PROGRAMS), site::PROGRAMS)
+        .file(&guest, site::GUEST)
+        .variable(ROLE, "stories")
+        .variable("RUST_BACKTRACE", "1")
+        .run(
+            &["/lab/test", "--exact", "inside_the_machine", "--nocapture"],
+            PATIENCE,
+        )
+        .unwrap();
+    println!("{}", outcome.console);
+    assert_eq!(outcome.status, Some(0), "the console is above");
+    assert!(outcome.console.contains(TOLD), "the console is above");
+}
+
+/// Not a test but what runs inside the machine: does nothing unless it is given its role.
+#[test]
+fn inside_the_machine() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("stories") => {
+            stories::tell();
+            println!("{TOLD}");
+        }
+        Ok(role) => panic!("no role {role}"),
+        Err(_) => {}
+    }
+}

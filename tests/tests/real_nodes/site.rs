@@ -1,0 +1,295 @@
+//! Berth inside the machine with four nodes: two hosts, and one machine for all else.
+//!
+//! What it is not: a cluster of schedulers. One member is enough for what is shown here.
+//!
+//! Invariant: a failing test prints what every process logged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use berth_domain::claim::{self, Claim};
+use berth_domain::vm::{self, Vm};
+use berth_tests::lab::{Console, Lab, Machine, Process};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Where the machine has all programs of Berth in one.
+pub(crate) const PROGRAMS: &str = "/lab/berth-programs";
+/// Where the machine has the guest that counts.
+pub(crate) const GUEST: &str = "/lab/counter";
+
+/// How long anything may take: two emulators are between this and the processor.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Where the scheduler and the conductor run, and commands are typed.
+const CONTROL: &str = "control";
+
+/// The agents' program.
+const AGENT: &str = "berth-compute-agent";
+
+/// How many lines of each log a failing test prints.
+const LINES_TOLD: usize = 40;
+
+/// What `berth vm show` says.
+#[derive(Debug, Deserialize)]
+struct VmShown {
+    vm: Vm,
+    claims: Vec<Claim>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The exit status.
+    pub(crate) status: Option<i32>,
+    stdout: String,
+    /// What it told people.
+    pub(crate) stderr: String,
+}
+
+/// The lab and the processes in it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    // The processes end before their machines do.
+    processes: BTreeMap<String, Process>,
+    lab: Lab,
+}
+
+impl Site {
+    /// Starts everything; `hosts` are the names of the hosts and what their agents are told.
+    pub(crate) fn start(hosts: &[(&str, &str)]) -> Self {
+        let mut builder = Lab::builder();
+        for (name, _) in hosts {
+            builder = builder.hypervisor(name);
+        }
+        let lab = builder.machine(CONTROL).start().unwrap();
+        for name in ["berth", "berth-scheduler", "berth-conductor", AGENT] {
+            std::os::unix::fs::symlink(PROGRAMS, lab.directory().join(name)).unwrap();
+        }
+        let images = lab.directory().join("images");
+        fs::create_dir(&images).unwrap();
+        fs::copy(GUEST, images.join("counter")).unwrap();
+        // The loader wants something to load beside the kernel.
+        fs::write(images.join("nothing"), "nothing").unwrap();
+        let mut site = Self {
+            processes: BTreeMap::new(),
+            lab,
+        };
+        site.start_scheduler();
+        for (host, told) in hosts {
+            let config = site.agent_config(host, told);
+            fs::write(site.machine(host).directory().join("agent.toml"), config).unwrap();
+            site.start_agent(host, &[]);
+        }
+        site.start_conductor();
+        eventually("the hosts and a conductor", || {
+            let status = site.ask(&["cluster", "status"])?;
+            let conductors = list(&status["conductors"]).len();
+            let reported = list(&site.ask(&["host", "list"])?).len();
+            let all = (reported, conductors) == (hosts.len(), 1);
+            all.then_some(()).ok_or_else(|| format!("{status:#}"))
+        });
+        site
+    }
+
+    fn start_scheduler(&mut self) {
+        let machine = self.machine(CONTROL);
+        let data = machine.directory().join("data");
+        let listen = format!("{}:7100", machine.address());
+        let advertise = format!("{CONTROL}:7100");
+        let all = ["--data-dir", path(&data), "--listen", &listen];
+        let more = [
+            "--advertise",
+            &advertise,
+            "--insecure-listen",
+            "--bootstrap",
+        ];
+        self.spawn(
+            CONTROL,
+            "scheduler",
+            "berth-scheduler",
+            &[all, more].concat(),
+        );
+    }
+
+    fn start_conductor(&mut self) {
+        let listen = format!("{}:7200", self.machine(CONTROL).address());
+        let scheduler = format!("{CONTROL}:7100");
+        let all = ["--listen", &listen, "--insecure-listen"];
+        let more = ["--scheduler", &scheduler];
+        self.spawn(
+            CONTROL,
+            "conductor",
+            "berth-conductor",
+            &[&all[..], &more].concat(),
+        );
+    }
+
+    /// Starts the agent of a host, in place of the one that ran there.
+    pub(crate) fn start_agent(&mut self, host: &str, arguments: &[&str]) {
+        let config = self.machine(host).directory().join("agent.toml");
+        let all = [&["--config", path(&config)], arguments].concat();
+        // The one that runs has to be gone before the next one listens.
+        self.processes.remove(host);
+        self.spawn(host, host, AGENT, &all);
+    }
+
+    fn agent_config(&self, host: &str, told: &str) -> String {
+        let shared = self.lab.directory();
+        let (images, instances) = (shared.join("images"), shared.join("instances"));
+        let address = self.machine(host).address();
+        format!(
+            r#"name = "{host}"
+listen = "{address}:7300"
+advertise = "{host}:7300"
+insecure_listen = true
+schedulers = ["{CONTROL}:7100"]
+driver = "libvirt"
+storage_id = "shared"
+memory_reserved_mib = 64
+{told}
+[libvirt]
+image_dir = {images:?}
+instance_dir = {instances:?}
+"#
+        )
+    }
+
+    fn spawn(&mut self, machine: &str, label: &str, program: &str, arguments: &[&str]) {
+        let program = self.lab.directory().join(program);
+        let command = [&[path(&program)], arguments].concat();
+        let process = self.machine(machine).spawn(label, &command).unwrap();
+        self.processes.insert(label.to_owned(), process);
+    }
+
+    /// Returns a machine of the lab.
+    pub(crate) fn machine(&self, name: &str) -> &Machine {
+        self.lab.get(name).unwrap()
+    }
+
+    /// Runs a command where commands are typed.
+    pub(crate) fn berth(&self, arguments: &[&str]) -> Answer {
+        let program = self.lab.directory().join("berth");
+        let mut command = self.machine(CONTROL).command(program);
+        command.args(arguments).stdin(Stdio::null());
+        let scheduler = format!("{CONTROL}:7100");
+        let output = command.env("BERTH_SCHEDULER", scheduler).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Answer {
+            status: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+
+    /// Returns what a command says to programs, or how it failed.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
+        let answer = self.berth(&[arguments, &["--output", "json"]].concat());
+        if answer.status != Some(0) {
+            return Err(format!("berth {}: {answer:?}", arguments.join(" ")));
+        }
+        if answer.stdout.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&answer.stdout).map_err(|error| format!("{error}: {answer:?}"))
+    }
+
+    /// Returns what a command that must succeed says to programs.
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.ask(arguments)
+            .unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Makes a flavor whose CPUs are dedicated.
+    pub(crate) fn flavor(&self, name: &str, vcpus: &str, specs: &[&str]) {
+        let mut all = vec!["flavor", "create", name, "--vcpus", vcpus];
+        all.extend(["--memory-mib", "64", "--spec", "hw:cpu_policy=dedicated"]);
+        for spec in specs {
+            all.extend(["--spec", spec]);
+        }
+        self.json(&all);
+    }
+
+    /// Returns the command that makes a VM on a host.
+    pub(crate) fn create<'a>(vm: &'a str, flavor: &'a str, host: &'a str) -> Vec<&'a str> {
+        let head = ["vm", "create", vm, "--flavor", flavor, "--host", host];
+        let boot = ["--kernel", "counter", "--initrd", "nothing"];
+        [&head[..], &boot].concat()
+    }
+
+    /// Checks that a VM is ACTIVE on a host, and returns its only claim.
+    #[track_caller]
+    pub(crate) fn claim(&self, vm: &str, host: &str) -> Claim {
+        let shown: VmShown = parse(self.json(&["vm", "show", vm]));
+        assert_eq!(shown.vm.state, vm::State::Active, "{shown:?}");
+        let [claim] = &shown.claims[..] else {
+            panic!("not one claim: {shown:?}");
+        };
+        assert_eq!(claim.state, claim::State::Active, "{shown:?}");
+        assert_eq!(claim.host.as_str(), host, "{shown:?}");
+        claim.clone()
+    }
+
+    /// Returns the console of a VM, as the file that it is logged to.
+    pub(crate) fn console(&self, vm: &str) -> Console {
+        let shown: VmShown = parse(self.json(&["vm", "show", vm]));
+        let uid = shown.vm.uid.to_string();
+        let instance = self.lab.directory().join("instances").join(uid);
+        Console::new(instance.join("console.log"))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for (label, process) in &self.processes {
+            eprintln!("--- {label}\n{}", tail(&process.log()));
+        }
+        for machine in self.lab.machines() {
+            if machine.is_hypervisor() {
+                let (name, log) = (machine.name(), machine.libvirtd_log());
+                eprintln!("--- libvirtd of {name}\n{}", tail(&log));
+            }
+        }
+    }
+}
+
+/// Looks until there is an answer; fails with what was seen last.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(answer) => return answer,
+            Err(seen) if Instant::now() > deadline => panic!("waited for {what}: {seen}"),
+            // What is looked at takes a process to run: there is no need to pause as well.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Returns the elements of a list.
+pub(crate) fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+#[track_caller]
+fn parse<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value:#}"))
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n")
+}
