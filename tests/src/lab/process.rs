@@ -70,6 +70,20 @@ impl Process {
             .unwrap_or_default()
     }
 
+    /// Waits until the program has printed these words.
+    pub fn wait_for_log(&mut self, words: &str, patience: Duration) -> Result<()> {
+        wait_until(patience, || {
+            if self.log().contains(words) {
+                return Ok(Some(()));
+            }
+            if !self.is_running() {
+                bail!("it has ended");
+            }
+            Ok(None)
+        })
+        .with_context(|| format!("it does not say {words:?}: {}", tail(&self.log)))
+    }
+
     /// Returns whether the program still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

@@ -25,6 +25,9 @@ pub(crate) const GUEST: &str = "/lab/counter";
 /// How long anything may take: two emulators are between this and the processor.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
+/// How often a condition is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+
 /// Where the scheduler and the conductor run, and commands are typed.
 const CONTROL: &str = "control";
 
@@ -86,13 +89,10 @@ impl Site {
             site.start_agent(host, &[]);
         }
         site.start_conductor();
-        eventually("the hosts and a conductor", || {
-            let status = site.ask(&["cluster", "status"])?;
-            let conductors = list(&status["conductors"]).len();
-            let reported = list(&site.ask(&["host", "list"])?).len();
-            let all = (reported, conductors) == (hosts.len(), 1);
-            all.then_some(()).ok_or_else(|| format!("{status:#}"))
-        });
+        for (host, _) in hosts {
+            site.waits_for(host, "registered");
+        }
+        site.waits_for("conductor", "registered");
         site
     }
 
@@ -131,11 +131,23 @@ impl Site {
 
     /// Starts the agent of a host, in place of the one that ran there.
     pub(crate) fn start_agent(&mut self, host: &str, arguments: &[&str]) {
-        let config = self.machine(host).directory().join("agent.toml");
+        let directory = self.machine(host).directory().to_owned();
+        let config = directory.join("agent.toml");
         let all = [&["--config", path(&config)], arguments].concat();
-        // The one that runs has to be gone before the next one listens.
-        self.processes.remove(host);
+        // The one that runs has to be gone before the next one listens, and what it said with it.
+        if self.processes.remove(host).is_some() {
+            fs::remove_file(directory.join(format!("{host}.log"))).unwrap();
+        }
         self.spawn(host, host, AGENT, &all);
+    }
+
+    /// Waits until a process has said so. Commands that look again and again would keep it from
+    /// getting there: to start one takes as long as much else.
+    #[track_caller]
+    pub(crate) fn waits_for(&mut self, label: &str, words: &str) {
+        let process = self.processes.get_mut(label);
+        let process = process.unwrap_or_else(|| panic!("there is no process {label}"));
+        process.wait_for_log(words, PATIENCE).unwrap();
     }
 
     fn agent_config(&self, host: &str, told: &str) -> String {
@@ -222,9 +234,10 @@ instance_dir = {instances:?}
         [&head[..], &boot].concat()
     }
 
-    /// Checks that a VM is ACTIVE on a host, and returns its only claim.
+    /// Checks that a VM is ACTIVE on a host. Returns its only claim, and its console as the file
+    /// that it is logged to.
     #[track_caller]
-    pub(crate) fn claim(&self, vm: &str, host: &str) -> Claim {
+    pub(crate) fn is_active(&self, vm: &str, host: &str) -> (Claim, Console) {
         let shown: VmShown = parse(self.json(&["vm", "show", vm]));
         assert_eq!(shown.vm.state, vm::State::Active, "{shown:?}");
         let [claim] = &shown.claims[..] else {
@@ -232,15 +245,9 @@ instance_dir = {instances:?}
         };
         assert_eq!(claim.state, claim::State::Active, "{shown:?}");
         assert_eq!(claim.host.as_str(), host, "{shown:?}");
-        claim.clone()
-    }
-
-    /// Returns the console of a VM, as the file that it is logged to.
-    pub(crate) fn console(&self, vm: &str) -> Console {
-        let shown: VmShown = parse(self.json(&["vm", "show", vm]));
         let uid = shown.vm.uid.to_string();
         let instance = self.lab.directory().join("instances").join(uid);
-        Console::new(instance.join("console.log"))
+        (claim.clone(), Console::new(instance.join("console.log")))
     }
 }
 
@@ -269,8 +276,8 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, Stri
         match look() {
             Ok(answer) => return answer,
             Err(seen) if Instant::now() > deadline => panic!("waited for {what}: {seen}"),
-            // What is looked at takes a process to run: there is no need to pause as well.
-            Err(_) => {}
+            // A look that never pauses would take a processor from what it waits for.
+            Err(_) => std::thread::sleep(GLANCE),
         }
     }
 }

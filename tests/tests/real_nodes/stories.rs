@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use berth_driver::libvirt::{Connection, Migration};
-use berth_tests::lab::{free_pages, set_pages};
+use berth_driver::libvirt::{Connection, DomainState, Migration, running};
+use berth_tests::lab::{Console, free_pages, set_pages};
 
-use crate::site::{Answer, PATIENCE, Site, eventually};
+use crate::site::{Answer, PATIENCE, Site, eventually, list};
 
 /// What the agents are told. No page of node 3 is for anybody: they are there so that a guest
 /// whose memory is not bound has free pages to land on.
@@ -67,6 +67,8 @@ pub(crate) fn tell() {
     told("from nodes 1 and 3 to nodes 2 and 0");
     pages_that_others_took_are_not_given(&site);
     told("pages that somebody else took");
+    huge_pages_follow_by_post_copy(&site);
+    told("post-copy with huge pages");
     an_old_agent_gets_none(&mut site);
     told("an agent of an older service version: refused");
 }
@@ -132,39 +134,68 @@ fn two_cells_go_to_two_nodes(site: &Site) {
 }
 
 /// The scheduler knows what the agents reported when they started. What has changed since then the
-/// destination's agent finds before anything moves: it swaps the claim, or refuses it.
+/// destination's agent finds before anything moves: it refuses the claim, or swaps it.
 fn pages_that_others_took_are_not_given(site: &Site) {
     site.json(&["vm", "delete", "a"]);
     site.json(&["vm", "delete", "b"]);
     free([32, 32, 0, 64]);
     set_pages(0, 0).unwrap();
+    set_pages(1, 0).unwrap();
+    let refused = site.berth(&["vm", "migrate", "c", "--host", "host-b"]);
+    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 32"]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
+
+    set_pages(1, 32).unwrap();
     site.json(&["vm", "migrate", "c", "--host", "host-b"]);
     stands(site, "c", "host-b", &[(1, &[2])], Some(32));
     free([0, 0, 32, 64]);
+}
 
-    site.json(&Site::create("e", "paged", "host-a"));
-    let refused = site.berth(&["vm", "migrate", "e", "--host", "host-b"]);
-    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 32"]);
-    stands(site, "e", "host-a", &[(2, &[4])], Some(32));
-    set_pages(0, 32).unwrap();
+/// The guest goes on at the destination while most of its memory is on the source. It fetches whole
+/// huge pages then, by faults that the kernel hands to QEMU, into pages of the claim's node.
+fn huge_pages_follow_by_post_copy(site: &Site) {
+    let head = ["vm", "migrate", "c", "--host", "host-a", "--no-wait"];
+    // Otherwise all of it may be there before the wish is.
+    let slowly = ["--bandwidth-mib-s", "1", "--post-copy"];
+    let started = site.json(&[&head[..], &slowly].concat());
+    let operation = started["operation"].as_str().expect("an id");
+    let all = list(&site.json(&["migration", "list", "--vm", "c"]));
+    let last = all.last().expect("the one that was begun");
+    let migration = last["id"].as_str().expect("an id");
+    std::thread::scope(|scope| {
+        scope.spawn(|| site.json(&["migration", "force-complete", migration]));
+        runs_before_its_memory_is_there(site, "c", "host-a");
+    });
+    site.json(&["operation", "wait", operation]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
+    free([0, 32, 0, 64]);
+}
+
+/// Looks until the guest runs on the destination, and checks that the source still holds memory of
+/// it.
+#[track_caller]
+fn runs_before_its_memory_is_there(site: &Site, vm: &str, host: &str) {
+    let connection = Connection::open(&site.machine(host).libvirt_uri()).unwrap();
+    let reason = eventually("the guest on the other host", || {
+        let domain = connection.domain_by_name(vm);
+        let status = domain.and_then(|domain| domain.status());
+        let status = status.map_err(|error| error.to_string())?;
+        (status.state == DomainState::Running)
+            .then_some(status.reason)
+            .ok_or_else(|| format!("{status:?}"))
+    });
+    assert_eq!(reason, running::POST_COPY, "{vm}");
 }
 
 fn an_old_agent_gets_none(site: &mut Site) {
-    let version = |site: &Site, expected: u64| {
-        eventually("the other agent", || {
-            let shown = site.ask(&["host", "show", "host-b"])?;
-            let version = &shown["host"]["report"]["service_version"];
-            (version == expected)
-                .then_some(())
-                .ok_or_else(|| version.to_string())
-        });
-    };
     site.start_agent("host-b", &["--service-version", "1"]);
-    version(site, 1);
-    let refused = site.berth(&["vm", "migrate", "e", "--host", "host-b"]);
+    site.waits_for("host-b", "registered");
+    let shown = site.json(&["host", "show", "host-b"]);
+    assert_eq!(shown["host"]["report"]["service_version"], 1);
+    let refused = site.berth(&["vm", "migrate", "c", "--host", "host-b"]);
     says(&refused, &["SERVICE_VERSION_TOO_OLD"]);
-    stands(site, "e", "host-a", &[(2, &[4])], Some(32));
-    free([32, 0, 0, 64]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
+    free([0, 32, 0, 64]);
 }
 
 /// Checks how many pages of each node the kernel says are free. What a guest had is free when its
@@ -193,7 +224,7 @@ fn says(refused: &Answer, words: &[&str]) {
 /// are where they must be, and that its memory is as it wrote it.
 #[track_caller]
 fn stands(site: &Site, vm: &str, host: &str, cells: &[Cell<'_>], huge: Option<u64>) {
-    let claim = site.claim(vm, host);
+    let (claim, console) = site.is_active(vm, host);
     let claimed: Vec<(u32, Vec<u32>)> = claim
         .assignment
         .cells
@@ -211,7 +242,7 @@ fn stands(site: &Site, vm: &str, host: &str, cells: &[Cell<'_>], huge: Option<u6
     }
     threads(site, vm, host, cells);
     // It has all of its memory once it has looked at it.
-    counts_on(site, vm);
+    counts_on(vm, &console);
     memory(site, vm, host, cells, huge);
 }
 
@@ -269,8 +300,7 @@ fn memory(site: &Site, vm: &str, host: &str, cells: &[Cell<'_>], huge: Option<u6
 /// Checks that the guest was started once, counts on without a gap, has looked at all of its memory
 /// once more, and has found every page as it wrote it.
 #[track_caller]
-fn counts_on(site: &Site, vm: &str) {
-    let console = site.console(vm);
+fn counts_on(vm: &str, console: &Console) {
     let numbers = |what: &str| -> Vec<u64> {
         let lines = console.lines();
         let numbers = lines.iter().filter_map(|line| line.strip_prefix(what));
