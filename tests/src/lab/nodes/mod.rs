@@ -20,7 +20,8 @@
 //! * The guests are a page of machine code that counts ([`counting_guest`]). A kernel that boots
 //!   under two emulators would take minutes.
 //!
-//! Invariant: dropping what runs the machine ends it.
+//! Invariant: the machine ends with [`FourNodes::run`]. If the test is killed meanwhile, it ends by
+//! itself with the program in there.
 
 mod root;
 mod witness;
@@ -225,6 +226,7 @@ pub(super) fn prerequisites() -> Result<(), Missing> {
     {
         require_program(program)?;
     }
+    root::prerequisites()?;
     let told = |error: anyhow::Error| Missing::new(format!("{error:#} (.ci/install brings it)"));
     image::find_kernel().map_err(told)?;
     image::busybox().map_err(told)?;

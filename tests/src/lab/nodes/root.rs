@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::image::{self, Kernel};
-use super::super::prerequisites::find_program;
+use super::super::prerequisites::{Missing, find_program};
 
 /// The programs that a lab takes and busybox is no match for.
 pub(super) const PROGRAMS: [&str; 10] = [
@@ -58,6 +58,22 @@ const MODULES: [&str; 2] = ["bridge", "veth"];
 
 /// Room for what is written while the machine runs.
 const SPARE_MIB: u64 = 64;
+
+/// What has to be installed besides the programs.
+pub(super) fn prerequisites() -> Result<(), Missing> {
+    let libraries = LIBRARIES
+        .iter()
+        .map(|name| Path::new(LIBRARY_DIRECTORY).join(name));
+    for path in libraries.chain(DATA.iter().map(PathBuf::from)) {
+        if !path.exists() {
+            return Err(Missing::new(format!(
+                "there is no {} (.ci/install brings it)",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
 
 /// Makes the disk image below `directory`, and returns its path.
 pub(super) fn make(
