@@ -13,7 +13,7 @@ use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::sim::SimDriver;
 use berth_driver::sim::driver::Config;
 use berth_driver::sim::wire::{self, Message};
-use berth_driver::{DomainSpec, Driver, Error, Sending};
+use berth_driver::{DomainSpec, Driver, Error, Force, Sending};
 
 fn start(transfer_ms: u64) -> SimDriver {
     SimDriver::start(Config {
@@ -174,4 +174,117 @@ fn a_destination_gives_up_what_breaks_and_refuses_what_it_does_not_expect() {
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(wire::receive(&mut stream).is_err(), "it hangs up");
     destination.cancel_incoming(guest(1).uid).unwrap();
+}
+
+/// Two hypervisors of which the first does what a file tells.
+struct Told {
+    source: SimDriver,
+    destination: SimDriver,
+    story: tempfile::NamedTempFile,
+}
+
+impl Told {
+    fn new() -> Self {
+        let story = tempfile::NamedTempFile::new().unwrap();
+        let source = SimDriver::start(Config {
+            transfer: Duration::from_millis(1),
+            story_file: Some(story.path().to_owned()),
+            ..Config::new(sample::host(2))
+        });
+        Self {
+            source: source.unwrap(),
+            destination: start(1),
+            story,
+        }
+    }
+
+    fn happens(&self, line: &str) {
+        writeln!(self.story.as_file(), "{line}").unwrap();
+    }
+
+    /// Sends a guest while something happens.
+    fn send(&self, post_copy: bool, meanwhile: impl FnOnce()) -> Result<(), Error> {
+        self.source.create(&guest(1)).unwrap();
+        self.destination
+            .prepare_incoming(&moved(&guest(1)), &[])
+            .unwrap();
+        let uri = self.destination.info().unwrap().migration_uri;
+        let mut sending = Sending::default();
+        sending.policy.post_copy = post_copy;
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| {
+                self.source
+                    .migrate(guest(1).uid, &uri, &moved(&guest(1)), &sending)
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(meanwhile));
+            if let Err(panic) = done {
+                // Whatever is held would be waited for.
+                self.source.close();
+                std::panic::resume_unwind(panic);
+            }
+            sent.join().unwrap()
+        })
+    }
+}
+
+fn state(driver: &SimDriver) -> DomainState {
+    driver.domain(guest(1).uid).unwrap().state
+}
+
+/// Goal: a transfer that a story holds does not end, and one that it breaks leaves the guest.
+#[test]
+fn a_story_holds_and_breaks_a_transfer() {
+    let told = Told::new();
+    told.happens("hold transfer");
+    let sent = told.send(false, || {
+        wait(|| state(&told.destination) == DomainState::MigratingIn);
+        told.happens("break a");
+    });
+    assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
+    assert_eq!(state(&told.source), DomainState::Running);
+    wait(|| told.destination.cancel_incoming(guest(1).uid).is_ok());
+
+    told.happens("let transfer");
+    told.source.destroy(guest(1).uid).unwrap();
+    told.happens("refuse create 1");
+    assert!(told.source.create(&guest(1)).is_err());
+    assert_eq!(told.send(false, || ()), Ok(()));
+    assert_eq!(state(&told.destination), DomainState::Running);
+    told.happens("hold your horses");
+    let error = told.source.domains().unwrap_err().to_string();
+    assert!(error.contains("must be one of other UUID NAME"), "{error}");
+}
+
+/// Goal: a guest in post-copy runs on the destination alone; while its memory follows, a break
+/// leaves two halves of which neither goes on, and nothing of Berth's takes one away.
+#[test]
+fn a_post_copy_that_breaks_tears_the_guest_apart() {
+    let told = Told::new();
+    told.happens("hold transfer");
+    told.happens("hold post-copy");
+    let vm = guest(1).uid;
+    let sent = told.send(true, || {
+        wait(|| told.source.domain(vm).unwrap().progress.is_some());
+        told.source.force_complete(vm, Force::PostCopy).unwrap();
+        wait(|| state(&told.destination) == DomainState::MigratingIn);
+        let written = || {
+            let chunk = told.destination.console_read(vm, 0);
+            chunk.unwrap().bytes.len()
+        };
+        let before = written();
+        wait(|| written() > before);
+        assert_eq!(state(&told.destination), DomainState::MigratingIn);
+        assert_eq!(state(&told.source), DomainState::MigratingOut);
+        told.happens("break a");
+    });
+    assert!(matches!(sent, Err(Error::Refused { .. })), "{sent:?}");
+    wait(|| state(&told.destination) == DomainState::PostCopyBroken);
+    assert_eq!(state(&told.source), DomainState::PostCopyBroken);
+    for driver in [&told.source, &told.destination] {
+        assert!(driver.cancel_incoming(vm).is_err());
+        assert!(driver.release(vm).is_err());
+        assert!(driver.destroy(vm).is_err());
+    }
+    told.happens("lose a");
+    assert_eq!(state(&told.source), DomainState::Absent);
 }

@@ -43,9 +43,14 @@ impl Host {
     ) -> Result<(), Error> {
         match self.domains().get(&spec.uid).map(|d| &d.phase) {
             None | Some(Phase::Running | Phase::Stopped) => {}
-            Some(Phase::Prepared | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
-                return Err(self.wrong_state(spec.uid, "copy a disk of"));
-            }
+            Some(
+                Phase::Prepared
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::PullingIn
+                | Phase::Torn,
+            ) => return Err(self.wrong_state(spec.uid, "copy a disk of")),
         }
         if disk >= spec.spec.disks.len() {
             let message = format!("guest {} has no disk {disk}", spec.vm);

@@ -1,12 +1,13 @@
 //! One simulated hypervisor in a real process: guests in memory, and in a file where one is
-//! named, real time, and transfers over TCP to another process or another driver of this one.
+//! named, and real time.
 //!
-//! Invariant: a guest is marked as switching, in the file too, before the other side is told to
-//! let it go; after that only the other side's word ends it here, however often it must be asked.
+//! Not here: how guests are sent to another process or another driver of this one (`transfer`).
+//!
+//! Invariant: every change of a guest is in the file before it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,18 +19,24 @@ use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
 
 use super::host::{Domain, Host, Phase};
+use super::orders::{Moment, Orders};
 use super::progress::Underway;
 use super::story::Story;
-use super::wire::{self, Message};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
 
 /// How long one side waits for a word of the other.
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a source says that it is still sending.
-const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+pub(super) const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// How often the story is looked at while something waits.
+pub(super) const STORY_PERIOD: Duration = Duration::from_millis(20);
+
+/// What is said of what a process that ends breaks off.
+pub(super) const STOPPING: &str = "this hypervisor is being stopped";
 
 /// How many guests may come in at the same time; more connections are closed at once.
 const INCOMING_MAX: usize = 64;
@@ -97,22 +104,23 @@ pub struct SimDriver {
     address: SocketAddr,
 }
 
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     /// Woken when something is to be aborted or everything to stop.
-    changed: Condvar,
+    pub(super) changed: Condvar,
     state_file: Option<PathBuf>,
-    transfer: Duration,
+    pub(super) transfer: Duration,
 }
 
-struct State {
-    host: Host,
-    aborts: BTreeSet<VmUid>,
+pub(super) struct State {
+    pub(super) host: Host,
+    pub(super) aborts: BTreeSet<VmUid>,
     /// How far the transfers are that go out from here.
-    underway: BTreeMap<VmUid, Underway>,
+    pub(super) underway: BTreeMap<VmUid, Underway>,
     incoming: usize,
-    stopping: bool,
-    story: Option<Story>,
+    pub(super) stopping: bool,
+    pub(super) story: Option<Story>,
+    pub(super) orders: Orders,
 }
 
 impl SimDriver {
@@ -131,7 +139,9 @@ impl SimDriver {
                 | Phase::Prepared
                 | Phase::Receiving
                 | Phase::Sending
-                | Phase::Stopped => None,
+                | Phase::Stopped
+                | Phase::PullingIn
+                | Phase::Torn => None,
             })
             .collect();
         let listen_error = |source| StartError::Listen {
@@ -148,6 +158,7 @@ impl SimDriver {
                 incoming: 0,
                 stopping: false,
                 story: config.story_file.map(Story::new),
+                orders: Orders::default(),
             }),
             changed: Condvar::new(),
             state_file: config.state_file,
@@ -195,6 +206,7 @@ impl Driver for SimDriver {
     }
 
     fn create(&self, domain: &DomainSpec) -> Result<(), Error> {
+        self.shared.meet(Moment::Create)?;
         self.shared.change(|host| host.create(now(), domain))
     }
 
@@ -203,6 +215,7 @@ impl Driver for SimDriver {
     }
 
     fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error> {
+        self.shared.go_on()?;
         let state = self.shared.lock();
         let mut status = state.host.status(vm);
         if status.state == DomainState::MigratingOut {
@@ -217,10 +230,12 @@ impl Driver for SimDriver {
     }
 
     fn prepare_incoming(&self, domain: &DomainSpec, _copies: &[DiskCopy]) -> Result<(), Error> {
+        self.shared.meet(Moment::Prepare)?;
         self.shared.change(|host| host.prepare(now(), domain))
     }
 
     fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error> {
+        self.shared.meet(Moment::Cancel)?;
         self.shared.change(|host| host.cancel(vm))
     }
 
@@ -284,6 +299,7 @@ impl Driver for SimDriver {
     }
 
     fn start(&self, domain: &DomainSpec) -> Result<(), Error> {
+        self.shared.meet(Moment::Start)?;
         self.shared.change(|host| host.start(now(), domain))
     }
 
@@ -304,6 +320,7 @@ impl Driver for SimDriver {
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {
+        self.shared.go_on()?;
         Ok(self.shared.lock().host.free_pages())
     }
 
@@ -337,170 +354,56 @@ impl Driver for SimDriver {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // Every change of the state is a single assignment or a pure transition: a panic of
         // another holder leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets happen what the story tells.
-    fn go_on(&self) -> Result<(), Error> {
+    pub(super) fn go_on(&self) -> Result<(), Error> {
         let mut state = self.lock();
         let Some(mut story) = state.story.take() else {
             return Ok(());
         };
-        let result = story.go_on(now(), &mut state.host);
+        let State { host, orders, .. } = &mut *state;
+        let result = story.go_on(now(), host, orders);
         state.story = Some(story);
-        save(self.state_file.as_deref(), state.host.domains())?;
-        result
-    }
-
-    /// Changes the host and keeps the change.
-    fn change<T>(&self, change: impl FnOnce(&mut Host) -> Result<T, Error>) -> Result<T, Error> {
-        let mut state = self.lock();
-        let result = change(&mut state.host);
-        save(self.state_file.as_deref(), state.host.domains())?;
-        result
-    }
-
-    fn migrate(
-        &self,
-        vm: VmUid,
-        uri: &str,
-        destination: &DomainSpec,
-        sending: &Sending,
-    ) -> Result<(), Error> {
-        self.change(|host| host.begin_send(vm))?;
-        {
-            let mut state = self.lock();
-            state.aborts.remove(&vm);
-            let underway = Underway::begin(now(), self.transfer, destination, sending);
-            state.underway.insert(vm, underway);
-        }
-        let sent = self.send(vm, uri, destination);
-        let switching = {
-            let state = self.lock();
-            let phase = state.host.domains().get(&vm).map(|d| d.phase.clone());
-            matches!(phase, Some(Phase::Switching { .. }))
-        };
-        match sent {
-            Ok(()) => self.change(|host| {
-                host.depart(vm);
-                Ok(())
-            }),
-            Err(_) if switching => self.resolve(vm, uri),
-            Err(error) => {
-                let message = error.to_string();
-                self.change(|host| {
-                    host.give_up_send(now(), vm, &message);
-                    Ok(())
-                })?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Carries a transfer up to the other side's word that the guest runs there.
-    fn send(&self, vm: VmUid, uri: &str, destination: &DomainSpec) -> Result<(), Error> {
-        let broke = |error: io::Error| Error::refused(format!("the transfer broke: {error}"));
-        let mut stream = dial(uri)?;
-        let offer = Message::Offer {
-            domain: Box::new(destination.clone()),
-        };
-        wire::send(&mut stream, &offer).map_err(broke)?;
-        let answer = wire::receive(&mut stream).map_err(broke)?;
-        if let Message::Refused { message } = answer {
-            return Err(Error::Refused { message });
-        }
-        if answer != Message::Accepted {
-            return Err(broke(unexpected(&answer)));
-        }
-        self.stream_memory(vm, &mut stream)?;
-        let console = self.change(|host| host.switch(now(), vm, uri))?;
-        let go = Message::Go {
-            console: Box::new(console),
-        };
-        wire::send(&mut stream, &go).map_err(broke)?;
-        let answer = wire::receive(&mut stream).map_err(broke)?;
-        if answer != Message::Arrived {
-            return Err(broke(unexpected(&answer)));
+        if result? {
+            save(self.state_file.as_deref(), state.host.domains())?;
         }
         Ok(())
     }
 
-    /// Says that it goes on until the transfer has taken its time, or is to be broken off.
-    fn stream_memory(&self, vm: VmUid, stream: &mut TcpStream) -> Result<(), Error> {
+    /// Lets a call wait, or be refused, as the story tells.
+    fn meet(&self, moment: Moment) -> Result<(), Error> {
         loop {
-            let state = self.lock();
-            let left = state
-                .underway
-                .get(&vm)
-                .map_or(Duration::ZERO, |u| u.left(now()));
-            let (mut state, _) = self
-                .changed
-                .wait_timeout_while(state, left.min(PROGRESS_PERIOD), |s| {
-                    let forced = s.underway.get(&vm).is_none_or(Underway::is_forced);
-                    !s.stopping && !s.aborts.contains(&vm) && !forced
-                })
-                .unwrap_or_else(PoisonError::into_inner);
-            if state.aborts.remove(&vm) {
-                return Err(Error::Aborted { vm });
+            self.go_on()?;
+            let mut state = self.lock();
+            if state.orders.take_refusal(moment) {
+                return Err(Error::refused(format!(
+                    "{moment:?} is refused, as was told"
+                )));
             }
-            if state.stopping {
-                return Err(Error::refused("this hypervisor is being stopped"));
-            }
-            let left = state
-                .underway
-                .get(&vm)
-                .map_or(Duration::ZERO, |u| u.left(now()));
-            drop(state);
-            wire::send(stream, &Message::Progress)
-                .map_err(|error| Error::refused(format!("the transfer broke: {error}")))?;
-            if left.is_zero() {
+            if !state.orders.is_held(moment) {
                 return Ok(());
             }
+            if state.stopping {
+                return Err(Error::refused(STOPPING));
+            }
+            drop(self.changed.wait_timeout(state, STORY_PERIOD));
         }
     }
 
-    /// Asks the other side until it says what became of a guest that was being switched.
-    fn resolve(&self, vm: VmUid, uri: &str) -> Result<(), Error> {
-        loop {
-            match query(vm, uri) {
-                Ok(DomainState::Running | DomainState::MigratingOut | DomainState::Stopped) => {
-                    return self.change(|host| {
-                        host.depart(vm);
-                        Ok(())
-                    });
-                }
-                Ok(DomainState::Absent | DomainState::Prepared) => {
-                    let why = "the destination did not get the guest";
-                    self.change(|host| {
-                        host.give_up_send(now(), vm, why);
-                        Ok(())
-                    })?;
-                    return Err(Error::refused(why));
-                }
-                // It has not noticed yet that the connection broke, or cannot be asked.
-                Ok(
-                    DomainState::MigratingIn
-                    | DomainState::Starting
-                    | DomainState::Paused
-                    | DomainState::PostCopyBroken,
-                )
-                | Err(_) => {}
-            }
-            let state = self.lock();
-            let (state, _) = self
-                .changed
-                .wait_timeout_while(state, PROGRESS_PERIOD, |s| !s.stopping)
-                .unwrap_or_else(PoisonError::into_inner);
-            let released = !state.host.domains().contains_key(&vm);
-            if state.stopping || released {
-                return Err(Error::Unreachable {
-                    message: format!("{uri} did not say whether guest {vm} arrived"),
-                });
-            }
-        }
+    /// Changes the host and keeps the change.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Host) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        let result = change(&mut state.host);
+        save(self.state_file.as_deref(), state.host.domains())?;
+        result
     }
 
     fn accept(self: Arc<Self>, listener: &TcpListener) {
@@ -526,92 +429,11 @@ impl Shared {
             });
         }
     }
-
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        prepare(&stream)?;
-        let first = wire::receive(&mut stream)?;
-        if let Message::Query { vm } = first {
-            let state = self.lock().host.status(vm).state;
-            return wire::send(&mut stream, &Message::Has { state });
-        }
-        let Message::Offer { domain } = first else {
-            return Err(unexpected(&first));
-        };
-        if let Err(error) = self.change(|host| host.begin_receive(&domain)) {
-            let message = error.to_string();
-            return wire::send(&mut stream, &Message::Refused { message });
-        }
-        let vm = domain.uid;
-        let received = self.receive(vm, &mut stream);
-        if received.is_err() {
-            let _ = self.change(|host| {
-                host.give_up_receive(vm);
-                Ok(())
-            });
-        }
-        received
-    }
-
-    fn receive(&self, vm: VmUid, stream: &mut TcpStream) -> io::Result<()> {
-        wire::send(stream, &Message::Accepted)?;
-        let mut message = Message::Progress;
-        while message == Message::Progress {
-            message = wire::receive(stream)?;
-        }
-        let Message::Go { console } = message else {
-            return Err(unexpected(&message));
-        };
-        self.change(|host| host.arrive(now(), vm, *console))
-            .map_err(io::Error::other)?;
-        // The guest runs here: whether the other side hears it does not matter.
-        let _ = wire::send(stream, &Message::Arrived);
-        Ok(())
-    }
 }
 
-fn unexpected(message: &Message) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("{message:?} was not expected"),
-    )
-}
-
-fn now() -> TimeMs {
+pub(super) fn now() -> TimeMs {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     TimeMs(u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX))
-}
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
-    stream.set_write_timeout(Some(SOCKET_TIMEOUT))
-}
-
-fn dial(uri: &str) -> Result<TcpStream, Error> {
-    let no_route = |why: String| Error::refused(format!("{uri} cannot be reached: {why}"));
-    let address = uri
-        .strip_prefix("sim+tcp://")
-        .ok_or_else(|| no_route("it does not begin with sim+tcp://".to_owned()))?;
-    let address = address
-        .to_socket_addrs()
-        .map_err(|error| no_route(error.to_string()))?
-        .next()
-        .ok_or_else(|| no_route("it has no address".to_owned()))?;
-    let stream = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)
-        .map_err(|error| no_route(error.to_string()))?;
-    prepare(&stream).map_err(|error| no_route(error.to_string()))?;
-    Ok(stream)
-}
-
-fn query(vm: VmUid, uri: &str) -> Result<DomainState, Error> {
-    let broke = |error: io::Error| Error::refused(error.to_string());
-    let mut stream = dial(uri)?;
-    wire::send(&mut stream, &Message::Query { vm }).map_err(broke)?;
-    let answer = wire::receive(&mut stream).map_err(broke)?;
-    let Message::Has { state } = answer else {
-        return Err(broke(unexpected(&answer)));
-    };
-    Ok(state)
 }
 
 /// Reads the guests of an earlier process. What was on its way then has broken off since.
@@ -637,6 +459,9 @@ fn load(path: Option<&Path>, now: TimeMs) -> Result<BTreeMap<VmUid, Domain>, Sta
     let all: Vec<_> = host.domains().keys().copied().collect();
     for vm in all {
         host.give_up_receive(vm);
+        if host.domains()[&vm].phase == Phase::PullingIn {
+            host.tear(now, vm);
+        }
         if host.status(vm).state == DomainState::MigratingOut
             && host.domains()[&vm].phase == Phase::Sending
         {

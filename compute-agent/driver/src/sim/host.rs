@@ -8,6 +8,8 @@
 //!                          ▲  ◀──give_up_receive───────┘
 //! ```
 //!
+//! Post-copy has phases of its own: see `post_copy`.
+//!
 //! Like a real hypervisor it knows no claims: it refuses CPUs that it does not have and pages
 //! that are taken, and would pin two guests to one CPU if it were told to.
 //!
@@ -18,15 +20,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::agent::{DomainState, DomainStatus};
-use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
-use berth_domain::topology::HostTopology;
+use berth_domain::topology::{CellId, HostTopology};
 use serde::{Deserialize, Serialize};
 
 use super::console::Console;
 use super::disks::Images;
 use crate::domain::{DomainSpec, Known, Other};
-use crate::driver::FreePages;
 use crate::error::Error;
 
 /// How far a simulated guest is.
@@ -47,6 +47,10 @@ pub enum Phase {
     },
     /// It has crashed.
     Stopped,
+    /// It runs here, and some of its memory is still where it came from.
+    PullingIn,
+    /// Some of its memory is here and some elsewhere, and the connection between them broke.
+    Torn,
 }
 
 /// A simulated guest.
@@ -70,6 +74,8 @@ impl Domain {
             Phase::Receiving => DomainState::MigratingIn,
             Phase::Sending | Phase::Switching { .. } => DomainState::MigratingOut,
             Phase::Stopped => DomainState::Stopped,
+            Phase::PullingIn => DomainState::MigratingIn,
+            Phase::Torn => DomainState::PostCopyBroken,
         }
     }
 
@@ -77,7 +83,12 @@ impl Domain {
     #[must_use]
     pub fn holds_memory(&self) -> bool {
         match self.phase {
-            Phase::Running | Phase::Receiving | Phase::Sending | Phase::Switching { .. } => true,
+            Phase::Running
+            | Phase::Receiving
+            | Phase::Sending
+            | Phase::Switching { .. }
+            | Phase::PullingIn
+            | Phase::Torn => true,
             Phase::Prepared | Phase::Stopped => false,
         }
     }
@@ -87,9 +98,11 @@ impl Domain {
 #[derive(Clone, Debug)]
 pub struct Host {
     topology: Arc<HostTopology>,
-    domains: BTreeMap<VmUid, Domain>,
+    pub(super) domains: BTreeMap<VmUid, Domain>,
     pub(super) images: Images,
     others: Vec<Other>,
+    /// Huge pages that somebody else on the machine has, by cell and size in KiB.
+    pub(super) foreign_pages: BTreeMap<(CellId, u64), u64>,
 }
 
 impl Host {
@@ -107,6 +120,7 @@ impl Host {
             domains,
             images: Images::default(),
             others: Vec::new(),
+            foreign_pages: BTreeMap::new(),
         }
     }
 
@@ -196,9 +210,13 @@ impl Host {
                 self.domains.remove(&vm);
                 Ok(())
             }
-            Some(Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
-                Err(self.wrong_state(vm, "destroy"))
-            }
+            Some(
+                Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::PullingIn
+                | Phase::Torn,
+            ) => Err(self.wrong_state(vm, "destroy")),
         }
     }
 
@@ -214,9 +232,14 @@ impl Host {
                 self.crash(now, vm);
                 Ok(())
             }
-            Some(Phase::Prepared | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
-                Err(self.wrong_state(vm, "shut down"))
-            }
+            Some(
+                Phase::Prepared
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::PullingIn
+                | Phase::Torn,
+            ) => Err(self.wrong_state(vm, "shut down")),
         }
     }
 
@@ -232,9 +255,14 @@ impl Host {
                 self.domains.remove(&vm);
                 Ok(())
             }
-            Some(Phase::Prepared | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
-                Err(self.wrong_state(vm, "stop"))
-            }
+            Some(
+                Phase::Prepared
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::PullingIn
+                | Phase::Torn,
+            ) => Err(self.wrong_state(vm, "stop")),
         }
     }
 
@@ -303,9 +331,14 @@ impl Host {
                 self.domains.remove(&vm);
                 Ok(())
             }
-            Some(Phase::Running | Phase::Receiving | Phase::Sending | Phase::Switching { .. }) => {
-                Err(self.wrong_state(vm, "stop expecting"))
-            }
+            Some(
+                Phase::Running
+                | Phase::Receiving
+                | Phase::Sending
+                | Phase::Switching { .. }
+                | Phase::PullingIn
+                | Phase::Torn,
+            ) => Err(self.wrong_state(vm, "stop expecting")),
         }
     }
 
@@ -321,9 +354,9 @@ impl Host {
                 self.domains.remove(&vm);
                 Ok(())
             }
-            Some(Phase::Running | Phase::Receiving | Phase::Sending) => {
-                Err(self.wrong_state(vm, "release"))
-            }
+            Some(
+                Phase::Running | Phase::Receiving | Phase::Sending | Phase::PullingIn | Phase::Torn,
+            ) => Err(self.wrong_state(vm, "release")),
         }
     }
 
@@ -373,7 +406,12 @@ impl Host {
             match domain.phase {
                 Phase::Sending => {}
                 Phase::Switching { .. } => domain.console.resume(now),
-                Phase::Running | Phase::Prepared | Phase::Receiving | Phase::Stopped => return,
+                Phase::Running
+                | Phase::Prepared
+                | Phase::Receiving
+                | Phase::Stopped
+                | Phase::PullingIn
+                | Phase::Torn => return,
             }
             domain.phase = Phase::Running;
             domain.migration_error = Some(why.to_owned());
@@ -464,36 +502,6 @@ impl Host {
         Ok(&mut domain.console)
     }
 
-    /// Returns the free pages of every cell.
-    #[must_use]
-    pub fn free_pages(&self) -> FreePages {
-        let mut free: FreePages = self
-            .topology
-            .cells()
-            .iter()
-            .map(|c| {
-                (
-                    c.id,
-                    c.pages.iter().map(|p| (p.size_kib, p.total)).collect(),
-                )
-            })
-            .collect();
-        for cell in self
-            .domains
-            .values()
-            .filter(|d| d.holds_memory())
-            .flat_map(|d| &d.spec.assignment.cells)
-        {
-            let pool = cell
-                .page_size_kib
-                .and_then(|size| free.get_mut(&cell.host_cell)?.get_mut(&size));
-            if let Some(pool) = pool {
-                *pool = pool.saturating_sub(cell.pages());
-            }
-        }
-        free
-    }
-
     fn insert(&mut self, spec: &DomainSpec, phase: Phase, console: Console) {
         let domain = Domain {
             spec: spec.clone(),
@@ -510,61 +518,5 @@ impl Host {
             state: self.status(vm).state,
             attempted,
         }
-    }
-
-    /// What a hypervisor would refuse: PCI functions that are not there, or in another guest.
-    fn check_functions(&self, spec: &DomainSpec) -> Result<(), Error> {
-        for address in spec.assignment.pci.iter().flatten() {
-            let mut there = self.topology.pci().iter();
-            if !there.any(|device| device.address == *address) {
-                return Err(Error::refused(format!(
-                    "device not found: could not access /sys/bus/pci/devices/{address}"
-                )));
-            }
-            let has = |d: &&Domain| d.spec.assignment.pci.iter().any(|g| g.contains(address));
-            let others = self.domains.values();
-            let mut others = others.filter(|d| d.spec.uid != spec.uid && d.holds_memory());
-            if let Some(other) = others.find(has) {
-                return Err(Error::refused(format!(
-                    "PCI device {address} is in use by domain {}",
-                    other.spec.vm
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// What a kernel would refuse: CPUs and cells that are not there, pages that are taken.
-    fn check_room(&self, spec: &DomainSpec) -> Result<(), Error> {
-        let all = self.topology.shared().union(&self.topology.dedicated());
-        let wanted = spec
-            .vcpu_cpus()
-            .values()
-            .fold(spec.emulator_cpus(), |all: CpuSet, c| all.union(c));
-        if !wanted.is_subset(&all) {
-            let absent = wanted.difference(&all);
-            return Err(Error::refused(format!(
-                "cannot set CPU affinity: this host has no CPU {absent}"
-            )));
-        }
-        self.check_functions(spec)?;
-        let free = self.free_pages();
-        for cell in &spec.assignment.cells {
-            let Some(pools) = free.get(&cell.host_cell) else {
-                let message = format!("NUMA node {} is unavailable", cell.host_cell);
-                return Err(Error::refused(message));
-            };
-            let Some(size) = cell.page_size_kib else {
-                continue;
-            };
-            let (wanted, have) = (cell.pages(), pools.get(&size).copied().unwrap_or(0));
-            if wanted > have {
-                return Err(Error::refused(format!(
-                    "cannot allocate guest memory: cell {} has {have} free pages of {size} KiB, {wanted} are wanted",
-                    cell.host_cell
-                )));
-            }
-        }
-        Ok(())
     }
 }

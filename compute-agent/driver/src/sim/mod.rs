@@ -3,21 +3,28 @@
 //! | room | what |
 //! |---|---|
 //! | [`host`] | one hypervisor as a pure state machine |
+//! | `room` | whether a guest fits there |
+//! | `post_copy` | guests that run where their memory is not yet |
 //! | [`console`] | what its guests write |
 //! | `disks` | the names of the images that are made of their disks |
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
 //! | [`script`] | answers that are gone, late, refused or repeated |
-//! | [`driver`] | one hypervisor in a real process, which sends guests over TCP |
-//! | `story` | what happens to one in a process that nobody asked for |
+//! | [`driver`] | one hypervisor in a real process |
+//! | `transfer` | how it sends guests over TCP, and takes them in |
+//! | `story`, `orders` | what happens to one in a process that nobody asked for |
 //! | [`wire`] | what two such processes say to each other |
 
 pub mod console;
 mod disks;
 pub mod driver;
 pub mod host;
+mod orders;
+mod post_copy;
 mod progress;
+mod room;
 pub mod script;
 mod story;
+mod transfer;
 pub mod wire;
 pub mod world;
 

@@ -5,20 +5,34 @@
 //! other 5b0c7e0a-0000-4000-8000-000000000001 by-hand    somebody else makes a domain
 //! crash web1                                            the guest of this name stops by itself
 //! lose web1                                             the hypervisor forgets the guest
+//! take 0 2048 100             somebody else has so many pages of so many KiB of this cell, from now on
+//! break web1                  the connection over which the guest is sent breaks, now or when it is
+//! refuse prepare 2            the next calls of this kind are refused
+//! hold cancel                 calls of this kind wait from now on
+//! let cancel                  they go on, and later ones do not wait
 //! ```
 //!
-//! The file is looked at whenever the hypervisor is asked what it has. Each line happens once;
-//! lines that are added later happen later. A line that cannot be read is an error of that
-//! question, so that a mistake in it does not go unseen.
+//! What can be refused is `create`, `start`, `prepare` and `cancel`; what can be held is these, and
+//! `transfer` and `post-copy`, which then do not come to their end.
+//!
+//! The file is looked at whenever the hypervisor is asked for something, and while something waits
+//! or is sent. Each line happens once; lines that are added later happen later. A line that cannot
+//! be read is an error of what was asked, so that a mistake in it does not go unseen.
 
 use std::path::PathBuf;
 
 use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::topology::CellId;
 use uuid::Uuid;
 
 use super::host::Host;
+use super::orders::{Moment, Orders};
 use crate::domain::Other;
 use crate::error::Error;
+
+/// What a line can be, as errors list it.
+const LINES: &str = "other UUID NAME, crash NAME, lose NAME, take CELL KIB COUNT, break NAME, \
+                     refuse CALL COUNT, hold CALL, let CALL";
 
 /// A file of happenings, and how far it was told.
 #[derive(Debug)]
@@ -32,25 +46,32 @@ impl Story {
         Self { path, told: 0 }
     }
 
-    /// Lets happen what was added to the file; without the file, nothing does.
-    pub(super) fn go_on(&mut self, now: TimeMs, host: &mut Host) -> Result<(), Error> {
+    /// Lets happen what was added to the file, and returns whether anything was; without the file,
+    /// nothing is.
+    pub(super) fn go_on(
+        &mut self,
+        now: TimeMs,
+        host: &mut Host,
+        orders: &mut Orders,
+    ) -> Result<bool, Error> {
+        let before = self.told;
         let Ok(text) = std::fs::read_to_string(&self.path) else {
-            return Ok(());
+            return Ok(false);
         };
         // A line without its end is still being written.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines().skip(self.told) {
-            happen(line, now, host).map_err(|why| {
+            happen(line, now, host, orders).map_err(|why| {
                 let path = self.path.display();
                 Error::refused(format!("{path}: {line:?}: {why}"))
             })?;
             self.told += 1;
         }
-        Ok(())
+        Ok(self.told > before)
     }
 }
 
-fn happen(line: &str, now: TimeMs, host: &mut Host) -> Result<(), String> {
+fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Result<(), String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
         [] => {}
@@ -60,9 +81,21 @@ fn happen(line: &str, now: TimeMs, host: &mut Host) -> Result<(), String> {
         }),
         ["crash", name] => host.crash(now, named(host, name)?),
         ["lose", name] => host.lose(named(host, name)?),
-        _ => return Err("must be other UUID NAME, crash NAME or lose NAME".to_owned()),
+        ["take", cell, size_kib, count] => {
+            let cell = CellId(number(cell)?);
+            host.take_pages(cell, number(size_kib)?, number(count)?);
+        }
+        ["break", name] => orders.break_off(named(host, name)?),
+        ["refuse", moment, count] => orders.refuse(Moment::parse(moment)?, number(count)?),
+        ["hold", moment] => orders.hold(Moment::parse(moment)?),
+        ["let", moment] => orders.go_on(Moment::parse(moment)?),
+        _ => return Err(format!("must be one of {LINES}")),
     }
     Ok(())
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| format!("{word} is no number"))
 }
 
 fn named(host: &Host, name: &str) -> Result<VmUid, String> {

@@ -7,6 +7,8 @@
 //!   Progress … Progress    ──▶                          (the guest runs on the source)
 //!   Go{console}            ──▶                          (it stands still on the source)
 //!                          ◀──      Arrived             (it runs on the destination)
+//!   Progress … Done        ──▶                          (after a Go in post-copy: its memory follows)
+//!                          ◀──      Arrived
 //!
 //!   Query{vm}              ──▶                          (on a new connection, after a break)
 //!                          ◀──      Has{state}
@@ -46,11 +48,17 @@ pub enum Message {
     },
     /// The source goes on sending.
     Progress,
-    /// Everything is sent and the guest stands still: the destination lets it go on.
+    /// Everything is sent, or is to follow, and the guest stands still: the destination lets it go
+    /// on.
     Go {
         /// What it has written.
         console: Box<Console>,
+        /// Whether its memory is to follow.
+        #[serde(default)]
+        post_copy: bool,
     },
+    /// All of the guest's memory has followed it.
+    Done,
     /// The guest runs on the destination.
     Arrived,
     /// The source asks what became of a guest.
