@@ -433,8 +433,13 @@ impl Agent {
             {
                 let policy = &transfer.policy;
                 let limit_ms = policy.timeout_ms.unwrap_or(self.facts.transfer_ms_max);
-                if let Some(order) = overdue::order(policy, transfer.began_at, now, limit_ms) {
+                let (began_at, ordered_at) = (transfer.began_at, transfer.ordered_at);
+                if let Some(order) = overdue::order(policy, began_at, ordered_at, now, limit_ms) {
                     transfer.telling = true;
+                    transfer.ordered_at.get_or_insert(now);
+                    if order == Order::Abort {
+                        transfer.overrun_ms = Some(limit_ms);
+                    }
                     orders.push((*vm, order));
                 }
             } else if let Some(leaving) = &mut guest.leaving
@@ -443,7 +448,7 @@ impl Agent {
                 // How it may be done is not known any more: as if nothing had been said.
                 let (policy, limit_ms) = (TransferPolicy::default(), self.facts.transfer_ms_max);
                 let since = *leaving.since.get_or_insert(now);
-                if let Some(order) = overdue::order(&policy, since, now, limit_ms) {
+                if let Some(order) = overdue::order(&policy, since, None, now, limit_ms) {
                     leaving.telling = true;
                     orders.push((*vm, order));
                 }

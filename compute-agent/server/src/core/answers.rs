@@ -95,8 +95,9 @@ impl Agent {
         if status.state != DomainState::MigratingOut {
             guest.leaving = None;
         }
-        if status.migration_error.is_none() {
-            status.migration_error = guest.migration_error.clone();
+        // Why it was stopped the agent knows, not the hypervisor.
+        if guest.migration_error.is_some() {
+            status.migration_error.clone_from(&guest.migration_error);
         }
         match (&guest.phase, status.state) {
             (Phase::Starting, DomainState::Absent) if spawning => {
@@ -214,15 +215,22 @@ impl Agent {
         let Some(guest) = self.guests.get_mut(&vm) else {
             return;
         };
-        if !matches!(&guest.phase, Phase::Sending(transfer) if transfer.token == token) {
-            return;
-        }
-        match result {
-            Ok(_) => {
+        let overrun_ms = match &guest.phase {
+            Phase::Sending(transfer) if transfer.token == token => transfer.overrun_ms,
+            Phase::Starting | Phase::Running | Phase::Incoming(_) | Phase::Sending(_) => return,
+        };
+        match (result, overrun_ms) {
+            (Ok(_), _) => {
                 self.guests.remove(&vm);
             }
+            (Err(Error::Aborted { .. }), Some(limit_ms)) => {
+                guest.phase = Phase::Running;
+                let message =
+                    format!("the transfer took longer than {limit_ms} ms and was stopped");
+                guest.migration_error = Some(message);
+            }
             // Where the outcome is unknown too: from here on the hypervisor's word counts alone.
-            Err(error) => {
+            (Err(error), _) => {
                 guest.phase = Phase::Running;
                 guest.migration_error = Some(error.to_string());
             }

@@ -398,6 +398,8 @@ impl Agent {
             began_at,
             policy,
             telling: false,
+            ordered_at: None,
+            overrun_ms: None,
         });
     }
 

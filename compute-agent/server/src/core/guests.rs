@@ -45,6 +45,10 @@ pub(super) struct Transfer {
     pub(super) policy: TransferPolicy,
     /// The driver is being told to end it, one way or the other.
     pub(super) telling: bool,
+    /// When it was first told, since it took too long.
+    pub(super) ordered_at: Option<TimeMs>,
+    /// The time that it was given, once it has taken longer and is stopped for it.
+    pub(super) overrun_ms: Option<u64>,
 }
 
 /// A transfer of an earlier run of the agent.

@@ -24,19 +24,20 @@ pub(super) enum Order {
     Force(Force),
 }
 
-/// Returns what is done now to a transfer that began then.
+/// Returns what is done now to a transfer that began then, and to which something was done first then.
 pub(super) fn order(
     policy: &TransferPolicy,
     began_at: TimeMs,
+    ordered_at: Option<TimeMs>,
     now: TimeMs,
     limit_ms: u64,
 ) -> Option<Order> {
-    let elapsed_ms = now.0.saturating_sub(began_at.0);
-    if elapsed_ms <= limit_ms {
+    let is_over = |since: TimeMs| now.0.saturating_sub(since.0) > limit_ms;
+    if !is_over(began_at) {
         return None;
     }
     // What was to end it soon has not.
-    if elapsed_ms > limit_ms.saturating_mul(2) {
+    if ordered_at.is_some_and(is_over) {
         return Some(Order::Abort);
     }
     let soon = if policy.post_copy {
@@ -77,16 +78,22 @@ mod tests {
                 post_copy: allowed,
                 ..TransferPolicy::default()
             };
-            let at = |ms: u64| order(&policy, TimeMs(500), TimeMs(500 + ms), 1_000);
-            assert_eq!(at(0), None);
-            assert_eq!(at(1_000), None);
-            assert_eq!(at(1_001), expected, "{timeout_action:?} {allowed}");
-            assert_eq!(at(2_000), expected, "{timeout_action:?} {allowed}");
-            assert_eq!(at(2_001), abort, "{timeout_action:?} {allowed}");
+            let at = |ordered: Option<u64>, ms: u64| {
+                let ordered = ordered.map(|ms| TimeMs(500 + ms));
+                order(&policy, TimeMs(500), ordered, TimeMs(500 + ms), 1_000)
+            };
+            let what = format!("{timeout_action:?} {allowed}");
+            assert_eq!(at(None, 0), None);
+            assert_eq!(at(None, 1_000), None);
+            assert_eq!(at(None, 1_001), expected, "{what}");
+            assert_eq!(at(None, 2_001), expected, "{what}, looked at late");
+            assert_eq!(at(Some(1_500), 2_500), expected, "{what}");
+            assert_eq!(at(Some(1_500), 2_501), abort, "{what}");
         }
         // A clock that was set back does nothing.
         let policy = TransferPolicy::default();
-        assert_eq!(order(&policy, TimeMs(500), TimeMs(0), 0), None);
-        assert_eq!(order(&policy, TimeMs(0), TimeMs(u64::MAX), u64::MAX), None);
+        assert_eq!(order(&policy, TimeMs(500), None, TimeMs(0), 0), None);
+        let end = TimeMs(u64::MAX);
+        assert_eq!(order(&policy, TimeMs(0), None, end, u64::MAX), None);
     }
 }

@@ -148,11 +148,11 @@ fn what_takes_too_long_is_dealt_with() {
             arrives,
             "{policy:?}"
         );
-        assert_eq!(
-            rig.state(&h1, &guest) == DomainState::Running,
-            !arrives,
-            "{policy:?}"
-        );
+        let status = rig.status(&h1, &guest);
+        assert_eq!(status.state == DomainState::Running, !arrives, "{policy:?}");
+        let why = "the transfer took longer than 20000 ms and was stopped";
+        let told = status.migration_error.as_deref();
+        assert_eq!(told, (!arrives).then_some(why), "{policy:?}");
     }
 }
 
