@@ -11,7 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`] | what can be asked of the state |
-//! | [`state`], [`header`], [`placement`], `group`, `cold_demand` | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`], `group`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -25,6 +25,7 @@ pub mod command;
 mod group;
 pub mod header;
 mod index;
+mod live_demand;
 pub mod placement;
 pub mod reality;
 pub mod rebuild;

@@ -90,7 +90,7 @@ pub(super) fn migration(
         chooser,
         state,
         berth_selection::Request {
-            demand: migration_demand(state, vm)?,
+            demand: state.live_demand(vm)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -131,7 +131,7 @@ pub(super) fn next(
             let demand = Demand::boot(&vm.spec)?;
             state.with_group(demand, &vm.name, &vm.spec)?
         }
-        Kind::LiveMigrate { .. } => migration_demand(state, vm)?,
+        Kind::LiveMigrate { .. } => state.live_demand(vm)?,
         Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
             state.next_cold_demand(operation, vm)?
         }
@@ -389,23 +389,6 @@ fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {
                 | vm::State::Shelved => "wait until it is ACTIVE".to_owned(),
             })
         })
-}
-
-fn migration_demand(state: &State, vm: &Vm) -> Result<Demand, Refusal> {
-    let source = vm
-        .claim
-        .and_then(|claim| state.claim(claim))
-        .and_then(|claim| Some((claim, state.host(&claim.host)?)));
-    let Some((claim, view)) = source else {
-        return Err(Refusal::new(
-            Code::FailedPrecondition,
-            "VM_WITHOUT_HOST",
-            format!("vm {} is on no host from which it could be moved", vm.name),
-        )
-        .with("vm", &vm.name));
-    };
-    let demand = Demand::migration(&vm.spec, claim, &view.host)?;
-    state.with_group(demand, &vm.name, &vm.spec)
 }
 
 fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {

@@ -112,7 +112,7 @@ impl<J: Journal> Transaction<'_, J> {
     /// Returns what an operation's VM demands of the next host.
     pub(super) fn demand_of(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
         match operation.kind {
-            Kind::LiveMigrate { .. } => self.demand_of_move(vm),
+            Kind::LiveMigrate { .. } => self.state.live_demand(vm),
             // Those on the VM's own host have no step that claims.
             Kind::Boot
             | Kind::Delete

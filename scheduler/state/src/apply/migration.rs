@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner};
-use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{self, Event, Migration, State};
 use berth_domain::name::{HostName, VmName};
@@ -62,7 +61,7 @@ impl<J: Journal> Transaction<'_, J> {
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Migration(begin.migration),
-            demand: &self.demand_of_move(&vm)?,
+            demand: &self.state.live_demand(&vm)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;
@@ -107,18 +106,6 @@ impl<J: Journal> Transaction<'_, J> {
             requested_host: begin.requested_host.cloned(),
             ..with_claim(operation, &claim)
         })))
-    }
-
-    /// Returns what a running VM demands of the host that it is moved to.
-    pub(super) fn demand_of_move(&self, vm: &Vm) -> Result<Demand, Refusal> {
-        let source = vm.host.as_ref().and_then(|name| self.state.host(name));
-        let claim = vm.claim.and_then(|id| self.state.claim(id));
-        let (Some(source), Some(claim)) = (source, claim) else {
-            let message = format!("vm {} is on no host", vm.name);
-            return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
-        };
-        let demand = Demand::migration(&vm.spec, claim, &source.host)?;
-        self.state.with_group(demand, &vm.name, &vm.spec)
     }
 
     /// Points a migration at the host of another claim.
