@@ -10,9 +10,8 @@ use berth_domain::operation::{self, Kind, Operation, Step};
 use berth_domain::refusal::Refusal;
 
 use crate::facts::Facts;
-use crate::{
-    boot, cold_migration, delete, evacuation, live_migration, power, revert_resize, shelve,
-};
+use crate::start_elsewhere::StartElsewhere;
+use crate::{boot, cold_migration, delete, live_migration, power, revert_resize, shelve};
 
 /// How a step is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,9 +99,9 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::LiveMigrate { .. } => &live_migration::LiveMigration,
         Kind::ColdMigrate { .. } => &cold_migration::ColdMigration,
         Kind::RevertResize { .. } => &revert_resize::RevertResize,
-        Kind::Evacuate { .. } => &evacuation::Evacuation,
+        Kind::Evacuate { .. } => &StartElsewhere::Evacuation,
         Kind::Shelve => &shelve::Shelve,
-        Kind::Unshelve => &shelve::Unshelve,
+        Kind::Unshelve => &StartElsewhere::Unshelving,
         Kind::Stop { .. } => &power::STOP,
         Kind::Start => &power::START,
         Kind::Reboot { .. } => &power::REBOOT,

@@ -1,5 +1,6 @@
-//! Shelves a VM: stop it, give its host back. Unshelves it: claim a host anew, start it there with
-//! the disks that it has.
+//! Shelves a VM: stop it, give its host back.
+//!
+//! Not here: how it is unshelved (`start_elsewhere`).
 
 use berth_domain::agent::{Call, Reply};
 use berth_domain::name::HostName;
@@ -8,13 +9,10 @@ use berth_domain::refusal::Refusal;
 
 use crate::plan::{Ask, Context, Script, StepPlan, Undo};
 use crate::refusals;
-use crate::start_stop::{start_on, stop_here, take_back, taken};
+use crate::start_stop::stop_here;
 
 /// The shelving of a VM.
 pub(crate) struct Shelve;
-
-/// The unshelving of a VM.
-pub(crate) struct Unshelve;
 
 const SHELVE: &[StepPlan] = &[
     // The only step. The claim goes in the command that ends it, after the host has said that the
@@ -24,21 +22,6 @@ const SHELVE: &[StepPlan] = &[
         step: Step::StopSource,
         side_effects: true,
         undo: Undo::NoReturn,
-    },
-];
-
-const UNSHELVE: &[StepPlan] = &[
-    // First, in the command that begins it. State alone, and given back last.
-    StepPlan {
-        step: Step::Claim,
-        side_effects: false,
-        undo: Undo::ReleaseClaim,
-    },
-    // Its undo stops the guest and shuts out a start that comes late.
-    StepPlan {
-        step: Step::StartDestination,
-        side_effects: true,
-        undo: Undo::AskAgent,
     },
 ];
 
@@ -78,46 +61,5 @@ impl Script for Shelve {
 
     fn give_up(&self, _refusal: Refusal) -> Effect {
         Effect::None
-    }
-}
-
-impl Script for Unshelve {
-    fn steps(&self) -> &'static [StepPlan] {
-        UNSHELVE
-    }
-
-    fn can_give_up(&self) -> bool {
-        true
-    }
-
-    fn start_effect(&self, _step: Step) -> Effect {
-        Effect::None
-    }
-
-    fn ask(&self, _step: Step, context: &Context) -> Result<Ask, Refusal> {
-        let (host, call) = start_on(context, &context.facts.vm.spec, taken(context)?);
-        let call = Box::new(call);
-        Ok(Ask::Agent { host, call })
-    }
-
-    fn answered(
-        &self,
-        _step: Step,
-        _reply: Reply,
-        _context: &mut Context,
-    ) -> Result<Effect, Refusal> {
-        Ok(Effect::CompleteUnshelve)
-    }
-
-    fn undo(&self, _step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
-        Ok(take_back(taken(context)?))
-    }
-
-    fn is_candidates_fault(&self, _step: Step) -> bool {
-        true
-    }
-
-    fn give_up(&self, refusal: Refusal) -> Effect {
-        Effect::FailUnshelve(refusal)
     }
 }

@@ -1,4 +1,5 @@
-//! Starts a VM elsewhere whose host is proven to be dead: claim, start it there with its disks.
+//! Starts a VM on a host that is claimed anew, with the disks that it has: one whose host is proven to
+//! be dead, or one that was shelved. Nobody has to be asked to stop it first.
 
 use berth_domain::agent::{Call, Reply};
 use berth_domain::name::HostName;
@@ -9,19 +10,25 @@ use crate::live_migration::migration;
 use crate::plan::{Ask, Context, Script, StepPlan, Undo};
 use crate::start_stop::{start_on, take_back, taken};
 
-/// The evacuation of a VM.
-pub(crate) struct Evacuation;
+/// Why a VM is started on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartElsewhere {
+    /// Its host is dead.
+    Evacuation,
+    /// It is shelved, and on no host.
+    Unshelving,
+}
 
 const STEPS: &[StepPlan] = &[
-    // First, in the command that makes the migration and looks at the proof that the host is dead.
-    // State alone, and given back last.
+    // First, in the command that begins it, which looks at the proof that the old host is dead if
+    // there is one. State alone, and given back last.
     StepPlan {
         step: Step::Claim,
         side_effects: false,
         undo: Undo::ReleaseClaim,
     },
-    // Its undo stops the guest and shuts out a start that comes late. The dead host is not asked
-    // for anything: its agent, should it come back, takes away what its claims do not cover.
+    // Its undo stops the guest and shuts out a start that comes late. A dead host is not asked for
+    // anything: its agent, should it come back, takes away what its claims do not cover.
     StepPlan {
         step: Step::StartDestination,
         side_effects: true,
@@ -29,7 +36,16 @@ const STEPS: &[StepPlan] = &[
     },
 ];
 
-impl Script for Evacuation {
+impl StartElsewhere {
+    fn complete(self) -> Effect {
+        match self {
+            Self::Evacuation => Effect::CompleteMove,
+            Self::Unshelving => Effect::CompleteUnshelve,
+        }
+    }
+}
+
+impl Script for StartElsewhere {
     fn steps(&self) -> &'static [StepPlan] {
         STEPS
     }
@@ -43,8 +59,9 @@ impl Script for Evacuation {
     }
 
     fn ask(&self, _step: Step, context: &Context) -> Result<Ask, Refusal> {
-        if migration(context)?.was_stopped {
-            return Ok(Ask::Nothing(Effect::CompleteMove));
+        // What was stopped when its host died stays so; what is unshelved is to run.
+        if *self == Self::Evacuation && migration(context)?.was_stopped {
+            return Ok(Ask::Nothing(self.complete()));
         }
         let (host, call) = start_on(context, &context.facts.vm.spec, taken(context)?);
         let call = Box::new(call);
@@ -57,7 +74,7 @@ impl Script for Evacuation {
         _reply: Reply,
         _context: &mut Context,
     ) -> Result<Effect, Refusal> {
-        Ok(Effect::CompleteMove)
+        Ok(self.complete())
     }
 
     fn undo(&self, _step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
@@ -69,6 +86,9 @@ impl Script for Evacuation {
     }
 
     fn give_up(&self, refusal: Refusal) -> Effect {
-        Effect::RefuseMigration(refusal)
+        match self {
+            Self::Evacuation => Effect::RefuseMigration(refusal),
+            Self::Unshelving => Effect::FailUnshelve(refusal),
+        }
     }
 }
