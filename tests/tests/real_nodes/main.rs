@@ -13,7 +13,7 @@
 //! ```text
 //!   node                 0          1          2          3
 //!   CPUs                 0,1        2,3        4,5        6,7
-//!   pages of 2 MiB       32         32         32         64, for nobody
+//!   pages of 2 MiB       16         16         16         32, for nobody
 //!   host-a may give                 2,3        4, pages   6
 //!   host-b may give      0,1 pages  2 pages    4,5
 //! ```
@@ -35,7 +35,7 @@ const ROLE: &str = "BERTH_TEST_ROLE";
 /// The last line of the stories: a test that did not run would end well too.
 const TOLD: &str = "all stories are told";
 
-/// It takes about two minutes on two idle CPUs.
+/// It takes some 220 s of processor time, which two idle CPUs share.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) const GUEST: &str = "/lab/counter";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How often a condition is looked at.
-const GLANCE: Duration = Duration::from_millis(10);
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Where the scheduler and the conductor run, and commands are typed.
 const CONTROL: &str = "control";
@@ -218,9 +218,9 @@ instance_dir = {instances:?}
     }
 
     /// Makes a flavor whose CPUs are dedicated.
-    pub(crate) fn flavor(&self, name: &str, vcpus: &str, specs: &[&str]) {
+    pub(crate) fn flavor(&self, name: &str, vcpus: &str, mib: &str, specs: &[&str]) {
         let mut all = vec!["flavor", "create", name, "--vcpus", vcpus];
-        all.extend(["--memory-mib", "64", "--spec", "hw:cpu_policy=dedicated"]);
+        all.extend(["--memory-mib", mib, "--spec", "hw:cpu_policy=dedicated"]);
         for spec in specs {
             all.extend(["--spec", spec]);
         }

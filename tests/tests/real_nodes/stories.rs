@@ -15,23 +15,26 @@ const HOSTS: [(&str, &str); 2] = [
         "host-a",
         r#"cpu_dedicated_set = "2-4,6"
 reserved_pages = [
-    { cell = 0, size_kib = 2048, count = 32 },
-    { cell = 1, size_kib = 2048, count = 32 },
-    { cell = 3, size_kib = 2048, count = 64 },
+    { cell = 0, size_kib = 2048, count = 16 },
+    { cell = 1, size_kib = 2048, count = 16 },
+    { cell = 3, size_kib = 2048, count = 32 },
 ]"#,
     ),
     (
         "host-b",
         r#"cpu_dedicated_set = "0-2,4-5"
 reserved_pages = [
-    { cell = 2, size_kib = 2048, count = 32 },
-    { cell = 3, size_kib = 2048, count = 64 },
+    { cell = 2, size_kib = 2048, count = 16 },
+    { cell = 3, size_kib = 2048, count = 32 },
 ]"#,
     ),
 ];
 
 /// The pages of each node, and so what is free of them before anything runs.
-const POOLS: [u64; 4] = [32, 32, 32, 64];
+const POOLS: [u64; 4] = [16, 16, 16, 32];
+
+/// The memory of every guest cell.
+const CELL_MIB: u64 = 32;
 
 /// How many numbers may be missing between two lines of a console: what was on its way through
 /// the serial line when the guest moved.
@@ -48,10 +51,10 @@ pub(crate) fn tell() {
         set_pages(node, count).unwrap();
     }
     let mut site = Site::start(&HOSTS);
-    site.flavor("paged", "1", &["hw:mem_page_size=2MB"]);
+    site.flavor("paged", "1", "32", &["hw:mem_page_size=2MB"]);
     let two = ["hw:numa_nodes=2", "hw:numa_cpus.0=0,1", "hw:numa_cpus.1=2"];
     let memory = ["hw:numa_mem.0=32", "hw:numa_mem.1=32"];
-    site.flavor("two-cells", "3", &[two.as_slice(), &memory].concat());
+    site.flavor("two-cells", "3", "64", &[two.as_slice(), &memory].concat());
     told("two hosts on one kernel with four nodes");
     a_guest_gets_pages_of_its_node_only(&site);
     told("strict placement on node 2");
@@ -75,38 +78,38 @@ pub(crate) fn tell() {
 
 fn a_guest_gets_pages_of_its_node_only(site: &Site) {
     site.json(&Site::create("a", "paged", "host-a"));
-    free([32, 32, 0, 64]);
-    stands(site, "a", "host-a", &[(2, &[4])], Some(32));
+    free([16, 16, 0, 32]);
+    stands(site, "a", "host-a", &[(2, &[4])], Some(16));
     // There are free pages on node 3, and CPU 6: but not for this host's guests.
     let refused = site.berth(&Site::create("x", "paged", "host-a"));
-    says(&refused, &["host-a", "0 free 2 MiB pages", "needs 32"]);
-    free([32, 32, 0, 64]);
+    says(&refused, &["host-a", "0 free 2 MiB pages", "needs 16"]);
+    free([16, 16, 0, 32]);
 }
 
 fn its_pages_are_others_after_a_migration(site: &Site) {
     site.json(&["vm", "migrate", "a", "--host", "host-b"]);
-    stands(site, "a", "host-b", &[(0, &[0])], Some(32));
-    free([0, 32, 32, 64]);
+    stands(site, "a", "host-b", &[(0, &[0])], Some(16));
+    free([0, 16, 16, 32]);
 }
 
 /// The second example of the specification: both guests had node 0 in mind.
 fn a_full_node_is_passed_over(site: &Site) {
     site.json(&Site::create("b", "paged", "host-a"));
-    stands(site, "b", "host-a", &[(2, &[4])], Some(32));
+    stands(site, "b", "host-a", &[(2, &[4])], Some(16));
     site.json(&["vm", "migrate", "b", "--host", "host-b"]);
-    stands(site, "b", "host-b", &[(1, &[2])], Some(32));
-    stands(site, "a", "host-b", &[(0, &[0])], Some(32));
-    free([0, 0, 32, 64]);
+    stands(site, "b", "host-b", &[(1, &[2])], Some(16));
+    stands(site, "a", "host-b", &[(0, &[0])], Some(16));
+    free([0, 0, 16, 32]);
 }
 
 /// Two CPUs of the destination are free on node 2, one on node 0; pages are not.
 fn what_has_no_pages_is_refused(site: &Site) {
     site.json(&Site::create("c", "paged", "host-a"));
-    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
+    stands(site, "c", "host-a", &[(2, &[4])], Some(16));
     let refused = site.berth(&["vm", "migrate", "c", "--host", "host-b"]);
-    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 32"]);
-    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
-    free([0, 0, 0, 64]);
+    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 16"]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(16));
+    free([0, 0, 0, 32]);
 }
 
 /// The control: as the guest is described on the source, it can only be on node 0. So what the
@@ -121,8 +124,8 @@ fn without_the_new_description_libvirt_refuses(site: &Site) {
     let peer = site.machine("host-a").peer_uri();
     let error = domain.migrate(&peer, &as_it_is).unwrap_err().to_string();
     assert!(error.contains("unable to map backing store"), "{error}");
-    stands(site, "a", "host-b", &[(0, &[0])], Some(32));
-    free([0, 0, 0, 64]);
+    stands(site, "a", "host-b", &[(0, &[0])], Some(16));
+    free([0, 0, 0, 32]);
 }
 
 /// Small pages, whose number forces nothing: only the policy keeps them on their node.
@@ -138,17 +141,17 @@ fn two_cells_go_to_two_nodes(site: &Site) {
 fn pages_that_others_took_are_not_given(site: &Site) {
     site.json(&["vm", "delete", "a"]);
     site.json(&["vm", "delete", "b"]);
-    free([32, 32, 0, 64]);
+    free([16, 16, 0, 32]);
     set_pages(0, 0).unwrap();
     set_pages(1, 0).unwrap();
     let refused = site.berth(&["vm", "migrate", "c", "--host", "host-b"]);
-    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 32"]);
-    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
+    says(&refused, &["host-b", "0 free 2 MiB pages", "needs 16"]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(16));
 
-    set_pages(1, 32).unwrap();
+    set_pages(1, 16).unwrap();
     site.json(&["vm", "migrate", "c", "--host", "host-b"]);
-    stands(site, "c", "host-b", &[(1, &[2])], Some(32));
-    free([0, 0, 32, 64]);
+    stands(site, "c", "host-b", &[(1, &[2])], Some(16));
+    free([0, 0, 16, 32]);
 }
 
 /// The guest goes on at the destination while most of its memory is on the source. It fetches whole
@@ -167,8 +170,8 @@ fn huge_pages_follow_by_post_copy(site: &Site) {
         runs_before_its_memory_is_there(site, "c", "host-a");
     });
     site.json(&["operation", "wait", operation]);
-    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
-    free([0, 32, 0, 64]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(16));
+    free([0, 16, 0, 32]);
 }
 
 /// Looks until the guest runs on the destination, and checks that the source still holds memory of
@@ -194,8 +197,8 @@ fn an_old_agent_gets_none(site: &mut Site) {
     assert_eq!(shown["host"]["report"]["service_version"], 1);
     let refused = site.berth(&["vm", "migrate", "c", "--host", "host-b"]);
     says(&refused, &["SERVICE_VERSION_TOO_OLD"]);
-    stands(site, "c", "host-a", &[(2, &[4])], Some(32));
-    free([0, 32, 0, 64]);
+    stands(site, "c", "host-a", &[(2, &[4])], Some(16));
+    free([0, 16, 0, 32]);
 }
 
 /// Checks how many pages of each node the kernel says are free. What a guest had is free when its
@@ -273,10 +276,9 @@ fn threads(site: &Site, vm: &str, host: &str, cells: &[Cell<'_>]) {
 #[track_caller]
 fn memory(site: &Site, vm: &str, host: &str, cells: &[Cell<'_>], huge: Option<u64>) {
     // Small pages that the guest has never written are not sent.
-    let cell_mib = 64 / u64::try_from(cells.len()).expect("a few");
     let found = site
         .machine(host)
-        .guest_memory(vm, cell_mib * 3 / 4)
+        .guest_memory(vm, CELL_MIB * 3 / 4)
         .unwrap();
     let mut nodes: Vec<u32> = cells.iter().map(|(node, _)| *node).collect();
     nodes.sort_unstable();
