@@ -233,13 +233,13 @@ pub trait Driver: Send + Sync {
     /// When the hypervisor does not answer.
     fn others(&self) -> Result<Vec<Other>, Error>;
 
-    /// Stops the guest at once and removes it; its disks stay. On another claim, or absent: no
-    /// effect.
+    /// Stops the guest at once and removes it; its disks stay. With another claim in its record, or
+    /// absent: no effect.
     ///
     /// # Errors
     ///
     /// [`Error::WrongState`] while it is being sent or received.
-    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error>;
+    fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error>;
 
     /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
     /// its own carries on is left to it.

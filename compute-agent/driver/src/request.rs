@@ -86,7 +86,7 @@ pub enum Request {
     /// [`Driver::domains`] and [`Driver::others`].
     Everything,
     /// [`Driver::evict`].
-    Evict(VmUid, ClaimId),
+    Evict(VmUid, Option<ClaimId>),
 }
 
 /// The kind of a [`Request`], for scripts.

@@ -85,7 +85,7 @@ impl Messenger {
         let expectation = read(answer.await?)?;
         for (vm, claim) in &expectation.lost {
             tracing::warn!(
-                %vm, %claim,
+                %vm, ?claim,
                 "the host was fenced and lost this guest; it is stopped, its disks are kept"
             );
         }

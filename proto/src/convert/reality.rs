@@ -157,10 +157,10 @@ impl TryFrom<v1::DomainComparison> for Comparison {
 
 /// Writes a domain that its host lost.
 #[must_use]
-pub fn write_lost((uid, claim): &(VmUid, ClaimId)) -> v1::LostDomain {
+pub fn write_lost((uid, claim): &(VmUid, Option<ClaimId>)) -> v1::LostDomain {
     v1::LostDomain {
         uuid: uid.to_string(),
-        claim: claim.resource_name(),
+        claim: field::name_or_empty(claim.as_ref()),
     }
 }
 
@@ -169,9 +169,9 @@ pub fn write_lost((uid, claim): &(VmUid, ClaimId)) -> v1::LostDomain {
 /// # Errors
 ///
 /// When it is none.
-pub fn read_lost(wire: &v1::LostDomain) -> Result<(VmUid, ClaimId), Invalid> {
+pub fn read_lost(wire: &v1::LostDomain) -> Result<(VmUid, Option<ClaimId>), Invalid> {
     Ok((
         field::uuid(&wire.uuid, "uuid")?,
-        field::name(&wire.claim, "claim")?,
+        field::optional_name(&wire.claim, "claim")?,
     ))
 }

@@ -96,7 +96,8 @@ pub enum Call {
         migration: MigrationId,
     },
     /// Asks the guest to power off, and pulls the plug if it has not after the timeout. Nothing
-    /// stays but its disks and its console log. Absent, or on another claim: no effect, success.
+    /// stays but its disks and its console log. Absent, or on another claim: no effect, success. One
+    /// that does not say its claim is on this one.
     StopVm {
         /// The claim that it runs on.
         claim: ClaimId,

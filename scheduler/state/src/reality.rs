@@ -56,16 +56,16 @@ impl State {
     /// Returns what a fenced host has lost and its hypervisor still has: it is to be removed there.
     /// The guest was started elsewhere, or its VM is gone.
     #[must_use]
-    pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, ClaimId)> {
+    pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, Option<ClaimId>)> {
         if host.fenced.is_none() {
             return Vec::new();
         }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);
-        let lost = lost.filter_map(|domain| {
-            let claim = domain.claim?;
-            let gone = self.claim(claim).is_none() && !self.is_awaited(host, domain);
-            gone.then_some((VmUid(domain.uuid), claim))
+        let lost = lost.filter(|domain| {
+            let is_gone = |claim| self.claim(claim).is_none();
+            domain.claim.is_none_or(is_gone) && !self.is_awaited(host, domain)
         });
+        let lost = lost.map(|domain| (VmUid(domain.uuid), domain.claim));
         lost.collect()
     }
 

@@ -231,7 +231,7 @@ fn a_fence_is_lifted_when_the_host_is_clean() {
     assert!(host.fenced.is_some());
     assert_eq!(
         world.state.lost_of(&host),
-        [(berth_domain::id::VmUid(domain.uuid), lost)]
+        [(berth_domain::id::VmUid(domain.uuid), Some(lost))]
     );
     // What Berth did not make does not keep it.
     let mut clean = found(&world, Vec::new());

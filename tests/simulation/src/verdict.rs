@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim;
 use berth_domain::fence::may_evacuate;
+use berth_domain::id::ClaimId;
 use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::vm;
@@ -95,8 +96,10 @@ impl Verdict {
             };
             for (uid, domain) in host.domains() {
                 let held = domain.holds_memory();
-                // Not by claim id: an old source sends a guest without topology under its own.
-                let claimed = state.claims_of_host(name).any(|c| c.vm == domain.spec.vm);
+                // One that an old source sent does not say its claim.
+                let is_for = |id| domain.spec.claim.is_none_or(|own| own == id);
+                let mut claims = state.claims_of_host(name);
+                let claimed = claims.any(|c| c.vm == domain.spec.vm && is_for(c.id));
                 if held && !claimed {
                     return Err(format!(
                         "guest {} ({uid}) is on {name} in phase {:?} without a claim there, its metadata says {:?}",
@@ -211,11 +214,13 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
             continue;
         };
         for (uid, domain) in host.domains() {
-            // Not by claim id: an old source sends a guest without topology under its own claim.
+            // One that an old source sent does not say its claim.
+            let is_for =
+                |id: Option<ClaimId>| domain.spec.claim.is_none() || domain.spec.claim == id;
             let known = state
                 .vms()
                 .values()
-                .any(|vm| vm.uid == *uid && vm.host.as_ref() == Some(name));
+                .any(|vm| vm.uid == *uid && vm.host.as_ref() == Some(name) && is_for(vm.claim));
             if !known {
                 return Err(format!(
                     "guest {} is left over on {name}: {:?}",

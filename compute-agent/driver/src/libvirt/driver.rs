@@ -597,12 +597,14 @@ impl Driver for LibvirtDriver {
         Ok(others)
     }
 
-    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+    fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error> {
         let Some(domain) = self.find(vm)? else {
             return Ok(());
         };
-        let record = self.record(&domain)?;
-        if record.and_then(|record| record.claim) != Some(claim) {
+        if self
+            .record(&domain)?
+            .is_none_or(|record| record.claim != claim)
+        {
             return Ok(());
         }
         self.power_off(vm)

@@ -340,7 +340,7 @@ impl Driver for SimDriver {
         Ok(self.shared.lock().host.others().to_vec())
     }
 
-    fn evict(&self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+    fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error> {
         self.shared.change(|host| host.evict(vm, claim))
     }
 

@@ -168,9 +168,9 @@ impl Host {
     /// # Errors
     ///
     /// While it is on its way.
-    pub fn evict(&mut self, vm: VmUid, claim: ClaimId) -> Result<(), Error> {
+    pub fn evict(&mut self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error> {
         let domain = self.domains.get(&vm);
-        if domain.is_some_and(|domain| domain.spec.claim == Some(claim)) {
+        if domain.is_some_and(|domain| domain.spec.claim == claim) {
             return self.destroy(vm);
         }
         Ok(())

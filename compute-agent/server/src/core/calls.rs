@@ -343,10 +343,8 @@ impl Agent {
             None => guest.domain.assignment.clone(),
         };
         let destination = DomainSpec {
-            claim: data
-                .claim
-                .as_ref()
-                .map_or(guest.domain.claim, |c| Some(c.id)),
+            // Never the source's own: it is given back, and the guest would seem to be another one.
+            claim: data.claim.as_ref().map(|c| c.id),
             epoch: fence.epoch,
             assignment,
             shared_cpus: data.destination_shared,

@@ -28,7 +28,7 @@ pub struct Expectation {
     /// What is recorded as expected by nobody.
     pub unknown: Vec<Unknown>,
     /// What is to be stopped and removed: the host was fenced, and lost them.
-    pub lost: Vec<(VmUid, ClaimId)>,
+    pub lost: Vec<(VmUid, Option<ClaimId>)>,
     /// Whether the host was fenced, so that finding nothing is worth telling.
     pub fenced: bool,
 }
@@ -113,7 +113,7 @@ impl Agent {
     fn evict_lost(&mut self, expectation: &Expectation, known: &[Known]) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (vm, claim) in &expectation.lost {
-            let is_it = |k: &&Known| k.domain.uid == *vm && k.domain.claim == Some(*claim);
+            let is_it = |k: &&Known| k.domain.uid == *vm && k.domain.claim == *claim;
             if known.iter().any(|k| is_it(&k)) && !self.is_worked_on(*vm) {
                 effects.push(self.evict(*vm, *claim));
             }
@@ -121,7 +121,7 @@ impl Agent {
         effects
     }
 
-    fn evict(&mut self, vm: VmUid, claim: ClaimId) -> Effect {
+    fn evict(&mut self, vm: VmUid, claim: Option<ClaimId>) -> Effect {
         // Whatever was to be started on that claim must not be any more.
         self.work(vm, Work::Evict, Request::Evict(vm, claim))
     }

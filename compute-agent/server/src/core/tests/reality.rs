@@ -161,7 +161,7 @@ fn what_a_fenced_host_lost_is_stopped() {
     let lost = |claim: u128, number: u128| {
         (
             VmUid(Uuid::from_u128(number)),
-            ClaimId(Uuid::from_u128(claim)),
+            Some(ClaimId(Uuid::from_u128(claim))),
         )
     };
     let expectation = Expectation {
