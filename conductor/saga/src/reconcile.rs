@@ -32,6 +32,7 @@ use crate::backoff::Backoff;
 use crate::effect::{Effect, TransferWatch};
 use crate::engine::{Goal, Outstanding, Saga};
 use crate::live_migration;
+use crate::refusals;
 use crate::settle::{Doubt, Seen, Verdict, verdict};
 use crate::survivor::{Half, comes_back_or_is_dead};
 
@@ -498,6 +499,9 @@ impl Saga {
             return refusal;
         }
         let error = self.transfer.error.as_deref();
+        if event == migration::Event::Stayed && self.context.operation.cancelled {
+            return refusals::cancelled_on_the_way(&self.context.operation, vm, error);
+        }
         let (reason, message) = match (event, self.sides()) {
             (migration::Event::Lost, Ok((source, destination))) => (
                 "GUEST_LOST",

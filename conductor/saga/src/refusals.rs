@@ -1,7 +1,7 @@
 //! The refusals that sagas themselves give, and how those of others are read.
 
 use berth_domain::agent::Failure;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 
@@ -82,6 +82,18 @@ pub(crate) fn cancelled(operation: &Operation) -> Refusal {
         "OPERATION_CANCELLED",
         format!("operation {} was cancelled", operation.id),
     )
+}
+
+/// A user asked to give the operation up while the guest was on its way, and it stayed.
+pub(crate) fn cancelled_on_the_way(
+    operation: &Operation,
+    vm: &VmName,
+    error: Option<&str>,
+) -> Refusal {
+    let mut refusal = cancelled(operation);
+    let why = error.unwrap_or("its transfer was never begun");
+    refusal.message = format!("{}, and vm {vm} stays where it was: {why}", refusal.message);
+    refusal.with("vm", vm)
 }
 
 /// A host that the operation needs is not known to the cluster.

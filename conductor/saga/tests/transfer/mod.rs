@@ -44,6 +44,7 @@ fn a_transfer_that_somebody_cancels_is_stopped_and_the_guest_stays() {
     });
     world.check_end();
     assert_eq!(count(&world, "abort"), 1);
+    assert_eq!(world.refusal().reason, "OPERATION_CANCELLED");
     assert!(!world.agents[&host("h2")].kept_disks);
     let migration = world.scheduler.migration.as_ref().unwrap();
     assert_eq!(migration.state, migration::State::Failed);
