@@ -1,6 +1,8 @@
 //! Which guests with functions are moved while they run, and which function becomes which:
 //! scenario 27 of Nova.
 
+use std::collections::BTreeSet;
+
 use berth_tests::processes::{Cluster, Host, verdict};
 use serde_json::Value;
 
@@ -110,6 +112,7 @@ fn only_movable_functions_move() {
         cluster.run(&["vm", "migrate", "guest", "--host", "h2"]);
         let after = given(&cluster, "guest", "h2");
         assert_eq!(after.functions, ["0000:83:02.1"], "{flavor}");
+        assert_eq!(executed(&cluster, "guest", "h2"), [["0000:83:02.1"]]);
         assert_eq!(held(&cluster, "h1"), 0, "{flavor}");
         delete(&cluster, "guest");
     }
@@ -168,8 +171,21 @@ fn three_functions_move(cluster: &Cluster) {
             functions.iter().all(|f| f.starts_with(bus)),
             "{functions:?}"
         );
+        let distinct: BTreeSet<_> = functions.iter().collect();
+        assert_eq!(distinct.len(), 3, "{functions:?}");
+        assert_eq!(executed(cluster, "guest", host).concat(), functions);
     }
     delete(cluster, "guest");
+}
+
+/// Returns the functions that a guest really has, request by request.
+fn executed(cluster: &Cluster, vm: &str, host: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read(cluster.guests_file(host)).expect("a file of guests");
+    let guests: Value = serde_json::from_slice(&text).expect("JSON");
+    let mut guests = guests.as_array().into_iter().flatten();
+    let guest = guests.find(|guest| guest["spec"]["vm"] == vm);
+    let pci = &guest.expect("it runs")["spec"]["assignment"]["pci"];
+    serde_json::from_value(pci.clone()).expect("addresses")
 }
 
 /// Returns how many claims a host has.
