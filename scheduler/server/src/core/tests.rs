@@ -471,3 +471,56 @@ fn what_is_refused_does_not_reach_the_log() {
         assert!(matches!(world.decide(&ask), Decision::Refuse(_)));
     }
 }
+
+/// Goal: the plan of a drain claims nothing and is the same when asked again; its moves together give
+/// no CPU twice, also beside what is there; and who has nowhere to go is named with the reason.
+#[test]
+fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
+    let mut world = World::new(&[("h1", 2)]);
+    let register = |world: &mut World, name: &str, number: u128| {
+        world.plain(Command::RegisterHost {
+            host: host(name),
+            provider: ProviderId(id(number)),
+            report: report(2),
+        });
+    };
+    for (number, name) in (10..).zip(["a", "b"]) {
+        assert_eq!(world.boot(name, number), host("h1"));
+    }
+    let plan_of = |world: &World, name: &str| {
+        let plan = super::plan_drain(world.machine.state(), TimeMs(2_000), &host(name), false);
+        plan.expect("a known host")
+    };
+    let nowhere = plan_of(&world, "h1");
+    assert!(nowhere.moves.is_empty());
+    let stuck: Vec<_> = nowhere.stuck.iter().map(|s| s.vm.as_str()).collect();
+    assert_eq!(stuck, ["a", "b"]);
+    for stuck in &nowhere.stuck {
+        assert_eq!(stuck.refusal.reason, "NO_VALID_HOST", "{stuck:?}");
+    }
+
+    register(&mut world, "h2", 200);
+    let plan = plan_of(&world, "h1");
+    assert_eq!(plan_of(&world, "h1"), plan, "asked again");
+    assert_eq!(world.machine.state().claims_of_host(&host("h2")).count(), 0);
+    assert!(plan.stuck.is_empty(), "{plan:?}");
+    let mut given = BTreeSet::new();
+    for planned in &plan.moves {
+        assert_eq!(planned.destination, host("h2"));
+        for cpu in planned.assignment.dedicated().iter() {
+            assert!(given.insert(cpu), "{cpu} twice: {plan:?}");
+        }
+    }
+    assert_eq!(given.len(), 4, "{plan:?}");
+
+    // Where there is room for one of them only, the other one is named.
+    assert_eq!(world.boot("c", 12), host("h2"));
+    let plan = plan_of(&world, "h1");
+    assert_eq!((plan.moves.len(), plan.stuck.len()), (1, 1), "{plan:?}");
+    let state = world.machine.state();
+    let own = state.claims_of_host(&host("h2")).next().unwrap();
+    let both = plan.moves[0].assignment.dedicated();
+    assert!(both.intersection(&own.assignment.dedicated()).is_empty());
+    let unknown = super::plan_drain(state, TimeMs(2_000), &host("h9"), false);
+    assert_eq!(unknown.unwrap_err().reason, "HOST_NOT_FOUND");
+}
