@@ -115,10 +115,11 @@ impl Shared {
             wire::send(stream, &Message::Progress)?;
         }
         wire::send(stream, &Message::Done)?;
-        match wire::receive(stream)? {
-            Message::Arrived => Ok(()),
-            answer => Err(unexpected(&answer)),
+        let answer = wire::receive(stream)?;
+        if answer != Message::Arrived {
+            return Err(unexpected(&answer));
         }
+        Ok(())
     }
 
     /// Says that it goes on until the transfer has taken its time, or is to be broken off.
