@@ -410,6 +410,7 @@ mod tests {
             storage_id: String::new(),
             traits: Default::default(),
             platform: Default::default(),
+            self_fence_ms: 0,
         }
     }
 

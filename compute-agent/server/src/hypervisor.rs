@@ -1,12 +1,13 @@
 //! The machine and the driver that the configuration asks for.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
+use berth_domain::version::ServiceVersion;
 use berth_driver::Driver;
 use berth_driver::libvirt::{LibvirtDriver, driver as libvirt};
 use berth_driver::sim::{SimDriver, driver as sim};
@@ -18,6 +19,7 @@ use berth_process::Faults;
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
+use crate::self_fencing::SelfFencing;
 
 /// What the machine is, and what the operator says of it.
 fn discovery(config: &Config) -> Result<Discovery, Error> {
@@ -96,6 +98,22 @@ pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<T
         tracing::warn!("{}", config.places.locate(key.as_deref(), &warning));
     }
     Ok((Arc::new(topology), traits))
+}
+
+/// Returns what can be promised of the guests. Simulated ones end with this process, or are on hold
+/// until the next run; those of libvirt go on without it, and then nobody would stop them.
+pub(crate) fn self_fencing(
+    driver: DriverKind,
+    state_file: Option<&Path>,
+    version: ServiceVersion,
+) -> SelfFencing {
+    match driver {
+        DriverKind::Sim => {
+            let file = state_file.map(|file| file.with_extension("lease"));
+            SelfFencing::new(version >= ServiceVersion::SELF_FENCE, file)
+        }
+        DriverKind::Libvirt => SelfFencing::new(false, None),
+    }
 }
 
 /// Returns the driver; the simulated one listens from here on.

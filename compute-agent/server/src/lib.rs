@@ -15,12 +15,14 @@
 //! | `transfers` | who waits for the end of a transfer |
 //! | `service` | what conductors call |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
+//! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
 //! | `hypervisor` | the machine and the driver that are configured |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: an agent keeps nothing of its own. Claim, epoch and the whole record of a guest are
-//! kept with the guest by the hypervisor.
+//! kept with the guest by the hypervisor. What is promised of guests that live in this process is
+//! written down beside them.
 
 pub mod config;
 pub mod core;
@@ -31,6 +33,7 @@ pub mod process;
 mod qualities;
 mod reality;
 mod registration;
+mod self_fencing;
 pub mod server;
 mod service;
 mod shell;

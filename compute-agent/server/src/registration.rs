@@ -20,6 +20,7 @@ use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
 use crate::core::Event;
+use crate::self_fencing::SelfFencing;
 use crate::shell;
 
 /// The services that clients ask about, and the empty name for the whole.
@@ -50,11 +51,15 @@ pub(crate) struct Registration {
     pub(crate) report: HostReport,
     /// Tells the core when the scheduler heard of this agent.
     pub(crate) news: mpsc::Sender<Event>,
+    /// What is promised of the guests when nobody hears of this agent.
+    pub(crate) fencing: SelfFencing,
+    /// When the report was sent that was answered last; before the first, that of an earlier run.
+    pub(crate) heard_at: Option<TimeMs>,
 }
 
 impl Registration {
     /// Registers and reports until `stopping`.
-    pub(crate) async fn run(self, reporter: HealthReporter, stopping: CancellationToken) {
+    pub(crate) async fn run(mut self, reporter: HealthReporter, stopping: CancellationToken) {
         show(&reporter, ServingStatus::NotServing).await;
         tokio::select! {
             () = self.keep(&reporter) => {}
@@ -63,7 +68,7 @@ impl Registration {
         show(&reporter, ServingStatus::NotServing).await;
     }
 
-    async fn keep(&self, reporter: &HealthReporter) {
+    async fn keep(&mut self, reporter: &HealthReporter) {
         let mut told = None;
         loop {
             let registered = self.register().await;
@@ -77,7 +82,7 @@ impl Registration {
             // A scheduler that cannot be reached does not make the agent unable to serve: the
             // hypervisor is here, and conductors have their own way.
             let mut reports = 0;
-            while !is_refused || reports < REPORTS_PER_RETRY {
+            while !self.fencing.differs() && (!is_refused || reports < REPORTS_PER_RETRY) {
                 tokio::time::sleep(interval).await;
                 reports += u32::from(is_refused);
                 match self.say_alive().await {
@@ -95,10 +100,11 @@ impl Registration {
         }
     }
 
-    /// Registers, however long it takes.
-    async fn register(&self) -> Registered {
+    /// Registers, however long it takes. What is promised of the guests is kept from before.
+    async fn register(&mut self) -> Registered {
         let mut wait = WAIT_MIN;
         loop {
+            self.report.self_fence_ms = self.promise().await;
             let sent_at = shell::now();
             let request = wire::RegisterHostRequest {
                 name: self.host.resource_name(),
@@ -111,8 +117,11 @@ impl Registration {
             });
             match registered.await {
                 Ok(response) => {
-                    tracing::info!(host = %self.host, "registered");
-                    self.tell_heard(sent_at, response.lease).await;
+                    let promises_ms = self.report.self_fence_ms;
+                    tracing::info!(host = %self.host, promises_ms, "registered");
+                    self.fencing.registered();
+                    let told = (response.lease, response.self_fence);
+                    self.tell_heard(sent_at, told).await;
                     let why = response.host.map(|host| host.shape_refused);
                     return Registered {
                         interval: bounded(response.report_interval),
@@ -131,15 +140,51 @@ impl Registration {
         }
     }
 
-    async fn tell_heard(&self, sent_at: TimeMs, lease: Option<prost_types::Duration>) {
-        let lease = field::optional_duration_ms(lease, "lease");
-        let lease_ms = lease.ok().flatten().unwrap_or(0);
+    /// Begins to keep what the scheduler wants, and returns what may be promised.
+    async fn promise(&mut self) -> u64 {
+        let mut promise = self.fencing.begin();
+        if let Some(at) = self.heard_at
+            && let Err(error) = self.fencing.note(at)
+        {
+            tracing::warn!(%error, "what is promised cannot be written down, so nothing is");
+            self.fencing.want(0);
+            promise = self.fencing.begin();
+        }
+        self.tell_limit().await;
+        promise
+    }
+
+    async fn tell_limit(&self) {
+        let limit_ms = self.fencing.kept_ms();
+        // The shell ends before this does.
+        let _ = self.news.send(Event::SelfFence { limit_ms }).await;
+    }
+
+    /// A report that was sent then was answered, with these times for which it counts and after which
+    /// the guests are to be stopped.
+    async fn tell_heard(
+        &mut self,
+        sent_at: TimeMs,
+        (lease, self_fence): (Option<prost_types::Duration>, Option<prost_types::Duration>),
+    ) {
+        let ms = |told, field| {
+            let told = field::optional_duration_ms(told, field);
+            told.ok().flatten().unwrap_or(0)
+        };
+        let lease_ms = ms(lease, "lease");
+        self.fencing.want(ms(self_fence, "self_fence"));
+        self.heard_at = Some(sent_at);
+        if let Err(error) = self.fencing.note(sent_at) {
+            // What is written there is stricter.
+            tracing::warn!(%error, "what is promised cannot be written down");
+        }
         // The shell ends before this does.
         let _ = self.news.send(Event::Heard { sent_at, lease_ms }).await;
+        self.tell_limit().await;
     }
 
     /// Returns when to report next; nothing when the scheduler does not know this run.
-    async fn say_alive(&self) -> Result<Option<Duration>, Status> {
+    async fn say_alive(&mut self) -> Result<Option<Duration>, Status> {
         let request = wire::ReportHostRequest {
             name: self.host.resource_name(),
             incarnation: self.report.incarnation.to_string(),
@@ -154,7 +199,8 @@ impl Registration {
             })
             .await?;
         if response.known {
-            self.tell_heard(sent_at, response.lease).await;
+            let told = (response.lease, response.self_fence);
+            self.tell_heard(sent_at, told).await;
         }
         Ok(response.known.then(|| bounded(response.report_interval)))
     }

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use berth_domain::host::HostReport;
-use berth_domain::id::Incarnation;
+use berth_domain::id::{Incarnation, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::{Config, Valid};
-use crate::core::{Agent, Facts};
+use crate::core::{Agent, Event, Facts};
 use crate::error::Error;
 use crate::reality::Messenger;
 use crate::registration::Registration;
+use crate::self_fencing::SelfFencing;
 use crate::service::AgentApi;
 use crate::{hypervisor, qualities, shell};
 
@@ -43,6 +44,7 @@ pub struct ComputeAgent {
     known: Vec<Known>,
     driver: Arc<dyn Driver>,
     scheduler: SchedulerChannel,
+    fencing: SelfFencing,
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -67,7 +69,8 @@ impl ComputeAgent {
         let (listener, address) = listening::bind(valid.listen).await?;
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
-        let (facts, report, known, driver) = woken.map_err(|_| Error::Task("the start"))??;
+        let (facts, report, known, driver, fencing) =
+            woken.map_err(|_| Error::Task("the start"))??;
         Ok(Self {
             listener,
             address,
@@ -76,6 +79,7 @@ impl ComputeAgent {
             known,
             driver,
             scheduler,
+            fencing,
         })
     }
 
@@ -105,7 +109,8 @@ impl ComputeAgent {
     /// Why it had to stop.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let stopping = CancellationToken::new();
-        let agent = Agent::new(self.facts.clone(), self.known);
+        let mut agent = Agent::new(self.facts.clone(), self.known);
+        let (fencing, heard_at) = take_up(self.fencing, &mut agent)?;
         let (core, shell, outside) = shell::new(agent, self.driver.clone());
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
@@ -118,6 +123,8 @@ impl ComputeAgent {
             host: self.facts.host.clone(),
             report: self.report,
             news: outside.news.clone(),
+            fencing,
+            heard_at,
         };
         let api = AgentApi {
             core,
@@ -164,7 +171,29 @@ impl ComputeAgent {
     }
 }
 
-type Woken = (Facts, HostReport, Vec<Known>, Arc<dyn Driver>);
+/// Has the core keep what an earlier run has promised of the guests, and returns since when.
+fn take_up(
+    mut fencing: SelfFencing,
+    agent: &mut Agent,
+) -> Result<(SelfFencing, Option<TimeMs>), Error> {
+    let taken_up = fencing.take_up().map_err(|error| {
+        let what = format!(
+            "what an earlier run has promised of its guests cannot be read: {error}; if none of them \
+             was started elsewhere, remove the file"
+        );
+        Error::Config(Faults(vec![what]))
+    })?;
+    let Some((sent_at, limit_ms)) = taken_up else {
+        return Ok((fencing, None));
+    };
+    let lease_ms = limit_ms;
+    // Nothing is to be done before it knows what time it is.
+    let _ = agent.step(Event::Heard { sent_at, lease_ms });
+    let _ = agent.step(Event::SelfFence { limit_ms });
+    Ok((fencing, Some(sent_at)))
+}
+
+type Woken = (Facts, HostReport, Vec<Known>, Arc<dyn Driver>, SelfFencing);
 
 /// Does what blocks at the start.
 fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Error> {
@@ -185,6 +214,8 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         .unwrap_or_else(|| format!("host:{}", valid.name));
     let incarnation = Incarnation(Uuid::new_v4());
     let version = ServiceVersion(config.service_version);
+    let fencing =
+        hypervisor::self_fencing(config.driver, config.sim.state_file.as_deref(), version);
     let facts = Facts {
         host: valid.name.clone(),
         incarnation,
@@ -208,6 +239,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         storage_id,
         traits,
         platform,
+        self_fence_ms: 0,
     };
-    Ok((facts, report, known, driver))
+    Ok((facts, report, known, driver, fencing))
 }

@@ -151,7 +151,10 @@ impl Shell {
     pub(crate) async fn run(mut self, stopping: CancellationToken) {
         let mut ticks = tokio::time::interval(TICK);
         // Before the first call: what it is given time for begins now.
-        self.agent.step(Event::Tick { now: now() });
+        for effect in self.agent.step(Event::Tick { now: now() }) {
+            self.carry_out(effect);
+        }
+        self.perform_backlog();
         loop {
             let event = tokio::select! {
                 biased;

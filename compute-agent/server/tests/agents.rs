@@ -100,6 +100,7 @@ impl HostService for Hosts {
             host: Some(host),
             report_interval: interval(),
             lease: None,
+            self_fence: None,
         }))
     }
 
@@ -117,6 +118,7 @@ impl HostService for Hosts {
             known,
             report_interval: interval(),
             lease: None,
+            self_fence: None,
         }))
     }
 

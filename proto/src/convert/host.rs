@@ -36,6 +36,7 @@ impl From<&HostReport> for v1::HostReport {
             traits: write_traits(&report.traits),
             architecture: text(report.platform.architecture.as_ref()),
             hypervisor_type: text(report.platform.hypervisor.as_ref()),
+            self_fence_ms: report.self_fence_ms,
         }
     }
 }
@@ -64,6 +65,7 @@ impl TryFrom<v1::HostReport> for HostReport {
                     HypervisorType::reported,
                 )?,
             },
+            self_fence_ms: wire.self_fence_ms,
         })
     }
 }

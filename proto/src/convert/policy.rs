@@ -21,6 +21,7 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
                 .into(),
             migration: (policy.migration != MigrationPolicy::default())
                 .then(|| (&policy.migration).into()),
+            self_fence_ms: policy.self_fence_ms.unwrap_or(0),
         }
     }
 }
@@ -41,6 +42,7 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
                 ),
             },
             migration: field::optional(wire.migration, "migration")?.unwrap_or_default(),
+            self_fence_ms: Some(wire.self_fence_ms).filter(|ms| *ms != 0),
         })
     }
 }

@@ -573,12 +573,13 @@ fn report() -> impl Strategy<Value = HostReport> {
             any::<u64>(),
             TEXT,
             traits(),
-            platform(),
+            (platform(), any::<u64>()),
         ),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
-                let (topology, memory_reserved_mib, disk_gib, storage_id, traits, platform) = rest;
+                let (topology, memory_reserved_mib, disk_gib, storage_id, traits, more) = rest;
+                let (platform, self_fence_ms) = more;
                 HostReport {
                     agent_address,
                     incarnation,
@@ -591,6 +592,7 @@ fn report() -> impl Strategy<Value = HostReport> {
                     storage_id,
                     traits,
                     platform,
+                    self_fence_ms,
                 }
             },
         )

@@ -18,6 +18,25 @@ use crate::refusal::{Code, Refusal};
 /// How much of what a fence command printed is kept, in bytes.
 pub const OUTPUT_MAX: usize = 4096;
 
+/// What the clocks of an agent and of a leader may differ by: one part in so many.
+const DRIFT: u64 = 100;
+
+/// What is waited for beyond that.
+const MARGIN_MS: u64 = 1_000;
+
+/// Returns after how long without a report, by a leader's own clock, nothing runs any more on a host
+/// whose agent has promised that so long after its last answered report nothing would, by its own
+/// clock ([`HostReport::self_fence_ms`](crate::host::HostReport::self_fence_ms)).
+///
+/// The agent counts from when it sent the report and the leader from when it had taken it, which is
+/// later; so only the rates of the two clocks matter, and never what time they show.
+#[must_use]
+pub fn lapsed_after_ms(promised_ms: u64) -> u64 {
+    promised_ms
+        .saturating_add(promised_ms / DRIFT)
+        .saturating_add(MARGIN_MS)
+}
+
 /// Whose word it is that a host is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum How {
@@ -103,11 +122,21 @@ pub fn may_evacuate(host: &Host, now: TimeMs) -> Result<Proof, Refusal> {
         )
     };
     let Some(fenced) = &host.fenced else {
-        return Err(refuse(
-            "HOST_NOT_FENCED",
-            format!("nothing shows that host {name} is dead, so its vms may run"),
-        )
-        .with_hint(how_to()));
+        let (of_itself, by_itself) = match host.report.self_fence_ms {
+            0 => (
+                "its agent has not promised to stop them by itself",
+                "not promised",
+            ),
+            _ => (
+                "its agent stops them by itself, but may not have yet",
+                "promised",
+            ),
+        };
+        let message =
+            format!("nothing shows that host {name} is dead, so its vms may run; {of_itself}");
+        return Err(refuse("HOST_NOT_FENCED", message)
+            .with("self_fence", by_itself)
+            .with_hint(how_to()));
     };
     if fenced.heard_since {
         return Err(refuse(
@@ -157,6 +186,7 @@ mod tests {
             storage_id: String::new(),
             traits: Default::default(),
             platform: Default::default(),
+            self_fence_ms: 0,
         };
         Host {
             name: HostName::new("h1").unwrap(),
@@ -215,5 +245,15 @@ mod tests {
         assert!(!host.is_open());
         host.hear(Liveness::Down);
         assert!(may_evacuate(&host, TimeMs(6_000)).is_err());
+    }
+
+    /// Goal: the wait covers a clock of the agent that is slower by a hundredth, however long it is.
+    #[test]
+    fn a_lease_has_lapsed_later_than_a_slow_agent_has_stopped() {
+        for promised in [0, 1, 99, 5_000, 60_000, 3_600_000] {
+            let slow = promised + promised / 100;
+            assert!(lapsed_after_ms(promised) >= slow + 1_000);
+        }
+        assert_eq!(lapsed_after_ms(u64::MAX), u64::MAX);
     }
 }

@@ -43,6 +43,11 @@ pub struct HostReport {
     /// What kind of machine it is; agents of before do not say.
     #[serde(default)]
     pub platform: Platform,
+    /// What the agent promises: so many milliseconds after it sent the last report that was answered,
+    /// none of its guests runs here, whatever becomes of the agent. 0: it promises nothing. By its
+    /// own clock; see [`fence::lapsed_after_ms`](crate::fence::lapsed_after_ms).
+    #[serde(default)]
+    pub self_fence_ms: u64,
 }
 
 /// Whether an agent is heard of.

@@ -298,6 +298,7 @@ impl HostView {
             // In the view's own.
             traits: _,
             platform,
+            self_fence_ms: _,
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);

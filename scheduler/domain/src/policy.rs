@@ -17,6 +17,11 @@ use crate::instance::PageSize;
 use crate::numa::Strategy;
 use crate::transfer::{self, HOSTS_TRIED_DEFAULT, HOSTS_TRIED_MAX, TimeoutAction, TransferPolicy};
 
+/// The shortest time after which an agent that is cut off stops its guests.
+pub const SELF_FENCE_MS_MIN: u64 = 5_000;
+/// The longest.
+pub const SELF_FENCE_MS_MAX: u64 = 3_600_000;
+
 /// The greatest weight.
 pub const WEIGHT_MAX: u16 = 1000;
 
@@ -36,6 +41,11 @@ pub struct SchedulingPolicy {
     /// How guests are moved.
     #[serde(default)]
     pub migration: MigrationPolicy,
+    /// How long after its last report that was answered an agent stops its guests by itself, so that
+    /// they can be started elsewhere; absent: it does not. From [`SELF_FENCE_MS_MIN`] to
+    /// [`SELF_FENCE_MS_MAX`].
+    #[serde(default)]
+    pub self_fence_ms: Option<u64>,
     /// Changes with every change; 0 as long as nothing was set.
     pub generation: Generation,
 }
@@ -161,10 +171,12 @@ pub enum Setting {
     MigrationTimeoutAction(TimeoutAction),
     /// [`MigrationPolicy::hosts_tried_max`].
     MigrationHostsTried(u32),
+    /// [`SchedulingPolicy::self_fence_ms`].
+    SelfFence(Option<u64>),
 }
 
 /// Every key, in the order in which they are shown.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 16] = [
     "scheduling.hosts",
     "scheduling.cells",
     "scheduling.weight.load",
@@ -180,6 +192,7 @@ pub const KEYS: [&str; 15] = [
     "migration.timeout_ms",
     "migration.timeout_action",
     "migration.hosts_tried",
+    "host.self_fence_ms",
 ];
 
 impl Setting {
@@ -224,6 +237,12 @@ impl Setting {
             "migration.hosts_tried" => {
                 Self::MigrationHostsTried(number(key, value, 1, HOSTS_TRIED_MAX)?)
             }
+            "host.self_fence_ms" => Self::SelfFence(number_or_none(
+                key,
+                value,
+                SELF_FENCE_MS_MIN,
+                SELF_FENCE_MS_MAX,
+            )?),
             _ => {
                 let known = KEYS.join(", ");
                 let rule = format!("is not known; known keys are {known}");
@@ -277,12 +296,13 @@ impl SchedulingPolicy {
                 self.migration.transfer.timeout_action = action;
             }
             Setting::MigrationHostsTried(most) => self.migration.hosts_tried_max = most,
+            Setting::SelfFence(ms) => self.self_fence_ms = ms,
         }
     }
 
     /// Returns every key with its value, in the order in which they are shown.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 15] {
+    pub fn settings(&self) -> [(&'static str, String); 16] {
         let weights = &self.weights;
         let transfer = &self.migration.transfer;
         let values = [
@@ -303,6 +323,7 @@ impl SchedulingPolicy {
             none_or(transfer.timeout_ms),
             transfer.timeout_action.as_str().to_owned(),
             self.migration.hosts_tried_max.to_string(),
+            none_or(self.self_fence_ms),
         ];
         let mut values = values.into_iter();
         KEYS.map(|key| (key, values.next().unwrap_or_default()))
@@ -333,7 +354,10 @@ impl SchedulingPolicy {
     pub fn is_bounded(&self) -> bool {
         let w = &self.weights;
         let all = [w.load, w.numa, w.pci, w.fragmentation, w.soft_affinity];
-        all.into_iter().all(|weight| weight <= WEIGHT_MAX) && self.migration.faults().is_empty()
+        let fences = self.self_fence_ms;
+        all.into_iter().all(|weight| weight <= WEIGHT_MAX)
+            && self.migration.faults().is_empty()
+            && fences.is_none_or(|ms| (SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX).contains(&ms))
     }
 }
 
@@ -426,7 +450,7 @@ mod tests {
                 7 => "any",
                 10 => "false",
                 11 => "true",
-                12 => "5000",
+                12 | 15 => "5000",
                 13 => "force-complete",
                 _ => "7",
             };

@@ -53,6 +53,9 @@ impl ServiceVersion {
     /// marked. Before, such a host keeps its old shape and takes nothing new.
     pub const SMALLER_HOSTS: Self = Self(3);
 
+    /// From here on an agent may promise to stop its guests by itself when it is not heard of.
+    pub const SELF_FENCE: Self = Self(3);
+
     /// Returns the version that a number on the wire says; a process that says none is the oldest.
     #[must_use]
     pub fn told(number: u32) -> Self {

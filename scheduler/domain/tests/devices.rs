@@ -181,6 +181,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
             disk_gib: 1,
             storage_id: "shared".to_owned(),
             platform: Default::default(),
+            self_fence_ms: 0,
             traits: BTreeSet::new(),
         },
         liveness: Liveness::Up,

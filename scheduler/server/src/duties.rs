@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use berth_domain::fence::How;
 use berth_domain::id::ClusterId;
 use berth_domain::version::ServiceVersion;
 use berth_state::State;
@@ -90,14 +91,25 @@ async fn judge_hosts(context: &Context) {
         return;
     };
     let now = context.monotonic_ms();
-    let verdicts = {
+    let (verdicts, lapsed) = {
         let mut liveness = context.liveness();
         liveness.forget_removed(&state);
-        liveness.judge(&state, now)
+        (liveness.judge(&state, now), liveness.lapsed(&state, now))
     };
     for (host, liveness) in verdicts {
         tracing::info!(%host, ?liveness, "a host's agent changed");
         command(context, Command::SetLiveness { host, liveness }).await;
+    }
+    for (host, incarnation) in lapsed {
+        tracing::warn!(%host, "its lease has lapsed: its agent has stopped its guests by itself");
+        let fence = Command::FenceHost {
+            host,
+            how: How::SelfFenced,
+            by: Ask::LEADER.to_owned(),
+            output: String::new(),
+            incarnation,
+        };
+        command(context, fence).await;
     }
 }
 

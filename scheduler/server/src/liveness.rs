@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 
+use berth_domain::fence::lapsed_after_ms;
 use berth_domain::host;
+use berth_domain::id::Incarnation;
 use berth_domain::name::HostName;
 use berth_state::State;
 
@@ -19,6 +21,9 @@ pub struct Liveness {
     /// Since when this member decides; absent while it does not.
     leading_since: Option<u64>,
     heard: HashMap<HostName, u64>,
+    /// As `heard`, but never forgotten while this member leads: until when an agent may count on its
+    /// lease depends on nothing else.
+    renewed: HashMap<HostName, u64>,
 }
 
 impl Liveness {
@@ -29,6 +34,7 @@ impl Liveness {
             limit_ms,
             leading_since: None,
             heard: HashMap::new(),
+            renewed: HashMap::new(),
         }
     }
 
@@ -37,6 +43,7 @@ impl Liveness {
         match (deciding, self.leading_since) {
             (true, None) => {
                 self.heard.clear();
+                self.renewed.clear();
                 self.leading_since = Some(now_ms);
             }
             (false, Some(_)) => self.leading_since = None,
@@ -46,12 +53,43 @@ impl Liveness {
 
     /// Takes note of a report.
     pub fn heard(&mut self, host: &HostName, now_ms: u64) {
-        match self.heard.get_mut(host) {
-            Some(at) => *at = now_ms,
-            None => {
-                self.heard.insert(host.clone(), now_ms);
-            }
+        note(&mut self.heard, host, now_ms);
+        note(&mut self.renewed, host, now_ms);
+    }
+
+    /// Takes note that a report is about to be answered, from which an agent may count a lease.
+    pub fn renew(&mut self, host: &HostName, now_ms: u64) {
+        note(&mut self.renewed, host, now_ms);
+    }
+
+    /// Returns the hosts whose agents have stopped their guests by themselves since nobody heard of
+    /// them, with the runs of these agents. A lease that an earlier leader granted began before this
+    /// one led, as agents that count a lease are answered by confirmed leaders only; so it has
+    /// lapsed a full term after that.
+    #[must_use]
+    pub fn lapsed(&self, state: &State, now_ms: u64) -> Vec<(HostName, Incarnation)> {
+        let Some(since) = self.leading_since else {
+            return Vec::new();
+        };
+        if state.policy().self_fence_ms.is_none() {
+            return Vec::new();
         }
+        let has_lapsed = |host: &host::Host| {
+            let promised_ms = host.report.self_fence_ms;
+            let is_fenced = host.fenced.as_ref().is_some_and(|f| !f.heard_since);
+            let renewed = self.renewed.get(&host.name).copied().unwrap_or(since);
+            let silent_ms = now_ms.saturating_sub(renewed.max(since));
+            host.liveness == host::Liveness::Down
+                && !is_fenced
+                && promised_ms > 0
+                && !state.receives(&host.name)
+                && silent_ms > lapsed_after_ms(promised_ms)
+        };
+        let hosts = state.hosts().iter().map(|(_, view)| &view.host);
+        hosts
+            .filter(|host| has_lapsed(host))
+            .map(|host| (host.name.clone(), host.report.incarnation))
+            .collect()
     }
 
     /// Forgets when a host was heard of: it was fenced, and what it said before counts no more.
@@ -88,6 +126,16 @@ impl Liveness {
     /// Forgets hosts that are no longer part of the cluster.
     pub fn forget_removed(&mut self, state: &State) {
         self.heard.retain(|name, _| state.host(name).is_some());
+        self.renewed.retain(|name, _| state.host(name).is_some());
+    }
+}
+
+fn note(map: &mut HashMap<HostName, u64>, host: &HostName, now_ms: u64) {
+    match map.get_mut(host) {
+        Some(at) => *at = now_ms,
+        None => {
+            map.insert(host.clone(), now_ms);
+        }
     }
 }
 
@@ -99,6 +147,7 @@ mod tests {
 
     use berth_domain::host::{HostReport, Liveness as Seen};
     use berth_domain::id::{Incarnation, ProviderId, TimeMs};
+    use berth_domain::policy::SchedulingPolicy;
     use berth_domain::topology::{HostCell, HostTopology};
     use berth_domain::version::ServiceVersion;
     use berth_state::command::{Command, Envelope};
@@ -109,6 +158,10 @@ mod tests {
     }
 
     fn state(liveness: Seen) -> State {
+        promising(liveness, 0, None)
+    }
+
+    fn promising(liveness: Seen, self_fence_ms: u64, policy: Option<u64>) -> State {
         let cell = HostCell {
             id: berth_domain::topology::CellId(0),
             socket: None,
@@ -130,6 +183,7 @@ mod tests {
             storage_id: String::new(),
             traits: Default::default(),
             platform: Default::default(),
+            self_fence_ms,
         };
         let register = Command::RegisterHost {
             host: name(),
@@ -140,8 +194,12 @@ mod tests {
             host: name(),
             liveness,
         };
+        let policy = Command::SetPolicy(SchedulingPolicy {
+            self_fence_ms: policy,
+            ..SchedulingPolicy::default()
+        });
         let mut state = State::new();
-        for (index, command) in (1..).zip([register, note]) {
+        for (index, command) in (1..).zip([register, note, policy]) {
             let envelope = Envelope {
                 at: TimeMs(0),
                 principal: String::new(),
@@ -184,6 +242,34 @@ mod tests {
             liveness.judge(&state(Seen::Up), 161),
             [(name(), Seen::Down)]
         );
+    }
+
+    /// Goal: a lapsed lease is seen neither too early nor where nothing was promised, and what was
+    /// forgotten for another reason does not shorten it.
+    #[test]
+    fn a_lease_lapses_after_what_was_promised_and_a_margin() {
+        let after = lapsed_after_ms(10_000);
+        let down = promising(Seen::Down, 10_000, Some(5_000));
+        let run = vec![(name(), Incarnation(Uuid::nil()))];
+        let mut liveness = Liveness::new(100);
+        assert!(liveness.lapsed(&down, u64::MAX).is_empty(), "it follows");
+        liveness.lead(true, 50);
+        liveness.heard(&name(), 1_000);
+        liveness.forget(&name());
+        assert!(liveness.lapsed(&down, 1_000 + after).is_empty());
+        assert_eq!(liveness.lapsed(&down, 1_001 + after), run);
+        for other in [
+            promising(Seen::Up, 10_000, Some(5_000)),
+            promising(Seen::Down, 0, Some(5_000)),
+            promising(Seen::Down, 10_000, None),
+        ] {
+            assert!(liveness.lapsed(&other, u64::MAX).is_empty());
+        }
+        // A new leader does not know what the one before it granted.
+        liveness.lead(false, 1_000 + after);
+        liveness.lead(true, 1_000 + after);
+        assert!(liveness.lapsed(&down, 1_000 + 2 * after).is_empty());
+        assert_eq!(liveness.lapsed(&down, 1_001 + 2 * after), run);
     }
 
     #[test]

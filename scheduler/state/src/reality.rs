@@ -10,6 +10,7 @@ use std::sync::Arc;
 use berth_domain::claim::Claim;
 use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{ClaimId, Incarnation, VmUid};
+use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, Refusal};
@@ -51,6 +52,21 @@ impl State {
             })
         });
         expected.collect()
+    }
+
+    /// Returns whether a running guest is on its way to the host, or may be.
+    #[must_use]
+    pub fn receives(&self, host: &HostName) -> bool {
+        let is_transferring = |state| match state {
+            migration::State::Running | migration::State::Unsettled => true,
+            migration::State::Preparing
+            | migration::State::Completed
+            | migration::State::Failed
+            | migration::State::Verifying
+            | migration::State::Reverted => false,
+        };
+        let mut migrations = self.migrations().values();
+        migrations.any(|m| m.destination.as_ref() == Some(host) && is_transferring(m.state))
     }
 
     /// Returns what a fenced host has lost and its hypervisor still has: it is to be removed there.

@@ -5,8 +5,9 @@ mod support;
 use berth_domain::fence::{How, OUTPUT_MAX, may_evacuate};
 use berth_domain::host::Liveness;
 use berth_domain::id::{Incarnation, TimeMs};
+use berth_domain::operation::{Mark, Step};
 use berth_domain::refusal::Refusal;
-use berth_state::command::Command;
+use berth_state::command::{Command, Effect};
 use support::*;
 
 fn fence(world: &mut World, how: How) -> Result<(), Refusal> {
@@ -61,6 +62,56 @@ fn a_proof_ends_when_the_host_is_heard_of() {
     assert_eq!(may(&world), Err("HOST_NOT_FENCED".to_owned()));
     fence(&mut world, How::Operator).unwrap();
     assert_eq!(may(&world), Ok(How::Operator), "said anew");
+}
+
+/// Goal: a lapsed lease is a proof only where the agent has promised to stop its guests by itself.
+#[test]
+fn only_a_promise_makes_a_lapsed_lease_a_proof() {
+    let mut world = World::with_hosts(1);
+    hear(&mut world, Liveness::Down);
+    let refusal = fence(&mut world, How::SelfFenced).unwrap_err();
+    assert_eq!(refusal.reason, "SELF_FENCE_NOT_PROMISED");
+    let refusal = may_evacuate(&world.view("h1").host, TimeMs(world.now)).unwrap_err();
+    assert_eq!(refusal.metadata["self_fence"], "not promised");
+    let mut promising = report(topology(2, 3, 1));
+    promising.self_fence_ms = 10_000;
+    world.register("h1", promising).unwrap();
+    let refusal = fence(&mut world, How::SelfFenced).unwrap_err();
+    assert_eq!(refusal.reason, "HOST_IS_ALIVE");
+    hear(&mut world, Liveness::Down);
+    let refusal = may_evacuate(&world.view("h1").host, TimeMs(world.now)).unwrap_err();
+    assert_eq!(refusal.metadata["self_fence"], "promised");
+    fence(&mut world, How::SelfFenced).unwrap();
+    assert_eq!(may(&world), Ok(How::SelfFenced));
+}
+
+/// Goal: an agent that stops what arrives only a moment after it has is no proof while something may
+/// arrive, and nothing sets out for a host that is proven dead.
+#[test]
+fn nobody_is_on_the_way_to_a_host_whose_lease_has_lapsed() {
+    for (sets_out_before, refused) in [(true, "GUEST_ARRIVES"), (false, "HOST_FENCED")] {
+        let mut world = World::with_hosts(2);
+        let mut promising = report(topology(2, 3, 1));
+        promising.self_fence_ms = 10_000;
+        world.register("h1", promising).unwrap();
+        world.boot("a", &pinned(1), "h2");
+        let operation = world.begin_migration("a", "h1").unwrap();
+        world.prepare(operation);
+        let begin = |world: &mut World| {
+            let effect = Effect::BeginTransfer;
+            world.advance(operation, Step::LiveMigration, Mark::Started, effect)
+        };
+        if sets_out_before {
+            begin(&mut world).unwrap();
+        }
+        hear(&mut world, Liveness::Down);
+        let refusal = match fence(&mut world, How::SelfFenced) {
+            Ok(()) => begin(&mut world).unwrap_err(),
+            Err(refusal) => refusal,
+        };
+        assert_eq!(refusal.reason, refused);
+        fence(&mut world, How::Operator).unwrap();
+    }
 }
 
 /// Goal: a fence command that ran while the agent was started again proves nothing.

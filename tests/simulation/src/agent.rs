@@ -132,6 +132,7 @@ impl Agent {
             storage_id: facts.storage_id.clone(),
             traits: Default::default(),
             platform: Default::default(),
+            self_fence_ms: 0,
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(report);

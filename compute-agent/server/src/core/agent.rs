@@ -26,6 +26,7 @@ use super::guests::{self, Guests, Phase};
 use super::overdue::{self, Order};
 use super::power::Waits;
 use super::reality::{Expectation, Reality};
+use super::self_fence::SelfFence;
 
 /// How many calls about one VM wait for each other.
 const LANE_MAX: usize = 16;
@@ -90,6 +91,11 @@ pub enum Event {
         sent_at: TimeMs,
         /// How long from then on the host counts as alive; 0: the scheduler does not say.
         lease_ms: u64,
+    },
+    /// The guests are to be stopped so long after the last report that the scheduler has heard.
+    SelfFence {
+        /// How long; 0: never.
+        limit_ms: u64,
     },
 }
 
@@ -158,6 +164,8 @@ pub(super) enum Work {
     DropImage,
     /// Of a guest that the host lost; nobody waits for it.
     Evict,
+    /// Of a guest that may be started elsewhere; nobody waits for it.
+    FenceItself,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.
@@ -199,6 +207,7 @@ pub struct Agent {
     pub(super) fences: Fences,
     pub(super) now: TimeMs,
     pub(super) reality: Reality,
+    pub(super) self_fence: SelfFence,
     /// Guests that are given time to power off.
     pub(super) waits: Waits,
     pub(super) lanes: BTreeMap<VmUid, Lane>,
@@ -217,6 +226,7 @@ impl Agent {
             now: TimeMs(0),
             waits: Waits::new(),
             reality: Reality::default(),
+            self_fence: SelfFence::default(),
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_token: 0,
@@ -251,6 +261,10 @@ impl Agent {
             Event::Expected(expectation) => self.expected(expectation),
             Event::Heard { sent_at, lease_ms } => {
                 self.heard(sent_at, lease_ms);
+                Vec::new()
+            }
+            Event::SelfFence { limit_ms } => {
+                self.self_fence.limit_ms = limit_ms;
                 Vec::new()
             }
         }
@@ -322,7 +336,9 @@ impl Agent {
             };
             lane.changes += 1;
             let id = pending.id;
-            let start = match self.fences.recheck(&pending.fence) {
+            let is_late = self.fences.recheck(&pending.fence);
+            // It may have waited longer than this agent has been heard of.
+            let start = match is_late.and_then(|()| self.may_start(vm, &pending.call)) {
                 Ok(()) => self.start(pending),
                 Err(refusal) => Start::Reply(Err(refusal)),
             };
@@ -464,6 +480,7 @@ impl Agent {
             .collect();
         effects.extend(self.look_at_waits());
         effects.extend(self.tick_reality());
+        effects.extend(self.tick_self_fence());
         effects
     }
 

@@ -42,6 +42,10 @@ impl Agent {
                 }
                 return Vec::new();
             }
+            Work::FenceItself => {
+                self.fenced_itself(vm, &result);
+                return Vec::new();
+            }
             Work::Order => {
                 self.order_told(vm, &result);
                 return Vec::new();

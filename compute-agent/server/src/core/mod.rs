@@ -11,6 +11,7 @@
 //! | `calls`, `answers` | one function per call, and per kind of driver answer |
 //! | `power` | stopping a guest, with the time that it is given, and starting it again |
 //! | `reality` | what the hypervisor has, and what the scheduler expects |
+//! | `self_fence` | stopping its guests when nobody has heard of it for too long |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;
@@ -22,6 +23,7 @@ mod guests;
 mod overdue;
 mod power;
 mod reality;
+mod self_fence;
 
 #[cfg(test)]
 mod tests;

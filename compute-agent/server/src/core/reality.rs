@@ -46,6 +46,13 @@ pub(super) struct Reality {
     heard: Option<(TimeMs, u64)>,
 }
 
+impl Reality {
+    /// Returns for how long no report was answered, by when it was sent; nothing if none was ever.
+    pub(super) fn silent_ms(&self, now: TimeMs) -> Option<u64> {
+        self.heard.map(|(at, _)| now.0.saturating_sub(at.0))
+    }
+}
+
 impl Agent {
     /// Begins a comparison if it is time for one.
     pub(super) fn tick_reality(&mut self) -> Vec<Effect> {
@@ -139,7 +146,7 @@ impl Agent {
             return Ok(());
         };
         let silent_ms = self.now.0.saturating_sub(at.0);
-        if lease_ms == 0 || silent_ms <= lease_ms {
+        if (lease_ms == 0 || silent_ms <= lease_ms) && !self.has_lapsed() {
             return Ok(());
         }
         let message = format!(

@@ -1,7 +1,7 @@
 //! Arbitrary policies, aggregates and server groups.
 
 use super::*;
-use berth_domain::policy::MigrationPolicy;
+use berth_domain::policy::{MigrationPolicy, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN};
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
     let strategy = || select(vec![numa::Strategy::Spread, numa::Strategy::Pack]);
@@ -31,16 +31,20 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         weights,
         select(pages),
         migration,
+        option::of(SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX),
         any::<u64>(),
     )
         .prop_map(
-            |(hosts, cells, weights, mem_page_size, migration, generation)| SchedulingPolicy {
-                hosts,
-                cells,
-                weights,
-                mem_page_size,
-                migration,
-                generation: Generation(generation),
+            |(hosts, cells, weights, mem_page_size, migration, self_fence_ms, generation)| {
+                SchedulingPolicy {
+                    hosts,
+                    cells,
+                    weights,
+                    mem_page_size,
+                    migration,
+                    self_fence_ms,
+                    generation: Generation(generation),
+                }
             },
         )
 }

@@ -86,6 +86,7 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
             storage_id: "s".to_owned(),
             traits: Default::default(),
             platform: Default::default(),
+            self_fence_ms: 0,
         },
         liveness: Liveness::Up,
         cordoned: false,

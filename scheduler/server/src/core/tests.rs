@@ -73,6 +73,7 @@ fn report(version: u32) -> HostReport {
         storage_id: "s".into(),
         traits: Default::default(),
         platform: Default::default(),
+        self_fence_ms: 0,
     }
 }
 

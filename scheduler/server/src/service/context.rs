@@ -366,6 +366,13 @@ impl Context {
         }
     }
 
+    /// Returns once a majority has confirmed that this member leads.
+    pub(crate) async fn confirm(&self) -> Result<(), Status> {
+        self.bounded(self.handle().read(|_| ()))
+            .await?
+            .map_err(refusal::of_read)
+    }
+
     /// Reads this member's state as it is. The closure runs in the replica's task.
     pub(crate) async fn stale<T: Send + 'static>(
         &self,

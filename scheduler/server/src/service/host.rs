@@ -1,6 +1,6 @@
 //! `berth.host.v1.HostService`.
 
-use berth_domain::host::Host;
+use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{Incarnation, ProviderId};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
@@ -31,6 +31,12 @@ impl HostApi {
         };
         Ok((&*host).into())
     }
+
+    /// Returns how often agents report: a few reports may be lost before they stop their guests.
+    fn interval_ms(&self, self_fence_ms: Option<u64>) -> u64 {
+        let interval_ms = self.0.report_interval_ms();
+        self_fence_ms.map_or(interval_ms, |ms| interval_ms.min(ms / 5))
+    }
 }
 
 #[tonic::async_trait]
@@ -50,10 +56,12 @@ impl HostService for HostApi {
             return Err(refusal::mismatch());
         };
         self.0.liveness().heard(&host, self.0.monotonic_ms());
+        let self_fence_ms = self.0.stale(|state| state.policy().self_fence_ms).await?;
         Ok(Response::new(v1::RegisterHostResponse {
             host: Some((&*registered).into()),
-            report_interval: Some(field::duration(self.0.report_interval_ms())),
+            report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
+            self_fence: self_fence_ms.map(field::duration),
         }))
     }
 
@@ -68,6 +76,8 @@ impl HostService for HostApi {
         if !leader.role.deciding {
             return Err(refusal::elsewhere(leader.member.as_ref()));
         }
+        // Before it is looked whether the host is taken for dead: nobody takes it for that from here on.
+        self.0.liveness().renew(&host, self.0.monotonic_ms());
         let name = host.clone();
         let known = self.0.stale(move |state| {
             let view = state.host(&name);
@@ -78,16 +88,35 @@ impl HostService for HostApi {
                     && host.registered_version < cluster
                     && host.report.service_version > host.registered_version
             };
-            view.is_some_and(|v| v.host.report.incarnation == incarnation && !is_cut(&v.host))
+            let known =
+                view.is_some_and(|v| v.host.report.incarnation == incarnation && !is_cut(&v.host));
+            let promises = view.is_some_and(|v| v.host.report.self_fence_ms > 0);
+            let is_down = view.is_some_and(|v| v.host.liveness == Liveness::Down);
+            (known, is_down, state.policy().self_fence_ms, promises)
         });
-        let known = known.await?;
+        let (known, is_down, self_fence_ms, promises) = known.await?;
+        if known && (promises || self_fence_ms.is_some()) {
+            // Its lease goes on from here, so a leader that was deposed without knowing it must not
+            // answer: its successor counts from when it began to lead.
+            self.0.confirm().await?;
+        }
+        if known && is_down {
+            // Before it may count on being heard, any proof that it is dead has to end.
+            let liveness = Liveness::Up;
+            let up = Command::SetLiveness {
+                host: host.clone(),
+                liveness,
+            };
+            self.0.command(Caller::unkeyed(), up).await?;
+        }
         if known {
             self.0.liveness().heard(&host, self.0.monotonic_ms());
         }
         Ok(Response::new(v1::ReportHostResponse {
             known,
-            report_interval: Some(field::duration(self.0.report_interval_ms())),
+            report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
+            self_fence: self_fence_ms.map(field::duration),
         }))
     }
 

@@ -49,6 +49,25 @@ impl<J: Journal> Transaction<'_, J> {
             ))
             .with("host", name));
         }
+        // The leader has waited for the lease to lapse, from what it remembers of the reports. That
+        // is true whenever it commits: a report that another leader takes comes after this entry,
+        // and ends the proof.
+        if how == How::SelfFenced && host.report.self_fence_ms == 0 {
+            return Err(precondition(
+                "SELF_FENCE_NOT_PROMISED",
+                format!("the agent of host {name} has not promised to stop its guests by itself"),
+            )
+            .with("host", name));
+        }
+        // Its agent would stop a guest that arrives now, but a moment after that.
+        if how == How::SelfFenced && self.state.receives(name) {
+            return Err(precondition(
+                "GUEST_ARRIVES",
+                format!("a guest is on its way to host {name}, and may run there for a moment"),
+            )
+            .with_hint(format!("berth host fence {name}, if the host is off"))
+            .with("host", name));
+        }
         let fenced = Fenced {
             how,
             by: by.to_owned(),

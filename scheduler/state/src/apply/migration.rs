@@ -151,6 +151,15 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn begin_transfer(&mut self, operation: &Operation) -> Result<(), Refusal> {
         let migration = self.migration_of(operation)?;
         let state = move_on(&migration, Event::Begin)?;
+        // Nobody may come to a host that is proven dead, and whose guests are started elsewhere.
+        let host = migration.destination.as_ref();
+        if let Some(view) = host.and_then(|name| self.state.host(name))
+            && view.host.fenced.is_some()
+        {
+            let name = &view.host.name;
+            let message = format!("host {name} was fenced, so nothing is sent there");
+            return Err(precondition("HOST_FENCED", message).with("host", name));
+        }
         self.change_migration(migration.id, |migration| migration.state = state);
         Ok(())
     }

@@ -106,6 +106,7 @@ pub(crate) fn report(topology: HostTopology) -> HostReport {
         storage_id: "shared".to_owned(),
         traits: Default::default(),
         platform: Default::default(),
+        self_fence_ms: 0,
     }
 }
 

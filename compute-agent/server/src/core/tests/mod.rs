@@ -8,5 +8,6 @@ mod migration;
 mod power;
 mod reality;
 mod rig;
+mod self_fence;
 mod spawn;
 mod transfer;

@@ -180,7 +180,7 @@ impl Rig {
         id
     }
 
-    fn step(&mut self, name: &HostName, event: Event) {
+    pub(super) fn step(&mut self, name: &HostName, event: Event) {
         let effects = self.agents.get_mut(name).unwrap().step(event);
         for effect in effects {
             match effect {
