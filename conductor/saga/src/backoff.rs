@@ -28,7 +28,7 @@ impl Backoff {
     /// Between two looks at a transfer whose end is heard of: only for what somebody may want of it
     /// meanwhile.
     pub(crate) const HEARD: Self = Self {
-        first_ms: 500,
+        first_ms: 250,
         most_ms: 1_000,
     };
     /// Between two looks at what should pass by itself, as the end of a transfer that one side has
