@@ -43,6 +43,10 @@ struct Asked {
 }
 
 /// What comes from the service.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are calls, and they are few at a time"
+)]
 enum Incoming {
     Call(Asked),
     Wait(Waiting),

@@ -107,7 +107,6 @@ pub(crate) async fn give_back(channel: Channel, guest: Scheduled) -> anyhow::Res
         conductor: "services/bench".to_owned(),
         lease_ttl: Some(lease_ttl()),
         request_id: Uuid::now_v7().to_string(),
-        ..Default::default()
     };
     SchedulerServiceClient::new(channel)
         .begin_delete(request)

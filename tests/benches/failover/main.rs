@@ -103,8 +103,8 @@ fn report(options: &Options, of_etcd: &[Round], of_berth: &[Round]) {
         settings::ELECTION_MS
     );
     println!(
-        "{:<34} {:>8} {:>8} {:>8}   {}",
-        "ms after the kill", "p50", "p99", "max", "to etcd: p50 p99 max"
+        "{:<34} {:>8} {:>8} {:>8}   to etcd: p50 p99 max",
+        "ms after the kill", "p50", "p99", "max"
     );
     type Taken = fn(&Round) -> Vec<Duration>;
     let rows: [(&str, Taken); 3] = [
