@@ -68,21 +68,26 @@ async fn name_cluster(context: &Context) {
         );
         return;
     };
-    raise_version(context).await;
-    command(context, Command::Bootstrap { cluster }).await;
+    if raise_version(context).await {
+        command(context, Command::Bootstrap { cluster }).await;
+    }
 }
 
 /// A new cluster that consists of this member alone has nobody to wait for: it begins with what
-/// this member can do.
-async fn raise_version(context: &Context) {
+/// this member can do. Returns whether that is so, or not to be waited for.
+async fn raise_version(context: &Context) -> bool {
     let version = context.level();
-    let raised = context.stale(move |state| state.header().cluster_version >= version);
+    let raised = || context.stale(move |state| state.header().cluster_version >= version);
     let alone = context.handle().status().await;
     let alone = alone.is_some_and(|status| status.membership.members.len() == 1);
-    if version >= ServiceVersion::FINALIZE_UPGRADE && alone && matches!(raised.await, Ok(false)) {
+    if version < ServiceVersion::FINALIZE_UPGRADE || !alone {
+        return true;
+    }
+    if matches!(raised().await, Ok(false)) {
         let gone = BTreeSet::new();
         command(context, Command::FinalizeUpgrade { version, gone }).await;
     }
+    matches!(raised().await, Ok(true))
 }
 
 async fn judge_hosts(context: &Context) {

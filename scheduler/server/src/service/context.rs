@@ -2,6 +2,7 @@
 //!
 //! Everything here is cheap to clone and holds no lock across a wait.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -57,6 +58,10 @@ pub(crate) struct Setup {
     pub(crate) versions: Versions,
 }
 
+/// How often, and how far apart, it is looked whether a new cluster has begun.
+const BEGIN_LOOKS: u32 = 100;
+const BEGIN_PAUSE: Duration = Duration::from_millis(10);
+
 struct Inner {
     setup: Setup,
     liveness: Mutex<Liveness>,
@@ -66,6 +71,8 @@ struct Inner {
     watches: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
+    /// Whether the cluster was seen to have its version and its name, or was waited for.
+    begun: AtomicBool,
 }
 
 /// What all services share.
@@ -114,6 +121,7 @@ impl Context {
                 watches,
                 refusals: Mutex::default(),
                 started: Instant::now(),
+                begun: AtomicBool::new(false),
             }),
         }
     }
@@ -259,6 +267,9 @@ impl Context {
         ask: Arc<Ask>,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
     ) -> Result<(Result<Done, Refusal>, T), Unanswered> {
+        if !ask.is_duty() {
+            self.begun().await;
+        }
         // The decision is made in the replica's own task; what is not part of the command comes
         // back by this side door.
         let chosen = Arc::new(OnceLock::new());
@@ -338,6 +349,23 @@ impl Context {
             // The member is stopping.
             Err(_) => Err(Unanswered::TimedOut),
         }
+    }
+
+    /// Waits, once and for a second at most, until the first leader of a new cluster has given it
+    /// its version and its name: what comes before would be carried out as in an old cluster.
+    async fn begun(&self) {
+        let inner = &self.inner;
+        if inner.begun.load(Ordering::Relaxed) || !self.handle().leader().role.deciding {
+            return;
+        }
+        for _ in 0..BEGIN_LOOKS {
+            let named = self.stale(|state| state.cluster().is_some()).await;
+            if !matches!(named, Ok(false)) {
+                break;
+            }
+            tokio::time::sleep(BEGIN_PAUSE).await;
+        }
+        inner.begun.store(true, Ordering::Relaxed);
     }
 
     /// As [`Self::ask`], for a command that leaves nothing to be decided.
