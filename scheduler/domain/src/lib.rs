@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
 //! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
+//! | [`pmem`] | persistent memory: labels and their classes |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest wishes |
 //! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`] | the fit of guest cells to host cells |
@@ -51,6 +52,7 @@ pub mod operation;
 pub mod overcommit;
 pub mod pci;
 pub mod platform;
+pub mod pmem;
 pub mod policy;
 pub mod provider;
 pub mod reality;

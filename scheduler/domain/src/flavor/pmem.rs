@@ -3,10 +3,8 @@
 use super::faults::Faults;
 use super::{Side, settings::Settings};
 use crate::allocation::Resources;
+use crate::pmem::{CLASS_PREFIX, Label};
 use crate::resource::ResourceClass;
-
-/// What the name of the class of a label begins with.
-pub(super) const PREFIX: &str = "CUSTOM_PMEM_NAMESPACE_";
 
 /// Reads `LABEL[,LABEL…]`; blanks around labels and empty ones are passed over. Each appearance
 /// is one namespace.
@@ -23,16 +21,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<ResourceClass>, String> {
     }
     labels
         .into_iter()
-        .map(|label| class(label).ok_or_else(|| rule.to_owned()))
+        .map(|label| match Label::parse(label) {
+            Ok(label) => Ok(label.class()),
+            Err(_) => Err(rule.to_owned()),
+        })
         .collect()
-}
-
-fn class(label: &str) -> Option<ResourceClass> {
-    let is_good = label
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let name = format!("{PREFIX}{}", label.to_ascii_uppercase());
-    is_good.then(|| ResourceClass::new(&name).ok()).flatten()
 }
 
 /// Returns how many namespaces of each class are asked for.
@@ -48,7 +41,7 @@ pub(super) fn counted(namespaces: &[ResourceClass]) -> Resources {
 /// that it does not see.
 pub(super) fn check_resources(settings: &Settings<'_>, faults: &mut Faults) {
     for (key, class, amount) in settings.groups.resources() {
-        if class.as_str().starts_with(PREFIX) {
+        if class.as_str().starts_with(CLASS_PREFIX) {
             let rule = "persistent memory is asked for with hw:pmem";
             faults.add(&Side::Flavor.field(key), amount, rule);
         }
@@ -65,7 +58,7 @@ mod tests {
             let classes = parse(text).ok()?;
             let names = classes
                 .iter()
-                .map(|c| c.as_str().strip_prefix(PREFIX).unwrap().to_owned());
+                .map(|c| c.as_str().strip_prefix(CLASS_PREFIX).unwrap().to_owned());
             Some(names.collect::<Vec<_>>().join(" "))
         };
         for (text, expected) in [
