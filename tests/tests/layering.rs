@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-process", &[]),
     ("berth-host", &["berth-domain"]),
     ("berth-driver", &["berth-domain"]),
+    ("berth-pmem", &["berth-domain"]),
     (
         "berth-store",
         &[
@@ -53,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-domain",
             "berth-host",
             "berth-driver",
+            "berth-pmem",
             "berth-proto",
             "berth-process",
         ],
