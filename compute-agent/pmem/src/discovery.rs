@@ -60,7 +60,7 @@ pub enum Reason {
         /// For what.
         mode: Mode,
     },
-    /// It is switched off.
+    /// It is switched off; what it is made for is not told then.
     Disabled,
     /// What ndctl says of it cannot be understood.
     Odd {
@@ -322,12 +322,13 @@ fn judge<'a>(
             });
         }
     };
+    // First: one that is switched off is listed in mode raw, whatever it was made for.
+    if !namespace.is_enabled {
+        return Err(Reason::Disabled);
+    }
     if namespace.mode != Mode::Devdax {
         let mode = namespace.mode.clone();
         return Err(Reason::Mode { mode });
-    }
-    if !namespace.is_enabled {
-        return Err(Reason::Disabled);
     }
     if namespace.size_bytes == 0 {
         return Err(Reason::Empty);

@@ -3,7 +3,8 @@
 //! The files under `testdata` were printed by ndctl 76.1 in a guest with two NVDIMMs: `single.json`
 //! by `create-namespace`, which is the form of older versions for a lone namespace; `plain.json` by
 //! `list -N`; `in-regions.json` by `list -NRDFvi`; `people.json` by `list -NRDFui`, with sizes
-//! written for people; `raw-in-regions.json` before namespaces were made.
+//! written for people; `raw-in-regions.json` before namespaces were made; `asked.json` by what this
+//! crate asks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -339,7 +340,7 @@ fn what_cannot_be_used_is_told_and_what_stops_a_start_stops_it() {
             "it is in mode system-ram;",
         ),
         (
-            listing(good).replace("}", ",\"state\":\"disabled\"}"),
+            mode("raw").replace("}", ",\"state\":\"disabled\"}"),
             device,
             false,
             "it is switched off; switch it on with ndctl enable-namespace",
@@ -429,6 +430,24 @@ fn what_cannot_be_used_is_told_and_what_stops_a_start_stops_it() {
         "{said}"
     );
     assert!(discovery.check_start().is_err());
+}
+
+#[test]
+fn what_is_asked_has_nodes_and_devices() {
+    let output = String::from_utf8(testdata("asked.json")).unwrap();
+    let discovery = discover("A:ns0|ns1|ns2", &output, &device);
+    let found: Vec<_> = discovery
+        .usable
+        .iter()
+        .map(|r| (r.name.as_str(), r.path.to_str().unwrap(), r.numa_node))
+        .collect();
+    // The kernel counted the regions as it found them.
+    let expected = [
+        ("ns0", "/dev/dax1.0", Some(0)),
+        ("ns1", "/dev/dax1.1", Some(0)),
+        ("ns2", "/dev/dax0.0", Some(2)),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
