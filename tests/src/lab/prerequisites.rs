@@ -21,6 +21,8 @@ pub enum Needs {
     PlacementSuite,
     /// An emulated machine with four nodes that has hypervisors in it.
     Nodes,
+    /// The same machine, without hypervisors and with persistent memory.
+    PersistentMemory,
 }
 
 /// Why a test cannot run here, as a sentence.
@@ -74,6 +76,7 @@ pub fn prerequisites(needs: Needs) -> Result<(), Missing> {
         }
         Needs::PlacementSuite => placement_suite(),
         Needs::Nodes => super::nodes::prerequisites(),
+        Needs::PersistentMemory => super::nodes::prerequisites_of_memory(),
     }
 }
 

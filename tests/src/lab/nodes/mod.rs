@@ -7,6 +7,9 @@
 //!                        host-a, host-b     libvirtd, and guests that QEMU emulates again
 //! ```
 //!
+//! It can have NVDIMMs near its nodes, with ndctl and daxio in there: files of this machine, which
+//! keep what is in them from one run to the next.
+//!
 //! What it is not: fast, or a measure of anything. Nodes are as QEMU declares them; all memory is
 //! equally far in truth. The hosts of a lab in it share its kernel and its huge pages.
 //!
@@ -36,6 +39,7 @@ use anyhow::{Context as _, Result};
 use super::image;
 use super::prerequisites::{Missing, require_program};
 use super::process::wait_until;
+use root::{Content, Kit};
 
 pub use witness::{Memory, free_pages, set_pages};
 
@@ -50,9 +54,15 @@ const MARK: &str = "berth-nodes: ";
 /// The guest's source.
 const COUNTER: &str = include_str!("counter.S");
 
+/// The part of an NVDIMM where its namespaces are written down. Without it all of it is one
+/// namespace.
+const LABEL_BYTES: u64 = 128 << 10;
+
 /// A program that is to run on a machine with four nodes.
 #[derive(Debug, Default)]
 pub struct FourNodes {
+    nvdimms: Vec<(u32, PathBuf)>,
+    is_without_hypervisor: bool,
     programs: Vec<(PathBuf, String)>,
     files: Vec<(PathBuf, String)>,
     environment: Vec<(String, String)>,
@@ -90,6 +100,32 @@ impl FourNodes {
         self
     }
 
+    /// Puts persistent memory near a node. What is written to it is in the file, also after the
+    /// machine has ended; [`make_nvdimm`] makes one.
+    #[must_use]
+    pub fn nvdimm(mut self, node: u32, file: &Path) -> Self {
+        self.nvdimms.push((node, file.to_owned()));
+        self
+    }
+
+    /// Leaves out what only a hypervisor takes.
+    #[must_use]
+    pub fn without_hypervisor(mut self) -> Self {
+        self.is_without_hypervisor = true;
+        self
+    }
+
+    fn kit(&self) -> Kit {
+        let memory = match self.nvdimms.is_empty() {
+            true => Kit::default(),
+            false => Kit::persistent_memory(),
+        };
+        match self.is_without_hypervisor {
+            true => memory,
+            false => Kit::lab().and(memory),
+        }
+    }
+
     /// Runs a command there, and returns when the machine has ended. The machine is killed when
     /// patience ends.
     ///
@@ -99,16 +135,15 @@ impl FourNodes {
     pub fn run(self, command: &[&str], patience: Duration) -> Result<Outcome> {
         let directory = tempfile::Builder::new().prefix("berth-nodes-").tempdir()?;
         let kernel = image::find_kernel()?;
-        let script = self.script(command);
-        let disk = root::make(
-            directory.path(),
-            &kernel,
-            &self.programs,
-            &self.files,
-            &script,
-        )?;
+        let content = Content {
+            kit: &self.kit(),
+            programs: &self.programs,
+            files: &self.files,
+            command: &self.script(command),
+        };
+        let disk = root::make(directory.path(), &kernel, &content)?;
         let console = directory.path().join("console.log");
-        let mut machine = Running(qemu(&kernel.image, &disk, &console)?);
+        let mut machine = Running(self.qemu(&kernel.image, &disk, &console)?);
         // Out of patience is an outcome: the console tells how far it came.
         let _ = wait_until(patience, || Ok(machine.0.try_wait()?));
         drop(machine);
@@ -122,6 +157,68 @@ impl FourNodes {
             status: status.and_then(|status| status.trim().parse().ok()),
             console,
         })
+    }
+
+    fn qemu(&self, kernel: &Path, disk: &Path, console: &Path) -> Result<Child> {
+        let mut qemu = Command::new("qemu-system-x86_64");
+        let cpus = NODE_CPUS * 4;
+        qemu.args(["-accel", "tcg,thread=multi"]).args([
+            "-smp",
+            &format!("{cpus},sockets=2,cores={},threads=1", cpus / 2),
+        ]);
+        for node in 0..4 {
+            let first = node * NODE_CPUS;
+            let last = first + NODE_CPUS - 1;
+            let memory = format!("memory-backend-ram,id=memory{node},size={NODE_MIB}M");
+            let cpus = format!("node,nodeid={node},memdev=memory{node},cpus={first}-{last}");
+            qemu.args(["-object", &memory, "-numa", &cpus]);
+        }
+        self.add_memory(&mut qemu)?;
+        // Only nodes that were named can have a distance.
+        for (node, other) in (0..4).flat_map(|node| (0..4).map(move |other| (node, other))) {
+            let value = distance(node, other);
+            let distance = format!("dist,src={node},dst={other},val={value}");
+            qemu.args(["-numa", &distance]);
+        }
+        let drive = format!(
+            "if=none,id=root,format=raw,cache=unsafe,snapshot=on,file={}",
+            disk.display()
+        );
+        qemu.args(["-drive", &drive, "-device", "nvme,serial=root,drive=root"])
+            .args(["-display", "none", "-nodefaults", "-no-user-config"])
+            .args(["-no-reboot", "-serial"])
+            .arg(format!("file:{}", console.display()))
+            .arg("-kernel")
+            .arg(kernel)
+            .args([
+                "-append",
+                "console=ttyS0 quiet panic=-1 mitigations=off root=/dev/nvme0n1 rw rootwait init=/init",
+            ])
+            .stdin(Stdio::null());
+        qemu.spawn().context("cannot run qemu-system-x86_64")
+    }
+
+    /// Adds the machine with its memory: what is plugged in has a place of its own.
+    fn add_memory(&self, qemu: &mut Command) -> Result<()> {
+        let ordinary_mib = NODE_MIB * 4;
+        if self.nvdimms.is_empty() {
+            qemu.args(["-machine", "q35", "-m", &ordinary_mib.to_string()]);
+            return Ok(());
+        }
+        let slots = self.nvdimms.len();
+        qemu.args(["-machine", "q35,nvdimm=on", "-m"])
+            .arg(format!("{ordinary_mib},slots={slots},maxmem=16G"));
+        for (number, (node, file)) in self.nvdimms.iter().enumerate() {
+            let size = fs::metadata(file).with_context(|| format!("no {}", file.display()))?;
+            let (size, file) = (size.len(), file.display());
+            let memory = format!(
+                "memory-backend-file,id=nvdimm{number},share=on,mem-path={file},size={size}"
+            );
+            let device =
+                format!("nvdimm,memdev=nvdimm{number},label-size={LABEL_BYTES},node={node}");
+            qemu.args(["-object", &memory, "-device", &device]);
+        }
+        Ok(())
     }
 
     fn script(&self, command: &[&str]) -> String {
@@ -143,46 +240,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn qemu(kernel: &Path, disk: &Path, console: &Path) -> Result<Child> {
-    let mut qemu = Command::new("qemu-system-x86_64");
-    let cpus = NODE_CPUS * 4;
-    qemu.args(["-accel", "tcg,thread=multi", "-machine", "q35"])
-        .args(["-m", &(NODE_MIB * 4).to_string()])
-        .args([
-            "-smp",
-            &format!("{cpus},sockets=2,cores={},threads=1", cpus / 2),
-        ]);
-    for node in 0..4 {
-        let first = node * NODE_CPUS;
-        let last = first + NODE_CPUS - 1;
-        let memory = format!("memory-backend-ram,id=memory{node},size={NODE_MIB}M");
-        let cpus = format!("node,nodeid={node},memdev=memory{node},cpus={first}-{last}");
-        qemu.args(["-object", &memory, "-numa", &cpus]);
-    }
-    // Only nodes that were named can have a distance.
-    for (node, other) in (0..4).flat_map(|node| (0..4).map(move |other| (node, other))) {
-        let value = distance(node, other);
-        let distance = format!("dist,src={node},dst={other},val={value}");
-        qemu.args(["-numa", &distance]);
-    }
-    let drive = format!(
-        "if=none,id=root,format=raw,cache=unsafe,snapshot=on,file={}",
-        disk.display()
-    );
-    qemu.args(["-drive", &drive, "-device", "nvme,serial=root,drive=root"])
-        .args(["-display", "none", "-nodefaults", "-no-user-config"])
-        .args(["-no-reboot", "-serial"])
-        .arg(format!("file:{}", console.display()))
-        .arg("-kernel")
-        .arg(kernel)
-        .args([
-            "-append",
-            "console=ttyS0 quiet panic=-1 mitigations=off root=/dev/nvme0n1 rw rootwait init=/init",
-        ])
-        .stdin(Stdio::null());
-    qemu.spawn().context("cannot run qemu-system-x86_64")
 }
 
 /// Two nodes on each socket.
@@ -218,15 +275,37 @@ pub fn counting_guest(to: &Path) -> Result<()> {
     image::run(link.arg(to).arg(&object))
 }
 
+/// Makes a file that a machine sees as an NVDIMM with that much memory, which is empty.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn make_nvdimm(file: &Path, mib: u64) -> Result<()> {
+    let made = fs::File::create(file).with_context(|| format!("no {}", file.display()))?;
+    // The memory has to end at a multiple of 16 MiB: what the labels take is added.
+    made.set_len((mib << 20) + LABEL_BYTES)?;
+    Ok(())
+}
+
 /// What the machine and its guests take.
 pub(super) fn prerequisites() -> Result<(), Missing> {
-    for program in root::PROGRAMS
-        .iter()
-        .chain(&["as", "ld", "strip", "ldd", "mke2fs"])
-    {
+    for program in ["as", "ld"] {
         require_program(program)?;
     }
-    root::prerequisites()?;
+    take(&Kit::lab())
+}
+
+/// What the machine takes with persistent memory and without hypervisors.
+pub(super) fn prerequisites_of_memory() -> Result<(), Missing> {
+    require_program("qemu-system-x86_64")?;
+    take(&Kit::persistent_memory())
+}
+
+fn take(kit: &Kit) -> Result<(), Missing> {
+    for program in kit.programs.iter().chain(&["strip", "ldd", "mke2fs"]) {
+        require_program(program)?;
+    }
+    root::prerequisites(kit)?;
     let told = |error: anyhow::Error| Missing::new(format!("{error:#} (.ci/install brings it)"));
     image::find_kernel().map_err(told)?;
     image::busybox().map_err(told)?;

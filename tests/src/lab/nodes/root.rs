@@ -14,34 +14,77 @@ use anyhow::{Context as _, Result, ensure};
 use super::super::image::{self, Kernel};
 use super::super::prerequisites::{Missing, find_program};
 
-/// The programs that a lab takes and busybox is no match for.
-pub(super) const PROGRAMS: [&str; 10] = [
-    "bash",
-    "ip",
-    "libvirtd",
-    "mount",
-    "nsenter",
-    "qemu-img",
-    "qemu-system-x86_64",
-    "umount",
-    "unshare",
-    "virtlogd",
-];
+/// What of this machine's packages goes in besides busybox and what is linked with all of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kit {
+    /// Programs that busybox is no match for.
+    pub(super) programs: Vec<&'static str>,
+    /// What is opened by name while a program runs, below the directory of libraries.
+    libraries: Vec<&'static str>,
+    /// Directories with what is read.
+    data: Vec<&'static str>,
+    /// The kernel's modules, loaded when the machine starts.
+    modules: Vec<&'static str>,
+}
 
-/// What is opened by name while a program runs, below the directory of libraries.
-const LIBRARIES: [&str; 3] = [
-    "libvirt.so.0",
-    "libvirt/connection-driver/libvirt_driver_qemu.so",
-    "qemu/accel-tcg-x86_64.so",
-];
+impl Kit {
+    /// What a lab with hypervisors takes.
+    pub(super) fn lab() -> Self {
+        Self {
+            programs: vec![
+                "bash",
+                "ip",
+                "libvirtd",
+                "mount",
+                "nsenter",
+                "qemu-img",
+                "qemu-system-x86_64",
+                "umount",
+                "unshare",
+                "virtlogd",
+            ],
+            libraries: vec![
+                "libvirt.so.0",
+                "libvirt/connection-driver/libvirt_driver_qemu.so",
+                "qemu/accel-tcg-x86_64.so",
+            ],
+            data: vec![
+                "/usr/share/libvirt/cpu_map",
+                "/usr/share/qemu",
+                "/usr/share/seabios",
+            ],
+            modules: vec!["bridge", "veth"],
+        }
+    }
+
+    /// What namespaces of persistent memory take. With the modules there from the beginning, nobody
+    /// has to be there who loads them when a device appears.
+    pub(super) fn persistent_memory() -> Self {
+        Self {
+            programs: vec!["ndctl", "daxio"],
+            libraries: Vec::new(),
+            data: Vec::new(),
+            modules: vec!["nfit", "nd_pmem", "dax_pmem", "device_dax"],
+        }
+    }
+
+    /// Returns both.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.programs.extend(other.programs);
+        self.libraries.extend(other.libraries);
+        self.data.extend(other.data);
+        self.modules.extend(other.modules);
+        self
+    }
+
+    fn libraries(&self) -> impl Iterator<Item = PathBuf> {
+        let paths = self.libraries.iter();
+        paths.map(|name| Path::new(LIBRARY_DIRECTORY).join(name))
+    }
+}
+
 const LIBRARY_DIRECTORY: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// What libvirt and QEMU read.
-const DATA: [&str; 3] = [
-    "/usr/share/libvirt/cpu_map",
-    "/usr/share/qemu",
-    "/usr/share/seabios",
-];
 /// Of QEMU's and SeaBIOS's files, those for a guest without devices.
 const FIRMWARE: [&str; 7] = [
     "bios-256k.bin",
@@ -53,18 +96,12 @@ const FIRMWARE: [&str; 7] = [
     "multiboot_dma.bin",
 ];
 
-/// The kernel's modules for the networks of a lab.
-const MODULES: [&str; 2] = ["bridge", "veth"];
-
 /// Room for what is written while the machine runs.
 const SPARE_MIB: u64 = 64;
 
 /// What has to be installed besides the programs.
-pub(super) fn prerequisites() -> Result<(), Missing> {
-    let libraries = LIBRARIES
-        .iter()
-        .map(|name| Path::new(LIBRARY_DIRECTORY).join(name));
-    for path in libraries.chain(DATA.iter().map(PathBuf::from)) {
+pub(super) fn prerequisites(kit: &Kit) -> Result<(), Missing> {
+    for path in kit.libraries().chain(kit.data.iter().map(PathBuf::from)) {
         if !path.exists() {
             return Err(Missing::new(format!(
                 "there is no {} (.ci/install brings it)",
@@ -75,24 +112,27 @@ pub(super) fn prerequisites() -> Result<(), Missing> {
     Ok(())
 }
 
+/// What goes onto the disk.
+pub(super) struct Content<'a> {
+    pub(super) kit: &'a Kit,
+    pub(super) programs: &'a [(PathBuf, String)],
+    pub(super) files: &'a [(PathBuf, String)],
+    pub(super) command: &'a str,
+}
+
 /// Makes the disk image below `directory`, and returns its path.
-pub(super) fn make(
-    directory: &Path,
-    kernel: &Kernel,
-    programs: &[(PathBuf, String)],
-    files: &[(PathBuf, String)],
-    command: &str,
-) -> Result<PathBuf> {
+pub(super) fn make(directory: &Path, kernel: &Kernel, content: &Content<'_>) -> Result<PathBuf> {
+    let kit = content.kit;
     let tree = Tree::new(directory.join("root"))?;
     let mut linked = Vec::new();
-    for name in PROGRAMS {
+    for name in &kit.programs {
         let program = find_program(name).with_context(|| format!("no program {name}"))?;
         linked.push(tree.copy(&program)?);
     }
-    for name in LIBRARIES {
-        linked.push(tree.copy(&Path::new(LIBRARY_DIRECTORY).join(name))?);
+    for library in kit.libraries() {
+        linked.push(tree.copy(&library)?);
     }
-    for (from, to) in programs {
+    for (from, to) in content.programs {
         let stripped = tree.at(to)?;
         let mut strip = Command::new("strip");
         image::run(
@@ -104,20 +144,20 @@ pub(super) fn make(
         )?;
         linked.push(stripped);
     }
-    for (from, to) in files {
+    for (from, to) in content.files {
         fs::copy(from, tree.at(to)?).with_context(|| format!("no {}", from.display()))?;
     }
     for library in needed_by(&linked)? {
         tree.copy(&library)?;
     }
-    for data in DATA {
+    for data in &kit.data {
         tree.copy_data(Path::new(data))?;
     }
     tree.busybox()?;
-    for (name, content) in kernel.modules(&MODULES)? {
+    for (name, content) in kernel.modules(&kit.modules)? {
         fs::write(tree.at(&format!("/lab/modules/{name}"))?, content)?;
     }
-    fs::write(tree.at("/lab/command")?, command)?;
+    fs::write(tree.at("/lab/command")?, content.command)?;
     tree.configure()?;
     tree.into_image(&directory.join("root.img"))
 }

@@ -1,0 +1,103 @@
+//! Persistent memory for real: namespaces of NVDIMMs, listed by ndctl and erased by daxio.
+//!
+//! Goal: what is in a namespace is gone after it was erased, whatever stopped the erase meanwhile:
+//! the program killed, or the whole machine. Method: an emulated machine with two NVDIMMs near two
+//! of its four nodes, which runs this very program. In there the suite that simulated memory passes
+//! too is run on the host's own programs, and memory is looked at by mapping the devices. The
+//! machine loses its power in the middle of an erase and is started again on the same NVDIMMs. In
+//! the end what the NVDIMMs hold is looked at from outside.
+//!
+//! ```text
+//!   node 0   ns0  62 MiB   ns1  124 MiB   room for more
+//!   node 2   ns2  62 MiB   fs0  in mode fsdax, for nobody
+//! ```
+//!
+//! What this is not: a measure of speed, nor of what is in a processor's caches when power goes.
+
+mod device;
+mod stories;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_tests::lab::{FourNodes, Needs, Outcome, make_nvdimm, ready};
+
+/// The role of this test program where it runs inside the machine.
+const ROLE: &str = "BERTH_TEST_ROLE";
+
+/// How far an erase had come before the machine lost its power.
+const MARK: &str = "BERTH_TEST_MARK";
+
+/// What is said of the mark on the console.
+const MARKED: &str = "the mark is ";
+
+/// The last line of the stories: a test that did not run would end well too.
+const TOLD: &str = "all stories are told";
+
+/// What is written into namespaces.
+const SECRET: &[u8] = b"what a guest wrote, and nobody else may read";
+
+/// It takes about a minute on an idle machine; one that is busy may take ten times as long.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+#[test]
+fn what_guests_wrote_is_erased_whatever_stops_it() {
+    if !ready(Needs::PersistentMemory) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let nvdimms = [0, 2].map(|node| (node, directory.path().join(format!("nvdimm{node}"))));
+    for (_, file) in &nvdimms {
+        make_nvdimm(file, 256).unwrap();
+    }
+    let run = |role: &str, mark: &str| -> Outcome {
+        let machine = FourNodes::default()
+            .without_hypervisor()
+            .program(&std::env::current_exe().unwrap(), "/lab/test")
+            .variable(ROLE, role)
+            .variable(MARK, mark)
+            .variable("RUST_BACKTRACE", "1");
+        let machine = nvdimms
+            .iter()
+            .fold(machine, |machine, (node, file)| machine.nvdimm(*node, file));
+        let command = ["/lab/test", "--exact", "inside_the_machine", "--nocapture"];
+        let outcome = machine.run(&command, PATIENCE).unwrap();
+        println!("{}", outcome.console);
+        outcome
+    };
+    let before = run("until the power goes", "");
+    let mut lines = before.console.lines();
+    let mark = lines.find_map(|line| line.strip_prefix(MARKED));
+    let mark = mark.expect("the machine told how far it was; its console is above");
+    assert_eq!(before.status, None, "its power went; the console is above");
+    assert!(holds_secret(&nvdimms[0].1), "there is something to erase");
+    let after = run("after that", mark);
+    assert_eq!(after.status, Some(0), "the console is above");
+    assert!(after.console.contains(TOLD), "the console is above");
+    for (_, file) in &nvdimms {
+        assert!(!holds_secret(file), "{}", file.display());
+    }
+}
+
+/// Returns whether the memory in a file holds what was written into a namespace. Wherever that was
+/// written, it begins with a page.
+fn holds_secret(file: &Path) -> bool {
+    let bytes = fs::read(file).unwrap();
+    bytes.chunks(4096).any(|page| page.starts_with(SECRET))
+}
+
+/// Not a test but what runs inside the machine: does nothing unless it is given its role.
+#[test]
+fn inside_the_machine() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("until the power goes") => stories::until_the_power_goes(),
+        Ok("after that") => {
+            stories::after_that(&std::env::var(MARK).unwrap());
+            println!("{TOLD}");
+        }
+        Ok("eraser") => stories::erase_until_killed(),
+        Ok(role) => panic!("no role {role}"),
+        Err(_) => {}
+    }
+}
