@@ -1,9 +1,10 @@
 //! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
 //!
-//! PCI functions are drawn by `devices`. Not for programs: `--output json` gives them the same
+//! PCI functions are drawn by `devices`, persistent memory by `pmem`. Not for programs: `--output json` gives them the same
 //! facts. Invariant: a line is at most 78 columns wide, however many CPUs a cell has.
 
 mod devices;
+mod pmem;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,10 +57,14 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         }
         draw_cell(&mut out, cell, claims, &letters);
         devices::draw(&mut out, topology, Some(cell.id), claims, &letters);
+        pmem::draw(&mut out, topology, Some(cell.id), claims, &letters);
     }
-    if topology.pci().iter().any(|device| device.cell.is_none()) {
+    let mut homeless = topology.pci().iter().map(|device| device.cell);
+    let mut homeless_pmem = topology.pmem().iter().map(|namespace| namespace.cell);
+    if homeless.any(|cell| cell.is_none()) || homeless_pmem.any(|cell| cell.is_none()) {
         writeln!(out, "cell unknown").expect("a string takes all");
         devices::draw(&mut out, topology, None, claims, &letters);
+        pmem::draw(&mut out, topology, None, claims, &letters);
     }
     if !claims.is_empty() {
         writeln!(out, "whose").expect("a string takes all");
@@ -72,12 +77,14 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
             .map(|c| c.host_cell.to_string())
             .collect();
         let place = match cells.len() {
+            _ if !claim.is_in_use() => erasures(claim),
             0 => "floats over the shared CPUs".to_owned(),
             1 => format!("cell {}", cells[0]),
             _ => format!("cells {}", cells.join(", ")),
         };
         let why = match &claim.owner {
             claim::Owner::Vm => String::new(),
+            claim::Owner::Migration(_) if !claim.is_in_use() => String::new(),
             claim::Owner::Migration(id) => format!(", arriving by migration {id}"),
         };
         writeln!(
@@ -89,6 +96,20 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         .expect("a string takes all");
     }
     out
+}
+
+/// Says what is erased of a claim that was given back, and what keeps it.
+fn erasures(claim: &Claim) -> String {
+    let devices = claim.assignment.pmem.iter();
+    let each = devices.map(|device| {
+        let failure = claim.erasures.get(&device.name).map(|e| e.failure.as_str());
+        let drawn = pmem::erasure(claim, &device.name, device.size_bytes);
+        match failure.filter(|failure| !failure.is_empty()) {
+            Some(failure) => format!("{} {drawn}: {failure}", device.name),
+            None => format!("{} {drawn}", device.name),
+        }
+    });
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// Draws where a guest sits on its host.
@@ -435,6 +456,7 @@ mod tests {
                 emulator: "10".parse().unwrap(),
                 ..Assignment::default()
             },
+            erasures: Default::default(),
         }
     }
 

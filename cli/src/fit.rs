@@ -145,6 +145,7 @@ fn judge(case: &Field<'_>, options: Options) -> Result<Answer, Fault> {
     let wish = Wish {
         topology: guest.topology.as_ref(),
         pci: &guest.pci,
+        ..Wish::default()
     };
     Ok(match fit(ground, &Guest::new(wish), strategy) {
         Ok(assignment) => Answer::Fits {

@@ -84,6 +84,7 @@ fn report(cells: u32, threads: u32) -> WireReport {
             cells: (0..cells).map(cell).collect(),
             distances: (0..cells).map(row).collect(),
             pci_devices: (0..4).map(device).collect(),
+            pmem_namespaces: Vec::new(),
         }),
         disk_gib: 10,
         ..Default::default()
@@ -365,7 +366,7 @@ proptest! {
         prop_assert_eq!(&HostReport::try_from(WireReport::from(&report)).unwrap(), &report);
         let view = HostView::new(Arc::new(host(report)), []);
         for (topology, pci) in &wishes {
-            let wish = Wish { topology: Some(topology), pci };
+            let wish = Wish { topology: Some(topology), pci, ..Wish::default() };
             let Ok(given) = fit(view.ground(), &Guest::new(wish), Preference::Spread) else {
                 continue;
             };
@@ -386,13 +387,13 @@ proptest! {
         let mut usage = HostUsage::empty(shape);
         let outline = Outline::new(shape, &usage, &Limits::NONE);
         let ground = Ground { topology: shape, usage: &usage, outline: &outline };
-        let other = Guest::new(Wish { topology: Some(&before), pci: &other_pci });
+        let other = Guest::new(Wish { topology: Some(&before), pci: &other_pci, ..Wish::default() });
         if let Ok(given) = fit(ground, &other, Preference::Spread) {
             usage.add(shape, &given);
         }
         let outline = Outline::new(shape, &usage, &Limits::NONE);
         let ground = Ground { topology: shape, usage: &usage, outline: &outline };
-        let wish = Wish { topology: Some(&topology), pci: &pci };
+        let wish = Wish { topology: Some(&topology), pci: &pci, ..Wish::default() };
         let given = fit(ground, &Guest::new(wish), Preference::Spread).unwrap_or_default();
         let mut wire = wire::Assignment::from(&given);
         for odd in &odds {

@@ -17,7 +17,7 @@ use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::libvirt::LibvirtDriver;
 use berth_driver::libvirt::driver::Config;
 use berth_driver::xml::{Settings, VirtType};
-use berth_driver::{DomainSpec, Draft, Driver, Error, Sending};
+use berth_driver::{DomainSpec, Draft, Driver, Error, NoPmem, Sending};
 use berth_host::sysfs;
 use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
 
@@ -73,7 +73,7 @@ fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images
         sysfs::free_pages(Path::new("/"))
             .map_err(|error| berth_driver::Error::refused(error.to_string()))
     };
-    LibvirtDriver::new(config, Box::new(free)).unwrap()
+    LibvirtDriver::new(config, Box::new(free), Box::new(NoPmem)).unwrap()
 }
 
 fn guest(number: u32, images: &Images) -> DomainSpec {

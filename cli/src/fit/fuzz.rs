@@ -177,6 +177,7 @@ fn sound(line: &[u8], answer: &Value) -> Result<(), TestCaseError> {
     let wish = Wish {
         topology: guest.topology.as_ref(),
         pci: &guest.pci,
+        ..Wish::default()
     };
     let given = fit(ground, &Guest::new(wish), Preference::Spread);
     let given = given.map_err(|refusal| TestCaseError::fail(refusal.to_string()))?;

@@ -74,6 +74,7 @@ pub fn read(case: &Field<'_>, options: Options) -> Result<Host, Invalid> {
         usage: HostUsage {
             cells: used,
             pci: BTreeSet::new(),
+            pmem: BTreeSet::new(),
         },
         limits: Limits {
             cpu_ratio: ratio("cpu")?,

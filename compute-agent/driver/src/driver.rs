@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::DomainStatus;
 use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::name::PmemName;
+use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,36 @@ pub struct Chunk {
 
 /// The longest piece of console that one call returns.
 pub const CONSOLE_CHUNK_MAX: usize = 64 * 1024;
+
+/// Erases namespaces of persistent memory of the machine that a hypervisor runs on: see
+/// [`Driver::erase`].
+pub trait Eraser: Send + Sync {
+    /// Overwrites all of a namespace with zeros; blocks until that is durable.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be.
+    fn erase(&self, device: &PmemDevice) -> Result<(), Error>;
+
+    /// Returns of how many bytes the namespaces that are being erased are rid by now.
+    fn erased_bytes(&self) -> BTreeMap<PmemName, u64>;
+}
+
+/// That of a machine without persistent memory.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPmem;
+
+impl Eraser for NoPmem {
+    fn erase(&self, device: &PmemDevice) -> Result<(), Error> {
+        let PmemDevice { name, .. } = device;
+        let message = format!("pmem namespace {name} is not on this host");
+        Err(Error::Refused { message })
+    }
+
+    fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {
+        BTreeMap::new()
+    }
+}
 
 /// A hypervisor.
 pub trait Driver: Send + Sync {
@@ -240,6 +272,17 @@ pub trait Driver: Send + Sync {
     ///
     /// [`Error::WrongState`] while it is being sent or received.
     fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error>;
+
+    /// Overwrites all of a namespace of persistent memory with zeros. Returns when nothing of what was
+    /// written to it is left, not after a power cut either. Repeated: overwritten anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it cannot be, or some guest has it: part of it may be overwritten.
+    fn erase(&self, device: &PmemDevice) -> Result<(), Error>;
+
+    /// Returns of how many bytes the namespaces that are being erased are rid by now.
+    fn erased_bytes(&self) -> BTreeMap<PmemName, u64>;
 
     /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
     /// its own carries on is left to it.

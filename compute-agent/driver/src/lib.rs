@@ -22,6 +22,6 @@ pub mod sim;
 pub mod xml;
 
 pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-pub use driver::{Chunk, Driver, FreePages, Info};
+pub use driver::{Chunk, Driver, Eraser, FreePages, Info, NoPmem};
 pub use error::Error;
 pub use request::{Answer, Kind, Request, Token, perform};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use berth_domain::agent::DomainStatus;
 use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::pmem::PmemDevice;
 use berth_domain::transfer::DiskCopy;
 
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
@@ -87,6 +88,8 @@ pub enum Request {
     Everything,
     /// [`Driver::evict`].
     Evict(VmUid, Option<ClaimId>),
+    /// [`Driver::erase`], one after the other.
+    Erase(Vec<PmemDevice>),
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -134,11 +137,13 @@ pub enum Kind {
     Everything,
     /// [`Request::Evict`].
     Evict,
+    /// [`Request::Erase`].
+    Erase,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -160,6 +165,7 @@ impl Kind {
         Self::DropImage,
         Self::Everything,
         Self::Evict,
+        Self::Erase,
     ];
 }
 
@@ -189,6 +195,7 @@ impl Request {
             Self::DropImage(_) => Kind::DropImage,
             Self::Everything => Kind::Everything,
             Self::Evict(..) => Kind::Evict,
+            Self::Erase(_) => Kind::Erase,
         }
     }
 }
@@ -259,5 +266,9 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
             Ok(Answer::Everything(known, driver.others()?))
         }
         Request::Evict(vm, claim) => driver.evict(*vm, *claim).map(done),
+        Request::Erase(devices) => {
+            let mut erased = devices.iter().map(|device| driver.erase(device));
+            erased.try_for_each(|erased| erased).map(done)
+        }
     }
 }

@@ -13,7 +13,9 @@ use berth_domain::id::{ClaimId, Epoch};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
 };
+use berth_domain::name::PmemName;
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::topology::CellId;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
 use berth_driver::DomainSpec;
@@ -182,6 +184,24 @@ fn a_mixed_guest_with_real_time_vcpus_and_a_shape() {
     let mut guest = sample::domain("real-time", 4, spec, assignment);
     guest.shared_cpus = "0,4,6".parse().unwrap();
     golden("real-time", &guest, &settings());
+}
+
+/// Goal: each namespace is a device of the guest's first cell, in the order of the flavor.
+#[test]
+fn a_guest_with_persistent_memory() {
+    let device = |name: &str, label: &str, mib: u64, path: &str| PmemDevice {
+        name: PmemName::new(name).unwrap(),
+        class: Label::parse(label).unwrap().class(),
+        size_bytes: mib << 20,
+        align_bytes: 2 << 20,
+        path: path.to_owned(),
+    };
+    let mut guest = two_cells();
+    guest.assignment.pmem = vec![
+        device("ns7", "LARGE", 4094, "/dev/dax1.0"),
+        device("ns2", "SMALL", 124, "/dev/dax0.3"),
+    ];
+    golden("persistent-memory", &guest, &settings());
 }
 
 /// Goal: memory is locked where only that is asked for.

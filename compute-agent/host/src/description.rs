@@ -32,6 +32,16 @@
 //! carries = "the file system /" # optional; the host lives on it
 //! ```
 //!
+//! ```toml
+//! # Optional. Which namespaces of persistent memory are for guests says the agent's configuration.
+//! [[pmem]]
+//! name = "ns0"           # optional, as on a real machine
+//! size_mib = 131072
+//! align_kib = 2048       # optional; by default that
+//! mode = "devdax"        # optional; by default that
+//! numa_node = 0          # optional; not known by default
+//! ```
+//!
 //! `cpu_flags = ["avx2"]` beside `distances` says what the processor can do.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +128,34 @@ fn ethernet() -> String {
     "020000".to_owned()
 }
 
+/// A described namespace of persistent memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pmem {
+    /// Its name, if it has one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its size.
+    pub size_mib: u64,
+    /// What its size is a multiple of.
+    #[serde(default = "align_kib")]
+    pub align_kib: u64,
+    /// What it is made for, as ndctl calls it.
+    #[serde(default = "devdax")]
+    pub mode: String,
+    /// The cell that it is attached to, if that is known.
+    #[serde(default)]
+    pub numa_node: Option<u32>,
+}
+
+fn align_kib() -> u64 {
+    2048
+}
+
+fn devdax() -> String {
+    "devdax".to_owned()
+}
+
 /// A described machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,6 +171,9 @@ pub struct Description {
     /// The PCI functions.
     #[serde(default)]
     pub pci: Vec<Pci>,
+    /// The namespaces of persistent memory.
+    #[serde(default)]
+    pub pmem: Vec<Pmem>,
 }
 
 /// Why a description makes no host.
@@ -209,6 +250,14 @@ impl Description {
             faults.extend(huge_pages(cell));
         }
         faults.extend(self.pci_faults());
+        for (index, pmem) in self.pmem.iter().enumerate() {
+            let most = MEMORY_MIB_MAX;
+            if !(1..=most).contains(&pmem.size_mib) || !(1..=most).contains(&pmem.align_kib) {
+                faults.push(format!(
+                    "pmem[{index}] has no size or alignment that a host has"
+                ));
+            }
+        }
         faults
     }
 

@@ -47,7 +47,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn new(text: &str) -> Self {
+    /// Returns the mode that ndctl calls so.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
         match text {
             "devdax" => Self::Devdax,
             "fsdax" => Self::Fsdax,

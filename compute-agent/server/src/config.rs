@@ -7,11 +7,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use berth_domain::cpu_set::CpuSet;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, PmemName};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 use berth_host::description::Description;
 use berth_host::{ReservedPages, pci};
+use berth_pmem::Configured;
 use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
 use berth_process::listening::{Listening, check_host_port, check_listen};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
@@ -90,6 +91,24 @@ impl Default for Libvirt {
     }
 }
 
+/// The programs for persistent memory; bare names are looked for on the usual path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PmemPrograms {
+    /// Lists namespaces.
+    pub ndctl: PathBuf,
+    /// Erases them.
+    pub daxio: PathBuf,
+}
+
+impl Default for PmemPrograms {
+    fn default() -> Self {
+        Self {
+            ndctl: "ndctl".into(),
+            daxio: "daxio".into(),
+        }
+    }
+}
+
 /// What the simulated driver is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sim {
@@ -99,6 +118,8 @@ pub struct Sim {
     pub advertise: Option<String>,
     /// How long a transfer takes.
     pub transfer_ms: u64,
+    /// How much persistent memory is erased in a second.
+    pub erase_mib_per_s: u64,
     /// Where guests are kept over a restart; they end with the process if absent.
     pub state_file: Option<PathBuf>,
     /// Tells what happens to it that nobody asked it for, as foreign domains and crashes.
@@ -111,6 +132,7 @@ impl Default for Sim {
             listen: "127.0.0.1:0".into(),
             advertise: None,
             transfer_ms: 500,
+            erase_mib_per_s: berth_driver::sim::driver::ERASE_MIB_PER_S,
             state_file: None,
             story_file: None,
         }
@@ -154,6 +176,10 @@ pub struct Config {
     pub transfer_timeout_ms: u64,
     /// How often what runs is compared with what the scheduler expects; 0: never.
     pub compare_interval_ms: u64,
+    /// The namespaces of persistent memory that are for guests, `LABEL:NAME[|NAME…][,LABEL:…]`.
+    pub pmem_namespaces: String,
+    /// The programs that find and erase them.
+    pub pmem: PmemPrograms,
     /// The root below which the kernel's files are read.
     pub root: PathBuf,
     /// A description of the machine, instead of the kernel's files; for simulated hosts.
@@ -189,6 +215,8 @@ impl Default for Config {
             storage_id: None,
             transfer_timeout_ms: 1_800_000,
             compare_interval_ms: 10_000,
+            pmem_namespaces: String::new(),
+            pmem: PmemPrograms::default(),
             root: "/".into(),
             machine_file: None,
             machine: None,
@@ -209,6 +237,8 @@ pub struct Valid {
     pub listen: SocketAddr,
     /// Where the simulated driver listens.
     pub sim_listen: SocketAddr,
+    /// The namespaces of persistent memory that are for guests.
+    pub pmem: Configured,
 }
 
 impl Config {
@@ -251,17 +281,35 @@ impl Config {
                 ));
             }
         }
+        let pmem = self.configured_pmem(&mut faults);
         match (name, listen, sim_listen) {
             (Some(name), Some(listen), Some(sim_listen)) if faults.is_empty() => Ok(Valid {
                 name,
                 listen,
                 sim_listen,
+                pmem,
             }),
             _ => Err(Faults(faults)),
         }
     }
 
-    fn bounded(&self) -> [Bounded; 6] {
+    fn configured_pmem(&self, faults: &mut Vec<String>) -> Configured {
+        let configured = match Configured::parse(&self.pmem_namespaces) {
+            Ok(configured) => configured,
+            Err(invalid) => {
+                faults.push(format!("pmem_namespaces: {invalid}"));
+                return Configured::default();
+            }
+        };
+        for (name, _) in configured.iter() {
+            if let Err(invalid) = PmemName::new(name) {
+                faults.push(format!("pmem_namespaces: {invalid}"));
+            }
+        }
+        configured
+    }
+
+    fn bounded(&self) -> [Bounded; 7] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let day_ms = 86_400_000;
@@ -277,6 +325,7 @@ impl Config {
             ),
             ("compare_interval_ms", self.compare_interval_ms, 0, day_ms),
             ("sim.transfer_ms", self.sim.transfer_ms, 0, day_ms),
+            ("sim.erase_mib_per_s", self.sim.erase_mib_per_s, 1, 1 << 30),
         ]
     }
 
@@ -309,6 +358,11 @@ impl Configuration for Config {
         keys.take_some("storage_id", &mut self.storage_id);
         keys.take("transfer_timeout_ms", &mut self.transfer_timeout_ms);
         keys.take("compare_interval_ms", &mut self.compare_interval_ms);
+        keys.take("pmem_namespaces", &mut self.pmem_namespaces);
+        keys.table("pmem", |keys| {
+            keys.take("ndctl", &mut self.pmem.ndctl);
+            keys.take("daxio", &mut self.pmem.daxio);
+        });
         keys.take("root", &mut self.root);
         keys.take_some("machine_file", &mut self.machine_file);
         self.log.read(keys);
@@ -387,6 +441,7 @@ impl Sim {
         keys.take("listen", &mut self.listen);
         keys.take_some("advertise", &mut self.advertise);
         keys.take("transfer_ms", &mut self.transfer_ms);
+        keys.take("erase_mib_per_s", &mut self.erase_mib_per_s);
         keys.take_some("state_file", &mut self.state_file);
         keys.take_some("story_file", &mut self.story_file);
     }
@@ -410,9 +465,9 @@ mod tests {
         let text = std::fs::read_to_string(sample()).unwrap();
         let (_, faults) = configuration::parse(
             Config::default(),
-            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1",
+            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1",
         );
-        assert_eq!(faults.len(), 4, "{faults:?}");
+        assert_eq!(faults.len(), 5, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];

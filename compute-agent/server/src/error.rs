@@ -39,6 +39,9 @@ pub enum Error {
     /// As above, of a machine that the embedding program describes.
     #[error("the described machine cannot be used")]
     Machine(#[from] description::Error),
+    /// The configured persistent memory is not there like that.
+    #[error("pmem_namespaces: {0}")]
+    Pmem(String),
     /// The simulated hypervisor cannot start.
     #[error(transparent)]
     Sim(#[from] StartError),
@@ -51,6 +54,9 @@ pub enum Error {
     /// The address to listen on is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The scheduler does not take the host as it is configured.
+    #[error("{0}{hint}", hint = .0.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
+    Refused(berth_domain::refusal::Refusal),
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),

@@ -42,6 +42,9 @@ pub struct Flags {
     /// Use these CPUs for guests of both kinds, instead of the two sets
     #[arg(long, value_name = "CPUS")]
     pub vcpu_pin_set: Option<CpuSet>,
+    /// Give these namespaces of persistent memory to guests, as 128G:ns0|ns1,SMALL:ns2
+    #[arg(long, value_name = "LABEL:NAME|NAME,...")]
+    pub pmem_namespaces: Option<String>,
     /// Keep so much memory for the host
     #[arg(long, value_name = "MIB")]
     pub memory_reserved_mib: Option<u64>,
@@ -114,6 +117,7 @@ impl Flags {
         replace_some(&mut config.libvirt.migration_uri, flags.migration_uri);
         replace(&mut config.listening.address, flags.listen);
         replace(&mut config.service_version, flags.service_version);
+        replace(&mut config.pmem_namespaces, flags.pmem_namespaces);
         replace(&mut config.driver, flags.driver);
         replace(&mut config.memory_reserved_mib, flags.memory_reserved_mib);
         replace(&mut config.libvirt.image_dir, flags.image_dir);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
-use berth_driver::Driver;
 use berth_driver::libvirt::{LibvirtDriver, driver as libvirt};
 use berth_driver::sim::{SimDriver, driver as sim};
 use berth_driver::xml::{Settings, VirtType};
+use berth_driver::{Driver, Eraser, NoPmem};
 use berth_host::description::{self, Description};
 use berth_host::options::{self, Fault};
 use berth_host::{Discovery, Options, sysfs};
@@ -19,7 +19,29 @@ use berth_process::Faults;
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
+use crate::pmem::Memories;
 use crate::self_fencing::SelfFencing;
+
+/// Returns what the machine is said to be, if it is described.
+pub(crate) fn description(config: &Config) -> Result<Option<Description>, Error> {
+    let Some(path) = config
+        .machine_file
+        .as_ref()
+        .filter(|_| config.machine.is_none())
+    else {
+        return Ok(config.machine.clone());
+    };
+    let read = std::fs::read_to_string(path);
+    let text = read.map_err(|source| Error::MachineFile {
+        path: path.clone(),
+        source,
+    })?;
+    let described = Description::parse(&text).map_err(|source| Error::MachineInFile {
+        path: path.clone(),
+        source,
+    });
+    described.map(Some)
+}
 
 /// What the machine is, and what the operator says of it.
 fn discovery(config: &Config) -> Result<Discovery, Error> {
@@ -44,18 +66,9 @@ fn discovery(config: &Config) -> Result<Discovery, Error> {
             None => Error::Machine(other),
         },
     };
-    match (&config.machine, &config.machine_file) {
-        (Some(machine), _) => machine.discover(&options).map_err(described),
-        (None, Some(path)) => {
-            let read = std::fs::read_to_string(path);
-            let text = read.map_err(|source| Error::MachineFile {
-                path: path.clone(),
-                source,
-            })?;
-            let found = Description::parse(&text).and_then(|d| d.discover(&options));
-            found.map_err(described)
-        }
-        (None, None) => {
+    match description(config)? {
+        Some(machine) => machine.discover(&options).map_err(described),
+        None => {
             let found = sysfs::discover(&config.root, &options);
             found.map_err(|error| match error {
                 sysfs::Error::Host(options::Error::Options(faults)) => located(config, &faults),
@@ -121,6 +134,7 @@ pub(crate) fn driver(
     config: &Config,
     valid: &Valid,
     topology: &Arc<HostTopology>,
+    pmem: Option<&Memories>,
 ) -> Result<Arc<dyn Driver>, Error> {
     Ok(match config.driver {
         DriverKind::Sim => Arc::new(SimDriver::start(sim::Config {
@@ -130,6 +144,7 @@ pub(crate) fn driver(
             state_file: config.sim.state_file.clone(),
             story_file: config.sim.story_file.clone(),
             transfer: Duration::from_millis(config.sim.transfer_ms),
+            erase_mib_per_s: config.sim.erase_mib_per_s,
         })?),
         DriverKind::Libvirt => {
             let root = config.root.clone();
@@ -137,7 +152,12 @@ pub(crate) fn driver(
                 sysfs::free_pages(&root)
                     .map_err(|error| berth_driver::Error::refused(error.to_string()))
             };
-            let driver = LibvirtDriver::new(libvirt_config(config, valid), Box::new(free_pages))?;
+            let told = libvirt_config(config, valid);
+            let eraser: Box<dyn Eraser> = match pmem {
+                Some(pmem) => Box::new(pmem.clone()),
+                None => Box::new(NoPmem),
+            };
+            let driver = LibvirtDriver::new(told, Box::new(free_pages), eraser)?;
             Arc::new(driver)
         }
     })

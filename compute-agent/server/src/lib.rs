@@ -16,6 +16,7 @@
 //! | `service` | what conductors call |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
+//! | `pmem` | the persistent memory that is configured, looked at and erased |
 //! | `hypervisor` | the machine and the driver that are configured |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -29,6 +30,7 @@ pub mod core;
 pub mod error;
 pub mod flags;
 mod hypervisor;
+mod pmem;
 pub mod process;
 mod qualities;
 mod reality;

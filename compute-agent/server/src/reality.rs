@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use berth_domain::id::Incarnation;
+use berth_domain::claim::ErasureReport;
+use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::HostName;
+use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
 use berth_domain::reality::{Comparison, UNKNOWN_MAX};
 use berth_domain::refusal::Refusal;
 use berth_proto::client::SchedulerChannel;
@@ -49,9 +51,9 @@ impl Messenger {
                 done = tokio::time::timeout(TIMEOUT, self.carry_out(errand)) => done,
             };
             match done {
-                Ok(Ok(Some(expectation))) => {
+                Ok(Ok(Some(news))) => {
                     // The shell ends before this does.
-                    let _ = outside.news.send(Event::Expected(expectation)).await;
+                    let _ = outside.news.send(news).await;
                 }
                 Ok(Ok(None)) => {}
                 Ok(Err(refusal)) => {
@@ -62,10 +64,11 @@ impl Messenger {
         }
     }
 
-    async fn carry_out(&self, errand: Errand) -> Result<Option<Expectation>, Refusal> {
+    async fn carry_out(&self, errand: Errand) -> Result<Option<Event>, Refusal> {
         match errand {
-            Errand::Expect => self.expect().await.map(Some),
+            Errand::Expect => self.expect().await.map(|e| Some(Event::Expected(e))),
             Errand::Report(comparison) => self.report(&comparison).await.map(|()| None),
+            Errand::ReportErasures(reports) => self.report_erasures(&reports).await.map(Some),
         }
         .map_err(|status| from_status(&status))
     }
@@ -90,6 +93,25 @@ impl Messenger {
             );
         }
         Ok(expectation)
+    }
+
+    async fn report_erasures(&self, reports: &[ErasureReport]) -> Result<Event, Status> {
+        let request = wire::ReportErasuresRequest {
+            name: self.host.resource_name(),
+            incarnation: self.incarnation.to_string(),
+            reports: reports.iter().map(Into::into).collect(),
+        };
+        let answer = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                HostServiceClient::new(channel)
+                    .report_erasures(request)
+                    .await
+            }
+        });
+        let due = read_due(answer.await?.erasures)?;
+        let due = due.into_iter().map(|(claim, device)| (claim, device.name));
+        Ok(Event::ErasuresDue(due.collect()))
     }
 
     async fn report(&self, comparison: &Comparison) -> Result<(), Status> {
@@ -128,7 +150,15 @@ fn read(wire: wire::ExpectDomainsResponse) -> Result<Expectation, Status> {
             unknown: field::each(wire.unknown_domains, "unknown_domains", UNKNOWN_MAX)?,
             lost: lost.collect::<Result<_, _>>()?,
             fenced: wire.fenced,
+            erasures: read_due(wire.erasures)?,
         })
     };
     read().map_err(Status::from)
+}
+
+fn read_due(wire: Vec<wire::DueErasure>) -> Result<Vec<(ClaimId, PmemDevice)>, Invalid> {
+    field::each_by(wire, "erasures", NAMESPACES_MAX, |wire| {
+        let claim = field::name(&wire.claim, "claim")?;
+        Ok((claim, field::required(wire.device, "device")?))
+    })
 }

@@ -3,16 +3,20 @@
 //!
 //! Invariant: it serves, in the eyes of a health check, once the scheduler knows this run of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::host::HostReport;
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
+use berth_domain::pmem::PmemNamespace;
+use berth_domain::refusal::Refusal;
 use berth_proto::client::SchedulerChannel;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1 as wire;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use tokio::sync::mpsc;
+use berth_proto::status::from_status;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_health::ServingStatus;
@@ -20,6 +24,7 @@ use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
 use crate::core::Event;
+use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
 
@@ -36,6 +41,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// that stand in its way may have gone meanwhile; each attempt is an entry of the log.
 const REPORTS_PER_RETRY: u32 = 10;
 
+/// The reason of a refusal for a configuration that takes away namespaces that VMs use.
+const NAMESPACE_IN_USE: &str = "PMEM_NAMESPACE_IN_USE";
+
 /// What the scheduler said to a registration.
 struct Registered {
     /// How often to report.
@@ -51,6 +59,8 @@ pub(crate) struct Registration {
     pub(crate) report: HostReport,
     /// Tells the core when the scheduler heard of this agent.
     pub(crate) news: mpsc::Sender<Event>,
+    /// The namespaces of persistent memory as they were looked at last.
+    pub(crate) namespaces: watch::Receiver<Vec<PmemNamespace>>,
     /// What is promised of the guests when nobody hears of this agent.
     pub(crate) fencing: SelfFencing,
     /// When the report was sent that was answered last; before the first, that of an earlier run.
@@ -58,20 +68,29 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Registers and reports until `stopping`.
-    pub(crate) async fn run(mut self, reporter: HealthReporter, stopping: CancellationToken) {
+    /// Registers and reports until `stopping`, or until it is told that this agent must not run as it
+    /// is configured.
+    pub(crate) async fn run(
+        mut self,
+        reporter: HealthReporter,
+        stopping: CancellationToken,
+    ) -> Option<Refusal> {
         show(&reporter, ServingStatus::NotServing).await;
-        tokio::select! {
-            () = self.keep(&reporter) => {}
-            () = stopping.cancelled() => {}
-        }
+        let refused = tokio::select! {
+            refused = self.keep(&reporter) => Some(refused),
+            () = stopping.cancelled() => None,
+        };
         show(&reporter, ServingStatus::NotServing).await;
+        refused
     }
 
-    async fn keep(&mut self, reporter: &HealthReporter) {
+    async fn keep(&mut self, reporter: &HealthReporter) -> Refusal {
         let mut told = None;
         loop {
-            let registered = self.register().await;
+            let registered = match self.register().await {
+                Ok(registered) => registered,
+                Err(refused) => return refused,
+            };
             let mut interval = registered.interval;
             let is_refused = registered.shape_refused.is_some();
             if registered.shape_refused != told {
@@ -82,7 +101,7 @@ impl Registration {
             // A scheduler that cannot be reached does not make the agent unable to serve: the
             // hypervisor is here, and conductors have their own way.
             let mut reports = 0;
-            while !self.fencing.differs() && (!is_refused || reports < REPORTS_PER_RETRY) {
+            while !self.is_outdated() && (!is_refused || reports < REPORTS_PER_RETRY) {
                 tokio::time::sleep(interval).await;
                 reports += u32::from(is_refused);
                 match self.say_alive().await {
@@ -100,11 +119,24 @@ impl Registration {
         }
     }
 
+    /// Returns whether what is registered is not so any more.
+    fn is_outdated(&self) -> bool {
+        self.fencing.differs() || self.namespaces.has_changed().unwrap_or(false)
+    }
+
     /// Registers, however long it takes. What is promised of the guests is kept from before.
-    async fn register(&mut self) -> Registered {
+    ///
+    /// # Errors
+    ///
+    /// The configuration takes away what VMs use.
+    async fn register(&mut self) -> Result<Registered, Refusal> {
         let mut wait = WAIT_MIN;
         loop {
             self.report.self_fence_ms = self.promise().await;
+            let namespaces = self.namespaces.borrow_and_update().clone();
+            if let Ok(topology) = pmem::with(&self.report.topology, namespaces) {
+                self.report.topology = Arc::new(topology);
+            }
             let sent_at = shell::now();
             let request = wire::RegisterHostRequest {
                 name: self.host.resource_name(),
@@ -123,12 +155,16 @@ impl Registration {
                     let told = (response.lease, response.self_fence);
                     self.tell_heard(sent_at, told).await;
                     let why = response.host.map(|host| host.shape_refused);
-                    return Registered {
+                    return Ok(Registered {
                         interval: bounded(response.report_interval),
                         shape_refused: why.filter(|why| !why.is_empty()),
-                    };
+                    });
                 }
                 Err(status) => {
+                    let refusal = from_status(&status);
+                    if refusal.reason == NAMESPACE_IN_USE {
+                        return Err(refusal);
+                    }
                     tracing::warn!(
                         status = status.message(),
                         "not registered with the scheduler"

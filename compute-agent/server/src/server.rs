@@ -17,12 +17,14 @@ use berth_process::{Faults, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::client::SchedulerChannel;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::{Config, Valid};
 use crate::core::{Agent, Event, Facts};
 use crate::error::Error;
+use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
 use crate::self_fencing::SelfFencing;
@@ -45,6 +47,7 @@ pub struct ComputeAgent {
     driver: Arc<dyn Driver>,
     scheduler: SchedulerChannel,
     fencing: SelfFencing,
+    memories: Option<Memories>,
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -69,7 +72,7 @@ impl ComputeAgent {
         let (listener, address) = listening::bind(valid.listen).await?;
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
-        let (facts, report, known, driver, fencing) =
+        let (facts, report, known, driver, fencing, memories) =
             woken.map_err(|_| Error::Task("the start"))??;
         Ok(Self {
             listener,
@@ -80,6 +83,7 @@ impl ComputeAgent {
             driver,
             scheduler,
             fencing,
+            memories,
         })
     }
 
@@ -118,7 +122,14 @@ impl ComputeAgent {
             incarnation: self.facts.incarnation,
         };
         let (health, health_service) = tonic_health::server::health_reporter();
+        let namespaces = self.facts.topology.pmem().to_vec();
+        let (found, looked) = watch::channel(namespaces.clone());
+        let watching = self.memories.map(|memories| {
+            let news = outside.news.clone();
+            tokio::spawn(memories.watch(namespaces, news, found, stopping.clone()))
+        });
         let registration = Registration {
+            namespaces: looked,
             scheduler: self.scheduler,
             host: self.facts.host.clone(),
             report: self.report,
@@ -141,7 +152,7 @@ impl ComputeAgent {
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         let mut shell = tokio::spawn(shell.run(stopping.clone()));
-        let registering = tokio::spawn(registration.run(health, stopping.clone()));
+        let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
         let comparing = tokio::spawn(messenger.run(outside, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
 
@@ -153,16 +164,25 @@ impl ComputeAgent {
                 Ok(Ok(())) | Err(_) => Error::Task("the server"),
             }),
             _ = &mut shell => Err(Error::Task("the core")),
+            ended = &mut registering => Err(match ended {
+                Ok(Some(refusal)) => Error::Refused(refusal),
+                Ok(None) | Err(_) => Error::Task("the registration"),
+            }),
         };
         stopping.cancel();
         if !shell.is_finished() && shell.await.is_err() {
             tracing::error!("the core failed while it stopped");
         }
-        if registering.await.is_err() {
+        if !registering.is_finished() && registering.await.is_err() {
             tracing::error!("the registration failed");
         }
         if comparing.await.is_err() {
             tracing::error!("the comparison with the scheduler failed");
+        }
+        if let Some(watching) = watching
+            && watching.await.is_err()
+        {
+            tracing::error!("looking at persistent memory failed");
         }
         server::goodbye(&mut server).await;
         self.driver.close();
@@ -193,15 +213,38 @@ fn take_up(
     Ok((fencing, Some(sent_at)))
 }
 
-type Woken = (Facts, HostReport, Vec<Known>, Arc<dyn Driver>, SelfFencing);
+type Woken = (
+    Facts,
+    HostReport,
+    Vec<Known>,
+    Arc<dyn Driver>,
+    SelfFencing,
+    Option<Memories>,
+);
 
 /// Does what blocks at the start.
 fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Error> {
     let (topology, processor) = hypervisor::discover(&config)?;
     let traits = qualities::traits(&config, &processor);
     let platform = qualities::platform(&config);
-    let driver = hypervisor::driver(&config, valid, &topology)?;
+    let machine = hypervisor::description(&config)?;
+    // An agent that behaves like an older one does not know what only newer ones know.
+    let knows_pmem = ServiceVersion(config.service_version) >= ServiceVersion::PMEM;
+    let mut memories = Memories::of(&config, &valid.pmem, machine.as_ref());
+    if !knows_pmem && memories.take().is_some() {
+        tracing::warn!("persistent memory is not given to guests at this service version");
+    }
+    let found = memories.as_ref().map(Memories::at_start).transpose()?;
+    let topology = Arc::new(pmem::with(&topology, found.unwrap_or_default())?);
+    let driver = hypervisor::driver(&config, valid, &topology, memories.as_ref())?;
     let info = driver.info()?;
+    let topology = match &mut memories {
+        Some(memories) => {
+            memories.with_hypervisor(&info.hypervisor);
+            Arc::new(pmem::with(&topology, memories.at_start()?)?)
+        }
+        None => topology,
+    };
     let known = driver.domains()?;
     tracing::info!(
         hypervisor = info.hypervisor,
@@ -241,5 +284,5 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         platform,
         self_fence_ms: 0,
     };
-    Ok((facts, report, known, driver, fencing))
+    Ok((facts, report, known, driver, fencing, memories))
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::agent::Reply;
+use berth_domain::claim::ErasureReport;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
@@ -96,6 +97,8 @@ pub(crate) enum Errand {
     Expect,
     /// To tell what was found.
     Report(Comparison),
+    /// To tell how the erasing of namespaces goes, and hear what is to be erased.
+    ReportErasures(Vec<ErasureReport>),
 }
 
 /// The ends of the shell towards the scheduler.
@@ -178,13 +181,24 @@ impl Shell {
                         continue;
                     }
                 },
-                _ = ticks.tick() => Event::Tick { now: now() },
+                _ = ticks.tick() => {
+                    self.look_at_erasures();
+                    Event::Tick { now: now() }
+                }
             };
             for effect in self.agent.step(event) {
                 self.carry_out(effect);
             }
             self.perform_backlog();
             self.tell_of_transfers();
+        }
+    }
+
+    fn look_at_erasures(&mut self) {
+        if self.agent.erases() {
+            let bytes = self.driver.erased_bytes();
+            // It only takes note.
+            let _ = self.agent.step(Event::ErasedBytes(bytes));
         }
     }
 
@@ -217,13 +231,15 @@ impl Shell {
             }
             Effect::Expect => self.send_out(Errand::Expect),
             Effect::Report(comparison) => self.send_out(Errand::Report(comparison)),
+            Effect::ReportErasures(reports) => self.send_out(Errand::ReportErasures(reports)),
             Effect::Driver { token, request } => match request {
                 // An order to a transfer must not wait behind anything.
                 // Nor must others wait behind what may take an hour.
                 Request::Migrate { .. }
                 | Request::Abort(_)
                 | Request::Force(..)
-                | Request::CopyDisk { .. } => {
+                | Request::CopyDisk { .. }
+                | Request::Erase(_) => {
                     self.perform(token, request, false);
                 }
                 Request::Create(_)

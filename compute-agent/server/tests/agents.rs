@@ -136,6 +136,13 @@ impl HostService for Hosts {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn report_erasures(
+        &self,
+        _: Request<hosts::ReportErasuresRequest>,
+    ) -> Answered<hosts::ReportErasuresResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn fence_host(
         &self,
         _: Request<hosts::FenceHostRequest>,
@@ -300,6 +307,7 @@ impl Guest {
             state: State::Held,
             resources: BTreeMap::new(),
             assignment,
+            erasures: BTreeMap::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use berth_domain::cpu_set::{CPU_MAX, CpuId};
 use berth_domain::instance::VcpuId;
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::pci::{PCI_REQUESTS_MAX, PciAddress};
+use berth_domain::pmem::DEVICES_MAX;
 use berth_domain::topology::{CellId, PCI_DEVICES_MAX};
 
 use super::field::{self, Invalid};
@@ -23,6 +24,7 @@ impl From<&Assignment> for v1::Assignment {
             cells: assignment.cells.iter().map(Into::into).collect(),
             emulator_cpus: assignment.emulator.to_string(),
             pci: assignment.pci.iter().map(write_grant).collect(),
+            pmem: assignment.pmem.iter().map(Into::into).collect(),
         }
     }
 }
@@ -40,6 +42,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             cells,
             emulator: field::cpus(&wire.emulator_cpus, "emulator_cpus")?,
             pci: field::each_by(wire.pci, "pci", PCI_REQUESTS_MAX, read_grant)?,
+            pmem: field::each(wire.pmem, "pmem", DEVICES_MAX)?,
         })
     }
 }

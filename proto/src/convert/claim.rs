@@ -5,6 +5,7 @@ use berth_domain::id::MigrationId;
 
 use super::field::{self, Invalid, choices};
 use super::name::ResourceName;
+use super::pmem::{read_erasures, write_erasures};
 use crate::types::v1;
 
 choices!(State => v1::claim::State { Held, Active, Releasing });
@@ -22,6 +23,7 @@ impl From<&Claim> for v1::Claim {
             state: v1::claim::State::from(claim.state).into(),
             resources: field::amounts(&claim.resources),
             assignment: Some((&claim.assignment).into()),
+            erasures: write_erasures(&claim.erasures),
         }
     }
 }
@@ -39,6 +41,7 @@ impl TryFrom<v1::Claim> for Claim {
             state: field::choice::<v1::claim::State, _>(wire.state, "state")?,
             resources: field::resources(wire.resources, "resources")?,
             assignment: field::optional(wire.assignment, "assignment")?.unwrap_or_default(),
+            erasures: read_erasures(wire.erasures)?,
         })
     }
 }

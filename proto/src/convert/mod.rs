@@ -33,6 +33,7 @@ pub mod operation;
 pub mod page;
 pub mod pci;
 pub mod placement;
+mod pmem;
 pub mod policy;
 pub mod reality;
 pub mod refusal;

@@ -1,5 +1,6 @@
 //! The shape of a host.
 
+use berth_domain::pmem::NAMESPACES_MAX;
 use berth_domain::topology::{
     CELLS_MAX, CellId, HostCell, HostTopology, PCI_DEVICES_MAX, PagePool, SocketId,
 };
@@ -21,6 +22,7 @@ impl From<&HostTopology> for v1::HostTopology {
             cells: topology.cells().iter().map(Into::into).collect(),
             distances: topology.distances().iter().map(row).collect(),
             pci_devices: topology.pci().iter().map(Into::into).collect(),
+            pmem_namespaces: topology.pmem().iter().map(Into::into).collect(),
         }
     }
 }
@@ -35,8 +37,10 @@ impl TryFrom<v1::HostTopology> for HostTopology {
             Ok(row.distances)
         })?;
         let devices = field::each(wire.pci_devices, "pci_devices", PCI_DEVICES_MAX)?;
+        let namespaces = field::each(wire.pmem_namespaces, "pmem_namespaces", NAMESPACES_MAX)?;
         Self::new(cells, distances)
             .and_then(|topology| topology.with_pci(devices))
+            .and_then(|topology| topology.with_pmem(namespaces))
             .map_err(Invalid::here)
     }
 }

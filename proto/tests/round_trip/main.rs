@@ -77,6 +77,7 @@ round_trips! {
     assignments: values::assignment() => types::v1::Assignment;
     claims: values::claim() => types::v1::Claim;
     flavors: values::flavor() => types::v1::Flavor;
+    erasure_reports: values::pmem::report() => types::v1::PmemErasureReport;
     pci_requests: values::pci_request() => types::v1::PciRequest;
     pci_aliases: values::pci_alias() => types::v1::PciAlias;
     specs: values::spec() => types::v1::VmSpec;

@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 mod operation;
 mod placement;
+pub(crate) mod pmem;
 mod policy;
 mod reality;
 pub(crate) mod transfer;
@@ -125,7 +126,8 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
         vec(pool, 0..3),
     );
     let devices = vec((pci_device(), any::<prop::sample::Index>()), 0..4);
-    (vec((1_u32..5, cell), 1..4), devices).prop_map(|(cells, devices)| {
+    let namespaces = pmem::namespaces();
+    (vec((1_u32..5, cell), 1..4), devices, namespaces).prop_map(|(cells, devices, namespaces)| {
         let (mut id, mut cpu) = (0, 0);
         let count = cells.len();
         let cells = cells
@@ -175,6 +177,7 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
             .collect();
         HostTopology::new(cells, vec![vec![10; count]; count])
             .and_then(|topology| topology.with_pci(devices.into_values().collect()))
+            .and_then(|topology| topology.with_pmem(namespaces))
             .unwrap()
     })
 }
@@ -322,7 +325,7 @@ pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
     );
     let cells = btree_map(any::<u32>(), cell, 0..3);
     let pci = vec(btree_set(pci_address(), 0..3), 0..3);
-    (cells, cpus(), pci).prop_map(|(cells, emulator, pci)| Assignment {
+    (cells, cpus(), pci, pmem::devices()).prop_map(|(cells, emulator, pci, pmem)| Assignment {
         cells: cells
             .into_iter()
             .map(
@@ -345,6 +348,7 @@ pub(crate) fn assignment() -> impl Strategy<Value = Assignment> {
             .collect(),
         emulator,
         pci,
+        pmem,
     })
 }
 
@@ -368,9 +372,10 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
         state,
         resources(),
         assignment(),
+        pmem::erasures(),
     )
         .prop_map(
-            |(id, vm, owner, host, state, resources, assignment)| Claim {
+            |(id, vm, owner, host, state, resources, assignment, erasures)| Claim {
                 id,
                 vm,
                 owner,
@@ -378,6 +383,7 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
                 state,
                 resources,
                 assignment,
+                erasures,
             },
         )
 }

@@ -80,6 +80,7 @@ impl Host {
                     ..CellUsage::default()
                 })
                 .collect(),
+            pmem: Default::default(),
             pci: BTreeSet::new(),
         };
         Self {
@@ -263,6 +264,7 @@ fn functions() {
         let guest = Guest::new(Wish {
             topology: Some(wish),
             pci: &requests,
+            ..Wish::default()
         });
         measure(what, goal, || {
             try_fit(host.ground(), &guest, Strategy::Spread)
@@ -282,6 +284,7 @@ fn functions() {
     let guest = Guest::new(Wish {
         topology: Some(&four),
         pci: &requests,
+        ..Wish::default()
     });
     let call = || try_fit(host.ground(), &guest, Strategy::Spread);
     assert!(call().is_none());

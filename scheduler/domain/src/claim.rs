@@ -3,18 +3,27 @@
 //! take.
 //!
 //! ```text
-//!             confirm, activate              release (owner gone, contents to be erased)
-//!   (none) ──claim──▶ HELD ──────────▶ ACTIVE ──────────▶ RELEASING ──▶ (none)
-//!                      └──────────────── release ───────────────────────▶ (none)
+//!             confirm, activate        release
+//!   (none) ──claim──▶ HELD ──▶ ACTIVE ──────────▶ (none)     nothing of it keeps contents
+//!                      │          │
+//!                      └──────────┴─ release ─▶ RELEASING ──every namespace erased──▶ (none)
 //! ```
 //!
-//! Invariant: whatever its state, a claim counts in full, and no two claims of a host overlap.
+//! Persistent memory keeps what the guest wrote. A claim that is given back with some shrinks to its
+//! namespaces, which its VM has no part in any more: another VM of that name may exist. The host's
+//! agent erases them, and says so of each. One that was never used is erased all the same: nobody but
+//! the agent knows what happened to it.
+//!
+//! Invariant: whatever its state, a claim counts in full, and no two claims of a host overlap. Each
+//! namespace of a RELEASING claim has its erasure, and no other claim has any.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Resources;
-use crate::id::{ClaimId, MigrationId};
-use crate::name::{HostName, VmName};
+use crate::id::{ClaimId, MigrationId, TimeMs};
+use crate::name::{HostName, PmemName, VmName};
 use crate::numa::Assignment;
 
 /// On whose behalf a claim is held.
@@ -54,4 +63,142 @@ pub struct Claim {
     pub resources: Resources,
     /// Exact CPUs and pages.
     pub assignment: Assignment,
+    /// How erasing the namespaces of a RELEASING claim goes.
+    #[serde(default)]
+    pub erasures: BTreeMap<PmemName, Erasure>,
+}
+
+/// After how many failures in a row a namespace counts as quarantined. Its agent goes on trying.
+pub const ERASURE_FAILURES_MAX: u32 = 3;
+
+/// The longest text of a failure that is kept, in bytes.
+pub const ERASURE_FAILURE_LENGTH_MAX: usize = 512;
+
+/// How erasing a namespace goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Erasure {
+    /// Since when it is to be erased.
+    pub since: TimeMs,
+    /// How often that failed.
+    pub failures: u32,
+    /// What was wrong last; empty where nothing was.
+    pub failure: String,
+    /// How much of it is erased, in bytes, as its agent last said.
+    pub erased_bytes: u64,
+}
+
+/// How far an agent is with a namespace of a RELEASING claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ErasureProgress {
+    /// It is being erased.
+    Running {
+        /// How much of it is.
+        erased_bytes: u64,
+    },
+    /// It could not be; it will be tried again.
+    Failed {
+        /// Why.
+        failure: String,
+    },
+    /// It is erased: nothing of what the guest wrote is left.
+    Erased,
+}
+
+/// What an agent says of a namespace that it is to erase.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ErasureReport {
+    /// The claim; what is said of any other claim with that namespace is void.
+    pub claim: ClaimId,
+    /// The namespace.
+    pub namespace: PmemName,
+    /// How far it is.
+    pub progress: ErasureProgress,
+}
+
+impl Erasure {
+    /// Returns whether it failed so often that somebody has to look.
+    #[must_use]
+    pub fn is_quarantined(&self) -> bool {
+        self.failures >= ERASURE_FAILURES_MAX
+    }
+}
+
+impl Claim {
+    /// Returns whether a VM has a part in it.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        match self.state {
+            State::Held | State::Active => true,
+            State::Releasing => false,
+        }
+    }
+
+    /// Returns what is left of the claim when it is given back: its namespaces, if it has any.
+    #[must_use]
+    pub fn released(&self, now: TimeMs) -> Option<Self> {
+        let pmem = &self.assignment.pmem;
+        if pmem.is_empty() || !self.is_in_use() {
+            return None;
+        }
+        let open = Erasure {
+            since: now,
+            failures: 0,
+            failure: String::new(),
+            erased_bytes: 0,
+        };
+        let erasures = pmem.iter().map(|d| (d.name.clone(), open.clone()));
+        Some(self.shrunk(erasures.collect()))
+    }
+
+    /// Returns what is left of a RELEASING claim when one of its namespaces is erased: the others.
+    #[must_use]
+    pub fn without(&self, erased: &PmemName) -> Option<Self> {
+        let mut erasures = self.erasures.clone();
+        erasures.remove(erased);
+        (!erasures.is_empty()).then(|| self.shrunk(erasures))
+    }
+
+    /// Returns the RELEASING claim after this report, if it changes it: `None` for nothing is left.
+    #[must_use]
+    pub fn after(&self, report: &ErasureReport) -> Option<Option<Self>> {
+        let erasure = self.erasures.get(&report.namespace)?;
+        let after = match &report.progress {
+            ErasureProgress::Erased => return Some(self.without(&report.namespace)),
+            ErasureProgress::Running { erased_bytes } => Erasure {
+                erased_bytes: *erased_bytes,
+                ..erasure.clone()
+            },
+            ErasureProgress::Failed { failure } => Erasure {
+                failures: erasure.failures.saturating_add(1),
+                failure: failure.clone(),
+                erased_bytes: 0,
+                ..erasure.clone()
+            },
+        };
+        let mut claim = self.clone();
+        let before = claim.erasures.insert(report.namespace.clone(), after);
+        (before != claim.erasures.get(&report.namespace).cloned()).then_some(Some(claim))
+    }
+
+    fn shrunk(&self, erasures: BTreeMap<PmemName, Erasure>) -> Self {
+        let pmem = self.assignment.pmem.iter();
+        let pmem: Vec<_> = pmem
+            .filter(|device| erasures.contains_key(&device.name))
+            .cloned()
+            .collect();
+        let mut resources = Resources::new();
+        for device in &pmem {
+            *resources.entry(device.class.clone()).or_default() += 1;
+        }
+        Self {
+            state: State::Releasing,
+            resources,
+            assignment: Assignment {
+                pmem,
+                ..Assignment::default()
+            },
+            erasures,
+            ..self.clone()
+        }
+    }
 }

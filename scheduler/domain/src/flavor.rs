@@ -39,6 +39,7 @@ use crate::fault::Fault;
 use crate::image::ImageProperties;
 use crate::name::{FlavorName, PciAliasName};
 use crate::pci::PciAliases;
+use crate::pmem::PmemWish;
 
 /// The most virtual CPUs of a guest.
 pub const VCPUS_MAX: u32 = 512;
@@ -69,6 +70,12 @@ pub struct Flavor {
 }
 
 impl Flavor {
+    /// Returns the persistent memory that its guests ask for, as far as it is understood.
+    #[must_use]
+    pub fn pmem_wish(&self) -> PmemWish {
+        pmem::read(self)
+    }
+
     /// Returns what a guest of this flavor from an image wishes for. `aliases` are what the names
     /// in `pci_passthrough:alias` stand for.
     ///

@@ -136,6 +136,16 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
         ..Inventory::exact(memory_mib)
     };
     let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
+    let mut pmem: BTreeMap<ResourceClass, Inventory> = BTreeMap::new();
+    for namespace in report.topology.pmem() {
+        let before = pmem.get(&namespace.class);
+        let (total, reserved) = before.map_or((0, 0), |i| (i.total, i.reserved));
+        let inventory = Inventory {
+            reserved: reserved + u64::from(!namespace.trouble.is_empty()),
+            ..Inventory::exact(total + 1)
+        };
+        pmem.insert(namespace.class.clone(), inventory);
+    }
     [
         (ResourceClass::vcpu(), shared),
         (ResourceClass::pcpu(), dedicated),
@@ -144,6 +154,7 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
     ]
     .into_iter()
     .filter(|(_, inventory)| inventory.total > 0)
+    .chain(pmem)
     .collect()
 }
 

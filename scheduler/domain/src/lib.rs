@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
 //! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
-//! | [`pmem`] | persistent memory: labels and their classes |
+//! | [`pmem`] | namespaces of persistent memory and their labels |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest wishes |
 //! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`] | the fit of guest cells to host cells |

@@ -132,6 +132,10 @@ name!(
     ServerGroupName, "server group"
 );
 name!(
+    /// The name of a namespace of persistent memory on its host.
+    PmemName, "pmem namespace"
+);
+name!(
     /// The name of a service process, as a conductor; agents use their host's name.
     ServiceName, "service"
 );

@@ -12,7 +12,8 @@
 //! or in two cores of a cell, the distance matrix is square over the cells, and amounts are small
 //! enough that sums over a host do not overflow. [`HostTopology::with_pci`]: each PCI function is
 //! there once, in ascending order of address, and only virtual ones have a parent, which is a
-//! physical one as far as it is there.
+//! physical one as far as it is there. [`HostTopology::with_pmem`]: each namespace is there once, in
+//! ascending order of name, with a class of persistent memory, and one that is of use has a size.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,7 +21,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_set::CpuSet;
+use crate::name::PmemName;
 use crate::pci::{PciAddress, PciDevice, PciKind};
+use crate::pmem::{self, PmemNamespace};
 
 /// The most cells of a host: what Linux can be built for.
 pub const CELLS_MAX: usize = 1024;
@@ -92,6 +95,8 @@ pub struct HostTopology {
     distances: Vec<Vec<u32>>,
     /// In ascending order of address.
     pci: Vec<PciDevice>,
+    /// In ascending order of name.
+    pmem: Vec<PmemNamespace>,
 }
 
 /// A topology before its invariant is checked.
@@ -101,13 +106,17 @@ struct Parts {
     distances: Vec<Vec<u32>>,
     #[serde(default)]
     pci: Vec<PciDevice>,
+    #[serde(default)]
+    pmem: Vec<PmemNamespace>,
 }
 
 impl TryFrom<Parts> for HostTopology {
     type Error = Error;
 
     fn try_from(parts: Parts) -> Result<Self, Error> {
-        Self::new(parts.cells, parts.distances)?.with_pci(parts.pci)
+        Self::new(parts.cells, parts.distances)?
+            .with_pci(parts.pci)?
+            .with_pmem(parts.pmem)
     }
 }
 
@@ -198,6 +207,26 @@ pub enum Error {
         /// What it is said to belong to.
         parent: PciAddress,
     },
+    /// There are more namespaces of persistent memory than are supported.
+    #[error("the host has {namespaces} pmem namespaces for guests, more than the supported 1024")]
+    TooManyNamespaces {
+        /// How many.
+        namespaces: usize,
+    },
+    /// Two namespaces of persistent memory have one name.
+    #[error("pmem namespace {name} appears twice")]
+    NamespaceTwice {
+        /// Theirs.
+        name: PmemName,
+    },
+    /// A namespace of persistent memory is wrong.
+    #[error("pmem namespace {name} is wrong: {what}")]
+    Namespace {
+        /// Its name.
+        name: PmemName,
+        /// What is wrong.
+        what: &'static str,
+    },
 }
 
 impl HostTopology {
@@ -231,6 +260,7 @@ impl HostTopology {
             cells,
             distances,
             pci: Vec::new(),
+            pmem: Vec::new(),
         })
     }
 
@@ -274,6 +304,31 @@ impl HostTopology {
         Ok(self)
     }
 
+    /// Returns the topology with these namespaces of persistent memory, in place of those that it
+    /// had. One that is attached to a cell that the host does not have is near to nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that breaks the invariant.
+    pub fn with_pmem(mut self, mut namespaces: Vec<PmemNamespace>) -> Result<Self, Error> {
+        if namespaces.len() > pmem::NAMESPACES_MAX {
+            return Err(Error::TooManyNamespaces {
+                namespaces: namespaces.len(),
+            });
+        }
+        namespaces.sort_by(|a, b| a.name.cmp(&b.name));
+        let twice = namespaces.windows(2).find(|w| w[0].name == w[1].name);
+        if let Some(twice) = twice {
+            let name = twice[0].name.clone();
+            return Err(Error::NamespaceTwice { name });
+        }
+        for namespace in &namespaces {
+            check_namespace(namespace)?;
+        }
+        self.pmem = namespaces;
+        Ok(self)
+    }
+
     /// Returns the cells in ascending order of id.
     #[must_use]
     pub fn cells(&self) -> &[HostCell] {
@@ -302,6 +357,19 @@ impl HostTopology {
     #[must_use]
     pub fn pci(&self) -> &[PciDevice] {
         &self.pci
+    }
+
+    /// Returns the namespaces of persistent memory for guests, in ascending order of name.
+    #[must_use]
+    pub fn pmem(&self) -> &[PmemNamespace] {
+        &self.pmem
+    }
+
+    /// Returns the namespace of persistent memory with this name.
+    #[must_use]
+    pub fn namespace(&self, name: &PmemName) -> Option<&PmemNamespace> {
+        let at = self.pmem.binary_search_by(|n| n.name.cmp(name));
+        at.ok().map(|at| &self.pmem[at])
     }
 
     /// Returns all dedicated CPUs.
@@ -335,6 +403,32 @@ impl HostTopology {
             .collect::<BTreeSet<_>>()
             .len()
     }
+}
+
+fn check_namespace(namespace: &PmemNamespace) -> Result<(), Error> {
+    let is_of_use = namespace.trouble.is_empty();
+    let what = if !namespace.class.as_str().starts_with(pmem::CLASS_PREFIX) {
+        "its class is none of persistent memory"
+    } else if namespace.path.len() > pmem::PATH_LENGTH_MAX
+        || namespace.region.len() > pmem::REGION_LENGTH_MAX
+        || namespace.trouble.len() > pmem::TROUBLE_LENGTH_MAX
+    {
+        "its texts are too long"
+    } else if namespace.size_bytes / (1 << 20) > MEMORY_MIB_MAX {
+        "it is larger than any host's memory"
+    } else if is_of_use && (namespace.size_bytes == 0 || namespace.align_bytes == 0) {
+        "it has no size or no alignment"
+    } else if is_of_use && !namespace.size_bytes.is_multiple_of(namespace.align_bytes) {
+        "its size is no multiple of its alignment"
+    } else if is_of_use && !namespace.path.starts_with('/') {
+        "the path of its device is not absolute"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Namespace {
+        name: namespace.name.clone(),
+        what,
+    })
 }
 
 fn check_cell(cell: &HostCell, seen: &mut CpuSet) -> Result<(), Error> {

@@ -197,6 +197,9 @@ pub fn no_post_copy(spec: &VmSpec) -> Option<&'static str> {
     if topology.is_some_and(|t| t.locked_memory) {
         return Some("its memory is locked, so it must not wait for pages of another host");
     }
+    if !spec.pmem_wish().requests.is_empty() {
+        return Some("its persistent memory must not be in two places when one of the hosts fails");
+    }
     None
 }
 

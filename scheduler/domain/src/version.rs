@@ -53,6 +53,10 @@ impl ServiceVersion {
     /// marked. Before, such a host keeps its old shape and takes nothing new.
     pub const SMALLER_HOSTS: Self = Self(3);
 
+    /// From here on hosts have persistent memory for guests, and agents erase it after them. An older
+    /// agent reports none.
+    pub const PMEM: Self = Self(3);
+
     /// From here on an agent may promise to stop its guests by itself when it is not heard of.
     pub const SELF_FENCE: Self = Self(3);
 
@@ -65,7 +69,7 @@ impl ServiceVersion {
     /// Returns whether a process of this version can do its part of a feature.
     #[must_use]
     pub fn can(self, feature: Feature) -> bool {
-        feature.needs().is_some_and(|needed| self >= needed)
+        self >= feature.needs()
     }
 }
 
@@ -137,17 +141,17 @@ impl Feature {
         }
     }
 
-    /// Returns the version that it needs; none where no version can do it yet.
+    /// Returns the version that it needs.
     #[must_use]
-    pub fn needs(self) -> Option<ServiceVersion> {
+    pub fn needs(self) -> ServiceVersion {
         match self {
-            Self::NumaLiveMigration => Some(ServiceVersion::NUMA_LIVE_MIGRATION),
-            Self::SocketPolicy => Some(ServiceVersion::SOCKET_PCI_AFFINITY),
-            Self::MixedCpus => Some(ServiceVersion(2)),
-            Self::VmPower => Some(ServiceVersion::VM_POWER),
-            Self::DiskCopy | Self::PlacementWishes => Some(ServiceVersion(3)),
-            Self::FinalizeUpgrade => Some(ServiceVersion::FINALIZE_UPGRADE),
-            Self::PmemLiveMigration => None,
+            Self::NumaLiveMigration => ServiceVersion::NUMA_LIVE_MIGRATION,
+            Self::SocketPolicy => ServiceVersion::SOCKET_PCI_AFFINITY,
+            Self::MixedCpus => ServiceVersion(2),
+            Self::VmPower => ServiceVersion::VM_POWER,
+            Self::DiskCopy | Self::PlacementWishes => ServiceVersion(3),
+            Self::FinalizeUpgrade => ServiceVersion::FINALIZE_UPGRADE,
+            Self::PmemLiveMigration => ServiceVersion::PMEM,
         }
     }
 
@@ -166,7 +170,7 @@ impl Feature {
     ///
     /// # Errors
     ///
-    /// It is too old, or no version can.
+    /// It is too old.
     pub fn gate_host(self, version: ServiceVersion) -> Result<(), TooOld> {
         if version.can(self) {
             return Ok(());
@@ -193,20 +197,18 @@ impl Feature {
             (false, true) => "the source is",
             (true, false) => "the destination is",
         };
-        let (needed, number) = match self.needs() {
-            Some(needed) => (format!("needed {needed}"), needed.to_string()),
-            None => ("no version can".to_owned(), String::new()),
-        };
+        let needed = self.needs();
         Err(Refusal::new(
             Code::FailedPrecondition,
             TOO_OLD,
             format!(
-                "{self}: {side} too old (service versions {source} and {destination}, {needed})"
+                "{self}: {side} too old (service versions {source} and {destination}, needed \
+                 {needed})"
             ),
         )
         .with("source_version", source)
         .with("destination_version", destination)
-        .with("needed_version", number)
+        .with("needed_version", needed)
         .with_hint("upgrade the compute agents of both hosts"))
     }
 }
@@ -240,13 +242,8 @@ pub struct TooOld {
 impl fmt::Display for TooOld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { feature, version } = self;
-        match feature.needs() {
-            Some(needed) => write!(f, "service version {version}, {feature} needs {needed}"),
-            None => write!(
-                f,
-                "service version {version}, and no version knows {feature}"
-            ),
-        }
+        let needed = feature.needs();
+        write!(f, "service version {version}, {feature} needs {needed}")
     }
 }
 
@@ -329,18 +326,6 @@ mod tests {
         }
     }
 
-    /// Goal: what no version can do is refused of the newest too, and of both sides.
-    #[test]
-    fn what_is_reserved_is_refused_of_everybody() {
-        let newest = ServiceVersion::CURRENT;
-        let feature = Feature::PmemLiveMigration;
-        assert!(!newest.can(feature));
-        let refusal = feature.gate_pair(newest, newest).expect_err("reserved");
-        assert!(refusal.message.contains("no version can"), "{refusal}");
-        let told = feature.gate_host(newest).expect_err("reserved").to_string();
-        assert!(told.contains("no version knows"), "{told}");
-    }
-
     /// Goal: the documented table is the true one. Method: the rows of `docs/upgrades.md` between
     /// its marks, in the order of [`Feature::ALL`].
     #[test]
@@ -351,11 +336,8 @@ mod tests {
             .lines()
             .skip_while(|line| !line.starts_with("| feature |"));
         let rows: Vec<&str> = rows.skip(2).take_while(|l| l.starts_with('|')).collect();
-        let expected = Feature::ALL.map(|feature| {
-            let needs = feature.needs();
-            let needs = needs.map_or("not yet".to_owned(), |version| version.to_string());
-            format!("| {feature} | {needs} | {} |", feature.scope())
-        });
+        let expected = Feature::ALL
+            .map(|feature| format!("| {feature} | {} | {} |", feature.needs(), feature.scope()));
         assert_eq!(rows, expected);
     }
 
@@ -363,9 +345,8 @@ mod tests {
     #[test]
     fn every_feature_needs_a_version_that_there_is() {
         for feature in Feature::ALL {
-            if let Some(needed) = feature.needs() {
-                assert!((ServiceVersion::OLDEST..=ServiceVersion::CURRENT).contains(&needed));
-            }
+            let needed = feature.needs();
+            assert!((ServiceVersion::OLDEST..=ServiceVersion::CURRENT).contains(&needed));
         }
     }
 }

@@ -38,6 +38,7 @@ use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
 use crate::pci::{PciAliases, PciRequest};
+use crate::pmem::PmemWish;
 use crate::reality::Trouble;
 use crate::refusal::Refusal;
 
@@ -139,6 +140,12 @@ impl VmSpec {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.topology.is_some() || !self.pci.is_empty()
+    }
+
+    /// Returns the persistent memory that the guest asks for.
+    #[must_use]
+    pub fn pmem_wish(&self) -> PmemWish {
+        self.flavor.pmem_wish()
     }
 }
 

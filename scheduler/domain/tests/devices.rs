@@ -147,6 +147,7 @@ fn the_drawing_of_the_socket_policy() {
             let wish = Wish {
                 topology: demand.topology.as_ref(),
                 pci: &demand.pci,
+                ..Wish::default()
             };
             let fits = fit(ground, &Guest::new(wish), Strategy::Spread);
             assert_eq!(
@@ -210,6 +211,7 @@ fn migration(spec: &VmSpec, devices: Vec<PciDevice>, given: &[&str]) -> Result<D
             pci: vec![given],
             ..Assignment::default()
         },
+        erasures: Default::default(),
     };
     Demand::migration(spec, &claim, &source(devices))
 }

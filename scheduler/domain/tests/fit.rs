@@ -60,6 +60,7 @@ impl Scene {
         let wish = Wish {
             topology: wish,
             pci: &[],
+            ..Wish::default()
         };
         numa::verify(self.ground(), wish, given)
     }
@@ -358,6 +359,8 @@ fn check_refusal(
         FitRefusal::Pci(_)
         | FitRefusal::GaveUp
         | FitRefusal::PciTaken { .. }
+        | FitRefusal::Pmem(_)
+        | FitRefusal::PmemTaken { .. }
         | FitRefusal::Taken { .. }
         | FitRefusal::Mismatch { .. } => panic!("{refusal}"),
     }

@@ -8,6 +8,7 @@ use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::{FitRefusal, Resource, Strategy};
+use berth_domain::pmem::PmemNumaPolicy;
 
 use crate::explain::Refused;
 
@@ -143,8 +144,20 @@ fn cell_change(refusal: &FitRefusal) -> String {
             "take hosts with more devices {}, or another hw:pci_numa_affinity_policy",
             shortfall.what
         ),
+        FitRefusal::Pmem(shortfall) => match shortfall.policy {
+            PmemNumaPolicy::Preferred => {
+                "take hosts with more such pmem namespaces, or wait until some are erased"
+                    .to_owned()
+            }
+            PmemNumaPolicy::Required => {
+                "take hosts with more such pmem namespaces on one cell, or \
+                                         hw:pmem_numa_policy=preferred"
+                    .to_owned()
+            }
+        },
         FitRefusal::GaveUp
         | FitRefusal::PciTaken { .. }
+        | FitRefusal::PmemTaken { .. }
         | FitRefusal::Taken { .. }
         | FitRefusal::Mismatch { .. } => "take another flavor".to_owned(),
     }

@@ -61,6 +61,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
             state: claim::State::Held,
             resources: demand.resources,
             assignment,
+            erasures: Default::default(),
         },
         lease: LeaseRequest {
             conductor: conductor("c1"),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
 use berth_domain::audit::Asked;
-use berth_domain::claim::Claim;
+use berth_domain::claim::{Claim, ErasureReport};
 use berth_domain::fence;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{HostReport, Liveness};
@@ -459,6 +459,15 @@ pub enum Command {
         /// What it found.
         comparison: Comparison,
     },
+    /// Takes what an agent says of the namespaces of persistent memory that it is to erase.
+    NoteErasures {
+        /// The host.
+        host: HostName,
+        /// The run of its agent.
+        incarnation: Incarnation,
+        /// How far it is with each.
+        reports: Vec<ErasureReport>,
+    },
     /// Raises the cluster version: from here on commands and rows may hold what it brought.
     FinalizeUpgrade {
         /// The version that every member knows from now on.
@@ -532,6 +541,7 @@ impl Command {
             | Self::FenceHost { .. }
             | Self::ForceComplete { .. }
             | Self::NoteReality { .. }
+            | Self::NoteErasures { .. }
             | Self::FinalizeUpgrade { .. }
             | Self::UnregisterService { .. } => false,
         }

@@ -12,6 +12,7 @@ use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{ClaimId, Incarnation, VmUid};
 use berth_domain::migration;
 use berth_domain::name::HostName;
+use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{self, Vm};
@@ -39,7 +40,7 @@ impl Noted {
 impl State {
     /// Returns what the claims of a host let expect.
     pub fn expected_of(&self, host: &HostName) -> Vec<Expected> {
-        let claims = self.claims_of_host(host);
+        let claims = self.claims_in_use(host);
         let expected = claims.filter_map(|claim| {
             let vm = self.vm(&claim.vm)?;
             Some(Expected {
@@ -52,6 +53,21 @@ impl State {
             })
         });
         expected.collect()
+    }
+
+    /// Returns the namespaces that the agent of a host is to erase.
+    pub fn erasures_of(&self, host: &HostName) -> Vec<(ClaimId, PmemDevice)> {
+        let claims = self.claims_of_host(host).filter(|claim| !claim.is_in_use());
+        let erasures = claims.flat_map(|claim| {
+            let devices = claim.assignment.pmem.iter();
+            devices.map(|device| (claim.id, device.clone()))
+        });
+        erasures.collect()
+    }
+
+    /// Returns the claims of a host that VMs have a part in.
+    fn claims_in_use(&self, host: &HostName) -> impl Iterator<Item = &Arc<Claim>> + '_ {
+        self.claims_of_host(host).filter(|claim| claim.is_in_use())
     }
 
     /// Returns whether a running guest is on its way to the host, or may be.
@@ -78,7 +94,7 @@ impl State {
         }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);
         let lost = lost.filter(|domain| {
-            let is_gone = |claim| self.claim(claim).is_none();
+            let is_gone = |claim| !self.claim(claim).is_some_and(|claim| claim.is_in_use());
             domain.claim.is_none_or(is_gone) && !self.is_awaited(host, domain)
         });
         let lost = lost.map(|domain| (VmUid(domain.uuid), domain.claim));
@@ -88,7 +104,7 @@ impl State {
     /// Returns whether a claim of the host is for this domain, or may be: its VM is being worked
     /// on.
     fn is_awaited(&self, host: &Host, domain: &Unknown) -> bool {
-        let mut claims = self.claims_of_host(&host.name);
+        let mut claims = self.claims_in_use(&host.name);
         claims.any(|claim| {
             let vm = self.vm(&claim.vm);
             vm.is_some_and(|vm| {
@@ -155,7 +171,7 @@ impl State {
     /// to take one from it.
     fn is_clean(&self, host: &Host, comparison: &Comparison) -> bool {
         let is_heard = host.liveness == Liveness::Up;
-        let mut claims = self.claims_of_host(&host.name);
+        let mut claims = self.claims_in_use(&host.name);
         let untouched = claims.all(|claim| {
             let vm = self.vm(&claim.vm);
             vm.is_some_and(|vm| vm.operation.is_none())

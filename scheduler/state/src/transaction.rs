@@ -400,8 +400,10 @@ impl<J: Journal> Transaction<'_, J> {
             self.view_mut(&claim.host).place(&claim);
             let index = &mut self.state.index;
             index.host_claims.insert((claim.host.clone(), claim.id));
-            index.vm_claims.insert((claim.vm.clone(), claim.id));
-            if let Some(group) = self.group_of(&claim.vm) {
+            if claim.is_in_use() {
+                index.vm_claims.insert((claim.vm.clone(), claim.id));
+            }
+            if let Some(group) = self.group_of(&claim) {
                 self.state.index.count_in_group(group, &claim.host);
             }
         }
@@ -417,7 +419,6 @@ impl<J: Journal> Transaction<'_, J> {
         let old = self.state.claims.remove(&id);
         if let Some(old) = &old {
             self.leave_host(old);
-            self.state.index.vm_claims.remove(&(old.vm.clone(), id));
         }
         let host = old.as_ref().map(|old| old.host.clone());
         self.journal.note(|| Change {
@@ -434,18 +435,26 @@ impl<J: Journal> Transaction<'_, J> {
         self.view_mut(&claim.host).release(claim);
         let entry = (claim.host.clone(), claim.id);
         self.state.index.host_claims.remove(&entry);
-        if let Some(group) = self.group_of(&claim.vm) {
+        let entry = (claim.vm.clone(), claim.id);
+        self.state.index.vm_claims.remove(&entry);
+        if let Some(group) = self.group_of(claim) {
             self.state.index.uncount_in_group(&group, &claim.host);
         }
     }
 
-    /// Returns the server group of a VM. A claim's VM is there as long as the claim is.
-    fn group_of(&self, vm: &VmName) -> Option<ServerGroupName> {
+    /// Returns the server group of a claim's VM, which is there as long as the claim is in use.
+    fn group_of(&self, claim: &Claim) -> Option<ServerGroupName> {
         // Claims are frequent and groups are not.
-        if self.state.index.group_vms.is_empty() {
+        if self.state.index.group_vms.is_empty() || !claim.is_in_use() {
             return None;
         }
-        self.state.vms.get(vm)?.spec.hints.server_group.clone()
+        self.state
+            .vms
+            .get(&claim.vm)?
+            .spec
+            .hints
+            .server_group
+            .clone()
     }
 
     fn view_mut(&mut self, host: &HostName) -> &mut HostView {

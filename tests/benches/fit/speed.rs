@@ -185,6 +185,7 @@ fn berth(case: &Value, is_refused: bool, time: Duration) -> Times {
     let wish = Wish {
         topology: wishes.topology.as_ref(),
         pci: &wishes.pci,
+        ..Wish::default()
     };
     let once = || try_fit(ground, &Guest::new(wish), Strategy::Spread);
     assert_eq!(once().is_none(), is_refused);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Facts};
+use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
 use berth_domain::host::HostReport;
-use berth_domain::id::{Epoch, Incarnation, ProviderId, TimeMs, VmUid};
+use berth_domain::id::{ClaimId, Epoch, Incarnation, ProviderId, TimeMs, VmUid};
 use berth_domain::name::HostName;
+use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::World;
@@ -42,6 +43,19 @@ impl Taken {
     }
 }
 
+/// What a question of an agent is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be registered, and to know that it is.
+    Registration,
+    /// To know what to expect. What it is told may be older than what it knows.
+    Expect,
+    /// To tell how far erasures are.
+    Tell,
+    /// To know what is to be erased, after it was told.
+    Due,
+}
+
 /// An agent, up or down. Its host's hypervisor goes on either way.
 pub struct Agent {
     /// Its host.
@@ -57,7 +71,9 @@ pub struct Agent {
     report: Option<HostReport>,
     /// Whether the last heartbeat was answered.
     heard: bool,
-    asker: Asker<()>,
+    asker: Asker<Purpose>,
+    /// What the scheduler expected to be erased when it was asked last and the time before.
+    expected: [Vec<(ClaimId, PmemDevice)>; 2],
     calls: BTreeMap<CallId, Taken>,
     /// The greatest epoch of each guest under which a call was taken by this run.
     epochs: BTreeMap<VmUid, Epoch>,
@@ -86,6 +102,7 @@ impl Agent {
             report: None,
             heard: true,
             asker: Asker::new(members),
+            expected: Default::default(),
             calls: BTreeMap::new(),
             epochs: BTreeMap::new(),
             violation: None,
@@ -109,6 +126,7 @@ impl Agent {
         self.life += 1;
         let incarnation = Incarnation(chance.uuid());
         world.forget_asker(&self.host);
+        let topology = self.known_topology();
         let facts = Facts {
             host: self.host.clone(),
             incarnation,
@@ -116,9 +134,9 @@ impl Agent {
             driver: "sim".to_owned(),
             migration_uri: World::migration_uri(&self.host),
             storage_id: "shared".to_owned(),
-            topology: self.topology.clone(),
+            topology: topology.clone(),
             transfer_ms_max: 60_000,
-            compare_ms: 0,
+            compare_ms: 2_000,
         };
         let report = HostReport {
             agent_address: self.host.to_string(),
@@ -126,7 +144,7 @@ impl Agent {
             service_version: self.version,
             driver: facts.driver.clone(),
             migration_uri: facts.migration_uri.clone(),
-            topology: self.topology.clone(),
+            topology: topology.clone(),
             memory_reserved_mib: 0,
             disk_gib: 100,
             storage_id: facts.storage_id.clone(),
@@ -140,6 +158,15 @@ impl Agent {
         self.register(numbers)
     }
 
+    /// Returns the shape of the host as far as this version of the program knows of it.
+    fn known_topology(&self) -> Arc<HostTopology> {
+        if self.version >= ServiceVersion::PMEM {
+            return self.topology.clone();
+        }
+        let without = (*self.topology).clone().with_pmem(Vec::new());
+        Arc::new(without.expect("it needs none"))
+    }
+
     /// Registers with the latest report.
     fn register(&mut self, numbers: &mut Numbers) -> Vec<Out> {
         let Some(report) = self.report.clone() else {
@@ -151,7 +178,8 @@ impl Agent {
             report,
         };
         let ask = Ask::new(self.host.as_str(), Request::Plain(command));
-        self.asker.ask(Question::Decide(ask), (), numbers)
+        let question = Question::Decide(ask);
+        self.asker.ask(question, Purpose::Registration, numbers)
     }
 
     /// Ends it without a word.
@@ -192,7 +220,7 @@ impl Agent {
         bug: Option<Bug>,
     ) -> Vec<Out> {
         match packet {
-            Packet::Told(call, told) => self.told(call, *told, chance, numbers),
+            Packet::Told(call, told) => self.told(now, call, *told, world, chance, numbers),
             Packet::Call(number, mut fence, call) => {
                 let newest = self.epochs.get(&fence.vm).copied().unwrap_or_default();
                 let taken = Taken {
@@ -216,6 +244,7 @@ impl Agent {
                         call: *call,
                     },
                     world,
+                    numbers,
                 )
             }
             Packet::Raft(_)
@@ -229,13 +258,35 @@ impl Agent {
 
     fn told(
         &mut self,
+        now: TimeMs,
         call: CallNumber,
         told: Told,
+        world: &mut World,
         chance: &mut Chance,
         numbers: &mut Numbers,
     ) -> Vec<Out> {
         match self.asker.told(call, told, chance) {
-            Ok(((), Told::Registered(known))) => {
+            Ok((Purpose::Expect, Told::Erasures(erasures))) => {
+                self.expected.rotate_left(1);
+                self.expected[1] = erasures;
+                // Now and then a member answers that has not applied everything.
+                let newest = usize::from(chance.percent(70));
+                let expectation = Expectation {
+                    erasures: self.expected[newest].clone(),
+                    ..Expectation::default()
+                };
+                self.step(now, Event::Expected(expectation), world, numbers)
+            }
+            Ok((Purpose::Tell, Told::Decided(Ok(_)))) => {
+                let question = Question::Erasures(self.host.clone());
+                self.asker.ask(question, Purpose::Due, numbers)
+            }
+            Ok((Purpose::Due, Told::Erasures(erasures))) => {
+                let due = erasures.into_iter();
+                let due = due.map(|(claim, device)| (claim, device.name));
+                self.step(now, Event::ErasuresDue(due.collect()), world, numbers)
+            }
+            Ok((Purpose::Registration, Told::Registered(known))) => {
                 self.heard = true;
                 // The late request of an earlier run may have come after this one's.
                 if known == self.report.as_ref().map(|r| r.incarnation) {
@@ -256,21 +307,28 @@ impl Agent {
         token: Token,
         result: Result<Answer, Error>,
         world: &mut World,
+        numbers: &mut Numbers,
     ) -> Vec<Out> {
-        self.step(now, Event::DriverDone { token, result }, world)
+        self.step(now, Event::DriverDone { token, result }, world, numbers)
     }
 
     /// Lets it see the time, and send its heartbeat.
     pub fn tick(&mut self, now: TimeMs, world: &mut World, numbers: &mut Numbers) -> Vec<Out> {
-        let mut outs = self.step(now, Event::Tick { now }, world);
+        let mut outs = self.step(now, Event::Tick { now }, world, numbers);
         if std::mem::take(&mut self.heard) {
             let question = Question::Registered(self.host.clone());
-            outs.extend(self.asker.ask(question, (), numbers));
+            outs.extend(self.asker.ask(question, Purpose::Registration, numbers));
         }
         outs
     }
 
-    fn step(&mut self, now: TimeMs, event: Event, world: &mut World) -> Vec<Out> {
+    fn step(
+        &mut self,
+        now: TimeMs,
+        event: Event,
+        world: &mut World,
+        numbers: &mut Numbers,
+    ) -> Vec<Out> {
         let Some(core) = &mut self.core else {
             return Vec::new();
         };
@@ -288,8 +346,22 @@ impl Agent {
                         outs.push(Out::Send(taken.from, packet));
                     }
                 }
-                // Comparing is off here.
-                Effect::Expect | Effect::Report(_) => {}
+                Effect::Expect => {
+                    let question = Question::Erasures(self.host.clone());
+                    outs.extend(self.asker.ask(question, Purpose::Expect, numbers));
+                }
+                // Of what is expected only erasures are told here.
+                Effect::Report(_) => {}
+                Effect::ReportErasures(reports) => {
+                    let command = Command::NoteErasures {
+                        host: self.host.clone(),
+                        incarnation: core.facts().incarnation,
+                        reports,
+                    };
+                    let ask = Ask::new(self.host.as_str(), Request::Plain(command));
+                    let question = Question::Decide(ask);
+                    outs.extend(self.asker.ask(question, Purpose::Tell, numbers));
+                }
                 Effect::Driver { token, request } => world.begin(now, &self.host, token, request),
             }
         }

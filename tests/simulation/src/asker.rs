@@ -111,7 +111,8 @@ impl<P> Asker<P> {
             | Told::Facts(_)
             | Told::Expired(_)
             | Told::Registered(_)
-            | Told::Service(_) => {
+            | Told::Service(_)
+            | Told::Erasures(_) => {
                 let Some((_, purpose)) = self.pending.remove(&call) else {
                     return Err(Vec::new());
                 };

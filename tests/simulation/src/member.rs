@@ -298,7 +298,8 @@ impl Running {
             Question::Facts(_)
             | Question::Expired
             | Question::Registered(_)
-            | Question::Service(_) => {
+            | Question::Service(_)
+            | Question::Erasures(_) => {
                 let ticket = self.wait(Waiter::Read(from, call, question));
                 self.replica.read_index(ticket);
                 Vec::new()
@@ -586,6 +587,7 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
             let now = now.max(state.time());
             Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
         }
+        Question::Erasures(host) => Told::Erasures(state.erasures_of(host)),
         Question::Service(name) => Told::Service(state.service(name).map(|s| s.version)),
         Question::Registered(host) => {
             Told::Registered(state.host(host).map(|view| view.host.report.incarnation))

@@ -1,9 +1,10 @@
 //! Who sends what to whom.
 
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
-use berth_domain::id::{Incarnation, OperationId, RequestId};
+use berth_domain::id::{ClaimId, Incarnation, OperationId, RequestId};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Kind, Operation};
+use berth_domain::pmem::PmemDevice;
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferWishes;
 use berth_domain::version::ServiceVersion;
@@ -64,6 +65,8 @@ pub enum Question {
     Registered(HostName),
     /// For a registered conductor.
     Service(ServiceName),
+    /// For the namespaces that an agent is to erase.
+    Erasures(HostName),
 }
 
 /// What a member answers.
@@ -80,6 +83,8 @@ pub enum Told {
     Registered(Option<Incarnation>),
     /// To a question for a conductor.
     Service(Option<ServiceVersion>),
+    /// To a question for erasures.
+    Erasures(Vec<(ClaimId, PmemDevice)>),
     /// Somebody else leads, perhaps this one; nothing happened.
     NotLeader(Option<u64>),
     /// It may have happened.

@@ -637,7 +637,13 @@ impl Run {
                 .position(|h| *h == completion.host)
                 .expect("a known host");
             let agent = &mut self.agents[at];
-            let outs = agent.driver_done(now, completion.token, completion.result, &mut self.world);
+            let outs = agent.driver_done(
+                now,
+                completion.token,
+                completion.result,
+                &mut self.world,
+                &mut self.numbers,
+            );
             self.out(Node::Agent(at), outs);
         }
         self.follow_world();

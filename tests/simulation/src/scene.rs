@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
-use berth_domain::name::{FlavorName, PciAliasName};
+use berth_domain::name::{FlavorName, PciAliasName, PmemName};
 use berth_domain::pci::{LIVE_MIGRATABLE, PciAlias, PciDevice, PciId, PciKind, PciMatch};
+use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 
 use crate::chance::Chance;
@@ -33,6 +34,8 @@ pub fn flavors() -> Vec<Flavor> {
         flavor("plain", 1, &[]),
         flavor("card", 1, &[card]),
         flavor("near", 1, &[dedicated, card, near]),
+        flavor("pmem", 1, &[("hw:pmem", "SMALL")]),
+        flavor("both", 1, &[dedicated, ("hw:pmem", "LARGE,SMALL")]),
     ]
 }
 
@@ -68,6 +71,33 @@ fn functions() -> Vec<PciDevice> {
     (0..2).map(function).collect()
 }
 
+/// Returns a host with enough persistent memory that no guest has to wait for an erasure.
+#[must_use]
+pub fn with_plenty_of_pmem(topology: HostTopology) -> HostTopology {
+    let all = (0..16).map(|number| namespace((number, "SMALL")));
+    let with = topology.with_pmem(all.collect());
+    with.expect("the namespaces are in order")
+}
+
+/// Returns three namespaces of persistent memory, fewer than guests wish for.
+fn namespaces() -> Vec<PmemNamespace> {
+    let all = [(0, "SMALL"), (1, "SMALL"), (2, "LARGE")];
+    all.into_iter().map(namespace).collect()
+}
+
+fn namespace((number, label): (u32, &str)) -> PmemNamespace {
+    PmemNamespace {
+        name: PmemName::new(&format!("ns{number}")).expect("a good name"),
+        class: Label::parse(label).expect("a good label").class(),
+        size_bytes: 1 << 30,
+        align_bytes: 2 << 20,
+        path: format!("/dev/dax0.{number}"),
+        cell: Some(CellId(0)),
+        region: String::new(),
+        trouble: String::new(),
+    }
+}
+
 /// Returns a small host of one or two cells.
 #[must_use]
 pub fn topology(chance: &mut Chance) -> HostTopology {
@@ -98,5 +128,6 @@ pub fn topology(chance: &mut Chance) -> HostTopology {
         .collect();
     HostTopology::new((0..cells).map(cell).collect(), distances)
         .and_then(|topology| topology.with_pci(functions()))
+        .and_then(|topology| topology.with_pmem(namespaces()))
         .expect("the cells and functions are in order")
 }

@@ -99,7 +99,8 @@ impl Verdict {
                 // One that an old source sent does not say its claim.
                 let is_for = |id| domain.spec.claim.is_none_or(|own| own == id);
                 let mut claims = state.claims_of_host(name);
-                let claimed = claims.any(|c| c.vm == domain.spec.vm && is_for(c.id));
+                let claimed =
+                    claims.any(|c| c.is_in_use() && c.vm == domain.spec.vm && is_for(c.id));
                 if held && !claimed {
                     return Err(format!(
                         "guest {} ({uid}) is on {name} in phase {:?} without a claim there, its metadata says {:?}",
@@ -163,7 +164,8 @@ pub fn at_rest(state: &State, world: &World, hosts: &[HostName]) -> Result<(), S
     if let Some(operation) = state.running_operations().next() {
         return Err(format!("an operation still runs: {operation:?}"));
     }
-    for claim in state.claims().values() {
+    // A host that is dead for good has namespaces that nobody erases.
+    for claim in state.claims().values().filter(|claim| claim.is_in_use()) {
         let kept = state.vm(&claim.vm).map(|vm| vm.state) == Some(vm::State::Resized);
         if claim.state != claim::State::Active && !kept {
             return Err(format!("a claim is left over: {claim:?}"));

@@ -49,11 +49,12 @@ fn options(seed: u64) -> Options {
 /// Why something may fail while nodes are exchanged and nothing else goes wrong: somebody is too old,
 /// an agent went in the moment in which it was called, a conductor before it had a transfer begun, or
 /// the wish made no sense when it came.
-const EXPECTED: [&str; 15] = [
+const EXPECTED: [&str; 16] = [
     "CLUSTER_VERSION_TOO_OLD",
     "SERVICE_VERSION_TOO_OLD",
     "HOST_UNREACHABLE",
     "FLAVOR_NOT_FOUND",
+    "HOST_NOT_FOUND",
     "INVALID_VM",
     "MIGRATION_FAILED",
     "NO_VALID_HOST",

@@ -23,6 +23,10 @@ pub struct Host {
     pub machine_more: String,
     /// What else its agent is told, as its configuration file writes it: tables.
     pub config_more: String,
+    /// The namespaces of persistent memory that are for guests, as the agent is told them.
+    pub pmem_namespaces: String,
+    /// How much persistent memory is erased in a second.
+    pub erase_mib_per_s: u64,
     /// Its machine, where it is not made of `cells` and `cpus`.
     pub described: Option<Described>,
 }
@@ -47,6 +51,8 @@ impl Host {
             service_version: None,
             machine_more: String::new(),
             config_more: String::new(),
+            pmem_namespaces: String::new(),
+            erase_mib_per_s: 1 << 30,
             described: None,
         }
     }
@@ -86,6 +92,19 @@ impl Host {
     pub fn with_pci(mut self, functions: &str, rules: &str) -> Self {
         self.machine_more = functions.to_owned();
         self.config_more = rules.to_owned();
+        self
+    }
+
+    /// Returns the same host with these namespaces of persistent memory, each by its name, size in
+    /// MiB and cell, of which the option names those for guests.
+    #[must_use]
+    pub fn with_pmem(mut self, namespaces: &[(&str, u64, u32)], option: &str) -> Self {
+        for (name, size_mib, cell) in namespaces {
+            let described =
+                format!("[[pmem]]\nname = {name:?}\nsize_mib = {size_mib}\nnuma_node = {cell}\n");
+            self.machine_more.push_str(&described);
+        }
+        self.pmem_namespaces = option.to_owned();
         self
     }
 
@@ -365,11 +384,11 @@ impl Cluster {
             &config,
             &format!(
                 "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = \"shared\"\n\
-                 compare_interval_ms = 500\n\
+                 compare_interval_ms = 500\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
-                 story_file = {story:?}\n\
+                 story_file = {story:?}\nerase_mib_per_s = {}\n\
                  {}",
-                host.config_more
+                host.pmem_namespaces, host.erase_mib_per_s, host.config_more
             ),
         );
         let mut arguments = vec![

@@ -129,15 +129,21 @@ impl Site {
         );
     }
 
+    /// Ends the agent of a host with `SIGKILL`, if there is one, and takes away what it said.
+    pub(crate) fn kill_agent(&mut self, host: &str) {
+        if self.processes.remove(host).is_some() {
+            let log = self.machine(host).directory().join(format!("{host}.log"));
+            fs::remove_file(log).unwrap();
+        }
+    }
+
     /// Starts the agent of a host, in place of the one that ran there.
     pub(crate) fn start_agent(&mut self, host: &str, arguments: &[&str]) {
         let directory = self.machine(host).directory().to_owned();
         let config = directory.join("agent.toml");
         let all = [&["--config", path(&config)], arguments].concat();
         // The one that runs has to be gone before the next one listens, and what it said with it.
-        if self.processes.remove(host).is_some() {
-            fs::remove_file(directory.join(format!("{host}.log"))).unwrap();
-        }
+        self.kill_agent(host);
         self.spawn(host, host, AGENT, &all);
     }
 

@@ -11,6 +11,8 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+pub(crate) const MIB: u64 = 1 << 20;
+
 /// A mapped device.
 pub(crate) struct Device {
     start: *mut u8,
@@ -45,6 +47,25 @@ impl Device {
         assert!(offset + bytes.len() <= self.length);
         // SAFETY: within the mapping, as was just held, and `bytes` is elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) };
+    }
+}
+
+impl Device {
+    /// Writes into each MiB.
+    pub(crate) fn fill(&self, bytes: &[u8]) {
+        for place in self.places() {
+            self.write(place, bytes);
+        }
+    }
+
+    /// Returns whether that is in any MiB still.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        let mut places = self.places();
+        places.any(|place| self.read(place, bytes.len()) == bytes)
+    }
+
+    fn places(&self) -> impl Iterator<Item = u64> + use<> {
+        (0..self.length as u64).step_by(1 << 20)
     }
 }
 

@@ -12,16 +12,26 @@
 //!   node 2   ns2  62 MiB   fs0  in mode fsdax, for nobody
 //! ```
 //!
+//! The other test has all of Berth in the machine: what a guest had is erased before another has it,
+//! though the agent is killed meanwhile.
+//!
 //! What this is not: a measure of speed, nor of what is in a processor's caches when power goes.
 
 mod device;
+#[path = "../real_nodes/site.rs"]
+#[allow(dead_code, reason = "what moves guests is not used here")]
+mod site;
 mod stories;
+mod system;
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use berth_tests::lab::{FourNodes, Needs, Outcome, make_nvdimm, ready};
+use berth_tests::lab::{FourNodes, Needs, Outcome, counting_guest, make_nvdimm, ready};
+
+/// All programs of Berth in one; which one it is depends on the name that it is started under.
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
 /// The role of this test program where it runs inside the machine.
 const ROLE: &str = "BERTH_TEST_ROLE";
@@ -80,6 +90,32 @@ fn what_guests_wrote_is_erased_whatever_stops_it() {
     }
 }
 
+#[test]
+fn what_a_deleted_vm_wrote_is_erased_before_another_has_it() {
+    if !(ready(Needs::PersistentMemory) && ready(Needs::Nodes)) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let guest = directory.path().join("counter");
+    counting_guest(&guest).unwrap();
+    let mut machine = FourNodes::default()
+        .program(&std::env::current_exe().unwrap(), "/lab/test")
+        .program(Path::new(PROGRAMS), site::PROGRAMS)
+        .file(&guest, site::GUEST)
+        .variable(ROLE, "system")
+        .variable("RUST_BACKTRACE", "1");
+    for node in [0, 2] {
+        let file = directory.path().join(format!("nvdimm{node}"));
+        make_nvdimm(&file, 256).unwrap();
+        machine = machine.nvdimm(node, &file);
+    }
+    let command = ["/lab/test", "--exact", "inside_the_machine", "--nocapture"];
+    let outcome = machine.run(&command, PATIENCE).unwrap();
+    println!("{}", outcome.console);
+    assert_eq!(outcome.status, Some(0), "the console is above");
+    assert!(outcome.console.contains(TOLD), "the console is above");
+}
+
 /// Returns whether the memory in a file holds what was written into a namespace. Wherever that was
 /// written, it begins with a page.
 fn holds_secret(file: &Path) -> bool {
@@ -94,6 +130,10 @@ fn inside_the_machine() {
         Ok("until the power goes") => stories::until_the_power_goes(),
         Ok("after that") => {
             stories::after_that(&std::env::var(MARK).unwrap());
+            println!("{TOLD}");
+        }
+        Ok("system") => {
+            system::tell();
             println!("{TOLD}");
         }
         Ok("eraser") => stories::erase_until_killed(),

@@ -11,13 +11,11 @@ use berth_pmem::memory::Failure;
 use berth_pmem::real::Settings;
 use berth_pmem::{Configured, EraseId, Mark, Order, Pmem, Progress, Real, Record, State};
 
-use super::device::Device;
+use super::device::{Device, MIB};
 use super::{MARKED, ROLE, SECRET};
 
 /// The agent's option. `fs0` is there but not for guests, `gone` is not there.
 const OPTION: &str = "64m:ns0|ns2,BIG:ns1,FS:fs0|gone";
-
-const MIB: u64 = 1 << 20;
 
 /// How long an erase may take before it counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -54,7 +52,7 @@ pub(crate) fn after_that(mark: &str) {
     assert_eq!(record.uuid.as_ref(), Some(&mark.uuid));
     let device = Device::map(&record.path, record.size_bytes);
     assert_eq!(device.read(0, SECRET.len()), vec![0; SECRET.len()]);
-    assert!(holds_secret(&device, record), "the end was not reached");
+    assert!(device.holds(SECRET), "the end was not reached");
     // Before the mark nothing is written any more.
     device.write(0, b"somebody");
     drop(device);
@@ -64,7 +62,7 @@ pub(crate) fn after_that(mark: &str) {
     wait(&pmem, "ns1", |progress| progress.state == State::Done);
     let device = Device::map(&record.path, record.size_bytes);
     assert_eq!(device.read(0, 9), b"somebody\0");
-    assert!(!holds_secret(&device, record));
+    assert!(!device.holds(SECRET));
 }
 
 /// A program of its own that erases `ns1` and tells how far it is, until it is killed.
@@ -92,7 +90,7 @@ fn start() -> Real {
 
 /// What an operator does once. A new NVDIMM has nowhere to write down what its namespaces are,
 /// until its labels are initialised.
-fn make_namespaces() {
+pub(crate) fn make_namespaces() {
     run("ndctl", &["disable-namespace", "all"]);
     run("ndctl", &["disable-region", "all"]);
     run("ndctl", &["init-labels", "-f", "all"]);
@@ -165,7 +163,7 @@ fn what_daxio_wrote_is_erased(record: &Record) {
     run("daxio", &["-i", "/tmp/secret", "-o", path]);
     run("daxio", &["-i", "/tmp/secret", "-o", path, "-s", "20M"]);
     let device = Device::map(&record.path, record.size_bytes);
-    assert!(holds_secret(&device, record));
+    assert!(device.holds(SECRET));
     drop(device);
     let pmem = start();
     pmem.start_erase(&order(1, "ns2")).unwrap();
@@ -221,7 +219,7 @@ fn one_that_is_switched_off_leaves_the_others() {
 
 fn an_eraser_that_is_killed_is_followed_by_another(record: &Record) {
     let device = Device::map(&record.path, record.size_bytes);
-    fill(&device, record);
+    device.fill(SECRET);
     drop(device);
     let mut eraser = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "inside_the_machine", "--nocapture"])
@@ -240,7 +238,7 @@ fn an_eraser_that_is_killed_is_followed_by_another(record: &Record) {
     eraser.kill().unwrap();
     eraser.wait().unwrap();
     let device = Device::map(&record.path, record.size_bytes);
-    assert!(holds_secret(&device, record), "it was not in the middle");
+    assert!(device.holds(SECRET), "it was not in the middle");
     device.write(0, b"somebody");
     drop(device);
     println!("an eraser was killed after {} bytes", mark.done_bytes);
@@ -251,13 +249,13 @@ fn an_eraser_that_is_killed_is_followed_by_another(record: &Record) {
     wait(&pmem, "ns1", |progress| progress.state == State::Done);
     let device = Device::map(&record.path, record.size_bytes);
     assert_eq!(device.read(0, 9), b"somebody\0");
-    assert!(!holds_secret(&device, record));
+    assert!(!device.holds(SECRET));
     println!("another has erased the rest");
 }
 
 fn lose_power_in_an_erase(record: &Record) {
     let device = Device::map(&record.path, record.size_bytes);
-    fill(&device, record);
+    device.fill(SECRET);
     drop(device);
     let pmem = start();
     pmem.start_erase(&order(6, "ns1")).unwrap();
@@ -269,18 +267,6 @@ fn lose_power_in_an_erase(record: &Record) {
     loop {
         thread::park();
     }
-}
-
-/// Writes into each MiB of it.
-fn fill(device: &Device, record: &Record) {
-    for place in (0..record.size_bytes).step_by(1 << 20) {
-        device.write(place, SECRET);
-    }
-}
-
-fn holds_secret(device: &Device, record: &Record) -> bool {
-    let mut places = (0..record.size_bytes).step_by(1 << 20);
-    places.any(|place| device.read(place, SECRET.len()) == SECRET)
 }
 
 fn order(id: u128, namespace: &str) -> Order {

@@ -12,11 +12,14 @@
 //!
 //! Invariant: only domains with Berth's metadata are listed, stopped or moved.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus};
 use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::name::PmemName;
+use berth_domain::pmem::PmemDevice;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
@@ -25,7 +28,7 @@ use super::{
     paused, progress, running, send, snapshot,
 };
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, FreePages, Info};
+use crate::driver::{Chunk, Driver, Eraser, FreePages, Info};
 use crate::error::Error;
 use crate::xml::{self, NAMESPACE, Settings};
 
@@ -72,6 +75,7 @@ pub enum ConfigError {
 pub struct LibvirtDriver {
     pub(super) config: Config,
     free_pages: FreePagesSource,
+    eraser: Box<dyn Eraser>,
     connection: Mutex<Option<Connection>>,
 }
 
@@ -81,7 +85,11 @@ impl LibvirtDriver {
     /// # Errors
     ///
     /// When it cannot work with this configuration.
-    pub fn new(config: Config, free_pages: FreePagesSource) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: Config,
+        free_pages: FreePagesSource,
+        eraser: Box<dyn Eraser>,
+    ) -> Result<Self, ConfigError> {
         let socket = config.settings.console_socket(VmUid(uuid::Uuid::nil()));
         let excess = socket.as_os_str().len().saturating_sub(SOCKET_PATH_MAX);
         if excess > 0 {
@@ -93,6 +101,7 @@ impl LibvirtDriver {
         Ok(Self {
             config,
             free_pages,
+            eraser,
             connection: Mutex::new(None),
         })
     }
@@ -595,6 +604,14 @@ impl Driver for LibvirtDriver {
         }
         others.sort_by_key(|other| other.uuid);
         Ok(others)
+    }
+
+    fn erase(&self, device: &PmemDevice) -> Result<(), Error> {
+        self.eraser.erase(device)
+    }
+
+    fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {
+        self.eraser.erased_bytes()
     }
 
     fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error> {

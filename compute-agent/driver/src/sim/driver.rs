@@ -11,15 +11,18 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::name::PmemName;
+use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
 
 use super::host::{Domain, Host, Phase};
 use super::orders::{Moment, Orders};
+use super::pmem::Contents;
 use super::progress::Underway;
 use super::story::Story;
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
@@ -38,6 +41,9 @@ pub(super) const STORY_PERIOD: Duration = Duration::from_millis(20);
 /// What is said of what a process that ends breaks off.
 pub(super) const STOPPING: &str = "this hypervisor is being stopped";
 
+/// How much persistent memory is erased in a second, unless somebody says otherwise.
+pub const ERASE_MIB_PER_S: u64 = 1 << 20;
+
 /// How many guests may come in at the same time; more connections are closed at once.
 const INCOMING_MAX: usize = 64;
 
@@ -54,6 +60,8 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// How long a transfer takes.
     pub transfer: Duration,
+    /// How much persistent memory is erased in a second.
+    pub erase_mib_per_s: u64,
     /// A file that tells what happens to it beside; see `story`.
     pub story_file: Option<PathBuf>,
 }
@@ -68,6 +76,7 @@ impl Config {
             advertise: None,
             state_file: None,
             transfer: Duration::from_millis(300),
+            erase_mib_per_s: ERASE_MIB_PER_S,
             story_file: None,
         }
     }
@@ -110,6 +119,7 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     state_file: Option<PathBuf>,
     pub(super) transfer: Duration,
+    erase_mib_per_s: u64,
 }
 
 pub(super) struct State {
@@ -121,6 +131,10 @@ pub(super) struct State {
     pub(super) stopping: bool,
     pub(super) story: Option<Story>,
     pub(super) orders: Orders,
+    /// How far the erasing of namespaces is, in bytes.
+    erased: BTreeMap<PmemName, u64>,
+    /// What of the persistent memory is in the file.
+    kept: Contents,
 }
 
 impl SimDriver {
@@ -150,19 +164,25 @@ impl SimDriver {
         };
         let listener = TcpListener::bind(config.listen).map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
+        let contents = load_contents(config.state_file.as_deref())?;
+        let mut host = Host::with_domains(config.topology, domains);
+        host.set_pmem(contents.clone());
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                host: Host::with_domains(config.topology, domains),
+                host,
                 aborts: BTreeSet::new(),
                 underway: BTreeMap::new(),
                 incoming: 0,
                 stopping: false,
                 story: config.story_file.map(Story::new),
                 orders: Orders::default(),
+                erased: BTreeMap::new(),
+                kept: contents,
             }),
             changed: Condvar::new(),
             state_file: config.state_file,
             transfer: config.transfer,
+            erase_mib_per_s: config.erase_mib_per_s.max(1),
         });
         for (vm, uri) in unsure {
             let shared = shared.clone();
@@ -344,6 +364,21 @@ impl Driver for SimDriver {
         self.shared.change(|host| host.evict(vm, claim))
     }
 
+    fn erase(&self, device: &PmemDevice) -> Result<(), Error> {
+        self.shared.meet(Moment::Erase)?;
+        let erased = self.shared.erase_slowly(device);
+        self.shared.lock().erased.remove(&device.name);
+        erased?;
+        self.shared.change(|host| {
+            host.erase(&device.name);
+            Ok(())
+        })
+    }
+
+    fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {
+        self.shared.lock().erased.clone()
+    }
+
     /// Breaks off transfers and stops listening; guests in the file are kept.
     fn close(&self) {
         self.shared.lock().stopping = true;
@@ -370,7 +405,7 @@ impl Shared {
         let result = story.go_on(now(), host, orders);
         state.story = Some(story);
         if result? {
-            save(self.state_file.as_deref(), state.host.domains())?;
+            self.save(&mut state)?;
         }
         Ok(())
     }
@@ -402,8 +437,41 @@ impl Shared {
     ) -> Result<T, Error> {
         let mut state = self.lock();
         let result = change(&mut state.host);
-        save(self.state_file.as_deref(), state.host.domains())?;
+        self.save(&mut state)?;
         result
+    }
+
+    /// Writes what the next run is to find.
+    fn save(&self, state: &mut State) -> Result<(), Error> {
+        let Some(path) = self.state_file.as_deref() else {
+            return Ok(());
+        };
+        if state.kept != *state.host.pmem() {
+            save(&contents_file(path), state.host.pmem())?;
+            state.kept = state.host.pmem().clone();
+        }
+        let domains: Vec<&Domain> = state.host.domains().values().collect();
+        save(path, &domains)
+    }
+
+    /// Takes as long as overwriting a namespace does.
+    fn erase_slowly(&self, device: &PmemDevice) -> Result<(), Error> {
+        let begun = Instant::now();
+        let bytes_per_s = u128::from(self.erase_mib_per_s) << 20;
+        let mut state = self.lock();
+        loop {
+            let erased = begun.elapsed().as_millis() * bytes_per_s / 1000;
+            if erased >= u128::from(device.size_bytes) {
+                return Ok(());
+            }
+            if state.stopping {
+                return Err(Error::refused(STOPPING));
+            }
+            let erased = u64::try_from(erased).unwrap_or(u64::MAX);
+            state.erased.insert(device.name.clone(), erased);
+            let waited = self.changed.wait_timeout(state, STORY_PERIOD);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn accept(self: Arc<Self>, listener: &TcpListener) {
@@ -471,11 +539,27 @@ fn load(path: Option<&Path>, now: TimeMs) -> Result<BTreeMap<VmUid, Domain>, Sta
     Ok(host.domains().clone())
 }
 
-fn save(path: Option<&Path>, domains: &BTreeMap<VmUid, Domain>) -> Result<(), Error> {
-    let Some(path) = path else { return Ok(()) };
-    let domains: Vec<_> = domains.values().collect();
-    let json = serde_json::to_vec(&domains).expect("plain data");
-    let aside = path.with_extension("new");
+/// Returns the file of what is on the persistent memory, beside that of the guests.
+fn contents_file(state_file: &Path) -> PathBuf {
+    state_file.with_extension("pmem")
+}
+
+fn load_contents(state_file: Option<&Path>) -> Result<Contents, StartError> {
+    let Some(path) = state_file.map(contents_file) else {
+        return Ok(Contents::default());
+    };
+    let read = match std::fs::read(&path) {
+        Ok(json) => serde_json::from_slice(&json).map_err(io::Error::from),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Contents::default()),
+        Err(error) => Err(error),
+    };
+    read.map_err(|source| StartError::State { path, source })
+}
+
+fn save(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+    let json = serde_json::to_vec(value).expect("plain data");
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
     // No sync: these guests outlive the process, not the machine.
     std::fs::write(&aside, json)
         .and_then(|()| std::fs::rename(&aside, path))

@@ -21,11 +21,13 @@ use std::sync::Arc;
 
 use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::name::PmemName;
 use berth_domain::topology::{CellId, HostTopology};
 use serde::{Deserialize, Serialize};
 
 use super::console::Console;
 use super::disks::Images;
+use super::pmem::Contents;
 use crate::domain::{DomainSpec, Known, Other};
 use crate::error::Error;
 
@@ -100,6 +102,7 @@ pub struct Host {
     topology: Arc<HostTopology>,
     pub(super) domains: BTreeMap<VmUid, Domain>,
     pub(super) images: Images,
+    pub(super) pmem: Contents,
     others: Vec<Other>,
     /// Huge pages that somebody else on the machine has, by cell and size in KiB.
     pub(super) foreign_pages: BTreeMap<(CellId, u64), u64>,
@@ -119,6 +122,7 @@ impl Host {
             topology,
             domains,
             images: Images::default(),
+            pmem: Contents::default(),
             others: Vec::new(),
             foreign_pages: BTreeMap::new(),
         }
@@ -144,6 +148,25 @@ impl Host {
             state: d.state(),
         };
         self.domains.values().map(known).collect()
+    }
+
+    /// Returns what is on the machine's persistent memory.
+    #[must_use]
+    pub fn pmem(&self) -> &Contents {
+        &self.pmem
+    }
+
+    /// Puts what is on the machine's persistent memory, as after a restart.
+    pub fn set_pmem(&mut self, contents: Contents) {
+        self.pmem = contents;
+    }
+
+    /// Erases a namespace.
+    pub fn erase(&mut self, name: &PmemName) {
+        let has = |d: &&Domain| d.spec.assignment.pmem.iter().any(|p| p.name == *name);
+        let mut holders = self.domains.values().filter(|d| d.holds_memory());
+        let holder = holders.find(has).map(|d| d.spec.uid);
+        self.pmem.erase(name, holder);
     }
 
     /// Returns the domains that somebody else made.
@@ -194,6 +217,7 @@ impl Host {
             };
         }
         self.check_room(spec)?;
+        self.pmem.write(spec)?;
         self.insert(spec, Phase::Running, Console::start(now));
         Ok(())
     }
@@ -394,6 +418,7 @@ impl Host {
             Some(false) => return Err(self.wrong_state(spec.uid, "receive")),
         }
         self.check_room(spec)?;
+        self.pmem.write(spec)?;
         let domain = self.domains.get_mut(&spec.uid).expect("seen above");
         domain.spec = spec.clone();
         domain.phase = Phase::Receiving;

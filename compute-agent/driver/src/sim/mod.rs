@@ -7,6 +7,7 @@
 //! | `post_copy` | guests that run where their memory is not yet |
 //! | [`console`] | what its guests write |
 //! | `disks` | the names of the images that are made of their disks |
+//! | [`pmem`] | what is on its namespaces of persistent memory |
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
 //! | [`script`] | answers that are gone, late, refused or repeated |
 //! | [`driver`] | one hypervisor in a real process |
@@ -19,6 +20,7 @@ mod disks;
 pub mod driver;
 pub mod host;
 mod orders;
+pub mod pmem;
 mod post_copy;
 mod progress;
 mod room;

@@ -22,11 +22,13 @@ pub(super) enum Moment {
     Transfer,
     /// The memory of a guest follows it, and the end is next.
     PostCopy,
+    /// A namespace of persistent memory is to be erased.
+    Erase,
 }
 
 impl Moment {
     /// The words for them, as errors list them.
-    pub(super) const WORDS: &str = "create, start, prepare, cancel, transfer or post-copy";
+    pub(super) const WORDS: &str = "create, start, prepare, cancel, transfer, post-copy or erase";
 
     /// Reads the word for one.
     pub(super) fn parse(word: &str) -> Result<Self, String> {
@@ -37,6 +39,7 @@ impl Moment {
             "cancel" => Self::Cancel,
             "transfer" => Self::Transfer,
             "post-copy" => Self::PostCopy,
+            "erase" => Self::Erase,
             _ => return Err(format!("must be {}, not {word}", Self::WORDS)),
         })
     }

@@ -68,6 +68,32 @@ impl Host {
         Ok(())
     }
 
+    /// What a hypervisor would refuse: namespaces that are not there, or in another guest.
+    fn check_namespaces(&self, spec: &DomainSpec) -> Result<(), Error> {
+        for device in &spec.assignment.pmem {
+            let there = self.topology().namespace(&device.name);
+            if there.is_none_or(|namespace| !namespace.trouble.is_empty()) {
+                return Err(Error::refused(format!(
+                    "cannot open {}: no such pmem namespace as {}",
+                    device.path, device.name
+                )));
+            }
+            let has = |d: &&Domain| {
+                let mut devices = d.spec.assignment.pmem.iter();
+                devices.any(|other| other.name == device.name)
+            };
+            let others = self.domains.values();
+            let mut others = others.filter(|d| d.spec.uid != spec.uid && d.holds_memory());
+            if let Some(other) = others.find(has) {
+                return Err(Error::refused(format!(
+                    "pmem namespace {} is in use by domain {}",
+                    device.name, other.spec.vm
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// What a kernel would refuse: CPUs and cells that are not there, pages that are taken.
     pub(super) fn check_room(&self, spec: &DomainSpec) -> Result<(), Error> {
         let all = self.topology().shared().union(&self.topology().dedicated());
@@ -82,6 +108,7 @@ impl Host {
             )));
         }
         self.check_functions(spec)?;
+        self.check_namespaces(spec)?;
         let free = self.free_pages();
         for cell in &spec.assignment.cells {
             let Some(pools) = free.get(&cell.host_cell) else {

@@ -12,8 +12,8 @@
 //! let cancel                  they go on, and later ones do not wait
 //! ```
 //!
-//! What can be refused is `create`, `start`, `prepare` and `cancel`; what can be held is these, and
-//! `transfer` and `post-copy`, which then do not come to their end.
+//! What can be refused is `create`, `start`, `prepare`, `cancel` and `erase`; what can be held is
+//! these, and `transfer` and `post-copy`, which then do not come to their end.
 //!
 //! The file is looked at whenever the hypervisor is asked for something, and while something waits
 //! or is sent. Each line happens once; lines that are added later happen later. A line that cannot

@@ -13,6 +13,7 @@ use std::time::Duration;
 use berth_domain::agent::DomainState;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::name::{HostName, VmName};
+use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::HostTopology;
 
 use super::console::Console;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub timeout_ms: u64,
     /// Between two attempts to reach the other side during a switch.
     pub retry_ms: u64,
+    /// To erase one namespace of persistent memory.
+    pub erase_ms: u64,
 }
 
 impl Default for Settings {
@@ -47,6 +50,7 @@ impl Default for Settings {
             switch_ms: 20,
             timeout_ms: 10_000,
             retry_ms: 200,
+            erase_ms: 400,
         }
     }
 }
@@ -69,6 +73,9 @@ struct Node {
     /// Answers to an earlier run of the agent are dropped.
     listener: u64,
     scripts: BTreeMap<Kind, VecDeque<Behaviour>>,
+    /// When the erasing of namespaces ends that has begun: one after the other, also by several runs
+    /// of the agent.
+    erased_at: TimeMs,
 }
 
 /// Who asked.
@@ -103,6 +110,11 @@ enum Step {
     Answer {
         asker: Asker,
         result: Result<Answer, Error>,
+    },
+    /// Namespaces are erased.
+    Erased {
+        asker: Asker,
+        devices: Vec<PmemDevice>,
     },
     /// Takes the next step of a transfer: of this guest, from this host, if it is still the one of
     /// this id. Which step that is, the transfer knows.
@@ -143,6 +155,7 @@ impl World {
             host: Host::new(topology),
             listener: 0,
             scripts: BTreeMap::new(),
+            erased_at: TimeMs(0),
         };
         self.nodes.insert(name, node);
     }
@@ -224,8 +237,11 @@ impl World {
     pub fn crash_host(&mut self, now: TimeMs, host: &HostName) {
         self.forget_asker(host);
         let node = self.nodes.get_mut(host).expect("a host of this world");
+        let contents = node.host.pmem().clone();
         node.host = Host::new(node.host.topology().clone());
+        node.host.set_pmem(contents);
         node.scripts.clear();
+        node.erased_at = TimeMs(0);
         let leaving: Vec<_> = self
             .transfers
             .keys()
@@ -240,7 +256,9 @@ impl World {
         }
         // Steps that act on this host alone are lost with it.
         self.steps.retain(|_, step| match step {
-            Step::Execute { asker, .. } | Step::Answer { asker, .. } => asker.host != *host,
+            Step::Execute { asker, .. }
+            | Step::Answer { asker, .. }
+            | Step::Erased { asker, .. } => asker.host != *host,
             Step::Move(..) => true,
         });
         let coming: Vec<_> = self
@@ -308,6 +326,9 @@ impl World {
     pub fn check(&self) -> Result<(), String> {
         let mut runs: BTreeMap<VmUid, &HostName> = BTreeMap::new();
         for (name, node) in &self.nodes {
+            if let Some(leak) = node.host.pmem().leaks().first() {
+                return Err(format!("{name}: {leak}"));
+            }
             let mut owners: BTreeMap<_, &VmName> = BTreeMap::new();
             let mut holders: BTreeMap<_, &VmName> = BTreeMap::new();
             for (uid, domain) in node.host.domains() {
@@ -357,6 +378,14 @@ impl World {
                 behaviour,
             } => self.execute(now, asker, request, behaviour, completions),
             Step::Answer { asker, result } => self.answer(asker, result, completions),
+            Step::Erased { asker, devices } => {
+                let node = self.nodes.get_mut(&asker.host);
+                let host = &mut node.expect("a host of this world").host;
+                for device in &devices {
+                    host.erase(&device.name);
+                }
+                self.answer(asker, Ok(Answer::Done), completions);
+            }
             Step::Move(source, vm, id) => self.proceed(now, source, vm, id, completions),
         }
     }
@@ -487,6 +516,10 @@ impl World {
                 Ok(Answer::Everything(host.known(), others))
             }
             Request::Evict(vm, claim) => host.evict(vm, claim).map(done),
+            Request::Erase(devices) => {
+                self.begin_erasing(now, asker, devices);
+                return None;
+            }
             Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
             Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
             Request::MakeDisks(spec) => host.make_disks(spec.uid).map(done),
@@ -514,6 +547,16 @@ impl World {
             }
         };
         Some(result)
+    }
+
+    fn begin_erasing(&mut self, now: TimeMs, asker: &Asker, devices: Vec<PmemDevice>) {
+        let takes_ms = self.settings.erase_ms * devices.len() as u64;
+        let node = self.nodes.get_mut(&asker.host);
+        let node = node.expect("a host of this world");
+        node.erased_at = TimeMs(now.0.max(node.erased_at.0) + takes_ms);
+        let delay_ms = node.erased_at.0 - now.0;
+        let asker = asker.clone();
+        self.after(now, delay_ms, Step::Erased { asker, devices });
     }
 
     fn begin_transfer(

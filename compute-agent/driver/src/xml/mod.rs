@@ -13,6 +13,7 @@
 mod hostdev;
 pub mod metadata;
 mod node;
+mod nvdimm;
 pub mod read;
 pub mod write;
 

@@ -12,7 +12,7 @@ use berth_domain::numa::CellAssignment;
 use berth_domain::vm::{BootSource, Nic};
 
 use super::node::Node;
-use super::{hostdev, metadata};
+use super::{hostdev, metadata, nvdimm};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 
@@ -111,6 +111,7 @@ pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> 
         .child(Node::new("name").text(&guest.vm))
         .child(Node::new("uuid").text(guest.uid))
         .child(Node::new("metadata").child(metadata::element(guest)))
+        .children(nvdimm::max_memory(guest))
         .child(memory("memory"))
         .child(memory("currentMemory"))
         .children(memory_backing(guest))
@@ -308,6 +309,7 @@ fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
         .child(usb)
         .children(guest.spec.nics.iter().map(nic))
         .children(hostdev::elements(&guest.assignment))
+        .children(nvdimm::elements(guest))
         .child(serial(guest.uid, settings))
         .child(Node::new("memballoon").with("model", "none")))
 }

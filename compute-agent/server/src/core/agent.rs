@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use berth_domain::agent::{Call, DestinationCheck, Fence, Reply};
-use berth_domain::id::{Incarnation, MigrationId, TimeMs, VmUid};
+use berth_domain::claim::ErasureReport;
+use berth_domain::id::{ClaimId, Incarnation, MigrationId, OperationId, TimeMs, VmUid};
 use berth_domain::migration::MigrateData;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, PmemName};
+use berth_domain::pmem::PmemNamespace;
 use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
@@ -21,6 +23,7 @@ use berth_domain::transfer::TransferPolicy;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
 
+use super::erasing::Erasing;
 use super::fences::Fences;
 use super::guests::{self, Guests, Phase};
 use super::overdue::{self, Order};
@@ -92,6 +95,13 @@ pub enum Event {
         /// How long from then on the host counts as alive; 0: the scheduler does not say.
         lease_ms: u64,
     },
+    /// The leader says which namespaces of persistent memory are to be erased here, by what it has
+    /// just committed.
+    ErasuresDue(Vec<(ClaimId, PmemName)>),
+    /// The host's namespaces of persistent memory are these from now on.
+    Namespaces(Vec<PmemNamespace>),
+    /// The driver says of how many bytes the namespaces are rid that it erases.
+    ErasedBytes(BTreeMap<PmemName, u64>),
     /// The guests are to be stopped so long after the last report that the scheduler has heard.
     SelfFence {
         /// How long; 0: never.
@@ -125,6 +135,8 @@ pub enum Effect {
     Expect,
     /// Tell the scheduler what was found.
     Report(Comparison),
+    /// Tell the leader how the erasing of namespaces goes; it answers with [`Event::ErasuresDue`].
+    ReportErasures(Vec<ErasureReport>),
 }
 
 /// A call that waits or is being done.
@@ -162,6 +174,9 @@ pub(super) enum Work {
     /// What has no answer but that it was done.
     Disks,
     DropImage,
+    /// The persistent memory of a guest whose disks are made anew: erased before that, for this
+    /// operation.
+    EraseFirst(OperationId, Box<DomainSpec>),
     /// Of a guest that the host lost; nobody waits for it.
     Evict,
     /// Of a guest that may be started elsewhere; nobody waits for it.
@@ -208,6 +223,7 @@ pub struct Agent {
     pub(super) now: TimeMs,
     pub(super) reality: Reality,
     pub(super) self_fence: SelfFence,
+    pub(super) erasing: Erasing,
     /// Guests that are given time to power off.
     pub(super) waits: Waits,
     pub(super) lanes: BTreeMap<VmUid, Lane>,
@@ -227,6 +243,7 @@ impl Agent {
             waits: Waits::new(),
             reality: Reality::default(),
             self_fence: SelfFence::default(),
+            erasing: Erasing::default(),
             lanes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_token: 0,
@@ -261,6 +278,15 @@ impl Agent {
             Event::Expected(expectation) => self.expected(expectation),
             Event::Heard { sent_at, lease_ms } => {
                 self.heard(sent_at, lease_ms);
+                Vec::new()
+            }
+            Event::ErasuresDue(due) => self.erasures_due(&due),
+            Event::Namespaces(namespaces) => {
+                self.take_namespaces(namespaces);
+                Vec::new()
+            }
+            Event::ErasedBytes(bytes) => {
+                self.erased_bytes(&bytes);
                 Vec::new()
             }
             Event::SelfFence { limit_ms } => {
@@ -423,6 +449,9 @@ impl Agent {
         if let Some(effects) = self.everything_told(token, &result) {
             return effects;
         }
+        if let Some(effects) = self.erased(token, &result) {
+            return effects;
+        }
         let Some(done) = self.in_flight.remove(&token) else {
             return Vec::new();
         };
@@ -481,6 +510,7 @@ impl Agent {
         effects.extend(self.look_at_waits());
         effects.extend(self.tick_reality());
         effects.extend(self.tick_self_fence());
+        effects.extend(self.tick_erasing());
         effects
     }
 

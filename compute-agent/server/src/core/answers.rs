@@ -1,10 +1,10 @@
 //! What the driver's answers mean for the guests, and for whoever waits.
 
 use berth_domain::agent::{DestinationCheck, DomainState, DomainStatus, Reply};
-use berth_domain::id::VmUid;
+use berth_domain::id::{OperationId, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, Error, Token};
+use berth_driver::{Answer, DomainSpec, Error, Request, Token};
 
 use super::agent::{Agent, CallId, Effect, InFlight, Work, reply};
 use super::calls::precondition;
@@ -20,6 +20,10 @@ impl Agent {
             Work::Stop => self.stopped(vm, result),
             Work::Settle => self.settled(vm, result),
             Work::Disks => result.map(|_| Reply::Done).map_err(|e| self.refusal(&e)),
+            Work::EraseFirst(operation, domain) => match result {
+                Ok(_) => return self.pmem_erased(done.id, operation, domain),
+                Err(error) => Err(self.refusal(&error)),
+            },
             Work::DropImage => self.image_dropped(result),
             Work::AskOff => return self.asked_off(vm, result),
             Work::Destroy => self.destroyed(vm, result),
@@ -38,7 +42,7 @@ impl Agent {
             }
             Work::Evict => {
                 if result.is_ok() {
-                    self.guests.remove(&vm);
+                    self.forget(vm);
                 }
                 return Vec::new();
             }
@@ -55,6 +59,27 @@ impl Agent {
         done.id.map(|id| reply(id, answer)).into_iter().collect()
     }
 
+    /// Goes on with the disks of a guest whose persistent memory is erased.
+    fn pmem_erased(
+        &mut self,
+        id: Option<CallId>,
+        operation: OperationId,
+        domain: Box<DomainSpec>,
+    ) -> Vec<Effect> {
+        let vm = domain.uid;
+        self.fences.of(vm).erased = domain.claim.map(|claim| (operation, claim));
+        let (token, effect) = self.driver(vm, id, Work::Disks, Request::MakeDisks(domain));
+        self.lanes.entry(vm).or_default().busy = Some(token);
+        vec![effect]
+    }
+
+    /// Forgets a guest that is not here any more.
+    pub(super) fn forget(&mut self, vm: VmUid) {
+        if let Some(guest) = self.guests.remove(&vm) {
+            self.left_behind(&guest.domain);
+        }
+    }
+
     fn spawned(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
         match result {
             Ok(_) => {
@@ -63,7 +88,7 @@ impl Agent {
             }
             Err(error) => {
                 if !error.is_unknown() {
-                    self.guests.remove(&vm);
+                    self.forget(vm);
                 }
                 Err(self.refusal(&error))
             }
@@ -73,7 +98,7 @@ impl Agent {
     fn destroyed(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {
         match result {
             Ok(_) => {
-                self.guests.remove(&vm);
+                self.forget(vm);
                 Ok(Reply::Done)
             }
             Err(error) => Err(self.refusal(&error)),
@@ -117,7 +142,7 @@ impl Agent {
             }
             (Phase::Incoming(_), DomainState::Running) => guest.phase = Phase::Running,
             (Phase::Running, DomainState::Absent) => {
-                self.guests.remove(&vm);
+                self.forget(vm);
             }
             // Ordered, but the hypervisor has not begun, or has just given up and not said so.
             (Phase::Sending(_), DomainState::Running) => {
@@ -177,7 +202,7 @@ impl Agent {
             Ok(_) => Ok(Reply::Done),
             Err(error) => {
                 if !error.is_unknown() {
-                    self.guests.remove(&vm);
+                    self.forget(vm);
                 }
                 Err(self.refusal(&error))
             }
@@ -191,7 +216,7 @@ impl Agent {
                     .phase(vm)
                     .is_some_and(|p| matches!(p, Phase::Incoming(_)))
                 {
-                    self.guests.remove(&vm);
+                    self.forget(vm);
                 }
                 Ok(Reply::Done)
             }
@@ -207,7 +232,7 @@ impl Agent {
                     .phase(vm)
                     .is_some_and(|p| matches!(p, Phase::Sending(_)))
                 {
-                    self.guests.remove(&vm);
+                    self.forget(vm);
                 }
                 Ok(Reply::Done)
             }
@@ -225,7 +250,7 @@ impl Agent {
         };
         match (result, overrun_ms) {
             (Ok(_), _) => {
-                self.guests.remove(&vm);
+                self.forget(vm);
             }
             (Err(Error::Aborted { .. }), Some(limit_ms)) => {
                 guest.phase = Phase::Running;

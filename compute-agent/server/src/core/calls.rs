@@ -18,7 +18,7 @@ use berth_driver::{DomainSpec, Force, Request, Sending, Token};
 use super::agent::{Agent, Pending, Start, Work};
 use super::fences::late;
 use super::fit;
-use super::guests::{Guest, Phase, Transfer, usage_of_others};
+use super::guests::{Guest, Phase, Transfer};
 
 pub(super) type Started = Result<Start, Refusal>;
 
@@ -238,11 +238,12 @@ impl Agent {
         free: &berth_driver::FreePages,
     ) -> Result<Reply, Refusal> {
         let claim = data.claim.as_ref().expect("checked when asked");
-        let others = usage_of_others(&self.guests, &self.facts.topology, data.vm_uid);
+        let others = self.taken_by_others(data.vm_uid);
         let live = fit::live_topology(&self.facts.topology, &others, free);
         let comes = fit::Coming {
             topology: data.numa_topology.as_ref(),
             pci: &data.spec.pci,
+            pmem: &data.spec.pmem_wish(),
         };
         let verdict = fit::decide(&self.facts.host, &live, &others, comes, &claim.assignment)?;
         Ok(self.fitted(data, verdict))
@@ -462,10 +463,11 @@ impl Agent {
 
     /// Checks that nothing else here has the CPUs and pages of a guest that is to start or come.
     pub(super) fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
-        let others = usage_of_others(&self.guests, &self.facts.topology, domain.uid);
+        let others = self.taken_by_others(domain.uid);
         let wish = Wish {
             topology: domain.spec.topology.as_ref(),
             pci: &domain.spec.pci,
+            pmem: &domain.spec.pmem_wish(),
         };
         fit::check(
             &self.facts.host,

@@ -41,6 +41,8 @@ pub(super) struct Record {
     /// The operation that had it started, and on which claim: a stop of the same operation that
     /// comes now was overtaken.
     pub(super) started: Option<(OperationId, ClaimId)>,
+    /// The operation for which its persistent memory was erased, and on which claim.
+    pub(super) erased: Option<(OperationId, ClaimId)>,
     /// The last claims that are given back: it never starts on them again.
     pub(super) ended: VecDeque<ClaimId>,
 }

@@ -15,6 +15,7 @@ use berth_domain::numa::{
     Assignment, FitRefusal, Ground, Guest, HostUsage, Limits, Outline, Strategy, Wish, fit, verify,
 };
 use berth_domain::pci::PciRequest;
+use berth_domain::pmem::PmemWish;
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
 use berth_domain::topology::{CellId, HostTopology};
 use berth_driver::FreePages;
@@ -26,6 +27,8 @@ pub(super) struct Coming<'a> {
     pub(super) topology: Option<&'a InstanceNumaTopology>,
     /// The PCI functions that it asks for.
     pub(super) pci: &'a [PciRequest],
+    /// The persistent memory that it asks for.
+    pub(super) pmem: &'a PmemWish,
 }
 
 /// Decides on a held claim.
@@ -44,9 +47,11 @@ pub(super) fn decide(
         usage: others,
         outline: &outline,
     };
+    let given = source.map_or(&[][..], |source| &source.assignment.pmem);
     let wish = Wish {
         topology: topology.as_ref(),
         pci: coming.pci,
+        pmem: &coming.pmem.clone().settled(given),
     };
     if verify(ground, wish, held).is_ok() {
         return Ok(FitVerdict::Confirm);
@@ -113,6 +118,7 @@ pub(super) fn live_topology(
     }
     HostTopology::new(cells, topology.distances().to_vec())
         .and_then(|live| live.with_pci(topology.pci().to_vec()))
+        .and_then(|live| live.with_pmem(topology.pmem().to_vec()))
         .expect("raising reserved pages up to their total keeps the topology valid")
 }
 

@@ -11,12 +11,14 @@
 //! | `calls`, `answers` | one function per call, and per kind of driver answer |
 //! | `power` | stopping a guest, with the time that it is given, and starting it again |
 //! | `reality` | what the hypervisor has, and what the scheduler expects |
+//! | `erasing` | erasing the persistent memory that guests have left |
 //! | `self_fence` | stopping its guests when nobody has heard of it for too long |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;
 mod answers;
 mod calls;
+mod erasing;
 mod fences;
 mod fit;
 mod guests;

@@ -168,6 +168,12 @@ impl Agent {
             return Err(precondition("GUEST_RUNS_HERE", message));
         }
         let domain = Box::new(self.domain(fence, vm, spec, claim));
+        let devices = domain.assignment.pmem.clone();
+        let is_erased = self.fences.of(fence.vm).erased == Some((fence.operation, claim.id));
+        if !devices.is_empty() && !is_erased {
+            let work = Work::EraseFirst(fence.operation, domain);
+            return Ok(Start::Work(work, Request::Erase(devices)));
+        }
         Ok(Start::Work(Work::Disks, Request::MakeDisks(domain)))
     }
 

@@ -11,6 +11,7 @@
 
 use berth_domain::agent::Call;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Expected, Found, NAME_MAX, Unknown, compare};
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Error, Known, Other, Request, Token};
@@ -31,7 +32,12 @@ pub struct Expectation {
     pub lost: Vec<(VmUid, Option<ClaimId>)>,
     /// Whether the host was fenced, so that finding nothing is worth telling.
     pub fenced: bool,
+    /// The namespaces of persistent memory that are to be erased, each with its claim.
+    pub erasures: Vec<(ClaimId, PmemDevice)>,
 }
+
+/// How often it is compared while something is waited for.
+const EAGER_COMPARE_MS: u64 = 1_000;
 
 /// How the comparing and the hearing stand.
 #[derive(Debug, Default)]
@@ -56,7 +62,10 @@ impl Reality {
 impl Agent {
     /// Begins a comparison if it is time for one.
     pub(super) fn tick_reality(&mut self) -> Vec<Effect> {
-        let every = self.facts.compare_ms;
+        let every = match self.is_eager() {
+            true => self.facts.compare_ms.min(EAGER_COMPARE_MS),
+            false => self.facts.compare_ms,
+        };
         let is_due = |at: TimeMs| self.now.0.saturating_sub(at.0) >= every;
         if every == 0 || !self.reality.began_at.is_none_or(is_due) {
             return Vec::new();
@@ -91,6 +100,7 @@ impl Agent {
             return Some(Vec::new());
         };
         self.forget_gone(known);
+        let erasures = self.look_after_erasures(&expectation.erasures, known);
         let told = compare(
             expectation.revision,
             &expectation.expected,
@@ -102,6 +112,7 @@ impl Agent {
         if differs || (expectation.fenced && is_clean) {
             effects.push(Effect::Report(told));
         }
+        effects.extend(erasures);
         Some(effects)
     }
 

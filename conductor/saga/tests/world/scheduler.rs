@@ -159,6 +159,7 @@ impl Scheduler {
             state,
             resources: BTreeMap::new(),
             assignment: assignment(cpu),
+            erasures: BTreeMap::new(),
         };
         assert!(self.claims.insert(id, claim).is_none());
         id

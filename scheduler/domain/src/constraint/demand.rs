@@ -13,6 +13,7 @@ use crate::instance::InstanceTopology;
 use crate::name::{HostName, ZoneName};
 use crate::pci::PciRequest;
 use crate::platform::PlatformDemand;
+use crate::pmem::PmemWish;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
 use crate::server_group::GroupDemand;
@@ -28,6 +29,8 @@ pub struct Demand {
     pub topology: Option<InstanceTopology>,
     /// PCI functions.
     pub pci: Vec<PciRequest>,
+    /// Persistent memory.
+    pub pmem: PmemWish,
     /// Qualities that the host must have.
     pub required: BTreeSet<Trait>,
     /// Qualities that the host must not have.
@@ -102,7 +105,7 @@ impl Demand {
     }
 
     /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
-    /// pages keep their size, and its PCI functions their model.
+    /// pages keep their size, its PCI functions their model, its persistent memory size and alignment.
     ///
     /// # Errors
     ///
@@ -112,6 +115,7 @@ impl Demand {
         let mut demand = Self::boot(spec)?;
         demand.pci = leaving::requests(spec, claim, source)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+        demand.pmem = demand.pmem.settled(&claim.assignment.pmem);
         demand.leaving = Some(Leaving::of(spec, source, How::Live));
         Ok(demand)
     }
@@ -134,6 +138,7 @@ impl Demand {
             resources: wishes.resources,
             topology: wishes.topology,
             pci: wishes.pci,
+            pmem: wishes.pmem,
             required: wishes.required_traits,
             forbidden: wishes.forbidden_traits,
             leaving: None,

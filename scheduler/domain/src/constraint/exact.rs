@@ -38,5 +38,6 @@ pub fn wish(demand: &Demand) -> Wish<'_> {
     Wish {
         topology: demand.topology.as_ref(),
         pci: &demand.pci,
+        pmem: &demand.pmem,
     }
 }

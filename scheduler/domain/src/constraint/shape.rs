@@ -63,6 +63,14 @@ pub fn lost(topology: &HostTopology, assignment: &Assignment) -> String {
     for function in &functions {
         told.push(format!("PCI function {function} is gone"));
     }
+    for device in &assignment.pmem {
+        let trouble = topology.namespace(&device.name).map(|n| n.trouble.as_str());
+        match trouble {
+            Some("") => {}
+            Some(trouble) => told.push(format!("pmem namespace {}: {trouble}", device.name)),
+            None => told.push(format!("pmem namespace {} is gone", device.name)),
+        }
+    }
     if told.is_empty() {
         told.push(
             "there is less memory, or fewer pages or shared CPUs, than is claimed".to_owned(),

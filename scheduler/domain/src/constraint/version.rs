@@ -41,6 +41,15 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
             false => Ok(()),
         };
     }
+    if !demand.pmem.requests.is_empty() {
+        let feature = Feature::PmemLiveMigration;
+        let both = feature.gate_pair(leaving.version, here);
+        both.map_err(|_| Violation::Version {
+            source_host: leaving.host.clone(),
+            source: leaving.version,
+            destination: here,
+        })?;
+    }
     let is_exact = demand.topology.is_some() || !demand.pci.is_empty();
     live_migration_gate(is_exact, leaving.version, here).map_err(|_| Violation::Version {
         source_host: leaving.host.clone(),

@@ -1,9 +1,8 @@
 //! `hw:pmem`: persistent-memory namespaces by the labels of their classes.
 
 use super::faults::Faults;
-use super::{Side, settings::Settings};
-use crate::allocation::Resources;
-use crate::pmem::{CLASS_PREFIX, Label};
+use super::{Flavor, Side, settings::Settings};
+use crate::pmem::{CLASS_PREFIX, DEVICES_MAX, Label, PmemNumaPolicy, PmemRequest, PmemWish};
 use crate::resource::ResourceClass;
 
 /// Reads `LABEL[,LABEL…]`; blanks around labels and empty ones are passed over. Each appearance
@@ -28,13 +27,49 @@ pub(super) fn parse(text: &str) -> Result<Vec<ResourceClass>, String> {
         .collect()
 }
 
-/// Returns how many namespaces of each class are asked for.
-pub(super) fn counted(namespaces: &[ResourceClass]) -> Resources {
-    let mut counted = Resources::new();
-    for class in namespaces {
-        *counted.entry(class.clone()).or_default() += 1;
+/// Reads how near the namespaces must be.
+pub(super) fn parse_policy(text: &str) -> Result<PmemNumaPolicy, String> {
+    match text {
+        "preferred" => Ok(PmemNumaPolicy::Preferred),
+        "required" => Ok(PmemNumaPolicy::Required),
+        _ => Err("must be preferred or required".to_owned()),
     }
-    counted
+}
+
+/// Returns the persistent memory that a flavor asks for, as far as it is understood: whoever starts
+/// a guest has had the whole of it validated.
+pub(super) fn read(flavor: &Flavor) -> PmemWish {
+    let spec = |key: &str| flavor.extra_specs.get(key);
+    let classes = spec("hw:pmem").and_then(|text| parse(text).ok());
+    let policy = spec("hw:pmem_numa_policy").and_then(|text| parse_policy(text).ok());
+    PmemWish {
+        requests: classes.into_iter().flatten().map(any_of).collect(),
+        policy: policy.unwrap_or_default(),
+    }
+}
+
+fn any_of(class: ResourceClass) -> PmemRequest {
+    PmemRequest { class, shape: None }
+}
+
+/// Returns the persistent memory that a guest asks for.
+pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> PmemWish {
+    let policy = settings.pmem_policy.as_ref();
+    let Some(said) = &settings.pmem else {
+        if let Some(policy) = policy {
+            let field = Side::Flavor.named("pmem_numa_policy");
+            faults.add(&field, policy.text, "needs hw:pmem");
+        }
+        return PmemWish::NONE;
+    };
+    if said.value.len() > DEVICES_MAX {
+        let rule = format!("at most {DEVICES_MAX} devices are allowed");
+        faults.add(&Side::Flavor.named("pmem"), said.text, rule);
+    }
+    PmemWish {
+        requests: said.value.iter().cloned().map(any_of).collect(),
+        policy: policy.map(|said| said.value).unwrap_or_default(),
+    }
 }
 
 /// Refuses namespaces that are asked for as plain resources: the guest would pay for a device
@@ -71,7 +106,5 @@ mod tests {
         ] {
             assert_eq!(names(text).as_deref(), expected, "{text:?}");
         }
-        let counted = counted(&parse("a,b,a").unwrap());
-        assert_eq!(counted.values().copied().collect::<Vec<_>>(), [2, 1]);
     }
 }

@@ -22,13 +22,14 @@ use crate::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use crate::instance::{CpuPolicy, EmulatorThreads, PageSize, ThreadPolicy};
 use crate::pci::PciNumaPolicy;
 use crate::platform::{Architecture, HypervisorType, PlatformDemand, VmMode};
+use crate::pmem::PmemNumaPolicy;
 use crate::resource::ResourceClass;
 
 const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy, \
      hw:cpu_dedicated_mask, hw:cpu_thread_policy, hw:cpu_realtime, hw:cpu_realtime_mask, \
      hw:emulator_threads_policy, hw:mem_page_size, hw:locked_memory, hw:cpu_sockets, hw:cpu_cores, \
      hw:cpu_threads, hw:cpu_max_sockets, hw:cpu_max_cores, hw:cpu_max_threads, \
-     hw:pci_numa_affinity_policy and hw:pmem";
+     hw:pci_numa_affinity_policy, hw:pmem and hw:pmem_numa_policy";
 
 /// Namespaces that ask for what is not given yet.
 const NOT_YET: [&str; 2] = ["accel", "capabilities"];
@@ -66,6 +67,7 @@ pub(super) struct Settings<'a> {
     pub(super) pci_policy: Setting<'a, PciNumaPolicy>,
     pub(super) pci_aliases: Option<Said<'a, Vec<Wanted>>>,
     pub(super) pmem: Option<Said<'a, Vec<ResourceClass>>>,
+    pub(super) pmem_policy: Option<Said<'a, PmemNumaPolicy>>,
     pub(super) groups: Groups<'a>,
     pub(super) aggregate_specs: AggregateSpecs,
     pub(super) platform: PlatformDemand,
@@ -292,6 +294,9 @@ impl<'a> Settings<'a> {
                 entry.put(&mut self.emulator_threads, policy, faults);
             }
             "pmem" => entry.put(&mut self.pmem, pmem::parse(value), faults),
+            "pmem_numa_policy" => {
+                entry.put(&mut self.pmem_policy, pmem::parse_policy(value), faults);
+            }
             _ => return false,
         }
         true

@@ -17,6 +17,7 @@ use crate::instance::{
 };
 use crate::pci::{PciAliases, PciNumaPolicy, PciRequest};
 use crate::platform::PlatformDemand;
+use crate::pmem::PmemWish;
 use crate::resource::{ResourceClass, Trait};
 
 /// What a guest wishes for.
@@ -34,9 +35,8 @@ pub struct Wishes {
     pub cpu_shape: Option<CpuShape>,
     /// The PCI functions that it asks for.
     pub pci: Vec<PciRequest>,
-    /// The class of each namespace of persistent memory that it asks for, in the order of its
-    /// devices.
-    pub pmem: Vec<ResourceClass>,
+    /// The persistent memory that it asks for.
+    pub pmem: PmemWish,
     /// What the aggregates of the host must say of it.
     pub aggregate_specs: AggregateSpecs,
     /// What kind of machine the image asks for.
@@ -69,10 +69,7 @@ pub(super) fn judge(
     let cpus = cpus(flavor, settings, faults);
     let page_size = page_size::judge(settings, faults);
     let locked_memory = locked_memory::judge(settings, faults);
-    let pmem = settings
-        .pmem
-        .as_ref()
-        .map_or_else(Vec::new, |said| said.value.clone());
+    let pmem = pmem::judge(settings, faults);
     let cells = guest_cells(flavor, settings, &cpus, page_size, faults);
     let topology = cells.map(|cells| InstanceTopology {
         cells,
@@ -165,7 +162,7 @@ fn resources(
     flavor: &Flavor,
     settings: &Settings<'_>,
     cpus: &Cpus,
-    pmem: &[ResourceClass],
+    pmem: &PmemWish,
     faults: &mut Faults,
 ) -> Resources {
     let emulator = u64::from(cpus.emulator == EmulatorThreads::Isolate);
@@ -175,7 +172,7 @@ fn resources(
     } else {
         dedicated + emulator
     };
-    let mut counted = pmem::counted(pmem);
+    let mut counted = pmem.counted();
     pmem::check_resources(settings, faults);
     for (_, class, amount) in settings.groups.resources() {
         *counted.entry(class.clone()).or_default() += amount;

@@ -1,4 +1,5 @@
-//! The exact CPUs, pages and PCI functions of one host that a guest was given.
+//! The exact CPUs, pages, PCI functions and namespaces of persistent memory of one host that a guest
+//! was given.
 //!
 //! Invariant (kept by [`super::fit()`], checked by `State::check`): the guest cells of one
 //! assignment sit on distinct host cells, and no host CPU is pinned twice.
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::instance::VcpuId;
 use crate::pci::PciAddress;
+use crate::pmem::PmemDevice;
 use crate::topology::CellId;
 
 /// What one guest cell was given.
@@ -54,13 +56,20 @@ pub struct Assignment {
     /// The PCI functions given to each of the guest's requests, in their order.
     #[serde(default)]
     pub pci: Vec<BTreeSet<PciAddress>>,
+    /// The namespaces of persistent memory given to each of the guest's devices, in their order. All
+    /// of them are devices of guest cell 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pmem: Vec<PmemDevice>,
 }
 
 impl Assignment {
     /// Returns whether nothing exact was given.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.cells.is_empty() && self.emulator.is_empty() && self.pci.is_empty()
+        self.cells.is_empty()
+            && self.emulator.is_empty()
+            && self.pci.is_empty()
+            && self.pmem.is_empty()
     }
 
     /// Returns the host CPU of every dedicated vCPU.

@@ -1,22 +1,25 @@
 //! Why a guest does not fit on one host: which guest cell, the host cell that came nearest, and
 //! what is missing there. Host-wide reasons are in [`crate::constraint`].
 //!
-//! What is missing of PCI functions is in `pci`.
+//! What is missing of PCI functions is in `pci`, of persistent memory in `pmem`.
 //!
 //! Invariant: every variant names the smallest shortfall that it knows of, so that a reader
 //! always learns what would have to change.
 
 mod pci;
+mod pmem;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::cpu_set::CpuSet;
+use crate::name::PmemName;
 use crate::pci::PciAddress;
 use crate::refusal::Missing;
 use crate::topology::CellId;
 
 pub use pci::{PciRegion, PciShortfall};
+pub use pmem::PmemShortfall;
 
 /// What a guest cell can lack on a host cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,6 +246,13 @@ pub enum FitRefusal {
         /// Which.
         addresses: BTreeSet<PciAddress>,
     },
+    /// Namespaces of persistent memory are missing.
+    Pmem(PmemShortfall),
+    /// Namespaces of the assignment are another's already, or not erased yet after they were.
+    PmemTaken {
+        /// Which.
+        names: BTreeSet<PmemName>,
+    },
     /// CPUs of the assignment are another's already.
     Taken {
         /// Where.
@@ -270,6 +280,8 @@ impl FitRefusal {
             Self::Pci(_) => "PCI_DEVICES",
             Self::GaveUp => "SEARCH_GAVE_UP",
             Self::PciTaken { .. } => "PCI_DEVICES_TAKEN",
+            Self::Pmem(_) => "PMEM",
+            Self::PmemTaken { .. } => "PMEM_TAKEN",
             Self::Taken { .. } => "CPUS_TAKEN",
             Self::Mismatch { .. } => "ASSIGNMENT_MISMATCH",
         }
@@ -286,6 +298,8 @@ impl FitRefusal {
             | Self::Pci(_)
             | Self::GaveUp
             | Self::PciTaken { .. }
+            | Self::Pmem(_)
+            | Self::PmemTaken { .. }
             | Self::Taken { .. } => None,
         }
     }
@@ -301,6 +315,8 @@ impl FitRefusal {
             | Self::Pci(_)
             | Self::GaveUp
             | Self::PciTaken { .. }
+            | Self::Pmem(_)
+            | Self::PmemTaken { .. }
             | Self::Mismatch { .. } => None,
         }
     }
@@ -324,9 +340,16 @@ impl FitRefusal {
                 requested: shortfall.requested,
                 available: shortfall.available,
             }),
-            Self::GaveUp | Self::PciTaken { .. } | Self::Taken { .. } | Self::Mismatch { .. } => {
-                None
-            }
+            Self::Pmem(shortfall) => Some(Missing {
+                resource: shortfall.what(),
+                requested: shortfall.requested,
+                available: shortfall.available,
+            }),
+            Self::GaveUp
+            | Self::PciTaken { .. }
+            | Self::PmemTaken { .. }
+            | Self::Taken { .. }
+            | Self::Mismatch { .. } => None,
         }
     }
 
@@ -357,9 +380,15 @@ impl FitRefusal {
                     short.saturating_mul(1000) / shortfall.requested.max(1),
                 )
             }
-            Self::GaveUp | Self::PciTaken { .. } | Self::Taken { .. } | Self::Mismatch { .. } => {
-                (2, 0, 0)
+            Self::Pmem(shortfall) => {
+                let short = shortfall.requested.saturating_sub(shortfall.available);
+                (0, 0, short * 1000 / shortfall.requested.max(1))
             }
+            Self::GaveUp
+            | Self::PciTaken { .. }
+            | Self::PmemTaken { .. }
+            | Self::Taken { .. }
+            | Self::Mismatch { .. } => (2, 0, 0),
         }
     }
 }
@@ -396,6 +425,11 @@ impl fmt::Display for FitRefusal {
             Self::PciTaken { addresses } => {
                 let addresses: Vec<_> = addresses.iter().collect();
                 write!(f, "PCI devices {} are taken already", list(&addresses))
+            }
+            Self::Pmem(shortfall) => shortfall.fmt(f),
+            Self::PmemTaken { names } => {
+                let names: Vec<_> = names.iter().collect();
+                write!(f, "pmem namespaces {} are taken already", list(&names))
             }
             Self::Compete {
                 guest_cells,

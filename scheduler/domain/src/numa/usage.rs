@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Assignment, CellAssignment, fit};
 use crate::cpu_set::{CpuId, CpuSet};
+use crate::name::PmemName;
 use crate::pci::PciAddress;
 use crate::topology::{HostCell, HostTopology};
 
@@ -120,6 +121,9 @@ pub struct HostUsage {
     pub cells: Vec<CellUsage>,
     /// PCI functions that are given to guests.
     pub pci: BTreeSet<PciAddress>,
+    /// Namespaces of persistent memory that are given to guests, or not erased yet after that.
+    #[serde(default)]
+    pub pmem: BTreeSet<PmemName>,
 }
 
 impl HostUsage {
@@ -129,6 +133,7 @@ impl HostUsage {
         Self {
             cells: vec![CellUsage::default(); topology.cells().len()],
             pci: BTreeSet::new(),
+            pmem: BTreeSet::new(),
         }
     }
 
@@ -151,6 +156,8 @@ impl HostUsage {
             self.cells[position].add(&taken);
         }
         self.pci.extend(assignment.pci.iter().flatten());
+        let names = assignment.pmem.iter().map(|device| device.name.clone());
+        self.pmem.extend(names);
     }
 
     /// Gives back what [`Self::add`] took.
@@ -162,11 +169,12 @@ impl HostUsage {
         for (position, taken) in each(topology, assignment) {
             self.cells[position].remove(&taken);
         }
+        let why = "what is given back was taken before";
         for address in assignment.pci.iter().flatten() {
-            assert!(
-                self.pci.remove(address),
-                "what is given back was taken before"
-            );
+            assert!(self.pci.remove(address), "{why}");
+        }
+        for device in &assignment.pmem {
+            assert!(self.pmem.remove(&device.name), "{why}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! is the one that [`super::fit()`] would have chosen.
 
 mod pci;
+mod pmem;
 mod threads;
 
 use std::collections::BTreeSet;
@@ -35,7 +36,8 @@ pub fn verify(
             return Err(mismatch(None, what));
         }
     }
-    pci::verify(ground, wish, assignment)
+    pci::verify(ground, wish, assignment)?;
+    pmem::verify(ground, wish, assignment)
 }
 
 fn cells(

@@ -81,14 +81,6 @@ impl VmSpec {
                 faults.push(Fault::new(field, "(differs)", rule));
             }
         }
-        // Nobody attaches these to guests yet: a guest that was started without them would have
-        // been promised something that it does not get.
-        let spec = |key: &str| self.flavor.extra_specs.get(key).map_or("", String::as_str);
-        if !wishes.pmem.is_empty() {
-            let key = "hw:pmem";
-            let rule = "persistent memory cannot be given to guests yet";
-            faults.push(Fault::new(format!("extra_specs.{key}"), spec(key), rule));
-        }
     }
 
     fn check_boot(&self, faults: &mut Vec<Fault>) {

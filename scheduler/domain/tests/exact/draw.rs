@@ -157,6 +157,7 @@ fn host(dice: &mut Dice, cells: usize, size: Size) -> (HostTopology, HostUsage) 
     let usage = HostUsage {
         cells: used,
         pci: BTreeSet::new(),
+        pmem: BTreeSet::new(),
     };
     (HostTopology::new(shapes, distances).unwrap(), usage)
 }

@@ -34,6 +34,7 @@ fn check(case: &Case, seed: u64) -> bool {
     let wish = Wish {
         topology: Some(&case.wish),
         pci: &case.pci,
+        ..Wish::default()
     };
     let guest = Guest::new(wish);
     let exists = solver::fits(case);
@@ -71,6 +72,7 @@ fn give_and_take(case: &Case, given: &numa::Assignment, seed: u64) {
     let wish = Wish {
         topology: Some(&case.wish),
         pci: &case.pci,
+        ..Wish::default()
     };
     if !given.dedicated().is_empty() || !given.pci.is_empty() {
         let again = numa::verify(ground, wish, given);
@@ -124,6 +126,7 @@ fn changed_assignments_are_judged_alike() {
         let wish = Wish {
             topology: Some(&case.wish),
             pci: &case.pci,
+            ..Wish::default()
         };
         let Some(good) = numa::try_fit(ground, &Guest::new(wish), Strategy::Spread) else {
             continue;

@@ -42,6 +42,8 @@ pub(crate) fn judge(case: &Case, refusal: &FitRefusal) -> Result<(), String> {
         FitRefusal::Pci(shortfall) => functions(case, shortfall),
         FitRefusal::GaveUp
         | FitRefusal::PciTaken { .. }
+        | FitRefusal::Pmem(_)
+        | FitRefusal::PmemTaken { .. }
         | FitRefusal::Taken { .. }
         | FitRefusal::Mismatch { .. } => Err("no reason at all".to_owned()),
     }

@@ -89,6 +89,7 @@ fn takes_any(view: &HostView, at: usize, guests: &[InstanceTopology]) -> bool {
     let usage = HostUsage {
         cells: vec![view.usage.cells[at].clone()],
         pci: Default::default(),
+        pmem: Default::default(),
     };
     let outline = Outline::new(&alone, &usage, &view.limits());
     let ground = Ground {

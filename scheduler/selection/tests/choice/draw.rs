@@ -265,6 +265,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
         resources: wishes.resources,
         topology: wishes.topology,
         pci,
+        pmem: wishes.pmem,
         required: wishes.required_traits,
         forbidden: wishes.forbidden_traits,
         group: dice.chance(30).then(|| GroupDemand {

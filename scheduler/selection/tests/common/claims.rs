@@ -16,5 +16,6 @@ pub(crate) fn claim(choice: &Choice) -> Claim {
         state: State::Held,
         resources: choice.resources.clone(),
         assignment: choice.assignment.clone(),
+        erasures: Default::default(),
     }
 }

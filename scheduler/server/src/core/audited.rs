@@ -222,6 +222,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
         | Command::RegisterHost { .. }
         | Command::SetLiveness { .. }
         | Command::NoteReality { .. }
+        | Command::NoteErasures { .. }
         | Command::RegisterService(_)
         | Command::TakeLease { .. }
         | Command::RenewLeases { .. }

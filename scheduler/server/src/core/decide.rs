@@ -129,6 +129,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::FenceHost { .. }
         | Command::ForceComplete { .. }
         | Command::NoteReality { .. }
+        | Command::NoteErasures { .. }
         | Command::FinalizeUpgrade { .. }
         | Command::UnregisterService { .. } => true,
     }

@@ -83,7 +83,9 @@ pub fn plan_drain(
 
 /// Returns the VMs that a host holds, those that need most first.
 fn vms_of<'s>(state: &'s State, host: &HostName) -> Vec<&'s Vm> {
-    let claims = state.claims_of_host(host).filter(|c| c.owner == Owner::Vm);
+    let claims = state
+        .claims_of_host(host)
+        .filter(|c| c.owner == Owner::Vm && c.is_in_use());
     let mut vms: Vec<(&Vm, &Claim)> = claims
         .filter_map(|claim| Some((&**state.vm(&claim.vm)?, &**claim)))
         .collect();

@@ -3,7 +3,7 @@
 //! What is looked at here before choosing is what a person should hear of first (an unknown
 //! flavor, a busy VM) rather than a list of hosts; [`berth_state`] looks at all of it again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::Demand;
@@ -188,6 +188,7 @@ pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> C
         state: claim::State::Held,
         resources: choice.resources.clone(),
         assignment: choice.assignment.clone(),
+        erasures: BTreeMap::new(),
     }
 }
 

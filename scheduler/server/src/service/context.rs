@@ -355,12 +355,17 @@ impl Context {
     /// its version and its name: what comes before would be carried out as in an old cluster.
     async fn begun(&self) {
         let inner = &self.inner;
-        if inner.begun.load(Ordering::Relaxed) || !self.handle().leader().role.deciding {
+        if inner.begun.load(Ordering::Relaxed) {
             return;
         }
         for _ in 0..BEGIN_LOOKS {
+            let known = self.handle().leader();
+            if known.role.leader.is_some_and(|leader| leader != known.id) {
+                return;
+            }
+            // One that does not decide yet may do so before it has looked at its duties.
             let named = self.stale(|state| state.cluster().is_some()).await;
-            if !matches!(named, Ok(false)) {
+            if matches!(named, Ok(true)) {
                 break;
             }
             tokio::time::sleep(BEGIN_PAUSE).await;

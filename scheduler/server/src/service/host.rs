@@ -201,6 +201,15 @@ impl HostService for HostApi {
         Ok(Response::new(compared))
     }
 
+    async fn report_erasures(
+        &self,
+        request: Request<v1::ReportErasuresRequest>,
+    ) -> Result<Response<v1::ReportErasuresResponse>, Status> {
+        let caller = Caller::unkeyed();
+        let reported = reality::report_erasures(&self.0, caller, request.into_inner()).await?;
+        Ok(Response::new(reported))
+    }
+
     async fn fence_host(
         &self,
         request: Request<v1::FenceHostRequest>,

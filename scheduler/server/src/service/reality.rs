@@ -2,10 +2,12 @@
 //!
 //! Invariant: a comparison that changes nothing is no entry of the log.
 
+use berth_domain::claim::{ErasureProgress, ErasureReport};
 use berth_domain::constraint::shape;
 use berth_domain::fence::How;
-use berth_domain::id::Incarnation;
+use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
+use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
 use berth_proto::convert::reality::write_lost;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1;
@@ -39,6 +41,55 @@ pub(super) async fn expect(
         lost_domains: state.lost_of(host).iter().map(write_lost).collect(),
         fenced: host.fenced.is_some(),
         revision: state.revision(),
+        erasures: state.erasures_of(&name).iter().map(write_due).collect(),
+    })
+}
+
+fn write_due((claim, device): &(ClaimId, PmemDevice)) -> v1::DueErasure {
+    v1::DueErasure {
+        claim: claim.resource_name(),
+        device: Some(device.into()),
+    }
+}
+
+/// Takes what an agent says of the namespaces that it is to erase.
+pub(super) async fn report_erasures(
+    context: &Context,
+    caller: Caller,
+    wire: v1::ReportErasuresRequest,
+) -> Result<v1::ReportErasuresResponse, Status> {
+    let host: HostName = field::name(&wire.name, "name")?;
+    let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
+    let reports: Vec<ErasureReport> = field::each(wire.reports, "reports", NAMESPACES_MAX)?;
+    for report in &reports {
+        let ErasureReport {
+            claim, namespace, ..
+        } = report;
+        match &report.progress {
+            ErasureProgress::Running { .. } => {}
+            ErasureProgress::Erased => {
+                tracing::info!(%host, %claim, %namespace, "a pmem namespace is erased");
+            }
+            ErasureProgress::Failed { failure } => {
+                tracing::warn!(%host, %claim, %namespace, failure, "a pmem namespace is not erased");
+            }
+        }
+    }
+    if reports.is_empty() {
+        return Err(refusal::invalid("reports", "must say something"));
+    }
+    {
+        let command = Command::NoteErasures {
+            host: host.clone(),
+            incarnation,
+            reports,
+        };
+        context.command(caller, command).await?;
+    }
+    // This member has applied the command.
+    let due = context.stale(move |state| state.erasures_of(&host)).await?;
+    Ok(v1::ReportErasuresResponse {
+        erasures: due.iter().map(write_due).collect(),
     })
 }
 

@@ -52,6 +52,7 @@ pub fn register_request(name: &str, cells: u32, cpus: u32) -> RegisterHostReques
                 cells: (0..cells).map(cell).collect(),
                 distances: (0..cells).map(distances).collect(),
                 pci_devices: Vec::new(),
+                pmem_namespaces: Vec::new(),
             }),
             memory_reserved_mib: 0,
             disk_gib: 100_000,

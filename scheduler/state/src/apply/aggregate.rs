@@ -171,6 +171,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vms: BTreeSet<_> = self
             .state
             .claims_of_host(host)
+            .filter(|claim| claim.is_in_use())
             .filter(|claim| {
                 let vm = self.state.vm(&claim.vm);
                 let asked = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());

@@ -54,13 +54,16 @@ impl<J: Journal> Transaction<'_, J> {
         self.put_claim(claim.clone())
     }
 
-    /// Gives a claim back.
+    /// Gives a claim back. What keeps contents stays RELEASING until it is erased.
     pub(super) fn release(&mut self, id: ClaimId) {
-        let Some(claim) = self.state.claim(id).cloned() else {
+        let Some(claim) = self.state.claim(id).cloned().filter(|c| c.is_in_use()) else {
             return;
         };
         self.touch_provider(&claim.host);
-        self.remove_claim(id);
+        match claim.released(self.now()) {
+            Some(left) => drop(self.put_claim(left)),
+            None => self.remove_claim(id),
+        }
     }
 
     /// Returns the claim with another assignment, if that fits in place of its own.

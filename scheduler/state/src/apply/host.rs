@@ -11,6 +11,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::id::{Generation, ProviderId};
 use berth_domain::instance::EmulatorThreads;
 use berth_domain::name::{HostName, VmName};
+use berth_domain::pmem::PmemDevice;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, Trait};
@@ -38,6 +39,7 @@ impl<J: Journal> Transaction<'_, J> {
             ));
         }
         self.examine_host_traits(name, report)?;
+        self.examine_namespaces(name, report)?;
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
@@ -61,8 +63,55 @@ impl<J: Journal> Transaction<'_, J> {
         .with("trait", strange))
     }
 
-    /// Creates the custom traits that a host reports and that do not exist yet.
-    fn create_missing_traits(&mut self, report: &HostReport) {
+    /// Refuses a report without a namespace that somebody has, or that is not erased yet: the
+    /// agent's configuration was changed. One that is configured and not there is reported as such.
+    fn examine_namespaces(&self, name: &HostName, report: &HostReport) -> Result<(), Refusal> {
+        let has = |device: &PmemDevice| {
+            let namespace = report.topology.namespace(&device.name);
+            namespace.is_some_and(|namespace| namespace.class == device.class)
+        };
+        let claims = self.state.claims_of_host(name);
+        let held = claims.flat_map(|claim| claim.assignment.pmem.iter().map(move |d| (claim, d)));
+        let gone: Vec<_> = held.filter(|(_, device)| !has(device)).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let told = gone.iter().take(NAMED_MAX).map(|(claim, device)| {
+            let PmemDevice { name, class, .. } = device;
+            match claim.is_in_use() {
+                true => format!("{name} ({class}) of vm {}", claim.vm),
+                false => format!("{name} ({class}), not erased yet after vm {}", claim.vm),
+            }
+        });
+        let told: Vec<String> = told.collect();
+        let more = match gone.len() - told.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let message = format!(
+            "host {name} does not offer pmem namespaces that are in use: {}{more}",
+            told.join(", ")
+        );
+        Err(precondition("PMEM_NAMESPACE_IN_USE", message)
+            .with_hint(
+                "put them back into pmem_namespaces of the agent's configuration with the label that \
+                 they had; move or delete the VMs before a namespace is taken out",
+            )
+            .with("host", name))
+    }
+
+    /// Creates the custom traits and the classes of persistent memory that a host reports and that do
+    /// not exist yet.
+    fn create_missing(&mut self, report: &HostReport) {
+        for namespace in report.topology.pmem() {
+            if !self.state.knows_class(&namespace.class) {
+                self.put_class(Custom {
+                    name: namespace.class.clone(),
+                    created_at: self.now(),
+                    updated_at: self.now(),
+                });
+            }
+        }
         for name in &report.traits {
             if !self.state.knows_trait(name) {
                 self.put_trait(Custom {
@@ -88,7 +137,7 @@ impl<J: Journal> Transaction<'_, J> {
                 "a client's provider has the host's name: rename the host or delete it",
             ));
         }
-        self.create_missing_traits(report);
+        self.create_missing(report);
         let created_at = self.now();
         self.put_provider(ResourceProvider {
             id: provider,
@@ -166,7 +215,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Ok(Reply::Host(old.clone()));
         }
         host.generation = old.generation.next();
-        self.create_missing_traits(&host.report);
+        self.create_missing(&host.report);
         self.offer(&host);
         Ok(Reply::Host(self.put_host(host)))
     }
@@ -207,7 +256,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vms: BTreeSet<&VmName> = self
             .state
             .claims_of_host(&new.name)
-            .filter(|claim| floats(&claim.vm))
+            .filter(|claim| claim.is_in_use() && floats(&claim.vm))
             .map(|claim| &claim.vm)
             .collect();
         (!vms.is_empty()).then(|| {
@@ -290,6 +339,18 @@ impl<J: Journal> Transaction<'_, J> {
             .ok_or_else(|| Refusal::not_found("host", name))?
             .host
             .provider;
+        if let Some((claim, _)) = self.state.erasures_of(name).first() {
+            let claim = self.state.claim(*claim).expect("it has an erasure");
+            return Err(precondition(
+                "HOST_IN_USE",
+                format!(
+                    "pmem namespaces of host {name} are not erased yet, among them one that vm {} had",
+                    claim.vm
+                ),
+            )
+            .with_hint("wait until its agent has erased them; berth host show says how far it is")
+            .with("host", name));
+        }
         if let Some(claim) = self.state.claims_of_host(name).next() {
             return Err(precondition(
                 "HOST_IN_USE",

@@ -19,6 +19,7 @@ mod claim;
 mod cluster;
 mod cold_move;
 mod delete;
+mod erasure;
 mod fence;
 mod flavor;
 mod host;
@@ -335,6 +336,11 @@ impl<J: Journal> Transaction<'_, J> {
                 incarnation,
                 comparison,
             } => self.take_reality(host, *incarnation, comparison),
+            Command::NoteErasures {
+                host,
+                incarnation,
+                reports,
+            } => self.note_erasures(host, *incarnation, reports),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
             Command::UnregisterService { service } => self.unregister_service(service),
         }

@@ -30,7 +30,13 @@ impl<J: Journal> Transaction<'_, J> {
             .state
             .claims_of_host(&host.name)
             .partition(|claim| host.hit.contains(&claim.id));
-        for claim in first.into_iter().chain(last) {
+        let all = first.into_iter().chain(last);
+        // What is to be erased after a VM hits nobody.
+        let (all, releasing): (Vec<_>, Vec<_>) = all.partition(|claim| claim.is_in_use());
+        for claim in releasing {
+            view.place(claim);
+        }
+        for claim in all {
             let fits = self.demand_of_claim(claim).is_ok_and(|demand| {
                 constraint::exact::admit(&view, &demand, &claim.assignment)
                     .and_then(|()| constraint::capacity::check(&view, &demand))
@@ -70,6 +76,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vm = vm.ok_or_else(|| Refusal::not_found("vm", &claim.vm))?;
         let mut demand = Demand::boot(&vm.spec)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
+        demand.pmem = demand.pmem.settled(&claim.assignment.pmem);
         Ok(demand)
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn aggregates_are_told(state: &State) -> Result<(), Violation> {
 
 /// Whoever asked for a zone is in it.
 pub(super) fn zones_hold(state: &State) -> Result<(), Violation> {
-    for claim in state.claims.values() {
+    for claim in state.claims.values().filter(|claim| claim.is_in_use()) {
         let vm = state.vms.get(&claim.vm);
         let asked = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());
         let view = state.hosts.get(&claim.host);

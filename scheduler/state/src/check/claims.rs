@@ -1,8 +1,12 @@
 //! What must hold of claims: somebody owns each, and it says the same in numbers and in CPUs.
 
+use std::collections::BTreeSet;
+
+use berth_domain::allocation::Resources;
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::migration::State as MigrationState;
 use berth_domain::operation::Kind;
+use berth_domain::pmem::CLASS_PREFIX;
 use berth_domain::resource::ResourceClass;
 use berth_domain::vm::{self, VmSpec};
 
@@ -11,7 +15,7 @@ use crate::state::State;
 
 /// No claim is left over: its VM or its migration holds it and says so.
 pub(super) fn claims_have_owners(state: &State) -> Result<(), Violation> {
-    for (id, claim) in &state.claims {
+    for (id, claim) in state.claims.iter().filter(|(_, c)| c.is_in_use()) {
         let vm = state.vms.get(&claim.vm);
         let owned = match &claim.owner {
             Owner::Vm => {
@@ -66,10 +70,36 @@ pub(super) fn states_follow_their_owners(state: &State) -> Result<(), Violation>
     Ok(())
 }
 
+/// What is left of a claim that was given back is its namespaces, each with its erasure; and nothing
+/// that is in use is being erased.
+pub(super) fn released_claims_are_erased(state: &State) -> Result<(), Violation> {
+    for (id, claim) in &state.claims {
+        let names = claim.assignment.pmem.iter().map(|device| &device.name);
+        let good = match claim.is_in_use() {
+            true => claim.erasures.is_empty(),
+            false => {
+                let mut bare = claim.assignment.clone();
+                bare.pmem.clear();
+                bare.is_empty()
+                    && !claim.erasures.is_empty()
+                    && names.collect::<BTreeSet<_>>() == claim.erasures.keys().collect()
+            }
+        };
+        let what = format_args!("claim {id} on {}: {:?}", claim.host, claim.erasures);
+        rule(good, "released_claims_are_erased", what)?;
+    }
+    Ok(())
+}
+
 /// PCPU is the number of dedicated CPUs, and so on.
 pub(super) fn counted_and_exact_agree(state: &State) -> Result<(), Violation> {
     for (id, claim) in &state.claims {
-        let Some(vm) = state.vms.get(&claim.vm) else {
+        if let Some(what) = pmem_disagreement(claim) {
+            let what = format_args!("claim {id}: {what}");
+            return rule(false, "counted_and_exact_agree", what);
+        }
+        let vm = state.vms.get(&claim.vm).filter(|_| claim.is_in_use());
+        let Some(vm) = vm else {
             continue;
         };
         if let Some(what) = disagreement(claim, spec_of(state, claim).unwrap_or(&vm.spec)) {
@@ -121,4 +151,18 @@ fn disagreement(claim: &Claim, spec: &VmSpec) -> Option<String> {
         .chain(exact)
         .find(|(_, counted, exact)| counted != exact)
         .map(|(what, counted, exact)| format!("{what} differ: {counted}, {exact}"))
+}
+
+/// Returns how the counted namespaces and the given ones disagree, if they do.
+fn pmem_disagreement(claim: &Claim) -> Option<String> {
+    let counted = claim.resources.iter();
+    let counted: Resources = counted
+        .filter(|(class, _)| class.as_str().starts_with(CLASS_PREFIX))
+        .map(|(class, amount)| (class.clone(), *amount))
+        .collect();
+    let mut given = Resources::new();
+    for device in &claim.assignment.pmem {
+        *given.entry(device.class.clone()).or_default() += 1;
+    }
+    (counted != given).then(|| format!("pmem namespaces differ: {counted:?}, {given:?}"))
 }

@@ -20,7 +20,7 @@ fn group_of<'s>(state: &'s State, vm: &VmName) -> Option<&'s ServerGroupName> {
 pub(super) fn hard_policies_hold(state: &State) -> Result<(), Violation> {
     const RULE: &str = "hard_policies_hold";
     let mut claims: BTreeMap<&ServerGroupName, Claims<'_>> = BTreeMap::new();
-    for claim in state.claims.values() {
+    for claim in state.claims.values().filter(|claim| claim.is_in_use()) {
         if let Some(group) = group_of(state, &claim.vm) {
             let hosts = claims.entry(group).or_default();
             hosts.entry(&claim.host).or_default().insert(&claim.vm);
@@ -65,7 +65,7 @@ pub(super) fn members_are_found(state: &State) -> Result<(), Violation> {
     rule(bounded, RULE, "a group has too many members")?;
     rule(vms == state.index.group_vms, RULE, "vms by group")?;
     let mut hosts: OrdMap<ServerGroupName, OrdMap<HostName, u32>> = OrdMap::new();
-    for claim in state.claims.values() {
+    for claim in state.claims.values().filter(|claim| claim.is_in_use()) {
         if let Some(group) = group_of(state, &claim.vm) {
             let hosts = hosts.entry(group.clone()).or_default();
             *hosts.entry(claim.host.clone()).or_default() += 1;

@@ -53,6 +53,11 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
             all.partition(|claim| view.host.hit.contains(&claim.id));
         let what = format_args!("host {name} marks claims that are not its own");
         rule(hit.len() == view.host.hit.len(), RULE, what)?;
+        let (good, releasing): (Vec<&Claim>, Vec<&Claim>) =
+            good.into_iter().partition(|claim| claim.is_in_use());
+        for claim in releasing {
+            filled.place(claim);
+        }
         for claim in good {
             let vm = state.vms.get(&claim.vm);
             let what = format_args!("claim {} of vm {}: no such vm", claim.id, claim.vm);
@@ -70,7 +75,7 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-/// No CPU and no PCI function is given twice, be it there or lost.
+/// No CPU, no PCI function and no namespace is given twice, be it there or lost.
 fn nothing_twice<'a>(
     host: &HostName,
     claims: impl Iterator<Item = &'a Claim>,
@@ -78,6 +83,7 @@ fn nothing_twice<'a>(
     const RULE: &str = "claims_fit_together";
     let mut cpus = CpuSet::new();
     let mut functions = BTreeSet::new();
+    let mut namespaces = BTreeSet::new();
     for claim in claims {
         let taken = claim.assignment.taken();
         let what = format_args!("host {host}: CPUs of claim {} are given twice", claim.id);
@@ -86,6 +92,10 @@ fn nothing_twice<'a>(
         for function in claim.assignment.pci.iter().flatten() {
             let what = format_args!("host {host}: function {function} is given twice");
             rule(functions.insert(*function), RULE, what)?;
+        }
+        for device in &claim.assignment.pmem {
+            let what = format_args!("host {host}: namespace {} is given twice", device.name);
+            rule(namespaces.insert(&device.name), RULE, what)?;
         }
     }
     Ok(())

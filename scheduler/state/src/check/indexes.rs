@@ -14,7 +14,8 @@ use crate::state::State;
 pub(super) fn claims_are_found(state: &State) -> Result<(), Violation> {
     let claims = || state.claims.values();
     let by_host: OrdSet<_> = claims().map(|c| (c.host.clone(), c.id)).collect();
-    let by_vm: OrdSet<_> = claims().map(|c| (c.vm.clone(), c.id)).collect();
+    let in_use = claims().filter(|c| c.is_in_use());
+    let by_vm: OrdSet<_> = in_use.map(|c| (c.vm.clone(), c.id)).collect();
     let good = by_host == state.index.host_claims && by_vm == state.index.vm_claims;
     rule(good, "claims_are_found", "claims by host or by vm")
 }

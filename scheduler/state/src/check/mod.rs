@@ -52,6 +52,7 @@ impl State {
         hosts::fenced_hosts_are_closed(self)?;
         claims::claims_have_owners(self)?;
         claims::states_follow_their_owners(self)?;
+        claims::released_claims_are_erased(self)?;
         claims::counted_and_exact_agree(self)?;
         vms::running_vms_hold_one_active_claim(self)?;
         vms::states_tell_of_operations(self)?;

@@ -341,6 +341,7 @@ impl World {
             state: claim::State::Held,
             resources: demand.resources,
             assignment,
+            erasures: BTreeMap::new(),
         }
     }
 

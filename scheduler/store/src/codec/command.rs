@@ -2,6 +2,7 @@
 
 use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
+use berth_domain::pmem::NAMESPACES_MAX;
 use berth_domain::policy::MigrationPolicy;
 use berth_domain::version::ServiceVersion;
 use berth_proto::convert::aggregate::{read_change, write_change};
@@ -131,6 +132,15 @@ fn write(command: &Command) -> envelope::Command {
             host: host.resource_name(),
             incarnation: incarnation.to_string(),
             comparison: Some(comparison.into()),
+        }),
+        Command::NoteErasures {
+            host,
+            incarnation,
+            reports,
+        } => Wire::NoteErasures(v1::NoteErasures {
+            host: host.resource_name(),
+            incarnation: incarnation.to_string(),
+            reports: reports.iter().map(Into::into).collect(),
         }),
         Command::FenceHost {
             host,
@@ -521,6 +531,11 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             host: field::name(&wire.host, "host")?,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
             comparison: field::required(wire.comparison, "comparison")?,
+        },
+        Wire::NoteErasures(wire) => Command::NoteErasures {
+            host: field::name(&wire.host, "host")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            reports: field::each(wire.reports, "reports", NAMESPACES_MAX)?,
         },
         Wire::FenceHost(wire) => Command::FenceHost {
             host: field::name(&wire.host, "host")?,

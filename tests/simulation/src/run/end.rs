@@ -25,7 +25,9 @@ impl Run {
             .all(|m| m.position() == leader.position());
         let asked = self.user.wishes.iter().all(|w| w.is_over());
         let raised = self.finalized_at.is_some() || !self.is_upgrade();
-        raised && even && asked && state.running_operations().next().is_none()
+        let erased = state.claims().values().all(|claim| claim.is_in_use());
+        let ended = state.running_operations().next().is_none();
+        raised && even && asked && erased && ended
     }
 
     /// Says what is still under way.
@@ -49,9 +51,13 @@ impl Run {
             .map(|s| s.version)
             .collect();
         let raised = self.finalized_at;
+        let claims = state.map(|s| s.claims().values().filter(|c| !c.is_in_use()));
+        let erasing: Vec<_> = (claims.into_iter().flatten())
+            .map(|claim| (&claim.host, &claim.erasures))
+            .collect();
         format!(
             "positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
-             hosts at {hosts:?}, conductors at {services:?}"
+             erasing {erasing:?}, hosts at {hosts:?}, conductors at {services:?}"
         )
     }
 

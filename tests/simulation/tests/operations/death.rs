@@ -15,7 +15,8 @@ impl World {
     /// Returns who dies by a fault at a call of this host.
     pub(crate) fn dying(&self, fault: Fault, called: &HostName) -> Vec<HostName> {
         let vm = name_of_vm();
-        let claims = self.state.claims().values().filter(|claim| claim.vm == vm);
+        let claims = self.state.claims().values();
+        let claims = claims.filter(|claim| claim.vm == vm && claim.is_in_use());
         let others = claims
             .map(|claim| &claim.host)
             .filter(|host| *host != called);
@@ -87,6 +88,7 @@ impl World {
         self.begin(Act::Evacuate);
         self.run(None);
         self.pass(5_000);
+        self.await_erasures();
         self.check_rest();
         let vm = self.state.vm(&name_of_vm()).expect("it is not deleted");
         let host = vm.host.as_ref().expect("it is on a host");

@@ -123,7 +123,8 @@ impl World {
             transfer_ms: 300,
             ..Settings::default()
         });
-        let topology = Arc::new(scene::topology(&mut chance));
+        let topology = scene::topology(&mut chance);
+        let topology = Arc::new(scene::with_plenty_of_pmem(topology));
         let mut agents = BTreeMap::new();
         for host in &hosts {
             hypervisors.add_host(host.clone(), topology.clone());
@@ -163,7 +164,10 @@ impl World {
                 gone: BTreeSet::new(),
             })
             .expect("a version");
-        for flavor in scene::flavors() {
+        for mut flavor in scene::flavors() {
+            // What leaves a guest here is erased whatever happens.
+            let spec = ("hw:pmem".to_owned(), "SMALL".to_owned());
+            flavor.extra_specs.extend([spec]);
             if ["one", "two"].contains(&flavor.name.as_str()) {
                 world
                     .command(Command::CreateFlavor(flavor))
@@ -278,6 +282,7 @@ impl World {
                             let view = self.state.host(&name);
                             Told::Registered(view.map(|v| v.host.report.incarnation))
                         }
+                        Question::Erasures(name) => Told::Erasures(self.state.erasures_of(&name)),
                         Question::Facts(_) | Question::Expired | Question::Service(_) => Told::Lost,
                     };
                     let packet = Packet::Told(call, Box::new(told));
@@ -330,7 +335,8 @@ impl World {
             for done in self.hypervisors.advance(TimeMs(self.now)) {
                 let agent = self.agents.get_mut(&done.host).expect("an agent");
                 let now = TimeMs(self.now);
-                let outs = agent.driver_done(now, done.token, done.result, &mut self.hypervisors);
+                let (world, numbers) = (&mut self.hypervisors, &mut self.numbers);
+                let outs = agent.driver_done(now, done.token, done.result, world, numbers);
                 self.out(&done.host, outs);
             }
             for host in self.hosts.clone() {
@@ -622,7 +628,7 @@ impl World {
                 let claimed = self
                     .state
                     .claims_of_host(name)
-                    .any(|c| c.vm == domain.spec.vm);
+                    .any(|c| c.is_in_use() && c.vm == domain.spec.vm);
                 assert!(
                     claimed || !domain.holds_memory(),
                     "guest {uid} is on {name} in phase {:?} without a claim: {:#?}",
@@ -641,7 +647,24 @@ impl World {
             self.revive(&host);
         }
         self.pass(5_000);
+        self.await_erasures();
         self.check_rest();
+    }
+
+    /// Lets agents erase what guests have left; one that failed is tried again after a while.
+    pub(crate) fn await_erasures(&mut self) {
+        let waits = |world: &Self| {
+            let mut claims = world.state.claims().values();
+            let claim = claims.find(|c| !c.is_in_use() && world.agents[&c.host].is_up());
+            claim.cloned()
+        };
+        for _ in 0..60 {
+            if waits(self).is_none() {
+                return;
+            }
+            self.pass(1_000);
+        }
+        panic!("it is not erased: {:#?}\n{:#?}", waits(self), self.record());
     }
 
     pub(crate) fn check_rest(&self) {

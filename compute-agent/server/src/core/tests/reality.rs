@@ -219,7 +219,10 @@ fn who_is_cut_off_starts_nothing() {
         let effects = agent.step(Event::Call { id, fence, call });
         effects.into_iter().find_map(|effect| match effect {
             Effect::Reply { result, .. } => Some(result.map_err(|refusal| refusal.reason)),
-            Effect::Driver { .. } | Effect::Expect | Effect::Report(_) => None,
+            Effect::Driver { .. }
+            | Effect::Expect
+            | Effect::Report(_)
+            | Effect::ReportErasures(_) => None,
         })
     };
     let spawn = |guest: &Guest, host: &HostName| guest.spawn_call(host, Assignment::default());

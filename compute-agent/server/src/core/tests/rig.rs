@@ -81,6 +81,7 @@ impl Guest {
             state: State::Held,
             resources: BTreeMap::new(),
             assignment,
+            erasures: BTreeMap::new(),
         }
     }
 
@@ -188,7 +189,9 @@ impl Rig {
                     let twice = self.answers.insert(id, result);
                     assert!(twice.is_none(), "{id:?} is answered twice");
                 }
-                Effect::Expect | Effect::Report(_) => unreachable!("comparing is off"),
+                Effect::Expect | Effect::Report(_) | Effect::ReportErasures(_) => {
+                    unreachable!("comparing is off")
+                }
                 Effect::Driver { token, request } => {
                     self.world.begin(self.now, name, token, request);
                 }

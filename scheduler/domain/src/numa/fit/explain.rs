@@ -2,8 +2,8 @@
 //!
 //! Invariant: what is said is true of the host and the guest, whatever the search looked at.
 
-use super::{Failure, Search, Spot, matching, pci};
-use crate::numa::refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall};
+use super::{Failure, Ground, Search, Spot, matching, pci, pmem};
+use crate::numa::refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall, PmemShortfall};
 use crate::pci::PciDevice;
 use crate::topology::{CellId, SocketId};
 
@@ -29,7 +29,23 @@ impl Search<'_> {
                 }
             }
             Failure::Pci(table) => FitRefusal::Pci(self.explain_pci(table.as_ref())),
+            Failure::Pmem => FitRefusal::Pmem(self.explain_pmem()),
             Failure::GaveUp => FitRefusal::GaveUp,
+        }
+    }
+
+    fn explain_pmem(&self) -> PmemShortfall {
+        let Ground {
+            topology, usage, ..
+        } = self.ground;
+        let wish = self.guest.wish.pmem;
+        let supply = pmem::Supply::new(topology, usage, wish);
+        let (request, requested, available) = supply.shortage();
+        PmemShortfall {
+            request: request.clone(),
+            policy: wish.policy,
+            requested,
+            available,
         }
     }
 

@@ -60,6 +60,13 @@ impl Table {
         (0..self.guests).all(|guest| self.fits(guest, host) == self.fits(guest, other))
     }
 
+    /// Keeps of the host cells on which a guest cell fits those for which `keep` holds.
+    pub(super) fn retain(&mut self, guest: usize, keep: impl Fn(usize) -> bool) {
+        for host in (0..self.hosts).filter(|host| !keep(*host)) {
+            self.rows[guest * self.words + host / 64] &= !(1 << (host % 64));
+        }
+    }
+
     /// Returns a guest cell that fits nowhere.
     pub(super) fn homeless(&self) -> Option<usize> {
         let is_homeless = |guest: &usize| {

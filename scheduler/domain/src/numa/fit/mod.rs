@@ -4,7 +4,9 @@
 //! each gets a host cell of its own (`cell`). So the search is a bipartite matching of guest
 //! cells to host cells (`matching`): polynomial, and it finds a fit exactly if there is one.
 //! PCI functions are judged on the set of host cells (`pci`): a search over what has such
-//! functions, and only where the preferred cells will not do. Which CPUs of a cell are taken is
+//! functions, and only where the preferred cells will not do. Namespaces of persistent memory are
+//! devices of guest cell 0: the host cells that are nearest to enough of them are tried first for
+//! it (`pmem`). Which CPUs of a cell are taken is
 //! decided last (`pin`).
 //!
 //! Not here: whether the host may be used at all, and counted resources ([`crate::constraint`]).
@@ -18,6 +20,7 @@ mod matching;
 mod need;
 mod pci;
 mod pin;
+mod pmem;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +28,7 @@ use super::outline::Outline;
 use super::refusal::FitRefusal;
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
+use crate::pmem::PmemDevice;
 use crate::topology::{CellId, HostTopology};
 
 pub(super) use cell::Spot;
@@ -85,7 +89,8 @@ pub fn is_feasible(ground: Ground<'_>, guest: &Guest<'_>) -> bool {
     let search = Search { ground, guest };
     let is_narrow =
         guest.cells.len() <= matching::NARROW && ground.outline.cells.len() <= matching::NARROW;
-    if !guest.pci.is_empty() || !is_narrow {
+    let has_devices = !guest.pci.is_empty() || !guest.wish.pmem.requests.is_empty();
+    if has_devices || !is_narrow {
         return search.place(Strategy::Spread).is_ok();
     }
     guest.cells.len() <= ground.outline.cells.len() && search.rows_are_full()
@@ -98,11 +103,13 @@ struct Search<'a> {
     guest: &'a Guest<'a>,
 }
 
-/// Where a guest's cells go, and the functions that it gets.
+/// Where a guest's cells go, and the devices that it gets.
+#[derive(Default)]
 struct Placed {
     /// Positions of the host cells, by position of the guest cells.
     hosts: Vec<usize>,
     pci: Vec<std::collections::BTreeSet<crate::pci::PciAddress>>,
+    pmem: Vec<PmemDevice>,
 }
 
 /// What a search without success has found; [`Search::explain`] looks closer.
@@ -113,6 +120,8 @@ enum Failure {
     Compete(matching::Violator),
     /// There are not enough PCI functions near enough.
     Pci(Option<matching::Table>),
+    /// There are not enough namespaces of persistent memory, or not near enough.
+    Pmem,
     /// The search took too long.
     GaveUp,
 }
@@ -159,20 +168,70 @@ impl Search<'_> {
             return Err(Failure::Nowhere(homeless));
         }
         let order = self.order(strategy);
-        let hosts = matching::solve(&table, &order, &[]).map_err(Failure::Compete)?;
-        if self.guest.pci.is_empty() {
-            let pci = Vec::new();
-            return Ok(Placed { hosts, pci });
+        if self.guest.wish.pmem.requests.is_empty() {
+            return self.place_on(table, &order);
         }
-        self.place_near(table, &order, hosts)
+        self.place_beside_pmem(&table, &order)
+    }
+
+    /// Places the guest's cells as the table allows, and gives out PCI functions.
+    fn place_on(
+        &self,
+        table: matching::Table,
+        order: &matching::Order<'_>,
+    ) -> Result<Placed, Failure> {
+        let hosts = matching::solve(&table, order, &[]).map_err(Failure::Compete)?;
+        if self.guest.pci.is_empty() {
+            return Ok(Placed {
+                hosts,
+                ..Placed::default()
+            });
+        }
+        self.place_near(table, order, hosts)
+    }
+
+    /// Places a guest with persistent memory: the nearer guest cell 0 is to it, the better. The host
+    /// cells that are equally near are tried together, so that nothing that fits is missed.
+    fn place_beside_pmem(
+        &self,
+        table: &matching::Table,
+        order: &matching::Order<'_>,
+    ) -> Result<Placed, Failure> {
+        let Ground {
+            topology, usage, ..
+        } = self.ground;
+        let supply = pmem::Supply::new(topology, usage, self.guest.wish.pmem);
+        let all_homes = supply.homes();
+        if all_homes.is_empty() {
+            return Err(Failure::Pmem);
+        }
+        let mut gave_up = false;
+        for homes in all_homes {
+            let mut narrowed = table.clone();
+            narrowed.retain(0, |host| homes.contains(&host));
+            if narrowed.homeless().is_some() {
+                continue;
+            }
+            match self.place_on(narrowed, order) {
+                Ok(mut placed) => {
+                    let given = supply.give(placed.hosts[0]);
+                    placed.pmem = given.expect("only where there is enough").devices;
+                    return Ok(placed);
+                }
+                Err(why) => gave_up |= matches!(why, Failure::GaveUp),
+            }
+        }
+        // What keeps it from fitting at all is said without regard to its memory.
+        Err(match self.place_on(table.clone(), order) {
+            Ok(_) if gave_up => Failure::GaveUp,
+            Ok(_) => Failure::Pmem,
+            Err(why) => why,
+        })
     }
 
     /// Gives out PCI functions to a guest that does not care where they are.
     fn place_without_cells(&self) -> Result<Placed, Failure> {
-        let mut placed = Placed {
-            hosts: Vec::new(),
-            pci: Vec::new(),
-        };
+        let mut placed = Placed::default();
         if self.guest.pci.is_empty() {
             return Ok(placed);
         }
@@ -207,14 +266,22 @@ impl Search<'_> {
         let here = near(&hosts);
         if let pci::Answer::Found(found) = search.on(here.clone()) {
             let pci = search.give(&here, &found);
-            return Ok(Placed { hosts, pci });
+            return Ok(Placed {
+                hosts,
+                pci,
+                ..Placed::default()
+            });
         }
         match search.run() {
             pci::Answer::Found(found) => {
                 let hosts = matching::solve(&table, order, &found.cells);
                 let hosts = hosts.expect("all guest cells were matched before");
                 let pci = search.give(&near(&hosts), &found);
-                Ok(Placed { hosts, pci })
+                Ok(Placed {
+                    hosts,
+                    pci,
+                    ..Placed::default()
+                })
             }
             pci::Answer::None => Err(Failure::Pci(Some(table))),
             pci::Answer::GaveUp => Err(Failure::GaveUp),
@@ -264,6 +331,7 @@ impl Search<'_> {
             cells,
             emulator,
             pci: placed.pci,
+            pmem: placed.pmem,
         }
     }
 

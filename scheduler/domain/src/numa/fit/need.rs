@@ -2,23 +2,38 @@
 
 use crate::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, ThreadPolicy};
 use crate::pci::PciRequest;
+use crate::pmem::PmemWish;
 
 /// Everything that a guest wishes to have exactly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish<'a> {
     /// Its cells; absent for a guest that does not care.
     pub topology: Option<&'a InstanceTopology>,
     /// The PCI functions that it asks for.
     pub pci: &'a [PciRequest],
+    /// The persistent memory that it asks for. A guest that asks for some has cells.
+    pub pmem: &'a PmemWish,
+}
+
+static NO_PMEM: PmemWish = PmemWish::NONE;
+
+impl Default for Wish<'_> {
+    fn default() -> Self {
+        Self {
+            topology: None,
+            pci: &[],
+            pmem: &NO_PMEM,
+        }
+    }
 }
 
 impl<'a> Wish<'a> {
-    /// Returns the wish of a guest that asks for no PCI functions.
+    /// Returns the wish of a guest that asks for cells alone.
     #[must_use]
     pub fn cells(topology: &'a InstanceTopology) -> Self {
         Self {
             topology: Some(topology),
-            pci: &[],
+            ..Self::default()
         }
     }
 }

@@ -1,0 +1,110 @@
+//! Which namespaces of persistent memory a guest gets, and which host cells are near to them.
+//!
+//! All of a guest's devices belong to its cell 0, so nearness is that of one host cell. Where it
+//! sits there, each device gets the nearest free namespace that answers; of equally near ones the
+//! smallest, of those the first by name. Requests either are all for one shape per class or for any,
+//! so that taking the nearest for each one after the other also makes the sum of distances least.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::numa::HostUsage;
+use crate::pmem::{PmemDevice, PmemNamespace, PmemNumaPolicy, PmemRequest, PmemWish};
+use crate::topology::HostTopology;
+
+/// How far a namespace is that the host does not say the cell of: farther than any other.
+const FAR: u64 = u32::MAX as u64 + 1;
+
+/// The namespaces of a host that nobody has.
+pub(super) struct Supply<'a> {
+    topology: &'a HostTopology,
+    wish: &'a PmemWish,
+    free: Vec<&'a PmemNamespace>,
+}
+
+/// What a guest gets whose cell 0 is on some host cell.
+pub(super) struct Given {
+    pub(super) devices: Vec<PmemDevice>,
+    /// The sum of the distances.
+    distance: u64,
+}
+
+impl<'a> Supply<'a> {
+    pub(super) fn new(
+        topology: &'a HostTopology,
+        usage: &'a HostUsage,
+        wish: &'a PmemWish,
+    ) -> Self {
+        let all = topology.pmem().iter();
+        let free = all.filter(|n| n.trouble.is_empty() && !usage.pmem.contains(&n.name));
+        Self {
+            topology,
+            wish,
+            free: free.collect(),
+        }
+    }
+
+    /// Returns the positions of the host cells beside which there is enough, those that are equally
+    /// near together, the nearest first.
+    pub(super) fn homes(&self) -> Vec<BTreeSet<usize>> {
+        let mut homes: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+        for home in 0..self.topology.cells().len() {
+            if let Some(given) = self.give(home) {
+                homes.entry(given.distance).or_default().insert(home);
+            }
+        }
+        homes.into_values().collect()
+    }
+
+    /// Returns what a guest gets whose cell 0 is on the host cell at this position.
+    pub(super) fn give(&self, home: usize) -> Option<Given> {
+        let mut left = self.free.clone();
+        let mut given = Given {
+            devices: Vec::new(),
+            distance: 0,
+        };
+        for request in &self.wish.requests {
+            let all = left.iter().enumerate();
+            let allowed = all.filter(|(_, n)| request.accepts(n) && self.allows(home, n));
+            let nearest = allowed.min_by_key(|(_, n)| (self.distance(home, n), n.size_bytes));
+            let namespace = left.remove(nearest?.0);
+            given.distance += self.distance(home, namespace);
+            given.devices.push(namespace.into());
+        }
+        Some(given)
+    }
+
+    /// Returns the request that lacks most, how many of its kind are asked for, and how many there
+    /// are; where nearness is required, beside the host cell that has most.
+    ///
+    /// # Panics
+    ///
+    /// When nothing is asked for.
+    pub(super) fn shortage(&self) -> (&'a PmemRequest, u64, u64) {
+        let kinds: BTreeSet<&PmemRequest> = self.wish.requests.iter().collect();
+        let lacks = kinds.into_iter().map(|kind| {
+            let asked = self.wish.requests.iter().filter(|r| *r == kind).count() as u64;
+            let answers: Vec<_> = self.free.iter().filter(|n| kind.accepts(n)).collect();
+            let beside = |home| answers.iter().filter(|n| self.allows(home, n)).count() as u64;
+            let most = (0..self.topology.cells().len()).map(beside).max();
+            (kind, asked, most.unwrap_or(0))
+        });
+        let most = lacks.max_by_key(|(_, asked, there)| asked.saturating_sub(*there));
+        most.expect("something is asked for")
+    }
+
+    fn allows(&self, home: usize, namespace: &PmemNamespace) -> bool {
+        match self.wish.policy {
+            PmemNumaPolicy::Preferred => true,
+            PmemNumaPolicy::Required => self.position(namespace) == Some(home),
+        }
+    }
+
+    fn distance(&self, home: usize, namespace: &PmemNamespace) -> u64 {
+        let position = self.position(namespace);
+        position.map_or(FAR, |at| self.topology.distances()[home][at].into())
+    }
+
+    fn position(&self, namespace: &PmemNamespace) -> Option<usize> {
+        self.topology.position(namespace.cell?)
+    }
+}
