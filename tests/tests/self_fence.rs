@@ -4,63 +4,10 @@
 //! Method: real processes on loopback with simulated hypervisors. An agent reaches the scheduler through
 //! a gate of the test, which is shut.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-
-use berth_tests::processes::{Cluster, Host, eventually, verdict};
+use berth_tests::processes::{Cluster, Gate, Host, eventually, verdict};
 use serde_json::Value;
 
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
-
-/// What passes through it goes to one address, while it is open.
-struct Gate {
-    address: SocketAddr,
-    /// The connections that pass; nothing while it is shut.
-    passing: Arc<Mutex<Option<Vec<TcpStream>>>>,
-}
-
-impl Gate {
-    fn to(target: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let passing = Arc::new(Mutex::new(Some(Vec::new())));
-        let (gate, target) = (passing.clone(), target.to_owned());
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let _ = stream.and_then(|stream| pass(&gate, stream, &target));
-            }
-        });
-        Self { address, passing }
-    }
-
-    fn shut(&self) {
-        for stream in self.passing.lock().unwrap().take().unwrap_or_default() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn open(&self) {
-        *self.passing.lock().unwrap() = Some(Vec::new());
-    }
-}
-
-/// Lets one connection pass. A connection that comes while the gate is shut is dropped.
-fn pass(gate: &Mutex<Option<Vec<TcpStream>>>, near: TcpStream, target: &str) -> io::Result<()> {
-    let mut passing = gate.lock().unwrap();
-    let Some(passing) = passing.as_mut() else {
-        return near.shutdown(Shutdown::Both);
-    };
-    let far = TcpStream::connect(target)?;
-    passing.extend([near.try_clone()?, far.try_clone()?]);
-    for (mut from, mut to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
-        std::thread::spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
-        });
-    }
-    Ok(())
-}
 
 /// Returns a cluster in which VM `a` runs on h1, whose agent goes through the gate, and `b` on h3, whose
 /// agent is too old to promise anything.
@@ -76,7 +23,7 @@ fn cluster() -> (Cluster, Gate) {
     let agent = &mut cluster.agents[0];
     agent.kill();
     let at = agent.arguments.iter().position(|a| a == "--scheduler");
-    agent.arguments[at.unwrap() + 1] = gate.address.to_string();
+    agent.arguments[at.unwrap() + 1] = gate.address().to_string();
     agent.start(&cluster.programs);
     cluster.wait();
     cluster.pinned_flavor("pinned", 2);

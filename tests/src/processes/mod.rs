@@ -7,6 +7,7 @@
 //! | [`Part`] | one scheduler, conductor or agent that is started, killed and started again |
 //! | [`Cluster`] | all of them, and the command that asks them |
 //! | [`Addresses`] | where they listen, apart from everybody else |
+//! | [`Gate`] | what is shut between two of them |
 //! | [`Answer`] | what a command printed, and how it ended |
 //! | [`Load`] | many users at once, and what was promised to them |
 //! | [`Traffic`] | users who boot, move and delete without end |
@@ -23,6 +24,7 @@ mod addresses;
 mod answer;
 mod asking;
 mod cluster;
+mod gate;
 pub mod grpcurl;
 mod load;
 mod part;
@@ -37,6 +39,7 @@ use std::time::{Duration, Instant};
 pub use addresses::Addresses;
 pub use answer::Answer;
 pub use cluster::{Builder, Cluster, Described, Host};
+pub use gate::Gate;
 pub use load::{Load, Promise};
 pub use part::Part;
 pub use process::Process;
