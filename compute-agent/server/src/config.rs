@@ -20,6 +20,7 @@ use berth_process::{Keys, Log, Places};
 use serde::Deserialize;
 
 use crate::hypervisor;
+use crate::watchdog::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
 /// Where an agent listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7300";
@@ -139,6 +140,15 @@ impl Default for Sim {
     }
 }
 
+/// What the agent is told of the device that resets the machine unless it is fed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watchdog {
+    /// The device; there is none, and nothing is promised of guests, if absent.
+    pub device: Option<PathBuf>,
+    /// After how long without feeding the machine is reset for sure; what the device says if absent.
+    pub timeout_s: Option<u64>,
+}
+
 /// What an agent is told when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -190,6 +200,8 @@ pub struct Config {
     pub libvirt: Libvirt,
     /// What the simulated driver is told.
     pub sim: Sim,
+    /// What resets the machine unless it is fed.
+    pub watchdog: Watchdog,
     /// Which log lines are written, and how.
     pub log: Log,
     /// Where all of this was told.
@@ -222,6 +234,7 @@ impl Default for Config {
             machine: None,
             libvirt: Libvirt::default(),
             sim: Sim::default(),
+            watchdog: Watchdog::default(),
             log: Log::default(),
             places: Places::default(),
         }
@@ -269,6 +282,7 @@ impl Config {
         schedulers::check(&self.schedulers, &mut faults);
         check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
+        self.watchdog.validate(self.driver, &mut faults);
         for (index, rule) in self.pci.iter().enumerate() {
             let wrong = rule.faults().into_iter();
             faults.extend(wrong.map(|what| format!("pci.device_spec[{index}] {what}")));
@@ -368,6 +382,7 @@ impl Configuration for Config {
         self.log.read(keys);
         keys.table("libvirt", |keys| self.libvirt.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));
+        keys.table("watchdog", |keys| self.watchdog.read(keys));
         keys.table("pci", |keys| {
             keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));
         });
@@ -447,6 +462,41 @@ impl Sim {
     }
 }
 
+impl Watchdog {
+    fn read(&mut self, keys: &mut Keys) {
+        keys.take_some("device", &mut self.device);
+        keys.take_some("timeout_s", &mut self.timeout_s);
+    }
+
+    fn validate(&self, driver: DriverKind, faults: &mut Vec<String>) {
+        let Some(device) = &self.device else {
+            if self.timeout_s.is_some() {
+                faults.push("watchdog.timeout_s is told without watchdog.device".to_owned());
+            }
+            return;
+        };
+        if driver == DriverKind::Sim {
+            faults.push(
+                "watchdog.device is of no use with driver = \"sim\": simulated guests end with their \
+                 agent"
+                    .to_owned(),
+            );
+        }
+        if !device.is_absolute() {
+            let device = device.display().to_string();
+            faults.push(format!(
+                "watchdog.device = {device:?} is not an absolute path"
+            ));
+        }
+        let range = TIMEOUT_S_MIN..=TIMEOUT_S_MAX;
+        if let Some(seconds) = self.timeout_s.filter(|seconds| !range.contains(seconds)) {
+            faults.push(format!(
+                "watchdog.timeout_s = {seconds} is not from {TIMEOUT_S_MIN} to {TIMEOUT_S_MAX}"
+            ));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,9 +515,9 @@ mod tests {
         let text = std::fs::read_to_string(sample()).unwrap();
         let (_, faults) = configuration::parse(
             Config::default(),
-            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1",
+            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1",
         );
-        assert_eq!(faults.len(), 5, "{faults:?}");
+        assert_eq!(faults.len(), 6, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];
@@ -515,6 +565,30 @@ mod tests {
         };
         let faults = config.validate().unwrap_err();
         assert_eq!(faults.0.len(), 7, "{faults}");
+    }
+
+    /// Goal: a watchdog where it is of no use, or half told, is a fault.
+    #[test]
+    fn a_watchdog_must_make_sense() {
+        let check = |driver, device: Option<&str>, timeout_s, expected: usize| {
+            let watchdog = Watchdog {
+                device: device.map(PathBuf::from),
+                timeout_s,
+            };
+            let config = Config {
+                name: Some("h1".to_owned()),
+                driver,
+                watchdog,
+                ..Config::default()
+            };
+            let faults = config.validate().err().map_or(0, |faults| faults.0.len());
+            assert_eq!(faults, expected, "{config:?}");
+        };
+        check(DriverKind::Libvirt, Some("/dev/watchdog0"), None, 0);
+        check(DriverKind::Libvirt, Some("/dev/watchdog0"), Some(20), 0);
+        check(DriverKind::Libvirt, Some("watchdog0"), Some(4), 2);
+        check(DriverKind::Libvirt, None, Some(20), 1);
+        check(DriverKind::Sim, Some("/dev/watchdog0"), None, 1);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use berth_host::{description, sysfs};
 
 use berth_process::{Faults, ListenError};
 
+use crate::watchdog;
+
 /// Why an agent cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -51,6 +53,9 @@ pub enum Error {
     /// The hypervisor does not tell what runs, without which nothing may be started.
     #[error("the hypervisor does not tell what runs on this host")]
     Hypervisor(#[from] berth_driver::Error),
+    /// The watchdog that is configured is of no use.
+    #[error(transparent)]
+    Watchdog(#[from] watchdog::Error),
     /// The address to listen on is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),

@@ -1,7 +1,7 @@
 //! The machine and the driver that the configuration asks for.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
 use crate::pmem::Memories;
 use crate::self_fencing::SelfFencing;
+use crate::watchdog::Device;
 
 /// Returns what the machine is said to be, if it is described.
 pub(crate) fn description(config: &Config) -> Result<Option<Description>, Error> {
@@ -114,18 +115,20 @@ pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<T
 }
 
 /// Returns what can be promised of the guests. Simulated ones end with this process, or are on hold
-/// until the next run; those of libvirt go on without it, and then nobody would stop them.
-pub(crate) fn self_fencing(
-    driver: DriverKind,
-    state_file: Option<&Path>,
-    version: ServiceVersion,
-) -> SelfFencing {
-    match driver {
-        DriverKind::Sim => {
-            let file = state_file.map(|file| file.with_extension("lease"));
-            SelfFencing::new(version >= ServiceVersion::SELF_FENCE, file)
+/// until the next run; those of libvirt go on without it, and then nobody would stop them but a
+/// watchdog.
+pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFencing {
+    let possible = config.service_version >= ServiceVersion::SELF_FENCE.0;
+    match (config.driver, watchdog) {
+        (DriverKind::Sim, _) => {
+            let file = config.sim.state_file.as_deref();
+            SelfFencing::new(possible, file.map(|file| file.with_extension("lease")))
         }
-        DriverKind::Libvirt => SelfFencing::new(false, None),
+        (DriverKind::Libvirt, Some(device)) if possible => {
+            let file = config.libvirt.runtime_dir.join("self-fence.lease");
+            SelfFencing::by_reset(file, device.reset_after_ms())
+        }
+        (DriverKind::Libvirt, Some(_) | None) => SelfFencing::new(false, None),
     }
 }
 

@@ -17,13 +17,14 @@
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
 //! | `pmem` | the persistent memory that is configured, looked at and erased |
+//! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: an agent keeps nothing of its own. Claim, epoch and the whole record of a guest are
-//! kept with the guest by the hypervisor. What is promised of guests that live in this process is
-//! written down beside them.
+//! kept with the guest by the hypervisor. What is promised of guests is written down beside them, or
+//! beside their sockets.
 
 pub mod config;
 pub mod core;
@@ -40,6 +41,7 @@ pub mod server;
 mod service;
 mod shell;
 mod transfers;
+pub mod watchdog;
 
 pub use config::Config;
 pub use error::Error;

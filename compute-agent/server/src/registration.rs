@@ -27,6 +27,7 @@ use crate::core::Event;
 use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
+use crate::watchdog::Standing;
 
 /// The services that clients ask about, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.agent.v1.ComputeAgentService"];
@@ -37,6 +38,10 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How long the watchdog may take to be armed.
+const ARMING: Duration = Duration::from_secs(10);
+/// How long it is tried to take back what was promised, when the agent stops.
+const TAKING_BACK: Duration = Duration::from_secs(5);
 /// After how many reports it registers again while the scheduler refuses the host's shape. Guests
 /// that stand in its way may have gone meanwhile; each attempt is an entry of the log.
 const REPORTS_PER_RETRY: u32 = 10;
@@ -65,6 +70,10 @@ pub(crate) struct Registration {
     pub(crate) fencing: SelfFencing,
     /// When the report was sent that was answered last; before the first, that of an earlier run.
     pub(crate) heard_at: Option<TimeMs>,
+    /// How the watchdog is, where there is one; a promise needs it.
+    pub(crate) standing: Option<watch::Receiver<Standing>>,
+    /// Whether a registration was sent and not answered: it may still arrive.
+    pub(crate) is_unanswered: bool,
 }
 
 impl Registration {
@@ -80,6 +89,9 @@ impl Registration {
             refused = self.keep(&reporter) => Some(refused),
             () = stopping.cancelled() => None,
         };
+        if self.standing.is_some() {
+            self.take_back().await;
+        }
         show(&reporter, ServingStatus::NotServing).await;
         refused
     }
@@ -124,6 +136,36 @@ impl Registration {
         self.fencing.differs() || self.namespaces.has_changed().unwrap_or(false)
     }
 
+    /// Takes back what was promised, since this agent stops and its guests go on. Where that fails the
+    /// promise stands, and the watchdog with it.
+    async fn take_back(&mut self) {
+        if self.fencing.kept_ms() == 0 {
+            return;
+        }
+        // One that is out may arrive after this, and would count.
+        let taken_back = !self.is_unanswered
+            && tokio::time::timeout(TAKING_BACK, self.register_without())
+                .await
+                .is_ok();
+        if !taken_back {
+            tracing::error!(
+                "what is promised of the guests could not be taken back from the scheduler, and stands"
+            );
+        }
+    }
+
+    async fn register_without(&mut self) {
+        loop {
+            self.fencing.want(0);
+            let sent_at = shell::now();
+            if self.register_once().await.is_ok() {
+                self.tell_heard(sent_at, (None, None)).await;
+                return;
+            }
+            tokio::time::sleep(WAIT_MIN).await;
+        }
+    }
+
     /// Registers, however long it takes. What is promised of the guests is kept from before.
     ///
     /// # Errors
@@ -132,26 +174,15 @@ impl Registration {
     async fn register(&mut self) -> Result<Registered, Refusal> {
         let mut wait = WAIT_MIN;
         loop {
-            self.report.self_fence_ms = self.promise().await;
             let namespaces = self.namespaces.borrow_and_update().clone();
             if let Ok(topology) = pmem::with(&self.report.topology, namespaces) {
                 self.report.topology = Arc::new(topology);
             }
             let sent_at = shell::now();
-            let request = wire::RegisterHostRequest {
-                name: self.host.resource_name(),
-                report: Some((&self.report).into()),
-                request_id: Uuid::new_v4().to_string(),
-            };
-            let registered = self.scheduler.call(|channel| {
-                let request = request.clone();
-                async move { HostServiceClient::new(channel).register_host(request).await }
-            });
-            match registered.await {
+            match self.register_once().await {
                 Ok(response) => {
                     let promises_ms = self.report.self_fence_ms;
                     tracing::info!(host = %self.host, promises_ms, "registered");
-                    self.fencing.registered();
                     let told = (response.lease, response.self_fence);
                     self.tell_heard(sent_at, told).await;
                     let why = response.host.map(|host| host.shape_refused);
@@ -176,6 +207,27 @@ impl Registration {
         }
     }
 
+    /// Asks once. What is promised is on record when this succeeds, and may be when it does not.
+    async fn register_once(&mut self) -> Result<wire::RegisterHostResponse, Status> {
+        self.report.self_fence_ms = self.promise().await;
+        let request = wire::RegisterHostRequest {
+            name: self.host.resource_name(),
+            report: Some((&self.report).into()),
+            request_id: Uuid::new_v4().to_string(),
+        };
+        self.is_unanswered = true;
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move { HostServiceClient::new(channel).register_host(request).await }
+        });
+        let answer = asked.await;
+        if answer.is_ok() {
+            self.is_unanswered = false;
+            self.fencing.registered();
+        }
+        answer
+    }
+
     /// Begins to keep what the scheduler wants, and returns what may be promised.
     async fn promise(&mut self) -> u64 {
         let mut promise = self.fencing.begin();
@@ -187,7 +239,33 @@ impl Registration {
             promise = self.fencing.begin();
         }
         self.tell_limit().await;
+        if promise > 0
+            && let Some(why) = self.lacks_watchdog().await
+        {
+            tracing::warn!(why, "nothing is promised of the guests");
+            self.fencing.want(0);
+            promise = self.fencing.begin();
+            self.tell_limit().await;
+        }
         promise
+    }
+
+    /// Waits until the watchdog runs, where a promise needs one; returns why it does not.
+    async fn lacks_watchdog(&mut self) -> Option<&'static str> {
+        let standing = self.standing.as_mut()?;
+        let settled = standing.wait_for(|standing| *standing != Standing::Off);
+        let settled = tokio::time::timeout(ARMING, settled).await;
+        let settled = settled.ok().and_then(Result::ok);
+        match settled.map(|standing| *standing) {
+            Some(Standing::Armed) => None,
+            Some(Standing::Broken) => Some("the watchdog has failed"),
+            Some(Standing::Off) | None => Some("the watchdog is not armed"),
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        let standing = self.standing.as_ref().map(|standing| *standing.borrow());
+        standing == Some(Standing::Broken)
     }
 
     async fn tell_limit(&self) {
@@ -208,7 +286,9 @@ impl Registration {
             told.ok().flatten().unwrap_or(0)
         };
         let lease_ms = ms(lease, "lease");
-        self.fencing.want(ms(self_fence, "self_fence"));
+        let wanted_ms = ms(self_fence, "self_fence");
+        let is_broken = self.is_broken();
+        self.fencing.want(if is_broken { 0 } else { wanted_ms });
         self.heard_at = Some(sent_at);
         if let Err(error) = self.fencing.note(sent_at) {
             // What is written there is stricter.

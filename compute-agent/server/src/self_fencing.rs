@@ -10,8 +10,9 @@
 //!
 //! A promise is kept from before it is given until after it is taken back. It says when *nothing runs
 //! any more*, and so it is given only where that is true also if this process dies: with simulated
-//! guests, which live in it. Guests of a real hypervisor outlive their agent, and nobody would stop
-//! them; a host with them promises nothing.
+//! guests, which live in it, and where a watchdog resets the machine. Guests of a real hypervisor
+//! outlive their agent, and nobody would stop them; a host with them and without a watchdog promises
+//! nothing.
 //!
 //! Invariant: what is kept is never weaker than anything that the scheduler may have on record.
 
@@ -21,8 +22,7 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::id::TimeMs;
 
-/// How long stopping the guests may take. The core looks once a second.
-const STOPPING_MS: u64 = 5_000;
+use crate::core::STOPPING_MS;
 
 /// Changes with every start of the machine, with which the clock begins anew.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -38,8 +38,11 @@ struct Note {
 /// The promise of one run of the agent.
 #[derive(Debug)]
 pub(crate) struct SelfFencing {
-    /// Whether its guests end with this process, so that there is somebody to stop them always.
+    /// Whether its guests end with this process or a watchdog ends them, so that there is somebody to
+    /// stop them always.
     possible: bool,
+    /// How much longer that may take than if this process did it.
+    reset_ms: u64,
     /// Where it is written down; nowhere, where no guest outlives this process.
     file: Option<PathBuf>,
     /// What may be on record: the limits that were promised last and before it, 0 for none.
@@ -53,9 +56,18 @@ impl SelfFencing {
     pub(crate) fn new(possible: bool, file: Option<PathBuf>) -> Self {
         Self {
             possible,
+            reset_ms: 0,
             file,
             promised: [0, 0],
             wanted: 0,
+        }
+    }
+
+    /// Returns that of a host that a watchdog resets so long after it was to be fed last.
+    pub(crate) fn by_reset(file: PathBuf, reset_ms: u64) -> Self {
+        Self {
+            reset_ms,
+            ..Self::new(true, Some(file))
         }
     }
 
@@ -84,7 +96,9 @@ impl SelfFencing {
         }
         match self.wanted {
             0 => 0,
-            limit_ms => limit_ms.saturating_add(STOPPING_MS),
+            limit_ms => limit_ms
+                .saturating_add(STOPPING_MS)
+                .saturating_add(self.reset_ms),
         }
     }
 
@@ -114,6 +128,9 @@ impl SelfFencing {
             sent_at_ms: sent_at.0,
             limit_ms,
         };
+        if let Some(directory) = file.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
         let aside = file.with_extension("new");
         std::fs::write(&aside, note.to_string())?;
         std::fs::rename(aside, file)
@@ -208,6 +225,18 @@ mod tests {
         let mut own = SelfFencing::new(false, None);
         own.want(9_000);
         assert_eq!((own.differs(), own.begin(), own.kept_ms()), (false, 0, 0));
+    }
+
+    /// Goal: a host that is reset promises a time by which it has been.
+    #[test]
+    fn a_reset_takes_longer_than_a_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("made/lease");
+        let mut own = SelfFencing::by_reset(file.clone(), 32_000);
+        own.want(9_000);
+        assert_eq!((own.begin(), own.kept_ms()), (46_000, 9_000));
+        own.note(TimeMs(77)).unwrap();
+        assert!(file.exists());
     }
 
     /// Goal: the next run knows what this one has promised, as long as the machine runs.

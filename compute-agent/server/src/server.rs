@@ -29,6 +29,7 @@ use crate::reality::Messenger;
 use crate::registration::Registration;
 use crate::self_fencing::SelfFencing;
 use crate::service::AgentApi;
+use crate::watchdog::Watchdog;
 use crate::{hypervisor, qualities, shell};
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -48,6 +49,7 @@ pub struct ComputeAgent {
     scheduler: SchedulerChannel,
     fencing: SelfFencing,
     memories: Option<Memories>,
+    watchdog: Option<Watchdog>,
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -72,7 +74,7 @@ impl ComputeAgent {
         let (listener, address) = listening::bind(valid.listen).await?;
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
-        let (facts, report, known, driver, fencing, memories) =
+        let (facts, report, known, driver, fencing, memories, watchdog) =
             woken.map_err(|_| Error::Task("the start"))??;
         Ok(Self {
             listener,
@@ -84,6 +86,7 @@ impl ComputeAgent {
             scheduler,
             fencing,
             memories,
+            watchdog,
         })
     }
 
@@ -115,7 +118,16 @@ impl ComputeAgent {
         let stopping = CancellationToken::new();
         let mut agent = Agent::new(self.facts.clone(), self.known);
         let (fencing, heard_at) = take_up(self.fencing, &mut agent)?;
-        let (core, shell, outside) = shell::new(agent, self.driver.clone());
+        let mut watchdog = self.watchdog;
+        if let Some(watchdog) = &mut watchdog {
+            agent = agent.guarded();
+            // Where an earlier run's promise holds, it may have to go unfed: the core says.
+            if heard_at.is_none() {
+                watchdog.try_out()?;
+            }
+        }
+        let standing = watchdog.as_ref().map(Watchdog::standing);
+        let (core, shell, outside) = shell::new(agent, self.driver.clone(), watchdog);
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),
@@ -136,6 +148,8 @@ impl ComputeAgent {
             news: outside.news.clone(),
             fencing,
             heard_at,
+            standing,
+            is_unanswered: false,
         };
         let api = AgentApi {
             core,
@@ -151,7 +165,9 @@ impl ComputeAgent {
         let incoming = server::incoming(self.listener);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
-        let mut shell = tokio::spawn(shell.run(stopping.clone()));
+        // The core goes on until it is known whether what was promised could be taken back.
+        let ending = CancellationToken::new();
+        let mut shell = tokio::spawn(shell.run(ending.clone()));
         let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
         let comparing = tokio::spawn(messenger.run(outside, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
@@ -170,9 +186,6 @@ impl ComputeAgent {
             }),
         };
         stopping.cancel();
-        if !shell.is_finished() && shell.await.is_err() {
-            tracing::error!("the core failed while it stopped");
-        }
         if !registering.is_finished() && registering.await.is_err() {
             tracing::error!("the registration failed");
         }
@@ -183,6 +196,10 @@ impl ComputeAgent {
             && watching.await.is_err()
         {
             tracing::error!("looking at persistent memory failed");
+        }
+        ending.cancel();
+        if !shell.is_finished() && shell.await.is_err() {
+            tracing::error!("the core failed while it stopped");
         }
         server::goodbye(&mut server).await;
         self.driver.close();
@@ -220,6 +237,7 @@ type Woken = (
     Arc<dyn Driver>,
     SelfFencing,
     Option<Memories>,
+    Option<Watchdog>,
 );
 
 /// Does what blocks at the start.
@@ -236,6 +254,8 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
     }
     let found = memories.as_ref().map(Memories::at_start).transpose()?;
     let topology = Arc::new(pmem::with(&topology, found.unwrap_or_default())?);
+    let watchdog = Watchdog::configured(&config.watchdog, &config.root)?;
+    let fencing = hypervisor::self_fencing(&config, watchdog.as_ref().map(Watchdog::device));
     let driver = hypervisor::driver(&config, valid, &topology, memories.as_ref())?;
     let info = driver.info()?;
     let topology = match &mut memories {
@@ -257,8 +277,6 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         .unwrap_or_else(|| format!("host:{}", valid.name));
     let incarnation = Incarnation(Uuid::new_v4());
     let version = ServiceVersion(config.service_version);
-    let fencing =
-        hypervisor::self_fencing(config.driver, config.sim.state_file.as_deref(), version);
     let facts = Facts {
         host: valid.name.clone(),
         incarnation,
@@ -284,5 +302,5 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         platform,
         self_fence_ms: 0,
     };
-    Ok((facts, report, known, driver, fencing, memories))
+    Ok((facts, report, known, driver, fencing, memories, watchdog))
 }

@@ -20,10 +20,12 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Driver, Error, Request, Token, perform};
 use berth_proto::convert::agent::FencedCall;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Agent, CallId, Effect, Event};
 use crate::transfers::{End, Transfers, Waiting};
+use crate::watchdog::Watchdog;
 
 /// How many requests are performed at a time.
 const THREADS_MAX: usize = 32;
@@ -124,10 +126,16 @@ pub(crate) struct Shell {
     report: mpsc::UnboundedSender<Performed>,
     errands: mpsc::Sender<Errand>,
     news: mpsc::Receiver<Event>,
+    /// Fed by this task alone, and by nothing but the core's word: a core that is stuck feeds nothing.
+    watchdog: Option<Watchdog>,
 }
 
 /// Returns the shell of a core, the handle to it, and its ends towards the scheduler.
-pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell, Outside) {
+pub(crate) fn new(
+    agent: Agent,
+    driver: Arc<dyn Driver>,
+    watchdog: Option<Watchdog>,
+) -> (Handle, Shell, Outside) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
     let (report, performed) = mpsc::unbounded_channel();
     let (errand, errands) = mpsc::channel(ERRANDS_MAX);
@@ -145,6 +153,7 @@ pub(crate) fn new(agent: Agent, driver: Arc<dyn Driver>) -> (Handle, Shell, Outs
         report,
         errands: errand,
         news,
+        watchdog,
     };
     let outside = Outside {
         errands,
@@ -157,6 +166,7 @@ impl Shell {
     /// Runs until told to stop. What the hypervisor is doing then goes on without the agent.
     pub(crate) async fn run(mut self, stopping: CancellationToken) {
         let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Before the first call: what it is given time for begins now.
         for effect in self.agent.step(Event::Tick { now: now() }) {
             self.carry_out(effect);
@@ -165,7 +175,12 @@ impl Shell {
         loop {
             let event = tokio::select! {
                 biased;
-                () = stopping.cancelled() => return,
+                () = stopping.cancelled() => break,
+                // Before all that may come one after the other: a busy agent must not forget the time.
+                _ = ticks.tick() => {
+                    self.look_at_erasures();
+                    Event::Tick { now: now() }
+                }
                 // It cannot end: the shell holds a sender.
                 Some(performed) = self.performed.recv() => {
                     self.running -= usize::from(performed.counted);
@@ -181,16 +196,25 @@ impl Shell {
                         continue;
                     }
                 },
-                _ = ticks.tick() => {
-                    self.look_at_erasures();
-                    Event::Tick { now: now() }
-                }
             };
             for effect in self.agent.step(event) {
                 self.carry_out(effect);
             }
             self.perform_backlog();
             self.tell_of_transfers();
+        }
+        self.end();
+    }
+
+    /// Hears what it was told before it was to stop, as that nothing is promised any more.
+    fn end(mut self) {
+        while let Ok(news) = self.news.try_recv() {
+            for effect in self.agent.step(news) {
+                self.carry_out(effect);
+            }
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.end(self.agent.runs_nothing());
         }
     }
 
@@ -232,6 +256,11 @@ impl Shell {
             Effect::Expect => self.send_out(Errand::Expect),
             Effect::Report(comparison) => self.send_out(Errand::Report(comparison)),
             Effect::ReportErasures(reports) => self.send_out(Errand::ReportErasures(reports)),
+            Effect::Watchdog(feeding) => {
+                if let Some(watchdog) = &mut self.watchdog {
+                    watchdog.order(feeding);
+                }
+            }
             Effect::Driver { token, request } => match request {
                 // An order to a transfer must not wait behind anything.
                 // Nor must others wait behind what may take an hour.

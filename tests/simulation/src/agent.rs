@@ -350,6 +350,8 @@ impl Agent {
                     let question = Question::Erasures(self.host.clone());
                     outs.extend(self.asker.ask(question, Purpose::Expect, numbers));
                 }
+                // No host has a watchdog.
+                Effect::Watchdog(_) => {}
                 // Of what is expected only erasures are told here.
                 Effect::Report(_) => {}
                 Effect::ReportErasures(reports) => {

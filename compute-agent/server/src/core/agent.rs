@@ -29,7 +29,7 @@ use super::guests::{self, Guests, Phase};
 use super::overdue::{self, Order};
 use super::power::Waits;
 use super::reality::{Expectation, Reality};
-use super::self_fence::SelfFence;
+use super::self_fence::{Feeding, SelfFence};
 
 /// How many calls about one VM wait for each other.
 const LANE_MAX: usize = 16;
@@ -137,6 +137,8 @@ pub enum Effect {
     Report(Comparison),
     /// Tell the leader how the erasing of namespaces goes; it answers with [`Event::ErasuresDue`].
     ReportErasures(Vec<ErasureReport>),
+    /// Arm the watchdog, feed it or leave it alone; of a host that has one, with every tick.
+    Watchdog(Feeding),
 }
 
 /// A call that waits or is being done.
@@ -289,10 +291,7 @@ impl Agent {
                 self.erased_bytes(&bytes);
                 Vec::new()
             }
-            Event::SelfFence { limit_ms } => {
-                self.self_fence.limit_ms = limit_ms;
-                Vec::new()
-            }
+            Event::SelfFence { limit_ms } => self.limit_told(limit_ms),
         }
     }
 
@@ -450,6 +449,9 @@ impl Agent {
             return effects;
         }
         if let Some(effects) = self.erased(token, &result) {
+            return effects;
+        }
+        if let Some(effects) = self.proof_told(token, &result) {
             return effects;
         }
         let Some(done) = self.in_flight.remove(&token) else {

@@ -12,7 +12,7 @@
 //! | `power` | stopping a guest, with the time that it is given, and starting it again |
 //! | `reality` | what the hypervisor has, and what the scheduler expects |
 //! | `erasing` | erasing the persistent memory that guests have left |
-//! | `self_fence` | stopping its guests when nobody has heard of it for too long |
+//! | `self_fence` | stopping its guests when nobody has heard of it for too long, and when the watchdog is fed |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;
@@ -32,3 +32,5 @@ mod tests;
 
 pub use agent::{Agent, CallId, Effect, Event, Facts};
 pub use reality::Expectation;
+pub use self_fence::Feeding;
+pub(crate) use self_fence::STOPPING_MS;

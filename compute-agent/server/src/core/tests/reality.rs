@@ -222,7 +222,8 @@ fn who_is_cut_off_starts_nothing() {
             Effect::Driver { .. }
             | Effect::Expect
             | Effect::Report(_)
-            | Effect::ReportErasures(_) => None,
+            | Effect::ReportErasures(_)
+            | Effect::Watchdog(_) => None,
         })
     };
     let spawn = |guest: &Guest, host: &HostName| guest.spawn_call(host, Assignment::default());

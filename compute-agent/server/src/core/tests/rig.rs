@@ -19,7 +19,7 @@ use berth_driver::conformance::sample;
 use berth_driver::sim::{Settings, World};
 use uuid::Uuid;
 
-use crate::core::{Agent, CallId, Effect, Event, Facts};
+use crate::core::{Agent, CallId, Effect, Event, Facts, Feeding};
 
 pub(super) type Answer = Result<Reply, Refusal>;
 
@@ -30,6 +30,8 @@ pub(super) struct Rig {
     pub(super) now: TimeMs,
     topology: Arc<HostTopology>,
     answers: BTreeMap<CallId, Answer>,
+    /// What the watchdogs of all hosts got, in order.
+    pub(super) fed: Vec<Feeding>,
     calls: u64,
     incarnations: u128,
 }
@@ -124,6 +126,7 @@ impl Rig {
             now: TimeMs(1_000),
             topology: topology.clone(),
             answers: BTreeMap::new(),
+            fed: Vec::new(),
             calls: 0,
             incarnations: 0,
         };
@@ -150,6 +153,19 @@ impl Rig {
         };
         let agent = Agent::new(facts, self.world.known(name));
         self.agents.insert(name.clone(), agent);
+    }
+
+    /// Gives a host a watchdog.
+    pub(super) fn guard(&mut self, name: &HostName) {
+        let agent = self.agents.remove(name).unwrap();
+        self.agents.insert(name.clone(), agent.guarded());
+    }
+
+    /// Another agent begins that is not told what runs.
+    pub(super) fn forget_guests(&mut self, name: &HostName) {
+        let facts = self.agents[name].facts().clone();
+        self.agents
+            .insert(name.clone(), Agent::new(facts, Vec::new()));
     }
 
     /// The agent's process ends and another begins.
@@ -192,6 +208,7 @@ impl Rig {
                 Effect::Expect | Effect::Report(_) | Effect::ReportErasures(_) => {
                     unreachable!("comparing is off")
                 }
+                Effect::Watchdog(feeding) => self.fed.push(feeding),
                 Effect::Driver { token, request } => {
                     self.world.begin(self.now, name, token, request);
                 }

@@ -8,7 +8,7 @@ use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
 
 use super::rig::{Guest, Rig, host};
-use crate::core::Event;
+use crate::core::{Event, Feeding, STOPPING_MS};
 
 const LIMIT_MS: u64 = 10_000;
 
@@ -111,4 +111,105 @@ fn a_guest_that_leaves_is_stopped_too() {
     rig.settle();
     rig.pass(1_000);
     assert_eq!(runs(&rig, &guest), 0);
+}
+
+/// Returns a host with a watchdog, heard just now, on which a guest runs.
+fn guarded(guest: &Guest) -> Rig {
+    let (mut rig, h1) = (Rig::new(&[3]), host("h1"));
+    rig.guard(&h1);
+    rig.spawn(&h1, guest, sample::pins(0, &[1], None)).unwrap();
+    let now = rig.now;
+    heard(&mut rig, "h1", now);
+    rig
+}
+
+fn fed(rig: &mut Rig) -> Vec<Feeding> {
+    let mut fed = std::mem::take(&mut rig.fed);
+    fed.dedup();
+    fed
+}
+
+/// Goal: whoever promises waits until the watchdog runs, so the first order comes with the limit; and
+/// it ends with it.
+#[test]
+fn the_watchdog_is_told_at_once() {
+    let (mut rig, h1) = (guarded(&pinned()), host("h1"));
+    assert_eq!(fed(&mut rig), [Feeding::Off, Feeding::Fed]);
+    rig.step(&h1, Event::SelfFence { limit_ms: 0 });
+    assert_eq!(fed(&mut rig), [Feeding::Off]);
+}
+
+/// Goal: one that has stopped its guests goes on to be fed, however long nobody hears of it.
+#[test]
+fn an_agent_that_stops_its_guests_is_not_reset() {
+    let guest = pinned();
+    let mut rig = guarded(&guest);
+    let _ = fed(&mut rig);
+    rig.live_on(10 * LIMIT_MS);
+    assert_eq!(runs(&rig, &guest), 0);
+    assert_eq!(fed(&mut rig), [Feeding::Fed]);
+    assert!(rig.agents[&host("h1")].runs_nothing());
+}
+
+/// Goal: where guests cannot be stopped the watchdog starves, and not before stopping should be over.
+/// Method: the hypervisor does not stop them for a while.
+#[test]
+fn guests_that_do_not_stop_starve_the_watchdog() {
+    let (guest, h1) = (pinned(), host("h1"));
+    let mut rig = guarded(&guest);
+    let late = Behaviour::Late {
+        by_ms: 3 * LIMIT_MS,
+    };
+    rig.world.script(&h1, Kind::Stop, [late]);
+    let _ = fed(&mut rig);
+    rig.live_on(LIMIT_MS + STOPPING_MS);
+    assert_eq!(fed(&mut rig), [Feeding::Fed]);
+    rig.live_on(2_000);
+    assert_eq!(fed(&mut rig), [Feeding::Starved]);
+    assert_eq!(runs(&rig, &guest), 1);
+    assert!(!rig.agents[&h1].runs_nothing());
+    rig.live_on(10 * LIMIT_MS);
+    assert_eq!(runs(&rig, &guest), 0);
+    assert_eq!(fed(&mut rig), [Feeding::Starved, Feeding::Fed]);
+}
+
+/// Goal: the agent's own belief that nothing runs is not enough. Method: the hypervisor does not
+/// answer; then it names a guest that this agent does not know.
+#[test]
+fn the_hypervisor_must_say_that_nothing_runs() {
+    let (guest, h1) = (pinned(), host("h1"));
+    let mut rig = guarded(&guest);
+    let silence = vec![Behaviour::TimeOut { effect: false }; 3];
+    rig.world.script(&h1, Kind::Domains, silence);
+    rig.live_on(LIMIT_MS + STOPPING_MS + 2_000);
+    assert_eq!(runs(&rig, &guest), 0);
+    assert_eq!(rig.fed.last(), Some(&Feeding::Starved));
+    rig.live_on(1_000_000);
+    assert_eq!(rig.fed.last(), Some(&Feeding::Fed));
+
+    let mut rig = guarded(&guest);
+    rig.forget_guests(&h1);
+    rig.guard(&h1);
+    let sent_at = rig.now;
+    heard(&mut rig, "h1", sent_at);
+    assert_eq!(runs(&rig, &guest), 1);
+    rig.live_on(LIMIT_MS + STOPPING_MS + 2_000);
+    assert_eq!(runs(&rig, &guest), 0);
+    assert_eq!(rig.fed.last(), Some(&Feeding::Fed));
+}
+
+/// Goal: the next run of a dead agent does not prolong what has run out.
+#[test]
+fn a_run_that_begins_too_late_feeds_nothing_until_all_is_stopped() {
+    let (guest, h1) = (pinned(), host("h1"));
+    let mut rig = guarded(&guest);
+    let sent_at = rig.now;
+    rig.pass(LIMIT_MS + STOPPING_MS);
+    rig.restart_agent(&h1);
+    rig.guard(&h1);
+    heard(&mut rig, "h1", sent_at);
+    rig.fed.clear();
+    rig.live_on(5_000);
+    assert_eq!(runs(&rig, &guest), 0);
+    assert_eq!(fed(&mut rig), [Feeding::Starved, Feeding::Fed]);
 }
