@@ -9,6 +9,7 @@
 //! | `tests/real_lab.rs` | the lab and the libvirt binding on real guests |
 //! | `tests/real_system/` | the whole of Berth on real guests |
 //! | `tests/real_nodes/` | the whole of Berth on a machine with four NUMA nodes |
+//! | `tests/real_watchdog.rs` | machines that their watchdog resets |
 
 pub mod lab;
 pub mod processes;

@@ -63,7 +63,10 @@ pub use console::Console;
 pub use daemons::Thread;
 pub use image::{Images, images};
 pub use machine::Machine;
-pub use nodes::{FourNodes, Memory, Outcome, counting_guest, free_pages, make_nvdimm, set_pages};
+pub use nodes::{
+    FourNodes, Memory, Outcome, Watched, WatchedDisk, counting_guest, free_pages, make_nvdimm,
+    set_pages,
+};
 pub use prerequisites::{Missing, Needs, placement_python, prerequisites, ready};
 pub use process::Process;
 

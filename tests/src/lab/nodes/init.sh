@@ -5,7 +5,7 @@
 export PATH=/usr/sbin:/usr/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
-mount -t devtmpfs devtmpfs /dev 2>/dev/null
+grep -q ' /dev ' /proc/mounts || mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 for place in /dev/shm /run /tmp; do mount -t tmpfs tmpfs $place; done

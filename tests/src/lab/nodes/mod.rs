@@ -27,6 +27,8 @@
 //! itself with the program in there.
 
 mod root;
+mod watched;
+mod wdat;
 mod witness;
 
 use std::fs;
@@ -41,6 +43,7 @@ use super::prerequisites::{Missing, require_program};
 use super::process::wait_until;
 use root::{Content, Kit};
 
+pub use watched::{Watched, WatchedDisk};
 pub use witness::{Memory, free_pages, set_pages};
 
 /// The memory of each node.
@@ -232,6 +235,7 @@ impl FourNodes {
 }
 
 /// The emulator, killed when this is dropped.
+#[derive(Debug)]
 struct Running(Child);
 
 impl Drop for Running {

@@ -28,6 +28,14 @@ pub(super) struct Kit {
 }
 
 impl Kit {
+    /// What a machine with a hypervisor and a watchdog takes.
+    pub(super) fn watched() -> Self {
+        Self {
+            modules: vec!["virtio_pci", "virtio_net", "watchdog"],
+            ..Self::lab()
+        }
+    }
+
     /// What a lab with hypervisors takes.
     pub(super) fn lab() -> Self {
         Self {
