@@ -37,12 +37,15 @@ fn settings() -> Settings {
 }
 
 fn golden(name: &str, guest: &DomainSpec, settings: &Settings) {
-    let written = xml::domain(guest, settings).unwrap();
+    is_golden(name, &xml::domain(guest, settings).unwrap());
+}
+
+fn is_golden(name: &str, written: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/xml")
         .join(format!("{name}.xml"));
     if std::env::var_os("BERTH_REWRITE").is_some() {
-        std::fs::write(&path, &written).unwrap();
+        std::fs::write(&path, written).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written, expected, "{}", path.display());
@@ -241,6 +244,34 @@ fn a_guest_with_pci_functions() {
     ];
     let guest = sample::domain("devices", 4, spec, assignment);
     golden("pci-functions", &guest, &settings());
+}
+
+/// The devices are in the order of the flavor, and for who takes the guest over where the guest sees
+/// them.
+#[test]
+fn a_guest_with_persistent_memory_and_the_same_on_its_destination() {
+    let device = |name: &str, label: &str, size_mib: u64, path: &str| PmemDevice {
+        name: PmemName::new(name).unwrap(),
+        class: Label::parse(label).unwrap().class(),
+        size_bytes: size_mib << 20,
+        align_bytes: 2 << 20,
+        path: path.to_owned(),
+    };
+    let mut source = two_cells();
+    source.assignment.pmem = vec![
+        device("ns1", "BIG", 4094, "/dev/dax1.0"),
+        device("ns0", "SMALL", 62, "/dev/dax0.0"),
+    ];
+    golden("persistent-memory-source", &source, &settings());
+    let live = "<domain><devices><memory model='nvdimm'><address type='dimm' slot='0' \
+                base='0x100000000'/></memory><memory model='nvdimm'><address type='dimm' slot='1' \
+                base='0x200000000'/></memory></devices></domain>";
+    let mut destination = source.clone();
+    destination.assignment.pmem[0].path = "/dev/dax7.3".to_owned();
+    destination.assignment.pmem[1].path = "/dev/dax0.1".to_owned();
+    let places = xml::places(live).unwrap();
+    let written = xml::taken_over(&destination, &settings(), &places).unwrap();
+    is_golden("persistent-memory-destination", &written);
 }
 
 #[test]

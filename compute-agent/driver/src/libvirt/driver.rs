@@ -246,13 +246,26 @@ impl LibvirtDriver {
     }
 
     /// Returns libvirt's choices for a transfer.
-    fn migration(&self, destination: &DomainSpec, sending: &Sending) -> Result<Migration, Error> {
+    fn migration(
+        &self,
+        domain: &Domain,
+        destination: &DomainSpec,
+        sending: &Sending,
+    ) -> Result<Migration, Error> {
         let policy = &sending.policy;
         let bandwidth = policy.bandwidth_mib_per_s_max.map(u64::from);
         let targets = sending.copies.iter();
         let targets = targets.map(|copy| xml::disk_target(copy.index as usize));
+        let places = match destination.assignment.pmem.is_empty() {
+            true => Vec::new(),
+            false => {
+                let here = domain.xml(XmlView::Live).map_err(|e| error_of(&e))?;
+                xml::places(&here).map_err(|e| Error::refused(e.to_string()))?
+            }
+        };
+        let destination_xml = xml::taken_over(destination, &self.config.settings, &places)?;
         Ok(Migration {
-            destination_xml: Some(xml::domain(destination, &self.config.settings)?),
+            destination_xml: Some(destination_xml),
             bandwidth_mib_per_s_max: bandwidth.or(self.config.bandwidth_mib_per_s_max),
             copied_disks: targets.collect(),
             // The agents compared the identities of their storage.
@@ -475,7 +488,7 @@ impl Driver for LibvirtDriver {
     ) -> Result<(), Error> {
         let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
         let settings = &self.config.settings;
-        let migration = self.migration(destination, sending)?;
+        let migration = self.migration(&domain, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;
         let downtime = sending.policy.downtime_ms_max;
         let Err(error) = send::migrate(&domain, destination_uri, &migration, downtime) else {

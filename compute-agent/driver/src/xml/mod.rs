@@ -18,5 +18,6 @@ pub mod read;
 pub mod write;
 
 pub use metadata::NAMESPACE;
+pub use nvdimm::{Place, places};
 pub use read::Error as ReadError;
-pub use write::{Settings, VirtType, copy_destination, disk_target, domain};
+pub use write::{Settings, VirtType, copy_destination, disk_target, domain, taken_over};

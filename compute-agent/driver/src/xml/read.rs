@@ -187,7 +187,7 @@ fn resolve(reference: &quick_xml::events::BytesRef<'_>) -> Result<String, Error>
         })
 }
 
-fn attribute(element: &BytesStart<'_>, name: &str) -> Result<Option<String>, Error> {
+pub(super) fn attribute(element: &BytesStart<'_>, name: &str) -> Result<Option<String>, Error> {
     let found = element
         .try_get_attribute(name)
         .map_err(quick_xml::Error::from)?;

@@ -12,6 +12,7 @@ use berth_domain::numa::CellAssignment;
 use berth_domain::vm::{BootSource, Nic};
 
 use super::node::Node;
+use super::nvdimm::Place;
 use super::{hostdev, metadata, nvdimm};
 use crate::domain::DomainSpec;
 use crate::error::Error;
@@ -100,8 +101,19 @@ impl Settings {
 ///
 /// When an image's name is not a file name, or the guest has more disks than there are names.
 pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> {
-    let flavor = &guest.spec.flavor;
-    let memory = |name| Node::new(name).with("unit", "MiB").text(flavor.memory_mib);
+    taken_over(guest, settings, &[])
+}
+
+/// Returns the domain XML of a guest that runs elsewhere, with its persistent memory at these places.
+///
+/// # Errors
+///
+/// As [`domain`].
+pub fn taken_over(
+    guest: &DomainSpec,
+    settings: &Settings,
+    places: &[Place],
+) -> Result<String, Error> {
     let virt_type = match settings.virt_type {
         VirtType::Qemu => "qemu",
         VirtType::Kvm => "kvm",
@@ -112,8 +124,8 @@ pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> 
         .child(Node::new("uuid").text(guest.uid))
         .child(Node::new("metadata").child(metadata::element(guest)))
         .children(nvdimm::max_memory(guest))
-        .child(memory("memory"))
-        .child(memory("currentMemory"))
+        .child(nvdimm::memory("memory", guest))
+        .child(nvdimm::memory("currentMemory", guest))
         .children(memory_backing(guest))
         .child(vcpu(guest))
         .children(cpu_tune(guest))
@@ -125,7 +137,7 @@ pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> 
         .child(Node::new("on_poweroff").text("destroy"))
         .child(Node::new("on_reboot").text("restart"))
         .child(Node::new("on_crash").text("destroy"))
-        .child(devices(guest, settings)?);
+        .child(devices(guest, settings, places)?);
     Ok(xml.to_xml())
 }
 
@@ -292,7 +304,7 @@ fn cpu(guest: &DomainSpec, settings: &Settings) -> Node {
     }
 }
 
-fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
+fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<Node, Error> {
     let emulator = settings
         .emulator
         .as_ref()
@@ -309,7 +321,7 @@ fn devices(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
         .child(usb)
         .children(guest.spec.nics.iter().map(nic))
         .children(hostdev::elements(&guest.assignment))
-        .children(nvdimm::elements(guest))
+        .children(nvdimm::elements(guest, places))
         .child(serial(guest.uid, settings))
         .child(Node::new("memballoon").with("model", "none")))
 }
