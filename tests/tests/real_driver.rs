@@ -11,6 +11,8 @@ use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuId;
 use berth_domain::id::OperationId;
 use berth_domain::instance::{PageSize, VcpuId};
+use berth_domain::name::PmemName;
+use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
 use berth_driver::conformance::{self, Pair, sample};
@@ -20,6 +22,9 @@ use berth_driver::xml::{Settings, VirtType};
 use berth_driver::{DomainSpec, Draft, Driver, Error, NoPmem, Sending};
 use berth_host::sysfs;
 use berth_tests::lab::{Console, Images, Lab, Machine, Needs, images, ready};
+
+/// How much persistent memory a guest has.
+const MEMORY_MIB: u64 = 64;
 
 /// Booting takes 5 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -414,5 +419,75 @@ fn a_guest_is_stopped_started_copied_and_rebuilt() {
         "{missing:?}"
     );
     driver.destroy(guest.uid).unwrap();
+    std::fs::remove_dir(runtime_dir(&shared)).unwrap();
+}
+
+/// Goal: what a guest wrote into its persistent memory goes with it, though each host has a device
+/// of its own for it; what it writes afterwards stays where it is then.
+///
+/// Method: plain files in the place of devices, another one on each host. The guest writes and reads
+/// as the kernel lets it, and the files are looked at past it.
+#[test]
+fn persistent_memory_goes_with_its_guest() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machines = lab.machines();
+    let source = driver(&machines[0], &shared, &images);
+    let destination = driver(&machines[1], &shared, &images);
+    let files = ["memory-here", "memory-there"].map(|name| lab.directory().join(name));
+    let begins = |file: &Path| {
+        let bytes = std::fs::read(file).unwrap();
+        String::from_utf8_lossy(&bytes[..16]).trim_end().to_owned()
+    };
+    let with_memory = |domain: &DomainSpec, file: &Path| {
+        std::fs::File::create(file)
+            .unwrap()
+            .set_len(MEMORY_MIB << 20)
+            .unwrap();
+        let mut domain = domain.clone();
+        domain.spec.flavor.memory_mib = 256;
+        for cell in domain.spec.topology.iter_mut().flat_map(|t| &mut t.cells) {
+            cell.memory_mib = 256;
+        }
+        domain.assignment.cells[0].memory_mib = 256;
+        domain.assignment.pmem = vec![PmemDevice {
+            name: PmemName::new("ns0").unwrap(),
+            class: Label::parse("small").unwrap().class(),
+            size_bytes: MEMORY_MIB << 20,
+            align_bytes: 2 << 20,
+            path: file.to_str().expect("a plain path").to_owned(),
+        }];
+        domain
+    };
+    let here = with_memory(&guest(9, &images), &files[0]);
+    let there = with_memory(&moved(&guest(9, &images)), &files[1]);
+
+    source.create(&here).unwrap();
+    let log = shared.join("instances").join(here.uid.to_string());
+    let console = Console::new(log.join("console.log"));
+    console.wait_for("count 1", PATIENCE).unwrap();
+    let socket = runtime_dir(&shared).join(format!("{}.console", here.uid));
+    let ask = |machine: &Machine, question: &str| {
+        let socket = machine.outside(&socket);
+        console.ask(&socket, question, PATIENCE).unwrap()
+    };
+    assert_eq!(ask(&machines[0], "keep first"), "kept");
+    assert_eq!(begins(&files[0]), "first");
+
+    destination.prepare_incoming(&there, &[]).unwrap();
+    let uri = machines[1].peer_uri();
+    let sent = source.migrate(here.uid, &uri, &there, &Sending::default());
+    sent.unwrap();
+    assert_eq!(begins(&files[1]), "first");
+    assert_eq!(ask(&machines[1], "kept"), "first");
+    assert_eq!(ask(&machines[1], "keep second"), "kept");
+    // The source's is what has to be erased.
+    let contents = files.each_ref().map(|file| begins(file));
+    assert_eq!(contents, ["first", "second"]);
+    destination.destroy(here.uid).unwrap();
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();
 }

@@ -12,6 +12,8 @@
 #     reach <address>  reached | unreachable
 #     store <word>     stored: the word is on the first disk, beyond its file system
 #     recall           the word that is stored there
+#     keep <word>      kept: the word is where the first persistent memory begins
+#     kept             the word that is kept there
 set -u
 bb=/bin/busybox
 $bb mkdir -p /dev /proc /sys
@@ -66,6 +68,18 @@ slot=129024
 store() { printf '%-512s' "$1" | dd of=/dev/vda bs=512 seek=$slot conv=notrunc,fsync 2>/dev/null; }
 recall() { dd if=/dev/vda bs=512 skip=$slot count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
 
+# Its driver looks at it by itself, and may not be through yet.
+memory() {
+    n=0
+    while [ ! -b /dev/pmem0 ] && [ $n -lt 300 ]; do
+        n=$((n + 1))
+        usleep 100000
+    done
+    [ -b /dev/pmem0 ]
+}
+keep() { memory && printf '%-512s' "$1" | dd of=/dev/pmem0 bs=512 conv=notrunc,fsync 2>/dev/null; }
+kept() { memory && dd if=/dev/pmem0 bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
+
 while :; do
     read -r question argument || continue
     line=$question${argument:+ $argument}
@@ -75,6 +89,8 @@ while :; do
     reach) ping -c 1 -W 5 "$argument" >/dev/null 2>&1 && words=reached || words=unreachable ;;
     store) store "$argument" && words=stored || words=failed ;;
     recall) words=$(recall) ;;
+    keep) keep "$argument" && words=kept || words=failed ;;
+    kept) words=$(kept) ;;
     *) words="what is $question?" ;;
     esac
     say "answer to $line: $words"
