@@ -261,8 +261,9 @@ fn lose_power_in_an_erase(record: &Record) {
     pmem.start_erase(&order(6, "ns1")).unwrap();
     let progress = wait(&pmem, "ns1", |progress| progress.done_bytes > 0);
     assert_eq!(progress.state, State::Erasing);
-    // One write, so that all of it is on the console.
     println!("{MARKED}{}", write_mark(&progress.mark().unwrap()));
+    // What has not left the console's port yet would go with the power.
+    rustix::termios::tcdrain(std::io::stdout()).unwrap();
     std::fs::write("/proc/sysrq-trigger", "b").unwrap();
     loop {
         thread::park();
