@@ -290,146 +290,118 @@ fn listing(properties: &str) -> String {
     format!("{{\"dev\":\"namespace0.0\",\"name\":\"x\",\"mode\":\"devdax\",{properties}}}")
 }
 
-#[test]
-fn what_cannot_be_used_is_told_and_what_stops_a_start_stops_it() {
-    let good = "\"size\":4096,\"align\":4096,\"chardev\":\"dax0.0\"";
-    let two = format!(
-        "[{},{}]",
-        listing(good),
-        listing("\"size\":4096").replace("space0.0", "space1.0")
-    );
-    let mode = |mode: &str| listing(good).replace("devdax", mode);
-    let shared = format!(
-        "[{},{}]",
-        listing(good),
-        listing(good)
-            .replace("\"x\"", "\"y\"")
-            .replace("space0.0", "space1.0")
-    );
-    let nothing = |_: &Path| Found::Nothing;
-    let other = |_: &Path| Found::Other;
-    let device = &device as &dyn Fn(&Path) -> Found;
-    for (output, look, stops, expected) in [
-        (
-            String::new(),
-            device,
-            true,
-            "this host has no namespace of that name (ndctl list -Ni)",
-        ),
-        (
-            two,
-            device,
-            true,
-            "this host has 2 namespaces of that name (namespace0.0, namespace1.0); names must be unique",
-        ),
-        (
-            mode("fsdax"),
-            device,
-            true,
-            "it is in mode fsdax; guests can be given namespaces in mode devdax only (ndctl create-namespace --mode=devdax)",
-        ),
-        (mode("raw"), device, true, "it is in mode raw;"),
-        (mode("sector"), device, true, "it is in mode sector;"),
-        (mode("memory"), device, true, "it is in mode memory;"),
-        (
-            listing(
-                "\"size\":4096,\"daxregion\":{\"devices\":[{\"chardev\":\"dax0.0\",\"mode\":\"system-ram\"}]}",
-            ),
-            device,
-            true,
-            "it is in mode system-ram;",
-        ),
-        (
-            mode("raw").replace("}", ",\"state\":\"disabled\"}"),
-            device,
-            false,
-            "it is switched off; switch it on with ndctl enable-namespace",
-        ),
-        (
-            listing("\"size\":\"4 KiB\""),
-            device,
-            false,
-            "what ndctl list says of it is not understood: its size is the text",
-        ),
-        (
-            listing("\"size\":0,\"align\":4096,\"chardev\":\"dax0.0\""),
-            device,
-            false,
-            "its size is 0",
-        ),
-        (
-            listing("\"size\":4096,\"chardev\":\"dax0.0\""),
-            device,
-            false,
-            "ndctl list does not tell its alignment",
-        ),
-        (
-            listing("\"size\":4096,\"align\":0,\"chardev\":\"dax0.0\""),
-            device,
-            false,
-            "ndctl list does not tell its alignment",
-        ),
-        (
-            listing("\"size\":4096,\"align\":8192,\"chardev\":\"dax0.0\""),
-            device,
-            false,
-            "its size, 4096 bytes, is no multiple of its alignment, 8192 bytes",
-        ),
-        (
-            listing("\"size\":6144,\"align\":4096,\"chardev\":\"dax0.0\""),
-            device,
-            false,
-            "its size, 6144 bytes, is no multiple",
-        ),
-        (
-            listing("\"size\":4096,\"align\":4096"),
-            device,
-            false,
-            "it has no character device; is the kernel module device_dax loaded?",
-        ),
-        (
-            listing(
-                "\"size\":4096,\"align\":4096,\"daxregion\":{\"devices\":[{\"chardev\":\"dax0.0\"},{\"chardev\":\"dax0.1\"}]}",
-            ),
-            device,
-            false,
-            "it has 2 character devices, and a guest can be given one (daxctl list)",
-        ),
-        (
-            listing(good),
-            &nothing,
-            false,
-            "its character device /dev/dax0.0 is not there",
-        ),
-        (
-            listing(good),
-            &other,
-            false,
-            "/dev/dax0.0 is not a character device",
-        ),
-        (
-            shared,
-            device,
-            false,
-            "ndctl list tells of /dev/dax0.0 for another namespace too",
-        ),
-    ] {
-        let discovery = discover("SMALL:x", &output, look);
-        assert_eq!(discovery.usable, [], "{output}");
-        let said = discovery.refused[0].to_string();
-        let told = said.strip_prefix("SMALL:x: ").unwrap();
-        assert!(told.starts_with(expected), "{told}");
-        let stopped = discovery.check_start().err().map(|error| error.to_string());
-        assert_eq!(stopped, stops.then_some(said), "{output}");
-    }
-    let nameless = listing(good).replace("\"x\"", "\"\"");
-    let discovery = discover("SMALL:namespace0.0", &nameless, device);
+/// What a namespace that can be used has.
+const GOOD: &str = "\"size\":4096,\"align\":4096,\"chardev\":\"dax0.0\"";
+
+/// Holds that `x` is refused with these words, and whether that stops a start.
+#[track_caller]
+fn is_refused(output: &str, look: &dyn Fn(&Path) -> Found, stops: bool, expected: &str) {
+    let discovery = discover("SMALL:x", output, look);
+    assert_eq!(discovery.usable, [], "{output}");
     let said = discovery.refused[0].to_string();
+    let told = said.strip_prefix("SMALL:x: ").unwrap();
+    assert!(told.starts_with(expected), "{told}");
+    let stopped = discovery.check_start().err().map(|error| error.to_string());
+    assert_eq!(stopped, stops.then_some(said), "{output}");
+}
+
+#[test]
+fn what_the_host_does_not_have_as_configured_stops_a_start() {
+    let stops = |output: &str, expected: &str| is_refused(output, &device, true, expected);
+    let absent = "this host has no namespace of that name (ndctl list -Ni)";
+    stops("", absent);
+    stops(&listing(GOOD).replace("\"x\"", "\"y\""), absent);
+    let second = listing("\"size\":4096").replace("space0.0", "space1.0");
+    stops(
+        &format!("[{},{second}]", listing(GOOD)),
+        "this host has 2 namespaces of that name (namespace0.0, namespace1.0); names must be unique",
+    );
+    for mode in ["fsdax", "raw", "sector", "memory"] {
+        let expected = format!(
+            "it is in mode {mode}; guests can be given namespaces in mode devdax only (ndctl \
+             create-namespace --mode=devdax)"
+        );
+        stops(&listing(GOOD).replace("devdax", mode), &expected);
+    }
+    let ram = "\"size\":4096,\"daxregion\":{\"devices\":[{\"chardev\":\"dax0.0\",\
+               \"mode\":\"system-ram\"}]}";
+    stops(&listing(ram), "it is in mode system-ram;");
+    let nameless = listing(GOOD).replace("\"x\"", "\"\"");
+    let discovery = discover("SMALL:namespace0.0", &nameless, &device);
+    let said = discovery.check_start().unwrap_err().to_string();
     assert!(
         said.contains("what the kernel calls a namespace without a name"),
         "{said}"
     );
-    assert!(discovery.check_start().is_err());
+}
+
+#[test]
+fn what_may_pass_is_refused_and_leaves_the_start() {
+    let leaves = |output: &str, expected: &str| is_refused(output, &device, false, expected);
+    let off = listing(GOOD).replace("devdax", "raw");
+    let off = off.replace("}", ",\"state\":\"disabled\"}");
+    leaves(
+        &off,
+        "it is switched off; switch it on with ndctl enable-namespace",
+    );
+    let second = listing(GOOD).replace("\"x\"", "\"y\"");
+    let shared = format!(
+        "[{},{}]",
+        listing(GOOD),
+        second.replace("space0.0", "space1.0")
+    );
+    leaves(
+        &shared,
+        "ndctl list tells of /dev/dax0.0 for another namespace too",
+    );
+    let two = "\"size\":4096,\"align\":4096,\"daxregion\":{\"devices\":\
+               [{\"chardev\":\"dax0.0\"},{\"chardev\":\"dax0.1\"}]}";
+    for (properties, expected) in [
+        (
+            "\"size\":\"4 KiB\"",
+            "what ndctl list says of it is not understood: its size is the text",
+        ),
+        (
+            "\"size\":0,\"align\":4096,\"chardev\":\"dax0.0\"",
+            "its size is 0",
+        ),
+        (
+            "\"size\":4096,\"chardev\":\"dax0.0\"",
+            "ndctl list does not tell its alignment",
+        ),
+        (
+            "\"size\":4096,\"align\":0,\"chardev\":\"dax0.0\"",
+            "ndctl list does not tell its alignment",
+        ),
+        (
+            "\"size\":4096,\"align\":8192,\"chardev\":\"dax0.0\"",
+            "its size, 4096 bytes, is no multiple of its alignment, 8192 bytes",
+        ),
+        (
+            "\"size\":6144,\"align\":4096,\"chardev\":\"dax0.0\"",
+            "its size, 6144 bytes, is no multiple",
+        ),
+        (
+            "\"size\":4096,\"align\":4096",
+            "it has no character device; is the kernel module device_dax loaded?",
+        ),
+        (
+            two,
+            "it has 2 character devices, and a guest can be given one (daxctl list)",
+        ),
+    ] {
+        leaves(&listing(properties), expected);
+    }
+    let nothing = |_: &Path| Found::Nothing;
+    let gone = "its character device /dev/dax0.0 is not there";
+    is_refused(&listing(GOOD), &nothing, false, gone);
+    let other = |_: &Path| Found::Other;
+    is_refused(
+        &listing(GOOD),
+        &other,
+        false,
+        "/dev/dax0.0 is not a character device",
+    );
 }
 
 #[test]
