@@ -317,7 +317,7 @@ From a disk image, on a bridge:
         /// Move it to this host rather than to the best
         #[arg(long)]
         host: Option<String>,
-        /// Stop it for the move, and start it there if it ran
+        /// Stop it for the move, take its disks along, and start it there if it ran
         #[arg(long)]
         cold: bool,
         /// With --cold: keep what it had until `berth vm confirm-resize` or `revert-resize`

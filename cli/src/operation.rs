@@ -121,6 +121,7 @@ pub(crate) fn kind(kind: &Kind) -> &'static str {
         Kind::LiveMigrate { .. } => "live migration",
         Kind::ColdMigrate { .. } => "cold migration",
         Kind::RevertResize { .. } => "revert of a resize",
+        Kind::ConfirmResize { .. } => "confirmation of a resize",
         Kind::Evacuate { .. } => "evacuation",
         Kind::Shelve => "shelving",
         Kind::Unshelve => "unshelving",

@@ -132,6 +132,9 @@ pub fn step(step: Step) -> &'static str {
         Step::Start => "start the guest",
         Step::CopyDisk => "copy the disk",
         Step::PublishImage => "name the image",
+        Step::FetchDisks => "fetch the disks",
+        Step::DropSource => "delete on source",
+        Step::DropDestination => "delete copies",
     }
 }
 

@@ -53,7 +53,11 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             run,
         } => {
             if transfer.wishes() != TransferWishes::default() {
-                bail!("--cold stops the guest first: how to send a running one does not apply");
+                bail!(
+                    "--cold stops the guest first: how to send a running one does not apply; what \
+                     copied disks may take of the network is in `berth policy set \
+                     migration.bandwidth_mib_s`"
+                );
             }
             let wanted = moves::Wanted {
                 host: host.as_deref(),
@@ -456,10 +460,12 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
 fn migration_of(operation: &Operation) -> Option<String> {
     match operation.kind.as_ref()? {
         Kind::LiveMigrate(about) => Some(short(&about.migration).to_owned()),
+        // Its disks may be copied.
+        Kind::ColdMigrate(about) => Some(short(&about.migration).to_owned()),
         Kind::Boot(_)
         | Kind::Delete(_)
-        | Kind::ColdMigrate(_)
         | Kind::RevertResize(_)
+        | Kind::ConfirmResize(_)
         | Kind::Evacuate(_)
         | Kind::Shelve(_)
         | Kind::Unshelve(_)

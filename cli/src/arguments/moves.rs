@@ -50,8 +50,9 @@ pub enum Moves {
     /// Give a VM another flavor
     ///
     /// The VM is stopped and started again with the new flavor, on the host that suits it best, which
-    /// may be the one where it is. What it had before is kept until `berth vm confirm-resize`, and
-    /// `berth vm revert-resize` brings the VM back to it.
+    /// may be the one where it is. Disks that the new host does not see are copied meanwhile. What it
+    /// had before is kept until `berth vm confirm-resize`, and `berth vm revert-resize` brings the VM
+    /// back to it.
     Resize {
         /// The VM
         vm: String,
@@ -72,11 +73,19 @@ pub enum Moves {
         run: Run,
     },
     /// Keep what a resize brought, and give back what the VM had before
+    ///
+    /// Disks that were copied to another host for it are deleted on the one where they were.
     ConfirmResize {
         /// The VM
         vm: String,
+        /// How to go about it
+        #[command(flatten)]
+        run: Run,
     },
     /// Bring a VM back to what it had before its resize
+    ///
+    /// Where its disks were copied to another host for it, it comes back to them as they were, and the
+    /// copies are deleted with what was written to them since.
     RevertResize {
         /// The VM
         vm: String,

@@ -42,7 +42,7 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
             };
             cold(session, &vm, wanted, validate_only, &run).await
         }
-        Moves::ConfirmResize { vm } => confirm(session, &vm).await,
+        Moves::ConfirmResize { vm, run } => confirm(session, &vm, run).await,
         Moves::RevertResize { vm, run } => {
             let request = RevertResizeRequest {
                 vm: resource("vms", &vm),
@@ -131,14 +131,17 @@ pub(super) async fn cold(
     follow(session, vm, operation, run).await
 }
 
-async fn confirm(session: &Session, vm: &str) -> anyhow::Result<()> {
+async fn confirm(session: &Session, vm: &str, run: Run) -> anyhow::Result<()> {
     let request = ConfirmResizeRequest {
         vm: resource("vms", vm),
-        request_id: request_id(None),
+        request_id: request_id(run.request_id),
     };
     let answer = session.conductor().await?.confirm_resize(request).await;
-    answer.map_err(|s| from_status(&s))?;
-    show(session, vm).await
+    match answer.map_err(|s| from_status(&s))?.into_inner().operation {
+        Some(operation) => follow(session, vm, Some(operation), &run).await,
+        // There was nothing to delete: it is done.
+        None => show(session, vm).await,
+    }
 }
 
 async fn unshelve(

@@ -8,14 +8,15 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::agent::DomainStatus;
-use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::agent::{DomainStatus, Side};
+use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::PmemName;
 use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
+use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::error::Error;
 
@@ -283,6 +284,39 @@ pub trait Driver: Send + Sync {
 
     /// Returns of how many bytes the namespaces that are being erased are rid by now.
     fn erased_bytes(&self) -> BTreeMap<PmemName, u64>;
+    /// Opens the disks of a guest that is off, to be sent to another host.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when it is not off; [`Error::DiskMissing`]; [`Error::StorageShared`] when they
+    /// are being fetched for this migration to the very place.
+    fn read_disks(
+        &self,
+        vm: VmUid,
+        disks: usize,
+        migration: MigrationId,
+    ) -> Result<DiskReader, Error>;
+
+    /// Makes ready to fetch the disks of a guest that is off from another host. Nothing if all of them
+    /// were fetched for this migration already; one that broke off begins anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when it is here; [`Error::Refused`] when it could not be started here, or
+    /// there are disks of it that were not fetched.
+    fn receive_disks(
+        &self,
+        domain: &DomainSpec,
+        migration: MigrationId,
+    ) -> Result<Option<DiskWriter>, Error>;
+
+    /// Deletes the disks of a guest that is not here: on the destination of a migration those that were
+    /// fetched for it, whole or not; on the source all. Repeated or unknown: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongState`] when it is here; or when they cannot be deleted.
+    fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error>;
 
     /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
     /// its own carries on is left to it.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::name::HostName;
 
 /// Why a driver did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +64,37 @@ pub enum Error {
         /// The name.
         image: String,
     },
+    /// Disks were to be fetched, and there is not enough room for them.
+    #[error("the disks need {} MiB, and {} has room for {} MiB", .needed.div_ceil(1 << 20), .directory.display(), .free >> 20)]
+    NoRoom {
+        /// How many bytes they need.
+        needed: u64,
+        /// For how many there is room.
+        free: u64,
+        /// Where.
+        directory: PathBuf,
+    },
+    /// Disks were to be fetched to where they are: the two hosts share the directory.
+    #[error("{} is on both hosts: they share it", .directory.display())]
+    StorageShared {
+        /// Where they are.
+        directory: PathBuf,
+    },
+    /// Disks were being fetched, and the host that has them broke off. Nothing is here; it can be tried
+    /// again.
+    #[error("the disks cannot be read from host {host}: {message}")]
+    SourceGone {
+        /// The host.
+        host: HostName,
+        /// What was seen.
+        message: String,
+    },
+    /// Disks were being fetched, and that took too long. Nothing is here.
+    #[error("the disks were not fetched within {limit_ms} ms")]
+    Overdue {
+        /// The time that it was given.
+        limit_ms: u64,
+    },
     /// The hypervisor did not answer: the call may have its effect.
     #[error("the hypervisor cannot be reached: {message}")]
     Unreachable {
@@ -89,14 +121,17 @@ impl Error {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::SourceGone { .. } => true,
             Self::Absent { .. }
             | Self::Exists { .. }
             | Self::WrongState { .. }
             | Self::Refused { .. }
             | Self::Aborted { .. }
             | Self::DiskMissing { .. }
-            | Self::ImageExists { .. } => false,
+            | Self::ImageExists { .. }
+            | Self::NoRoom { .. }
+            | Self::StorageShared { .. }
+            | Self::Overdue { .. } => false,
         }
     }
 }

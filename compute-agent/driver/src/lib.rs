@@ -10,9 +10,11 @@
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
 //! | [`xml`] | a guest as libvirt's domain XML, pure |
+//! | [`disks`] | the disks of guests that are off, on their way between hosts |
 //! | [`conformance`] | what every driver is held to |
 
 pub mod conformance;
+pub mod disks;
 pub mod domain;
 pub mod driver;
 pub mod error;
@@ -24,4 +26,4 @@ pub mod xml;
 pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 pub use driver::{Chunk, Driver, Eraser, FreePages, Info, NoPmem};
 pub use error::Error;
-pub use request::{Answer, Kind, Request, Token, perform};
+pub use request::{Answer, Fetch, Kind, Request, Token, perform};

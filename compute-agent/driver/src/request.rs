@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use berth_domain::agent::DomainStatus;
-use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::agent::{DiskSource, DomainStatus, Fence, Side};
+use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::transfer::DiskCopy;
 
@@ -90,6 +90,30 @@ pub enum Request {
     Evict(VmUid, Option<ClaimId>),
     /// [`Driver::erase`], one after the other.
     Erase(Vec<PmemDevice>),
+    /// [`Driver::receive_disks`], with what [`Driver::read_disks`] of another host gives. Not for
+    /// [`perform`]: what is between the two is the agent's.
+    FetchDisks(Box<Fetch>),
+    /// Stops a fetch that goes on; it ends with [`Error::Aborted`].
+    StopFetch(VmUid),
+    /// [`Driver::drop_disks`].
+    DropDisks(VmUid, MigrationId, Side),
+}
+
+/// Disks that are to be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The guest, as it is to be here.
+    pub domain: DomainSpec,
+    /// The attempt.
+    pub migration: MigrationId,
+    /// Who has them.
+    pub source: DiskSource,
+    /// On whose behalf its agent is asked.
+    pub fence: Fence,
+    /// The most that it may take of the network, in MiB/s.
+    pub bandwidth_mib_per_s_max: Option<u32>,
+    /// How long it may take.
+    pub timeout_ms: u64,
 }
 
 /// The kind of a [`Request`], for scripts.
@@ -139,11 +163,17 @@ pub enum Kind {
     Evict,
     /// [`Request::Erase`].
     Erase,
+    /// [`Request::FetchDisks`].
+    FetchDisks,
+    /// [`Request::StopFetch`].
+    StopFetch,
+    /// [`Request::DropDisks`].
+    DropDisks,
 }
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -166,6 +196,9 @@ impl Kind {
         Self::Everything,
         Self::Evict,
         Self::Erase,
+        Self::FetchDisks,
+        Self::StopFetch,
+        Self::DropDisks,
     ];
 }
 
@@ -196,6 +229,9 @@ impl Request {
             Self::Everything => Kind::Everything,
             Self::Evict(..) => Kind::Evict,
             Self::Erase(_) => Kind::Erase,
+            Self::FetchDisks(_) => Kind::FetchDisks,
+            Self::StopFetch(_) => Kind::StopFetch,
+            Self::DropDisks(..) => Kind::DropDisks,
         }
     }
 }
@@ -269,6 +305,12 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Erase(devices) => {
             let mut erased = devices.iter().map(|device| driver.erase(device));
             erased.try_for_each(|erased| erased).map(done)
+        }
+        Request::FetchDisks(_) | Request::StopFetch(_) => Err(Error::refused(
+            "disks are fetched by agents, not by drivers",
+        )),
+        Request::DropDisks(vm, migration, side) => {
+            driver.drop_disks(*vm, *migration, *side).map(done)
         }
     }
 }

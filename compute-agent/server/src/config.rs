@@ -125,6 +125,9 @@ pub struct Sim {
     pub state_file: Option<PathBuf>,
     /// Tells what happens to it that nobody asked it for, as foreign domains and crashes.
     pub story_file: Option<PathBuf>,
+    /// Where the disks of its guests are, as files; hosts with the same one share them. Nothing is kept of
+    /// them if absent.
+    pub disk_dir: Option<PathBuf>,
 }
 
 impl Default for Sim {
@@ -136,6 +139,7 @@ impl Default for Sim {
             erase_mib_per_s: berth_driver::sim::driver::ERASE_MIB_PER_S,
             state_file: None,
             story_file: None,
+            disk_dir: None,
         }
     }
 }
@@ -459,6 +463,7 @@ impl Sim {
         keys.take("erase_mib_per_s", &mut self.erase_mib_per_s);
         keys.take_some("state_file", &mut self.state_file);
         keys.take_some("story_file", &mut self.story_file);
+        keys.take_some("disk_dir", &mut self.disk_dir);
     }
 }
 

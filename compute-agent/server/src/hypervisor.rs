@@ -146,6 +146,7 @@ pub(crate) fn driver(
             advertise: config.sim.advertise.clone(),
             state_file: config.sim.state_file.clone(),
             story_file: config.sim.story_file.clone(),
+            disk_dir: config.sim.disk_dir.clone(),
             transfer: Duration::from_millis(config.sim.transfer_ms),
             erase_mib_per_s: config.sim.erase_mib_per_s,
         })?),

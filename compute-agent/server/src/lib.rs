@@ -14,6 +14,7 @@
 //! | `shell` | owns the core, performs its driver requests on threads |
 //! | `transfers` | who waits for the end of a transfer |
 //! | `service` | what conductors call |
+//! | `disks` | the disks of guests that are off, fetched from and given to other agents |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
 //! | `pmem` | the persistent memory that is configured, looked at and erased |
@@ -28,6 +29,7 @@
 
 pub mod config;
 pub mod core;
+mod disks;
 pub mod error;
 pub mod flags;
 mod hypervisor;

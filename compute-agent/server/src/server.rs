@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use crate::config::{Config, Valid};
 use crate::core::{Agent, Event, Facts};
+use crate::disks::{Fetches, Readers};
 use crate::error::Error;
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
@@ -127,7 +128,9 @@ impl ComputeAgent {
             }
         }
         let standing = watchdog.as_ref().map(Watchdog::standing);
-        let (core, shell, outside) = shell::new(agent, self.driver.clone(), watchdog);
+        let (fetches, readers) = (Fetches::default(), Readers::default());
+        let travel = (fetches.clone(), readers.clone());
+        let (core, shell, outside) = shell::new(agent, self.driver.clone(), watchdog, travel);
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),
@@ -156,6 +159,8 @@ impl ComputeAgent {
             facts: self.facts.clone(),
             driver: self.driver.clone(),
             stopping: stopping.clone(),
+            fetches,
+            readers,
         };
         let server = server::new()
             .add_service(ComputeAgentServiceServer::new(api))

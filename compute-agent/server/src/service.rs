@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_domain::agent::Reply;
-use berth_domain::id::VmUid;
+use berth_domain::agent::{Fence, Reply};
+use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Driver, Error, Known};
@@ -13,7 +13,8 @@ use berth_proto::agent::v1::{
     AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
     CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
     CheckCanLiveMigrateSourceResponse, CopyDiskRequest, CopyDiskResponse, DestroyVmRequest,
-    DestroyVmResponse, Domain, DropImageRequest, DropImageResponse, FitLiveMigrationRequest,
+    DestroyVmResponse, Domain, DropDisksRequest, DropDisksResponse, DropImageRequest,
+    DropImageResponse, FetchDisksRequest, FetchDisksResponse, FitLiveMigrationRequest,
     FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
     ForceCompleteLiveMigrationResponse, GetAgentInfoRequest, GetAgentInfoResponse,
     GetDomainRequest, GetDomainResponse, GetTransferRequest, GetTransferResponse,
@@ -21,9 +22,10 @@ use berth_proto::agent::v1::{
     MakeDisksRequest, MakeDisksResponse, PostLiveMigrationAtSourceRequest,
     PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest, PreLiveMigrationResponse,
     PublishImageRequest, PublishImageResponse, ReadConsoleRequest, ReadConsoleResponse,
-    RollbackLiveMigrationAtDestinationRequest, RollbackLiveMigrationAtDestinationResponse,
-    SettleVmRequest, SettleVmResponse, SpawnVmRequest, SpawnVmResponse, StartVmRequest,
-    StartVmResponse, StopVmRequest, StopVmResponse, WaitTransferRequest, WaitTransferResponse,
+    ReadDisksRequest, ReadDisksResponse, RollbackLiveMigrationAtDestinationRequest,
+    RollbackLiveMigrationAtDestinationResponse, SettleVmRequest, SettleVmResponse, SpawnVmRequest,
+    SpawnVmResponse, StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse,
+    WaitTransferRequest, WaitTransferResponse,
 };
 use berth_proto::convert::agent::{FencedCall, Mismatch};
 use berth_proto::convert::page::Page;
@@ -35,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::core::Facts;
+use crate::disks::{self, Fetches, Readers};
 use crate::shell::Handle;
 
 /// How often a console that is followed is looked at.
@@ -55,6 +58,8 @@ pub(crate) struct AgentApi {
     pub(crate) facts: Facts,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) stopping: CancellationToken,
+    pub(crate) fetches: Fetches,
+    pub(crate) readers: Readers,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -86,6 +91,8 @@ impl AgentApi {
 fn refusal(error: &Error) -> Refusal {
     let (code, reason) = match error {
         Error::Absent { .. } => (Code::NotFound, "GUEST_NOT_FOUND"),
+        Error::StorageShared { .. } => (Code::FailedPrecondition, "STORAGE_SHARED"),
+        Error::SourceGone { .. } => (Code::Unavailable, "DISK_SOURCE_UNREACHABLE"),
         Error::Unreachable { .. } => (Code::Unavailable, "HYPERVISOR_UNREACHABLE"),
         Error::TimedOut { .. } => (Code::DeadlineExceeded, "HYPERVISOR_TIMED_OUT"),
         Error::Exists { .. }
@@ -93,6 +100,8 @@ fn refusal(error: &Error) -> Refusal {
         | Error::Refused { .. }
         | Error::DiskMissing { .. }
         | Error::ImageExists { .. }
+        | Error::NoRoom { .. }
+        | Error::Overdue { .. }
         | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
     };
     Refusal::new(code, reason, error.to_string())
@@ -218,6 +227,11 @@ impl ComputeAgentService for AgentApi {
         request: Request<GetTransferRequest>,
     ) -> Answered<GetTransferResponse> {
         let vm: VmUid = field::uuid(&request.into_inner().vm_uid, "vm_uid")?;
+        if let Some(progress) = self.fetches.progress(vm) {
+            return Ok(Response::new(GetTransferResponse {
+                progress: Some((&progress).into()),
+            }));
+        }
         let status = self.ask(move |driver| driver.domain(vm)).await?;
         Ok(Response::new(GetTransferResponse {
             progress: status.progress.as_ref().map(Into::into),
@@ -266,6 +280,41 @@ impl ComputeAgentService for AgentApi {
 
     async fn drop_image(&self, request: Request<DropImageRequest>) -> Answered<DropImageResponse> {
         self.fenced(request).await
+    }
+
+    async fn fetch_disks(
+        &self,
+        request: Request<FetchDisksRequest>,
+    ) -> Answered<FetchDisksResponse> {
+        self.fenced(request).await
+    }
+
+    async fn drop_disks(&self, request: Request<DropDisksRequest>) -> Answered<DropDisksResponse> {
+        self.fenced(request).await
+    }
+
+    type ReadDisksStream = ReceiverStream<Result<ReadDisksResponse, Status>>;
+
+    async fn read_disks(
+        &self,
+        request: Request<ReadDisksRequest>,
+    ) -> Answered<Self::ReadDisksStream> {
+        let request = request.into_inner();
+        let fence: Fence = field::required(request.fence, "fence")?;
+        let migration: MigrationId = field::name(&request.migration, "migration")?;
+        // Before it is asked whether they may be read: what is begun afterwards is seen.
+        let reading = self.readers.enter(fence.vm).map_err(|r| to_status(&r))?;
+        self.core.read(fence).await.map_err(|r| to_status(&r))?;
+        let open = move |driver: &dyn Driver| {
+            disks::serve::open(driver, fence.vm, request.disks, migration)
+        };
+        let disks = self.ask(open).await?;
+        let (sender, receiver) = mpsc::channel(disks::serve::AHEAD_MAX);
+        let stopping = self.stopping.clone();
+        tokio::task::spawn_blocking(move || {
+            disks::serve::send(disks, &reading, &stopping, &sender, refusal);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;

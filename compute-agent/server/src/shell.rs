@@ -12,18 +12,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use berth_domain::agent::Reply;
+use berth_domain::agent::{Fence, Reply};
 use berth_domain::claim::ErasureReport;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, Driver, Error, Request, Token, perform};
+use berth_driver::{Answer, Driver, Error, Fetch, Request, Token, perform};
 use berth_proto::convert::agent::FencedCall;
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Agent, CallId, Effect, Event};
+use crate::disks::{Fetches, Readers};
 use crate::transfers::{End, Transfers, Waiting};
 use crate::watchdog::Watchdog;
 
@@ -45,6 +47,12 @@ struct Asked {
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
+/// Another host's agent that wants disks, and waits for the answer whether it may have them.
+struct Wanted {
+    fence: Fence,
+    answer: oneshot::Sender<Result<Reply, Refusal>>,
+}
+
 /// What comes from the service.
 #[expect(
     clippy::large_enum_variant,
@@ -53,6 +61,7 @@ struct Asked {
 enum Incoming {
     Call(Asked),
     Wait(Waiting),
+    Read(Wanted),
 }
 
 /// What a thread reports.
@@ -75,6 +84,15 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let asked = Incoming::Call(Asked { call, answer });
         self.calls.send(asked).await.map_err(|_| stopping())?;
+        answered.await.map_err(|_| stopping())?
+    }
+
+    /// Asks whether the disks of a guest may be given to another host.
+    pub(crate) async fn read(&self, fence: Fence) -> Result<Reply, Refusal> {
+        let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
+        let (answer, answered) = oneshot::channel();
+        let wanted = Incoming::Read(Wanted { fence, answer });
+        self.calls.send(wanted).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
     }
 
@@ -128,6 +146,8 @@ pub(crate) struct Shell {
     news: mpsc::Receiver<Event>,
     /// Fed by this task alone, and by nothing but the core's word: a core that is stuck feeds nothing.
     watchdog: Option<Watchdog>,
+    fetches: Fetches,
+    readers: Readers,
 }
 
 /// Returns the shell of a core, the handle to it, and its ends towards the scheduler.
@@ -135,6 +155,7 @@ pub(crate) fn new(
     agent: Agent,
     driver: Arc<dyn Driver>,
     watchdog: Option<Watchdog>,
+    (fetches, readers): (Fetches, Readers),
 ) -> (Handle, Shell, Outside) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
     let (report, performed) = mpsc::unbounded_channel();
@@ -154,6 +175,8 @@ pub(crate) fn new(
         errands: errand,
         news,
         watchdog,
+        fetches,
+        readers,
     };
     let outside = Outside {
         errands,
@@ -175,7 +198,10 @@ impl Shell {
         loop {
             let event = tokio::select! {
                 biased;
-                () = stopping.cancelled() => break,
+                () = stopping.cancelled() => {
+                    self.fetches.stop_all();
+                    break;
+                }
                 // Before all that may come one after the other: a busy agent must not forget the time.
                 _ = ticks.tick() => {
                     self.look_at_erasures();
@@ -190,6 +216,10 @@ impl Shell {
                 Some(news) = self.news.recv() => news,
                 Some(incoming) = self.calls.recv() => match incoming {
                     Incoming::Call(asked) => self.taken_in(asked),
+                    Incoming::Read(Wanted { fence, answer }) => Event::Read {
+                        id: self.awaits(answer),
+                        fence,
+                    },
                     Incoming::Wait(waiting) => {
                         self.transfers.wait(waiting);
                         self.tell_of_transfers();
@@ -231,10 +261,15 @@ impl Shell {
         self.transfers.tell(|vm| agent.sends(vm));
     }
 
-    fn taken_in(&mut self, asked: Asked) -> Event {
+    fn awaits(&mut self, answer: oneshot::Sender<Result<Reply, Refusal>>) -> CallId {
         self.next_call += 1;
         let id = CallId(self.next_call);
-        self.waiting.insert(id, asked.answer);
+        self.waiting.insert(id, answer);
+        id
+    }
+
+    fn taken_in(&mut self, asked: Asked) -> Event {
+        let id = self.awaits(asked.answer);
         Event::Call {
             id,
             fence: asked.call.fence,
@@ -286,8 +321,13 @@ impl Shell {
                 | Request::MakeDisks(_)
                 | Request::PublishImage(_)
                 | Request::DropImage(_) => self.backlog.push_back((token, request)),
-                Request::Everything | Request::Evict(..) => {
+                Request::Everything | Request::Evict(..) | Request::DropDisks(..) => {
                     self.backlog.push_back((token, request))
+                }
+                Request::FetchDisks(fetch) => self.fetch(token, *fetch),
+                Request::StopFetch(vm) => {
+                    self.fetches.stop(vm);
+                    self.report(token, false, Ok(Answer::Done));
                 }
             },
         }
@@ -313,6 +353,9 @@ impl Shell {
         if let Request::Migrate { vm, .. } = &request {
             self.transfers.begin(token, *vm, Instant::now());
         }
+        if let Some(vm) = uses_disks(&request) {
+            self.readers.revoke(vm);
+        }
         let driver = self.driver.clone();
         let report = self.report.clone();
         let kind = request.kind();
@@ -333,12 +376,73 @@ impl Shell {
         let named = std::thread::Builder::new().name(format!("driver-{kind:?}"));
         if let Err(error) = named.spawn(work) {
             let message = format!("no thread can be started: {error}");
-            let _ = self.report.send(Performed {
-                token,
-                counted,
-                result: Err(Error::Refused { message }),
-            });
+            self.report(token, counted, Err(Error::Refused { message }));
         }
+    }
+
+    /// Fetches disks on a thread of its own: what comes waits for the disks here.
+    fn fetch(&self, token: Token, fetch: Fetch) {
+        let (driver, fetches) = (self.driver.clone(), self.fetches.clone());
+        let (report, runtime) = (self.report.clone(), runtime::Handle::current());
+        let stop = self.fetches.begin(fetch.domain.uid);
+        let work = move || {
+            let run = || fetches.run(&*driver, &fetch, &stop, &runtime);
+            let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                Err(Error::Unreachable {
+                    message: "the driver panicked".to_owned(),
+                })
+            });
+            // Nobody listens once the agent has stopped.
+            let _ = report.send(Performed {
+                token,
+                counted: false,
+                result,
+            });
+        };
+        let named = std::thread::Builder::new().name("fetch-disks".to_owned());
+        if let Err(error) = named.spawn(work) {
+            let message = format!("no thread can be started: {error}");
+            self.report(token, false, Err(Error::Refused { message }));
+        }
+    }
+
+    fn report(&self, token: Token, counted: bool, result: Result<Answer, Error>) {
+        // The shell holds the other end.
+        let _ = self.report.send(Performed {
+            token,
+            counted,
+            result,
+        });
+    }
+}
+
+/// Returns the guest that is about to use its disks, or to lose them.
+fn uses_disks(request: &Request) -> Option<VmUid> {
+    match request {
+        Request::Create(domain) | Request::Start(domain) | Request::MakeDisks(domain) => {
+            Some(domain.uid)
+        }
+        Request::Prepare { domain, .. } => Some(domain.uid),
+        Request::Destroy(vm) | Request::DropDisks(vm, ..) => Some(*vm),
+        Request::Domain(_)
+        | Request::Domains
+        | Request::Cancel(_)
+        | Request::Migrate { .. }
+        | Request::Abort(_)
+        | Request::Release(_)
+        | Request::FreePages
+        | Request::Shutdown(_)
+        | Request::Stop(_)
+        | Request::Force(..)
+        | Request::Forget(_)
+        | Request::CopyDisk { .. }
+        | Request::PublishImage(_)
+        | Request::DropImage(_)
+        | Request::Everything
+        | Request::Evict(..)
+        | Request::FetchDisks(_)
+        | Request::StopFetch(_)
+        | Request::Erase(_) => None,
     }
 }
 

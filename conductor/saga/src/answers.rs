@@ -163,7 +163,7 @@ impl Saga {
                 self.transfer.note_error(&message);
                 self.go(Goal::Settle(Poll::Source))
             }
-            Goal::Call(step) if self.script.can_give_up() && self.failures >= CALLS_MAX => {
+            Goal::Call(step) if self.can_give_up() && self.failures >= CALLS_MAX => {
                 self.fail(step, refusals::unreachable(host, &message))
             }
             Goal::Call(step) | Goal::Undo(step) => {
@@ -190,7 +190,7 @@ impl Saga {
                 let record = self.record(Step::LiveMigration, mark, operation::Effect::None);
                 self.commit(record, Goal::Settle(Poll::Source), OnRefusal::GoOn)
             }
-            Goal::Call(step) if self.script.can_give_up() => self.fail(step, refusal),
+            Goal::Call(step) if self.can_give_up() => self.fail(step, refusal),
             Goal::Call(step) | Goal::Undo(step) => {
                 self.failures += 1;
                 self.say_and_wait(goal, step, host, &refusal)

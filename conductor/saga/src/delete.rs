@@ -5,6 +5,8 @@ use berth_domain::name::HostName;
 use berth_domain::operation::{Effect, Step};
 use berth_domain::refusal::Refusal;
 
+use crate::disks;
+use crate::live_migration::migration;
 use crate::plan::{Ask, Context, Script, StepPlan, Undo};
 use crate::refusals;
 
@@ -12,7 +14,14 @@ use crate::refusals;
 pub(crate) struct Delete;
 
 const STEPS: &[StepPlan] = &[
-    // The only step. The claim goes with the VM in the command that ends it, after the host has
+    // Where its disks were fetched by a move that waits to be verified, they are on the source too. First,
+    // as the claim there is released with the VM. No undo, as below.
+    StepPlan {
+        step: Step::DropSource,
+        side_effects: true,
+        undo: Undo::NoReturn,
+    },
+    // The only other step. The claim goes with the VM in the command that ends it, after the host has
     // said that the guest is gone: CPUs are never given to another while a guest may still run
     // on them. There is no undo: a guest that was destroyed cannot be brought back. So there is
     // no giving up and no cancelling either; while its host does not answer, the operation goes
@@ -33,11 +42,24 @@ impl Script for Delete {
         false
     }
 
+    fn is_needed(&self, step: Step, context: &Context) -> bool {
+        step != Step::DropSource || disks::are_left(context)
+    }
+
+    fn resumes(&self) -> bool {
+        true
+    }
+
     fn start_effect(&self, _step: Step) -> Effect {
         Effect::None
     }
 
-    fn ask(&self, _step: Step, context: &Context) -> Result<Ask, Refusal> {
+    fn ask(&self, step: Step, context: &Context) -> Result<Ask, Refusal> {
+        if step == Step::DropSource {
+            let (host, call) = disks::drop_source(migration(context)?);
+            let call = Box::new(call);
+            return Ok(Ask::Agent { host, call });
+        }
         let facts = &context.facts;
         let remains_on = facts.vm.remains_on.as_ref();
         // A host that was removed since has taken with it what was left there.
@@ -53,11 +75,14 @@ impl Script for Delete {
 
     fn answered(
         &self,
-        _step: Step,
+        step: Step,
         _reply: Reply,
         _context: &mut Context,
     ) -> Result<Effect, Refusal> {
-        Ok(Effect::CompleteDelete)
+        Ok(match step == Step::Destroy {
+            true => Effect::CompleteDelete,
+            false => Effect::None,
+        })
     }
 
     fn undo(&self, _step: Step, _context: &Context) -> Result<(HostName, Call), Refusal> {

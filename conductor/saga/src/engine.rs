@@ -206,6 +206,17 @@ impl Saga {
         Some(effect)
     }
 
+    /// Returns whether failures lead to the undo, or a wish to cancel does: not once that cannot be
+    /// undone.
+    pub(crate) fn can_give_up(&self) -> bool {
+        let no_return = self.script.no_return();
+        self.script.can_give_up() && !no_return.is_some_and(|step| self.journal().has_started(step))
+    }
+
+    fn is_needed(&self, step: Step) -> bool {
+        self.script.is_needed(step, &self.context)
+    }
+
     pub(crate) fn journal(&self) -> Journal<'_> {
         Journal::of(&self.context.operation.log)
     }
@@ -248,7 +259,7 @@ impl Saga {
         let claims = steps.iter().any(|p| p.step == Step::Claim);
         let given_back =
             claims && (journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim));
-        if self.script.can_give_up() && (journal.failure().is_some() || given_back) {
+        if self.can_give_up() && (journal.failure().is_some() || given_back) {
             let to_undo = steps.iter().rev().find(|p| {
                 p.undo == Undo::AskAgent
                     && journal.has_started(p.step)
@@ -258,7 +269,10 @@ impl Saga {
         }
         // What agents answered to the steps that succeeded was lost with the conductor that had
         // asked, so they are asked again, from the first on.
-        let is_due = |p: &&StepPlan| !(self.script.resumes() && journal.has_succeeded(p.step));
+        let is_due = |p: &&StepPlan| {
+            let is_done = self.script.resumes() && journal.has_succeeded(p.step);
+            !is_done && self.is_needed(p.step)
+        };
         let first = steps.iter().find(|p| p.step != Step::Claim && is_due(p));
         first.map_or(Goal::Leave, |p| Goal::Begin(p.step))
     }
@@ -322,7 +336,10 @@ impl Saga {
     /// Returns whether what is asked for has happened, as nothing runs on a host that is proven to
     /// be dead. What must be started there, as it can be nowhere else, is left to be evacuated.
     fn is_over(&self, host: &HostName, call: &Call) -> bool {
-        let ends = matches!(call, Call::DestroyVm | Call::StopVm { .. });
+        let ends = matches!(
+            call,
+            Call::DestroyVm | Call::StopVm { .. } | Call::DropDisks { .. }
+        );
         let starts = matches!(call, Call::StartVm { .. }) && !self.script.can_give_up();
         (ends || starts) && self.is_dead(host)
     }
@@ -401,7 +418,11 @@ impl Saga {
         }
         let on_refusal = match step {
             Step::LiveMigration => OnRefusal::GoOn,
-            Step::Destroy | Step::StopDestination | Step::StartSource => OnRefusal::PlanAnew,
+            Step::Destroy
+            | Step::StopDestination
+            | Step::StartSource
+            | Step::DropSource
+            | Step::DropDestination => OnRefusal::PlanAnew,
             Step::Claim
             | Step::Spawn
             | Step::CheckDestination
@@ -415,7 +436,8 @@ impl Saga {
             | Step::MakeDisks
             | Step::Start
             | Step::CopyDisk
-            | Step::PublishImage => OnRefusal::Fail(step),
+            | Step::PublishImage
+            | Step::FetchDisks => OnRefusal::Fail(step),
         };
         let record = self.record(step, Mark::Succeeded, effect);
         self.commit(record, then, on_refusal)
@@ -423,7 +445,8 @@ impl Saga {
 
     fn after(&self, step: Step) -> Goal {
         let steps = self.script.steps();
-        let next = steps.iter().skip_while(|p| p.step != step).nth(1);
+        let later = steps.iter().skip_while(|p| p.step != step).skip(1);
+        let next = later.into_iter().find(|p| self.is_needed(p.step));
         match next.map(|p| p.step) {
             Some(Step::Settle) => Goal::Settle(Poll::Source),
             Some(next) => Goal::Begin(next),
@@ -436,7 +459,7 @@ impl Saga {
     /// A conductor that took over asks again what had succeeded. If it is refused then, the
     /// failure is logged at the step that the log has come to, as the log only grows forward.
     pub(crate) fn fail(&mut self, step: Step, refusal: Refusal) -> Effect {
-        if !self.script.can_give_up() {
+        if !self.can_give_up() {
             return self.wait(Goal::Plan, Backoff::SCHEDULER);
         }
         let journal = self.journal();
@@ -445,7 +468,7 @@ impl Saga {
             .steps()
             .iter()
             .map(|p| p.step)
-            .find(|s| *s != Step::Claim && !journal.has_succeeded(*s))
+            .find(|s| *s != Step::Claim && !journal.has_succeeded(*s) && self.is_needed(*s))
             .unwrap_or(step);
         self.failures = 0;
         let record = self.record(reached, Mark::Failed(refusal), operation::Effect::None);
@@ -471,7 +494,7 @@ impl Saga {
         };
         let refusal = refusals::stuck(host, &what, why);
         let waits = |r: &Refusal| r.reason == refusal.reason;
-        let must_say = !self.script.can_give_up() || matches!(goal, Goal::Undo(_));
+        let must_say = !self.can_give_up() || matches!(goal, Goal::Undo(_));
         if must_say
             && self.failures == SAY_AFTER
             && !self.journal().last_failure(step).is_some_and(waits)
@@ -483,7 +506,7 @@ impl Saga {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.context.operation.cancelled && self.script.can_give_up()
+        self.context.operation.cancelled && self.can_give_up()
     }
 
     pub(crate) fn record(&self, step: Step, mark: Mark, effect: operation::Effect) -> StepRecord {

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::claim::Claim;
+use berth_domain::claim::{Claim, Owner};
 use berth_domain::fence::may_evacuate;
 use berth_domain::host::Host;
-use berth_domain::id::{ClaimId, Incarnation, TimeMs};
+use berth_domain::id::{ClaimId, Incarnation, MigrationId, TimeMs};
 use berth_domain::migration::Migration;
 use berth_domain::name::HostName;
+use berth_domain::operation::Kind;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::Vm;
 
@@ -18,7 +19,7 @@ use berth_domain::vm::Vm;
 pub struct Facts {
     /// The VM that the operation works on.
     pub vm: Vm,
-    /// The migration that a live migration carries out; absent for the others.
+    /// The migration that the operation is about, or for which what a deleted VM had is kept.
     pub migration: Option<Migration>,
     /// The claim that the operation took ([`Operation::claim`](berth_domain::operation::Operation)),
     /// as long as there is one.
@@ -59,6 +60,20 @@ impl From<&Host> for HostFacts {
 }
 
 impl Facts {
+    /// Returns the migration whose record an operation needs: what it is about; or, for a VM that is
+    /// deleted, that for which its old host is kept.
+    pub fn migration_needed<'c>(
+        kind: &Kind,
+        claims: impl IntoIterator<Item = &'c Claim>,
+    ) -> Option<MigrationId> {
+        let kept = claims.into_iter().find_map(|claim| match claim.owner {
+            Owner::Migration(migration) => Some(migration),
+            Owner::Vm => None,
+        });
+        let kept = kept.filter(|_| *kind == Kind::Delete);
+        kind.migration().or(kept)
+    }
+
     /// Returns the names of the hosts whose facts an operation needs.
     #[must_use]
     pub fn hosts_needed(

@@ -22,7 +22,7 @@
 //! |---|---|
 //! | [`effect`], [`event`], [`facts`] | what goes out, what comes in, what is known |
 //! | [`plan`] | the steps of each kind of operation, each with its undo |
-//! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `start_elsewhere`, `shelve` | one operation per file: its list of steps and its calls |
+//! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `confirm_resize`, `start_elsewhere`, `shelve` | one operation per file: its list of steps and its calls |
 //! | `start_stop` | what several of them ask of agents |
 //! | `power` | the operations on the VM's own host: stop, start, reboot, rebuild, snapshot |
 //! | `journal` | the replicated log, read |
@@ -40,7 +40,9 @@ mod answers;
 mod backoff;
 mod boot;
 mod cold_migration;
+mod confirm_resize;
 mod delete;
+mod disks;
 mod engine;
 mod journal;
 mod live_migration;

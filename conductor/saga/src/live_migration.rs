@@ -322,6 +322,9 @@ impl Script for LiveMigration {
             | Step::StartDestination
             | Step::StopDestination
             | Step::StartSource
+            | Step::FetchDisks
+            | Step::DropSource
+            | Step::DropDestination
             | Step::Stop
             | Step::MakeDisks
             | Step::Start
@@ -370,6 +373,9 @@ impl Script for LiveMigration {
                 | Step::StartDestination
                 | Step::StopDestination
                 | Step::StartSource
+                | Step::FetchDisks
+                | Step::DropSource
+                | Step::DropDestination
                 | Step::Stop
                 | Step::MakeDisks
                 | Step::Start

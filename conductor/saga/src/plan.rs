@@ -11,7 +11,9 @@ use berth_domain::refusal::Refusal;
 
 use crate::facts::Facts;
 use crate::start_elsewhere::StartElsewhere;
-use crate::{boot, cold_migration, delete, live_migration, power, revert_resize, shelve};
+use crate::{
+    boot, cold_migration, confirm_resize, delete, live_migration, power, revert_resize, shelve,
+};
 
 /// How a step is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +59,16 @@ pub(crate) trait Script: Sync {
         false
     }
 
+    /// Returns whether this operation comes to a step of the list at all.
+    fn is_needed(&self, _step: Step, _context: &Context) -> bool {
+        true
+    }
+
+    /// Returns the step from whose start on nothing is given up any more, if there is one.
+    fn no_return(&self) -> Option<Step> {
+        None
+    }
+
     /// Returns the meaning of a step's start.
     fn start_effect(&self, step: Step) -> operation::Effect;
 
@@ -99,6 +111,7 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::LiveMigrate { .. } => &live_migration::LiveMigration,
         Kind::ColdMigrate { .. } => &cold_migration::ColdMigration,
         Kind::RevertResize { .. } => &revert_resize::RevertResize,
+        Kind::ConfirmResize { .. } => &confirm_resize::ConfirmResize,
         Kind::Evacuate { .. } => &StartElsewhere::Evacuation,
         Kind::Shelve => &shelve::Shelve,
         Kind::Unshelve => &StartElsewhere::Unshelving,

@@ -152,7 +152,10 @@ impl Power {
                 | Step::StopSource
                 | Step::StartDestination
                 | Step::StopDestination
-                | Step::StartSource,
+                | Step::StartSource
+                | Step::FetchDisks
+                | Step::DropSource
+                | Step::DropDestination,
                 _,
             ) => {
                 return Err(refusals::inconsistent(format!(
@@ -177,6 +180,7 @@ impl Power {
             | Kind::LiveMigrate { .. }
             | Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
             | Kind::Unshelve => GuestPower::Unchanged,
@@ -213,6 +217,7 @@ fn grace_ms(kind: &Kind) -> u64 {
         | Kind::LiveMigrate { .. }
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
         | Kind::Unshelve => 0,
@@ -231,6 +236,7 @@ fn spec(context: &Context) -> Result<VmSpec, Refusal> {
         | Kind::LiveMigrate { .. }
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
         | Kind::Unshelve
@@ -303,6 +309,7 @@ impl Script for Power {
             | Kind::LiveMigrate { .. }
             | Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
             | Kind::Unshelve => match version {

@@ -6,6 +6,7 @@ use berth_domain::name::HostName;
 use berth_domain::operation::{Effect, Step};
 use berth_domain::refusal::Refusal;
 
+use crate::disks;
 use crate::live_migration::migration;
 use crate::plan::{Ask, Context, Script, StepPlan, Undo};
 use crate::refusals;
@@ -28,7 +29,26 @@ const STEPS: &[StepPlan] = &[
         side_effects: true,
         undo: Undo::NoReturn,
     },
+    // Where the disks were fetched: those on the source are the VM's again, as they were left there,
+    // and these nobody's. The other claim, with its disk space, is given back afterwards.
+    StepPlan {
+        step: Step::DropDestination,
+        side_effects: true,
+        undo: Undo::NoReturn,
+    },
 ];
+
+/// The last step that there is ends it.
+fn ended(step: Step, context: &Context) -> Effect {
+    let last = match disks::are_fetched(context) {
+        true => Step::DropDestination,
+        false => Step::StartSource,
+    };
+    match step == last {
+        true => Effect::CompleteRevert,
+        false => Effect::None,
+    }
+}
 
 impl Script for RevertResize {
     fn steps(&self) -> &'static [StepPlan] {
@@ -39,6 +59,15 @@ impl Script for RevertResize {
         false
     }
 
+    // A guest that was started on the source is not started again if it has stopped since.
+    fn resumes(&self) -> bool {
+        true
+    }
+
+    fn is_needed(&self, step: Step, context: &Context) -> bool {
+        step != Step::DropDestination || disks::are_fetched(context)
+    }
+
     fn start_effect(&self, _step: Step) -> Effect {
         Effect::None
     }
@@ -47,9 +76,14 @@ impl Script for RevertResize {
         if step == Step::StopDestination {
             return stop_here(context, true);
         }
+        if step == Step::DropDestination {
+            let (host, call) = disks::drop_destination(context)?;
+            let call = Box::new(call);
+            return Ok(Ask::Agent { host, call });
+        }
         let migration = migration(context)?;
         if migration.was_stopped {
-            return Ok(Ask::Nothing(Effect::CompleteRevert));
+            return Ok(Ask::Nothing(ended(step, context)));
         }
         let resize = migration.resize.as_deref();
         let before = resize.map_or(&context.facts.vm.spec, |resize| &resize.before);
@@ -62,12 +96,9 @@ impl Script for RevertResize {
         &self,
         step: Step,
         _reply: Reply,
-        _context: &mut Context,
+        context: &mut Context,
     ) -> Result<Effect, Refusal> {
-        Ok(match step == Step::StartSource {
-            true => Effect::CompleteRevert,
-            false => Effect::None,
-        })
+        Ok(ended(step, context))
     }
 
     fn undo(&self, _step: Step, _context: &Context) -> Result<(HostName, Call), Refusal> {

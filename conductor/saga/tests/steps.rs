@@ -42,6 +42,8 @@ fn asking(name: &str) -> Vec<(Step, bool)> {
         .filter(|p| p.step != Step::Claim)
         // A guest that was stopped is not started by its rebuild: there is nobody to ask.
         .filter(|p| (name, p.step) != ("rebuild_stopped", Step::Start))
+        // Its disks are on no other host.
+        .filter(|p| (name, p.step) != ("delete", Step::DropSource))
         .map(|p| (p.step, p.undo == Undo::AskAgent))
         .collect()
 }
@@ -277,6 +279,8 @@ fn name_of(call: &Call) -> &'static str {
         Call::CopyDisk { .. } => "copy_disk",
         Call::PublishImage { .. } => "publish",
         Call::DropImage { .. } => "drop",
+        Call::FetchDisks(_) => "fetch_disks",
+        Call::DropDisks { .. } => "drop_disks",
     }
 }
 

@@ -55,7 +55,13 @@ impl Timeouts {
             Call::MakeDisks { .. } | Call::PublishImage { .. } | Call::DropImage { .. } => {
                 self.work
             }
+            Call::DropDisks { .. } => self.work,
             Call::CopyDisk { .. } => self.work.max(COPY_TIME_MAX),
+            // The agent watches the time; one that says nothing for longer is asked again.
+            Call::FetchDisks(fetch) => {
+                let time = fetch.timeout_ms.map(Duration::from_millis);
+                self.work + time.unwrap_or(COPY_TIME_MAX)
+            }
             // The guest has that long before anything is done to it.
             Call::StopVm { timeout_ms, .. } => self.work + Duration::from_millis(*timeout_ms),
         }

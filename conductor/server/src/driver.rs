@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use berth_domain::agent::{Call, Failure};
 use berth_domain::id::OperationId;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
@@ -72,7 +73,12 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
             }
             Effect::Watch(watch) => look_out(&tools.agents, &watch, &mut phases).await,
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
-                let permit = tools.calls.acquire().await;
+                // What may take hours keeps nobody else from calling.
+                let fetches = fetches(&effect);
+                let permit = match fetches {
+                    true => None,
+                    false => Some(tools.calls.acquire().await),
+                };
                 let event = {
                     let mut done = pin!(perform(&tools, &mut known, id, effect));
                     loop {
@@ -80,6 +86,10 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
                             event = &mut done => break event,
                             () = cancelled(&tools.scheduler, saga.operation()) => {
                                 saga.step(Event::CancelRequested);
+                                // Its undo stops it: nobody has to wait for its end.
+                                if fetches {
+                                    break given_up();
+                                }
                             }
                         }
                     }
@@ -92,6 +102,18 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
             }
         };
     }
+}
+
+/// Returns whether an effect has an agent fetch disks.
+fn fetches(effect: &Effect) -> bool {
+    matches!(effect, Effect::Call(call) if matches!(call.call, Call::FetchDisks(_)))
+}
+
+/// Returns what comes of a call whose answer is not waited for any more.
+fn given_up() -> Event {
+    Event::Answered(Err(Failure::Unreachable {
+        message: "the operation was cancelled meanwhile".to_owned(),
+    }))
 }
 
 /// Waits for the end of a transfer. Not one of the calls that are counted: it does nothing.
@@ -168,8 +190,7 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
     }
 }
 
-fn name(call: &berth_domain::agent::Call) -> &'static str {
-    use berth_domain::agent::Call;
+fn name(call: &Call) -> &'static str {
     match call {
         Call::SpawnVm { .. } => "SpawnVm",
         Call::DestroyVm => "DestroyVm",
@@ -190,6 +211,8 @@ fn name(call: &berth_domain::agent::Call) -> &'static str {
         Call::CopyDisk { .. } => "CopyDisk",
         Call::PublishImage { .. } => "PublishImage",
         Call::DropImage { .. } => "DropImage",
+        Call::FetchDisks(_) => "FetchDisks",
+        Call::DropDisks { .. } => "DropDisks",
     }
 }
 

@@ -83,9 +83,9 @@ async fn look(
     mut migration: Migration,
     watcher: &mpsc::Sender<Result<WatchMigrationResponse, Status>>,
 ) {
-    let mut source = None;
+    let mut known = None;
     loop {
-        let progress = progress(tools, &migration, &mut source).await;
+        let progress = progress(tools, &migration, &mut known).await;
         let message = WatchMigrationResponse {
             migration: Some((&migration).into()),
             remaining_ms: progress.as_ref().and_then(TransferProgress::remaining_ms),
@@ -105,30 +105,32 @@ async fn look(
     }
 }
 
-/// Asks the source's agent, which is looked up anew after it did not answer.
+/// Asks the agent that knows, which is looked up anew after it did not answer: the source's of a guest
+/// that runs, the destination's of one whose disks it fetches.
 async fn progress(
     tools: &Tools,
     migration: &Migration,
-    source: &mut Option<(Host, VmUid)>,
+    known: &mut Option<(Host, VmUid)>,
 ) -> Option<TransferProgress> {
-    match migration.state {
-        State::Running | State::Unsettled => {}
+    let asked = match migration.state {
+        State::Running | State::Unsettled => &migration.source,
+        State::Preparing if migration.fetches_disks => migration.destination.as_ref()?,
         State::Preparing
         | State::Completed
         | State::Failed
         | State::Verifying
         | State::Reverted => return None,
-    }
-    if source.is_none() {
-        let host = tools.scheduler.host(&migration.source).await.ok()?;
+    };
+    if known.as_ref().is_none_or(|(host, _)| host.name != *asked) {
+        let host = tools.scheduler.host(asked).await.ok()?;
         let (vm, _) = tools.scheduler.vm(&migration.vm).await.ok()?;
-        *source = Some((host, vm.uid));
+        *known = Some((host, vm.uid));
     }
-    let (host, vm) = source.as_ref()?;
+    let (host, vm) = known.as_ref()?;
     let address = &host.report.agent_address;
     let progress = tools.agents.transfer(&host.name, address, *vm).await;
     if progress.is_none() {
-        *source = None;
+        *known = None;
     }
     progress
 }

@@ -386,13 +386,18 @@ impl Scheduler {
     }
 
     async fn facts(&self, operation: &Operation) -> Result<Facts, Refusal> {
-        let migration = async {
-            match operation.kind.migration() {
-                Some(migration) => self.migration(migration).await.map(Some),
-                None => Ok(None),
-            }
+        let migration = async |id: Option<MigrationId>| match id {
+            Some(id) => self.migration(id).await.map(Some),
+            None => Ok(None),
         };
-        let ((vm, claims), migration) = tokio::try_join!(self.vm(&operation.vm), migration)?;
+        // Mostly it is known at once which one.
+        let at_once = migration(operation.kind.migration());
+        let ((vm, claims), at_once) = tokio::try_join!(self.vm(&operation.vm), at_once)?;
+        let needed = Facts::migration_needed(&operation.kind, &claims);
+        let migration = match at_once {
+            Some(migration) => Some(migration),
+            None => migration(needed).await?,
+        };
         let claims: std::collections::BTreeMap<_, _> =
             claims.into_iter().map(|c| (c.id, c)).collect();
         let claim = operation.claim.and_then(|id| claims.get(&id)).cloned();

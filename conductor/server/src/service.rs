@@ -62,25 +62,38 @@ impl ConductorApi {
     where
         F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
     {
+        let begun = self.begin_some(async move { begin.await.map(Some) });
+        begun.await?.ok_or_else(failed)
+    }
+
+    /// Like [`begin_operation`](Self::begin_operation), of what may be done without an operation.
+    async fn begin_some<F>(&self, begin: F) -> Result<Option<Operation>, Refusal>
+    where
+        F: Future<Output = Result<Option<Operation>, Refusal>> + Send + 'static,
+    {
         let asked = std::time::Instant::now();
         self.supervisor.check_room()?;
         let supervisor = self.supervisor.clone();
         let begun = tokio::spawn(async move {
-            let operation = begin.await?;
-            tracing::info!(
-                operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
-            );
-            supervisor.adopt(operation.clone(), asked).await;
-            Ok(operation)
+            let begun = begin.await?;
+            if let Some(operation) = &begun {
+                tracing::info!(
+                    operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
+                );
+                supervisor.adopt(operation.clone(), asked).await;
+            }
+            Ok(begun)
         });
-        begun.await.unwrap_or_else(|_| {
-            Err(Refusal::new(
-                Code::Internal,
-                "REQUEST_FAILED",
-                "the conductor failed while it began the operation",
-            ))
-        })
+        begun.await.unwrap_or_else(|_| Err(failed()))
     }
+}
+
+fn failed() -> Refusal {
+    Refusal::new(
+        Code::Internal,
+        "REQUEST_FAILED",
+        "the conductor failed while it began the operation",
+    )
 }
 
 impl ConductorApi {
@@ -221,10 +234,13 @@ impl ConductorService for ConductorApi {
         let asked = scheduler::v1::ConfirmResizeRequest {
             vm: request.vm,
             request_id: request.request_id,
+            ..scheduler::v1::ConfirmResizeRequest::default()
         };
-        let done = self.tools.scheduler.confirm_resize(asked).await;
-        done.map_err(told)?;
-        Ok(Response::new(ConfirmResizeResponse {}))
+        let scheduler = self.tools.scheduler.clone();
+        let begun = self.begin_some(async move { scheduler.confirm_resize(asked).await });
+        let operation = begun.await.map_err(told)?;
+        let operation = operation.as_ref().map(Into::into);
+        Ok(Response::new(ConfirmResizeResponse { operation }))
     }
 
     async fn revert_resize(

@@ -379,6 +379,7 @@ fn entries_at_first(kind: &Kind) -> usize {
         | Kind::Unshelve => 1,
         Kind::Delete
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Shelve
         | Kind::Stop { .. }
         | Kind::Start

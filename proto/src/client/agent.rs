@@ -104,6 +104,8 @@ async fn send(channel: Channel, request: Request) -> Result<Result<Reply, Invali
         Request::CopyDisk(message) => send!(copy_disk, *message),
         Request::PublishImage(message) => send!(publish_image, message),
         Request::DropImage(message) => send!(drop_image, message),
+        Request::FetchDisks(message) => send!(fetch_disks, *message),
+        Request::DropDisks(message) => send!(drop_disks, message),
     })
 }
 

@@ -4,7 +4,8 @@
 //! RPC; on the other side each of these messages reads as a [`FencedCall`].
 
 use berth_domain::agent::{
-    Call, DestinationCheck, DomainState, DomainStatus, Fence, FitVerdict, Reply,
+    Call, DestinationCheck, DiskSource, DomainState, DomainStatus, Fence, FetchDisks, FitVerdict,
+    Reply, Side,
 };
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::Epoch;
@@ -74,6 +75,10 @@ pub enum Request {
     PublishImage(v1::PublishImageRequest),
     /// [`Call::DropImage`].
     DropImage(v1::DropImageRequest),
+    /// [`Call::FetchDisks`].
+    FetchDisks(Box<v1::FetchDisksRequest>),
+    /// [`Call::DropDisks`].
+    DropDisks(v1::DropDisksRequest),
 }
 
 impl From<&FencedCall> for Request {
@@ -207,6 +212,28 @@ impl From<&FencedCall> for Request {
                 fence,
                 image: image.clone(),
             }),
+            Call::FetchDisks(fetch) => Self::FetchDisks(Box::new(v1::FetchDisksRequest {
+                fence,
+                migration: fetch.migration.resource_name(),
+                vm: fetch.vm.resource_name(),
+                spec: Some((&fetch.spec).into()),
+                claim: Some((&fetch.claim).into()),
+                source: fetch.source.host.resource_name(),
+                source_address: fetch.source.address.clone(),
+                source_incarnation: fetch.source.incarnation.to_string(),
+                bandwidth_mib_per_s_max: fetch.bandwidth_mib_per_s_max.unwrap_or(0),
+                timeout_ms: fetch.timeout_ms.unwrap_or(0),
+            })),
+            Call::DropDisks {
+                migration,
+                side,
+                claim,
+            } => Self::DropDisks(v1::DropDisksRequest {
+                fence,
+                migration: migration.resource_name(),
+                side: v1::drop_disks_request::Side::from(*side).into(),
+                claim: claim.resource_name(),
+            }),
         }
     }
 }
@@ -298,6 +325,24 @@ requests! {
     DropImageRequest => |wire| Call::DropImage {
         image: field::text(wire.image, "image", FILE_NAME_LENGTH_MAX)?,
     };
+    FetchDisksRequest => |wire| Call::FetchDisks(Box::new(FetchDisks {
+        migration: field::name(&wire.migration, "migration")?,
+        vm: field::name(&wire.vm, "vm")?,
+        spec: field::required(wire.spec, "spec")?,
+        claim: field::required(wire.claim, "claim")?,
+        source: DiskSource {
+            host: field::name(&wire.source, "source")?,
+            address: field::text(wire.source_address, "source_address", ADDRESS_MAX)?,
+            incarnation: field::uuid(&wire.source_incarnation, "source_incarnation")?,
+        },
+        bandwidth_mib_per_s_max: Some(wire.bandwidth_mib_per_s_max).filter(|max| *max > 0),
+        timeout_ms: Some(wire.timeout_ms).filter(|ms| *ms > 0),
+    }));
+    DropDisksRequest => |wire| Call::DropDisks {
+        migration: field::name(&wire.migration, "migration")?,
+        side: field::choice::<v1::drop_disks_request::Side, _>(wire.side, "side")?,
+        claim: field::name(&wire.claim, "claim")?,
+    };
 }
 
 /// The answer does not belong to the call: a fault in the agent.
@@ -361,6 +406,8 @@ done! {
     MakeDisksResponse
     CopyDiskResponse
     PublishImageResponse
+    FetchDisksResponse
+    DropDisksResponse
 }
 
 /// Implements both directions for responses that say where a guest is.
@@ -591,6 +638,7 @@ impl TryFrom<v1::MigrateData> for MigrateData {
     }
 }
 
+choices!(Side => v1::drop_disks_request::Side { Source, Destination });
 choices!(DomainState => v1::domain_status::State {
     Absent,
     Starting,

@@ -77,6 +77,7 @@ impl From<&Migration> for v1::Migration {
             transfer: write_policy(&migration.transfer),
             hosts_tried_max: write_hosts_tried(migration.hosts_tried_max),
             tried: migration.tried.iter().map(Into::into).collect(),
+            fetches_disks: migration.fetches_disks,
         }
     }
 }
@@ -109,6 +110,7 @@ impl TryFrom<v1::Migration> for Migration {
             transfer: read_policy(wire.transfer, "transfer")?,
             hosts_tried_max: read_hosts_tried(wire.hosts_tried_max),
             tried: field::each(wire.tried, "tried", LIST_MAX)?,
+            fetches_disks: wire.fetches_disks,
         })
     }
 }

@@ -37,6 +37,9 @@ choices!(Step => v1::Step {
     Start,
     CopyDisk,
     PublishImage,
+    FetchDisks,
+    DropSource,
+    DropDestination,
 });
 choices!(GuestPower => v1::GuestPower { Unchanged, On, Off, Broken });
 choices!(Event => v1::MigrationEvent {
@@ -145,6 +148,9 @@ fn write_kind(kind: &Kind) -> WireKind {
             disk: *disk,
             image: image.clone(),
         }),
+        Kind::ConfirmResize { migration } => WireKind::ConfirmResize(v1::ConfirmResizeOperation {
+            migration: migration.resource_name(),
+        }),
     }
 }
 
@@ -185,6 +191,10 @@ fn read_kind(wire: Option<WireKind>) -> Result<Kind, Invalid> {
             disk: wire.disk,
             image: field::text(wire.image, "snapshot.image", FILE_NAME_MAX)?,
         }),
+        Some(WireKind::ConfirmResize(v1::ConfirmResizeOperation { migration })) => {
+            let migration = field::name(&migration, "confirm_resize.migration")?;
+            Ok(Kind::ConfirmResize { migration })
+        }
     }
 }
 
@@ -202,6 +212,7 @@ pub fn write_power(kind: &Kind) -> Option<v1::PowerOperation> {
         | WireKind::LiveMigrate(_)
         | WireKind::ColdMigrate(_)
         | WireKind::RevertResize(_)
+        | WireKind::ConfirmResize(_)
         | WireKind::Evacuate(_)
         | WireKind::Shelve(_)
         | WireKind::Unshelve(_) => return None,
@@ -377,6 +388,7 @@ pub fn write_effect(effect: &Effect) -> Option<v1::Effect> {
             refusal: refusal.as_ref().map(Into::into),
         }),
         Effect::BeginRebuild => WireEffect::BeginRebuild(v1::BeginRebuild {}),
+        Effect::CompleteConfirm => WireEffect::CompleteConfirm(v1::CompleteConfirm {}),
     };
     Some(v1::Effect {
         effect: Some(effect),
@@ -432,6 +444,7 @@ pub fn read_effect(wire: Option<v1::Effect>) -> Result<Effect, Invalid> {
             refusal: field::optional(wire.refusal, "end_power.refusal")?,
         }),
         WireEffect::BeginRebuild(v1::BeginRebuild {}) => Ok(Effect::BeginRebuild),
+        WireEffect::CompleteConfirm(v1::CompleteConfirm {}) => Ok(Effect::CompleteConfirm),
     }
 }
 

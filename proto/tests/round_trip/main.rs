@@ -128,6 +128,8 @@ fn read_request(request: Request) -> Result<FencedCall, Invalid> {
         Request::CopyDisk(wire) => (*wire).try_into(),
         Request::PublishImage(wire) => wire.try_into(),
         Request::DropImage(wire) => wire.try_into(),
+        Request::FetchDisks(wire) => (*wire).try_into(),
+        Request::DropDisks(wire) => wire.try_into(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cpu_set::CpuSet;
 use crate::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, VmUid};
 use crate::instance::VcpuId;
 use crate::migration::MigrateData;
-use crate::name::VmName;
+use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
 use crate::transfer::TransferProgress;
@@ -162,6 +162,59 @@ pub enum Call {
         /// The file name of the image.
         image: String,
     },
+    /// Has the destination fetch the disks of a guest that is off from the agent of its source;
+    /// answered when all of them are there and on stable storage. Repeated: no effect once they are,
+    /// else begun anew.
+    FetchDisks(Box<FetchDisks>),
+    /// Deletes the disks of a guest that is not here. A fetch that goes on is stopped, and nothing
+    /// that the operation asked for before is done afterwards. Repeated or unknown: success.
+    DropDisks {
+        /// The attempt.
+        migration: MigrationId,
+        /// Which disks.
+        side: Side,
+        /// The claim here: the guest never starts on it again.
+        claim: ClaimId,
+    },
+}
+
+/// Disks that are to be fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FetchDisks {
+    /// The attempt.
+    pub migration: MigrationId,
+    /// The VM's name.
+    pub vm: VmName,
+    /// What the user asked for.
+    pub spec: VmSpec,
+    /// The claim that it is to be started on.
+    pub claim: Claim,
+    /// Who has them.
+    pub source: DiskSource,
+    /// The most that it may take of the network, in MiB/s; absent: no limit.
+    pub bandwidth_mib_per_s_max: Option<u32>,
+    /// How long it may take; absent: as the agent is set up.
+    pub timeout_ms: Option<u64>,
+}
+
+/// The host that has the disks of a guest that is moved.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DiskSource {
+    /// The host.
+    pub host: HostName,
+    /// Where its agent listens, as the scheduler knows.
+    pub address: String,
+    /// The run of that agent.
+    pub incarnation: Incarnation,
+}
+
+/// Which end of a migration an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Side {
+    /// The host that the VM leaves: its disks are those from which was copied.
+    Source,
+    /// The host that the VM comes to: its disks are those that were fetched.
+    Destination,
 }
 
 /// What a destination says about itself before a live migration.

@@ -283,6 +283,11 @@ pub struct Migration {
     /// The hosts that were tried and not taken, oldest first; at most as many as are tried.
     #[serde(default)]
     pub tried: Vec<Tried>,
+    /// Whether the destination fetches the disks of the VM, which does not run meanwhile, since the
+    /// two hosts do not share them. Said with each claim on a destination, and not changed afterwards,
+    /// whatever the hosts say of themselves later: it is what was done.
+    #[serde(default)]
+    pub fetches_disks: bool,
 }
 
 fn hosts_tried_default() -> u32 {

@@ -76,6 +76,11 @@ pub enum Kind {
         /// The file name of the new image.
         image: String,
     },
+    /// Deletes the disks that a cold migration left on the source: what it brought is kept.
+    ConfirmResize {
+        /// What is confirmed.
+        migration: MigrationId,
+    },
 }
 
 impl Kind {
@@ -86,6 +91,7 @@ impl Kind {
             Self::LiveMigrate { migration }
             | Self::ColdMigrate { migration }
             | Self::RevertResize { migration }
+            | Self::ConfirmResize { migration }
             | Self::Evacuate { migration } => Some(*migration),
             Self::Boot
             | Self::Delete
@@ -108,6 +114,7 @@ impl Kind {
             | Self::ColdMigrate { migration }
             | Self::Evacuate { migration } => Some(*migration),
             Self::RevertResize { .. }
+            | Self::ConfirmResize { .. }
             | Self::Boot
             | Self::Delete
             | Self::Shelve
@@ -135,6 +142,7 @@ impl Kind {
             Self::Reboot { .. } => Some("REBOOTING"),
             Self::Rebuild { .. } => Some("REBUILDING"),
             Self::Snapshot { .. } => Some("SNAPSHOTTING"),
+            Self::ConfirmResize { .. } => Some("CONFIRMING"),
         }
     }
 
@@ -149,7 +157,7 @@ impl Kind {
             Self::ColdMigrate { .. } | Self::Evacuate { .. } | Self::Shelve => {
                 matches!(state, Active | Stopped)
             }
-            Self::RevertResize { .. } => state == Resized,
+            Self::RevertResize { .. } | Self::ConfirmResize { .. } => state == Resized,
             Self::Unshelve => state == Shelved,
             Self::Stop { .. } | Self::Reboot { .. } => state == Active,
             // The guest of an ACTIVE one may have powered off by itself.
@@ -173,6 +181,7 @@ impl Kind {
             | Self::LiveMigrate { .. }
             | Self::ColdMigrate { .. }
             | Self::RevertResize { .. }
+            | Self::ConfirmResize { .. }
             | Self::Evacuate { .. }
             | Self::Shelve
             | Self::Unshelve => false,
@@ -219,6 +228,13 @@ pub enum Step {
     CopyDisk,
     /// Gives the draft its name (snapshot).
     PublishImage,
+    /// Has the destination fetch the disks of a guest that is off (cold migration, where the hosts do
+    /// not share them).
+    FetchDisks,
+    /// Deletes the disks that were left on the source (cold migration, confirmation, deletion).
+    DropSource,
+    /// Deletes the disks that the destination had fetched (revert).
+    DropDestination,
 }
 
 /// What is known of a guest at the end of an operation on its own host.
@@ -329,6 +345,9 @@ pub enum Effect {
     },
     /// From here on the old disks are gone: the VM's images are those of the rebuild.
     BeginRebuild,
+    /// What the VM had before its cold migration is gone: its claim there is released, the operation
+    /// done.
+    CompleteConfirm,
 }
 
 /// The right of one conductor to carry an operation out.

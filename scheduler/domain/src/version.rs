@@ -43,6 +43,8 @@ impl ServiceVersion {
     pub const TRANSFER_CONTROL: Self = Self(3);
     /// From here on agents have the hypervisor copy disks that the destination does not see.
     pub const DISK_COPY: Self = Self(3);
+    /// From here on agents fetch the disks of guests that are off from each other.
+    pub const DISK_FETCH: Self = Self(3);
     /// From here on a cluster version is finalized, conductors that are too old are turned away,
     /// and hosts note under which cluster version they registered.
     pub const FINALIZE_UPGRADE: Self = Self(3);
@@ -98,6 +100,8 @@ pub enum Feature {
     PlacementWishes,
     /// Raising the cluster version, and forgetting conductors.
     FinalizeUpgrade,
+    /// Moving a guest that is off together with its disks.
+    DiskFetch,
 }
 
 /// Who must be new enough for a feature.
@@ -115,7 +119,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -124,6 +128,7 @@ impl Feature {
         Self::PmemLiveMigration,
         Self::PlacementWishes,
         Self::FinalizeUpgrade,
+        Self::DiskFetch,
     ];
 
     /// Returns what people call it.
@@ -138,6 +143,7 @@ impl Feature {
             Self::PmemLiveMigration => "live migration with persistent memory",
             Self::PlacementWishes => "server group or availability zone of a new guest",
             Self::FinalizeUpgrade => "raising the cluster version, forgetting a conductor",
+            Self::DiskFetch => "cold migration that copies disks",
         }
     }
 
@@ -152,6 +158,7 @@ impl Feature {
             Self::DiskCopy | Self::PlacementWishes => ServiceVersion(3),
             Self::FinalizeUpgrade => ServiceVersion::FINALIZE_UPGRADE,
             Self::PmemLiveMigration => ServiceVersion::PMEM,
+            Self::DiskFetch => ServiceVersion::DISK_FETCH,
         }
     }
 
@@ -159,7 +166,10 @@ impl Feature {
     #[must_use]
     pub fn scope(self) -> Scope {
         match self {
-            Self::NumaLiveMigration | Self::DiskCopy | Self::PmemLiveMigration => Scope::Pair,
+            Self::NumaLiveMigration
+            | Self::DiskCopy
+            | Self::PmemLiveMigration
+            | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
             Self::PlacementWishes => Scope::Conductor,
             Self::FinalizeUpgrade => Scope::Cluster,

@@ -179,7 +179,7 @@ fn other_rule(violation: &Violation) -> Option<String> {
         }
         Violation::DisksNotShared { .. } => Some(
             "keep guest disks on storage that both hosts share (the same storage_id), or upgrade the \
-             compute agents so that they copy them"
+             compute agents so that they copy them, which they do from no host that is dead"
                 .to_owned(),
         ),
         Violation::Driver { .. } => Some("name a host with the same hypervisor driver".to_owned()),

@@ -1,7 +1,7 @@
 //! What a VM demands that is to be started with the disks that it has: elsewhere, at another size, or
 //! after it was shelved. The choice of a host and the command that claims it both ask here.
 
-use berth_domain::constraint::Demand;
+use berth_domain::constraint::{Anew, Demand};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{Vm, VmSpec};
@@ -14,13 +14,13 @@ impl State {
     /// # Errors
     ///
     /// The size is not valid, or the host that had the disks is not part of this cluster any more.
-    pub fn cold_demand(&self, vm: &Vm, spec: &VmSpec, may_stay: bool) -> Result<Demand, Refusal> {
+    pub fn cold_demand(&self, vm: &Vm, spec: &VmSpec, why: Anew) -> Result<Demand, Refusal> {
         // While a host is claimed for a shelved VM it "is" there already, but its disks are not.
         let host = vm.remains_on.as_ref().or(vm.host.as_ref());
         let Some(source) = host.and_then(|name| self.host(name)) else {
             return Err(disks_unknown(vm));
         };
-        let demand = Demand::cold(spec, &source.host, may_stay)?;
+        let demand = Demand::cold(spec, &source.host, why)?;
         self.with_group(demand, &vm.name, spec)
     }
 
@@ -34,8 +34,23 @@ impl State {
         let migration = migration.and_then(|id| self.migration(id));
         let resize = migration.and_then(|m| m.resize.as_deref());
         let spec = resize.map_or(&vm.spec, |resize| &resize.after);
-        let may_stay = resize.is_some() || operation.kind == Kind::Unshelve;
-        self.cold_demand(vm, spec, may_stay)
+        let why = match operation.kind {
+            Kind::Unshelve => Anew::Unshelving,
+            Kind::Evacuate { .. } => Anew::Evacuation,
+            Kind::ColdMigrate { .. }
+            | Kind::Boot
+            | Kind::Delete
+            | Kind::LiveMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::Shelve
+            | Kind::Stop { .. }
+            | Kind::Start
+            | Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Snapshot { .. }
+            | Kind::ConfirmResize { .. } => Anew::of_move(false, resize.is_some()),
+        };
+        self.cold_demand(vm, spec, why)
     }
 }
 

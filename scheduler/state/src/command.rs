@@ -366,6 +366,9 @@ pub enum Command {
     ConfirmResize {
         /// The VM.
         vm: VmName,
+        /// The operation that deletes the disks on the source where there are any, and who carries it
+        /// out. Without, such a migration is not confirmed.
+        deleter: Option<(OperationId, LeaseRequest)>,
     },
     /// Begins to take a cold migration back.
     BeginRevertResize {

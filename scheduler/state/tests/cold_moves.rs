@@ -131,11 +131,17 @@ fn a_resize_keeps_what_was_until_it_is_confirmed() {
     );
 
     world
-        .run(Command::ConfirmResize { vm: vm_name("a") })
+        .run(Command::ConfirmResize {
+            vm: vm_name("a"),
+            deleter: None,
+        })
         .unwrap();
     assert_eq!(vm(&world, "a").state, VmState::Active);
     assert_eq!((world.used("h1", "PCPU"), world.used("h2", "PCPU")), (0, 2));
-    let twice = world.run(Command::ConfirmResize { vm: vm_name("a") });
+    let twice = world.run(Command::ConfirmResize {
+        vm: vm_name("a"),
+        deleter: None,
+    });
     assert_eq!(reason(&twice), "VM_STATE");
 }
 

@@ -311,7 +311,9 @@ fn phase(step: Step, mark: &Mark) -> &'static str {
             | Step::Start
             | Step::MakeDisks
             | Step::CopyDisk
-            | Step::PublishImage,
+            | Step::PublishImage
+            | Step::FetchDisks
+            | Step::DropSource,
             _,
         ) => "of another operation",
     }

@@ -63,6 +63,8 @@ pub struct Agent {
     topology: Arc<HostTopology>,
     /// What its program can do.
     pub version: ServiceVersion,
+    /// Identifies the storage of its guests' disks.
+    pub storage: String,
     provider: ProviderId,
     members: u64,
     /// Counts its starts; what belongs to an earlier life is dropped.
@@ -95,6 +97,7 @@ impl Agent {
             host,
             topology,
             version,
+            storage: "shared".to_owned(),
             provider: ProviderId(chance.uuid()),
             members,
             life: 0,
@@ -133,7 +136,7 @@ impl Agent {
             version: self.version,
             driver: "sim".to_owned(),
             migration_uri: World::migration_uri(&self.host),
-            storage_id: "shared".to_owned(),
+            storage_id: self.storage.clone(),
             topology: topology.clone(),
             transfer_ms_max: 60_000,
             compare_ms: 2_000,

@@ -539,6 +539,8 @@ fn nothing_there(call: &Call) -> Option<AgentReply> {
         Call::MakeDisks { .. }
         | Call::CopyDisk { .. }
         | Call::PublishImage { .. }
-        | Call::DropImage { .. } => None,
+        | Call::DropImage { .. }
+        | Call::FetchDisks(_)
+        | Call::DropDisks { .. } => None,
     }
 }

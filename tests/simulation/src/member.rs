@@ -601,9 +601,9 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
 pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
     let operation = state.operation(id)?;
     let vm = state.vm(&operation.vm)?;
-    let migration = operation.kind.migration();
+    let claims = || state.claims_of_vm(&vm.name);
+    let migration = Facts::migration_needed(&operation.kind, claims().map(|c| &**c));
     let migration = migration.and_then(|id| state.migration(id));
-    let claims = state.claims_of_vm(&vm.name);
     let claim = operation.claim.and_then(|c| state.claim(c));
     let names = Facts::hosts_needed(vm, migration.map(|m| &**m), claim.map(|c| &**c));
     let hosts = names.into_iter().filter_map(|name| {
@@ -614,7 +614,7 @@ pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
         vm: (**vm).clone(),
         migration: migration.map(|m| (**m).clone()),
         claim: claim.map(|c| (**c).clone()),
-        claims: claims.map(|c| (c.id, (**c).clone())).collect(),
+        claims: claims().map(|c| (c.id, (**c).clone())).collect(),
         hosts: hosts.collect(),
     };
     Some(((**operation).clone(), facts))

@@ -125,7 +125,8 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
         }
         Wish::Confirm(vm) => {
             let vm = vm.clone();
-            ("ConfirmResize", Command::ConfirmResize { vm })
+            let deleter = Some((operation, lease));
+            ("ConfirmResize", Command::ConfirmResize { vm, deleter })
         }
         Wish::Revert(vm) => {
             let vm = vm.clone();

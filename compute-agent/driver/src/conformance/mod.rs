@@ -4,6 +4,7 @@
 //! Method: a pair of drivers that can reach each other, and guests that fit on them. Each check
 //! says in its name what it holds, leaves nothing behind, and panics with what was seen.
 
+pub mod disks;
 pub mod power;
 pub mod sample;
 pub mod transfer;

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use berth_domain::agent::{DomainState as State, DomainStatus};
-use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::agent::{DomainState as State, DomainStatus, Side};
+use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::PmemName;
 use berth_domain::pmem::PmemDevice;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
@@ -27,6 +27,7 @@ use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
     paused, progress, running, send, snapshot,
 };
+use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Eraser, FreePages, Info};
 use crate::error::Error;
@@ -642,6 +643,27 @@ impl Driver for LibvirtDriver {
 
     fn free_pages(&self) -> Result<FreePages, Error> {
         (self.free_pages)()
+    }
+
+    fn read_disks(
+        &self,
+        vm: VmUid,
+        disks: usize,
+        migration: MigrationId,
+    ) -> Result<DiskReader, Error> {
+        self.open_disks(vm, disks, migration)
+    }
+
+    fn receive_disks(
+        &self,
+        guest: &DomainSpec,
+        migration: MigrationId,
+    ) -> Result<Option<DiskWriter>, Error> {
+        self.take_disks(guest, migration)
+    }
+
+    fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error> {
+        self.delete_disks(vm, migration, side)
     }
 
     fn console_read(&self, vm: VmUid, offset: u64) -> Result<Chunk, Error> {

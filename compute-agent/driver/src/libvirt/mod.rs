@@ -32,6 +32,7 @@ mod power;
 mod progress;
 mod send;
 mod snapshot;
+mod travel;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};

@@ -10,6 +10,7 @@ use berth_domain::id::VmUid;
 
 use super::driver::{error_of, stop};
 use super::{Domain, Kind, LibvirtDriver, disk};
+use crate::disks::is_fetching;
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::xml;
@@ -66,6 +67,10 @@ impl LibvirtDriver {
         let settings = &self.config.settings;
         let xml = xml::domain(guest, settings)?;
         self.check_surroundings(guest)?;
+        if is_fetching(&settings.directory(guest.uid)) {
+            let message = format!("the disks of guest {} are still being fetched", guest.vm);
+            return Err(Error::refused(message));
+        }
         for index in 0..guest.spec.disks.len() {
             let path = settings.disk(guest.uid, index);
             if !path.exists() {

@@ -13,18 +13,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use berth_domain::agent::{DomainState, DomainStatus};
-use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::agent::{DomainState, DomainStatus, Side};
+use berth_domain::id::{ClaimId, MigrationId, TimeMs, VmUid};
 use berth_domain::name::PmemName;
 use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
 
+use super::files::Files;
 use super::host::{Domain, Host, Phase};
 use super::orders::{Moment, Orders};
 use super::pmem::Contents;
 use super::progress::Underway;
 use super::story::Story;
+use crate::disks::{self, DiskReader, DiskWriter, Hooks};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, FreePages, Info};
 use crate::error::Error;
@@ -64,6 +66,9 @@ pub struct Config {
     pub erase_mib_per_s: u64,
     /// A file that tells what happens to it beside; see `story`.
     pub story_file: Option<PathBuf>,
+    /// Where the disks of its guests are, as files; hosts that are given the same one share them. Without
+    /// there is nothing in them.
+    pub disk_dir: Option<PathBuf>,
 }
 
 impl Config {
@@ -78,6 +83,7 @@ impl Config {
             transfer: Duration::from_millis(300),
             erase_mib_per_s: ERASE_MIB_PER_S,
             story_file: None,
+            disk_dir: None,
         }
     }
 }
@@ -120,6 +126,7 @@ pub(super) struct Shared {
     state_file: Option<PathBuf>,
     pub(super) transfer: Duration,
     erase_mib_per_s: u64,
+    files: Files,
 }
 
 pub(super) struct State {
@@ -183,6 +190,9 @@ impl SimDriver {
             state_file: config.state_file,
             transfer: config.transfer,
             erase_mib_per_s: config.erase_mib_per_s.max(1),
+            files: Files {
+                directory: config.disk_dir,
+            },
         });
         for (vm, uri) in unsure {
             let shared = shared.clone();
@@ -227,11 +237,17 @@ impl Driver for SimDriver {
 
     fn create(&self, domain: &DomainSpec) -> Result<(), Error> {
         self.shared.meet(Moment::Create)?;
-        self.shared.change(|host| host.create(now(), domain))
+        let is_new = self.shared.lock().host.status(domain.uid).state == DomainState::Absent;
+        self.shared.change(|host| host.create(now(), domain))?;
+        match is_new {
+            true => self.shared.files.make(domain),
+            false => Ok(()),
+        }
     }
 
     fn destroy(&self, vm: VmUid) -> Result<(), Error> {
-        self.shared.change(|host| host.destroy(vm))
+        self.shared.change(|host| host.destroy(vm))?;
+        self.shared.files.remove(vm)
     }
 
     fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error> {
@@ -249,9 +265,13 @@ impl Driver for SimDriver {
         Ok(self.shared.lock().host.known())
     }
 
-    fn prepare_incoming(&self, domain: &DomainSpec, _copies: &[DiskCopy]) -> Result<(), Error> {
+    fn prepare_incoming(&self, domain: &DomainSpec, copies: &[DiskCopy]) -> Result<(), Error> {
         self.shared.meet(Moment::Prepare)?;
-        self.shared.change(|host| host.prepare(now(), domain))
+        self.shared.change(|host| host.prepare(now(), domain))?;
+        match copies.is_empty() {
+            true => Ok(()),
+            false => self.shared.files.make(domain),
+        }
     }
 
     fn cancel_incoming(&self, vm: VmUid) -> Result<(), Error> {
@@ -274,6 +294,9 @@ impl Driver for SimDriver {
             .shared
             .migrate(vm, destination_uri, destination, sending);
         self.shared.lock().underway.remove(&vm);
+        if sent.is_ok() && !sending.copies.is_empty() {
+            self.shared.files.remove(vm)?;
+        }
         sent
     }
 
@@ -320,11 +343,13 @@ impl Driver for SimDriver {
 
     fn start(&self, domain: &DomainSpec) -> Result<(), Error> {
         self.shared.meet(Moment::Start)?;
+        self.shared.files.require(domain)?;
         self.shared.change(|host| host.start(now(), domain))
     }
 
     fn make_disks(&self, domain: &DomainSpec) -> Result<(), Error> {
-        self.shared.change(|host| host.make_disks(domain.uid))
+        self.shared.change(|host| host.make_disks(domain.uid))?;
+        self.shared.files.make(domain)
     }
 
     fn copy_disk(&self, domain: &DomainSpec, disk: usize, draft: &Draft) -> Result<(), Error> {
@@ -379,6 +404,52 @@ impl Driver for SimDriver {
         self.shared.lock().erased.clone()
     }
 
+    fn read_disks(
+        &self,
+        vm: VmUid,
+        disks: usize,
+        migration: MigrationId,
+    ) -> Result<DiskReader, Error> {
+        self.shared.require_off(vm, "read the disks of")?;
+        match self.shared.files.place(vm, disks) {
+            Some(place) => DiskReader::open(vm, &place, migration),
+            None => Ok(DiskReader::default()),
+        }
+    }
+
+    fn receive_disks(
+        &self,
+        domain: &DomainSpec,
+        migration: MigrationId,
+    ) -> Result<Option<DiskWriter>, Error> {
+        self.shared.require_off(domain.uid, "fetch the disks of")?;
+        let shared = self.shared.clone();
+        let told = self.shared.clone();
+        let hooks = Hooks {
+            before_piece: Box::new(move || shared.meet(Moment::Fetch)),
+            room: Box::new(move |directory| {
+                told.go_on()?;
+                let room = told.lock().orders.room();
+                room.map_or_else(|| disks::write::room(directory), Ok)
+            }),
+            ..Hooks::default()
+        };
+        let place = self.shared.files.place(domain.uid, domain.spec.disks.len());
+        match place {
+            Some(place) => DiskWriter::begin(place, migration, hooks),
+            // There is nothing in them.
+            None => Ok(None),
+        }
+    }
+
+    fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error> {
+        self.shared.require_off(vm, "delete the disks of")?;
+        match self.shared.files.place(vm, 0) {
+            Some(place) => disks::drop_disks(&place.directory, migration, side),
+            None => Ok(()),
+        }
+    }
+
     /// Breaks off transfers and stops listening; guests in the file are kept.
     fn close(&self) {
         self.shared.lock().stopping = true;
@@ -427,6 +498,25 @@ impl Shared {
                 return Err(Error::refused(STOPPING));
             }
             drop(self.changed.wait_timeout(state, STORY_PERIOD));
+        }
+    }
+
+    /// Refuses what is not done to the disks of a guest that uses them.
+    fn require_off(&self, vm: VmUid, attempted: &'static str) -> Result<(), Error> {
+        self.go_on()?;
+        match self.lock().host.status(vm).state {
+            DomainState::Absent | DomainState::Stopped => Ok(()),
+            state @ (DomainState::Starting
+            | DomainState::Running
+            | DomainState::Paused
+            | DomainState::MigratingOut
+            | DomainState::MigratingIn
+            | DomainState::Prepared
+            | DomainState::PostCopyBroken) => Err(Error::WrongState {
+                vm,
+                state,
+                attempted,
+            }),
         }
     }
 

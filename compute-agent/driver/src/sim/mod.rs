@@ -7,6 +7,8 @@
 //! | `post_copy` | guests that run where their memory is not yet |
 //! | [`console`] | what its guests write |
 //! | `disks` | the names of the images that are made of their disks |
+//! | `files` | those disks as files, for one that is given a directory |
+//! | `travel` | those disks under the virtual clock, on their way between storages |
 //! | [`pmem`] | what is on its namespaces of persistent memory |
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
 //! | [`script`] | answers that are gone, late, refused or repeated |
@@ -18,6 +20,7 @@
 pub mod console;
 mod disks;
 pub mod driver;
+mod files;
 pub mod host;
 mod orders;
 pub mod pmem;
@@ -27,6 +30,7 @@ mod room;
 pub mod script;
 mod story;
 mod transfer;
+mod travel;
 pub mod wire;
 pub mod world;
 

@@ -24,11 +24,14 @@ pub(super) enum Moment {
     PostCopy,
     /// A namespace of persistent memory is to be erased.
     Erase,
+    /// A piece of a disk that is fetched is to be written.
+    Fetch,
 }
 
 impl Moment {
     /// The words for them, as errors list them.
-    pub(super) const WORDS: &str = "create, start, prepare, cancel, transfer, post-copy or erase";
+    pub(super) const WORDS: &str =
+        "create, start, prepare, cancel, transfer, post-copy erase or fetch";
 
     /// Reads the word for one.
     pub(super) fn parse(word: &str) -> Result<Self, String> {
@@ -40,6 +43,7 @@ impl Moment {
             "transfer" => Self::Transfer,
             "post-copy" => Self::PostCopy,
             "erase" => Self::Erase,
+            "fetch" => Self::Fetch,
             _ => return Err(format!("must be {}, not {word}", Self::WORDS)),
         })
     }
@@ -51,6 +55,7 @@ pub(super) struct Orders {
     held: BTreeSet<Moment>,
     refused: BTreeMap<Moment, u32>,
     broken: BTreeSet<VmUid>,
+    room: Option<u64>,
 }
 
 impl Orders {
@@ -62,6 +67,16 @@ impl Orders {
     /// Whatever waits goes on, and nothing waits any more.
     pub(super) fn go_on(&mut self, moment: Moment) {
         self.held.remove(&moment);
+    }
+
+    /// From now on there is room for so many bytes where the disks are.
+    pub(super) fn limit_room(&mut self, bytes: u64) {
+        self.room = Some(bytes);
+    }
+
+    /// Returns for how many bytes there is room where the disks are, if it was said.
+    pub(super) fn room(&self) -> Option<u64> {
+        self.room
     }
 
     /// The next so many are refused.

@@ -10,10 +10,12 @@
 //! refuse prepare 2            the next calls of this kind are refused
 //! hold cancel                 calls of this kind wait from now on
 //! let cancel                  they go on, and later ones do not wait
+//! room 10                     there is room for so many MiB where the disks are, from now on
 //! ```
 //!
-//! What can be refused is `create`, `start`, `prepare`, `cancel` and `erase`; what can be held is
-//! these, and `transfer` and `post-copy`, which then do not come to their end.
+//! What can be refused is `create`, `start`, `prepare`, `cancel`, `erase` and `fetch`; what can be held is these,
+//! and `transfer` and `post-copy`, which then do not come to their end. A `fetch` is one piece of a disk
+//! that comes from another host.
 //!
 //! The file is looked at whenever the hypervisor is asked for something, and while something waits
 //! or is sent. Each line happens once; lines that are added later happen later. A line that cannot
@@ -32,7 +34,7 @@ use crate::error::Error;
 
 /// What a line can be, as errors list it.
 const LINES: &str = "other UUID NAME, crash NAME, lose NAME, take CELL KIB COUNT, break NAME, \
-                     refuse CALL COUNT, hold CALL, let CALL";
+                     refuse CALL COUNT, hold CALL, let CALL, room MIB";
 
 /// A file of happenings, and how far it was told.
 #[derive(Debug)]
@@ -88,6 +90,7 @@ fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Resu
         ["break", name] => orders.break_off(named(host, name)?),
         ["refuse", moment, count] => orders.refuse(Moment::parse(moment)?, number(count)?),
         ["hold", moment] => orders.hold(Moment::parse(moment)?),
+        ["room", mib] => orders.limit_room(number::<u64>(mib)?.saturating_mul(1 << 20)),
         ["let", moment] => orders.go_on(Moment::parse(moment)?),
         _ => return Err(format!("must be one of {LINES}")),
     }

@@ -18,8 +18,9 @@ use berth_domain::topology::HostTopology;
 
 use super::console::Console;
 use super::host::{Host, Phase};
-use super::progress::Underway;
+use super::progress::Underway as Sent;
 use super::script::Behaviour;
+use super::travel::Disks;
 use crate::domain::{DomainSpec, Force, Known, Sending};
 use crate::error::Error;
 use crate::request::{Answer, Kind, Request, Token};
@@ -80,8 +81,8 @@ struct Node {
 
 /// Who asked.
 #[derive(Clone, Debug)]
-struct Asker {
-    host: HostName,
+pub(super) struct Asker {
+    pub(super) host: HostName,
     listener: u64,
     token: Token,
 }
@@ -90,7 +91,7 @@ struct Asker {
 #[derive(Debug)]
 struct Transfer {
     id: u64,
-    underway: Underway,
+    underway: Sent,
     destination: HostName,
     destination_uri: String,
     asker: Asker,
@@ -101,7 +102,7 @@ struct Transfer {
 }
 
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     Execute {
         asker: Asker,
         request: Request,
@@ -119,20 +120,23 @@ enum Step {
     /// Takes the next step of a transfer: of this guest, from this host, if it is still the one of
     /// this id. Which step that is, the transfer knows.
     Move(HostName, VmUid, u64),
+    /// The disks of this guest have come to this host, if the fetch is still the one of this id.
+    Fetched(HostName, VmUid, u64),
 }
 
 /// Many hypervisors.
 #[derive(Debug)]
 pub struct World {
-    settings: Settings,
+    pub(super) settings: Settings,
     nodes: BTreeMap<HostName, Node>,
     /// By source and guest.
     transfers: BTreeMap<(HostName, VmUid), Transfer>,
     /// By due time and order of scheduling.
     steps: BTreeMap<(TimeMs, u64), Step>,
-    next: u64,
+    pub(super) next: u64,
     /// Pairs of hosts between which no guest memory flows, the lesser name first.
-    cuts: BTreeSet<(HostName, HostName)>,
+    pub(super) cuts: BTreeSet<(HostName, HostName)>,
+    pub(super) disks: Disks,
 }
 
 impl World {
@@ -146,6 +150,7 @@ impl World {
             steps: BTreeMap::new(),
             next: 0,
             cuts: BTreeSet::new(),
+            disks: Disks::default(),
         }
     }
 
@@ -231,6 +236,12 @@ impl World {
             .get_mut(host)
             .expect("a host of this world")
             .listener += 1;
+        for (asker, error) in self.disks.agent_gone(host) {
+            let result = Err(error);
+            // At the moment at which whatever is under way goes on.
+            let now = self.steps.keys().next().map_or(TimeMs(0), |(at, _)| *at);
+            self.after(now, 0, Step::Answer { asker, result });
+        }
     }
 
     /// The machine crashes: its guests are gone, and what was on its way breaks.
@@ -259,7 +270,7 @@ impl World {
             Step::Execute { asker, .. }
             | Step::Answer { asker, .. }
             | Step::Erased { asker, .. } => asker.host != *host,
-            Step::Move(..) => true,
+            Step::Move(..) | Step::Fetched(..) => true,
         });
         let coming: Vec<_> = self
             .transfers
@@ -364,7 +375,7 @@ impl World {
         Ok(())
     }
 
-    fn after(&mut self, now: TimeMs, delay_ms: u64, step: Step) {
+    pub(super) fn after(&mut self, now: TimeMs, delay_ms: u64, step: Step) {
         self.next += 1;
         self.steps
             .insert((TimeMs(now.0 + delay_ms), self.next), step);
@@ -387,10 +398,11 @@ impl World {
                 self.answer(asker, Ok(Answer::Done), completions);
             }
             Step::Move(source, vm, id) => self.proceed(now, source, vm, id, completions),
+            Step::Fetched(host, vm, id) => self.fetched(&host, vm, id, completions),
         }
     }
 
-    fn answer(
+    pub(super) fn answer(
         &self,
         asker: Asker,
         result: Result<Answer, Error>,
@@ -489,14 +501,29 @@ impl World {
         request: Request,
     ) -> Option<Result<Answer, Error>> {
         let done = |()| Answer::Done;
+        if let Some(refused) = self.look_at_disks(asker, &request) {
+            return Some(Err(refused));
+        }
         let host = &mut self
             .nodes
             .get_mut(&asker.host)
             .expect("a host of this world")
             .host;
         let result = match request {
-            Request::Create(spec) => host.create(now, &spec).map(done),
-            Request::Destroy(vm) => host.destroy(vm).map(done),
+            Request::Create(spec) => {
+                let created = host.create(now, &spec).map(done);
+                if created.is_ok() {
+                    self.disks.made(&asker.host, &spec);
+                }
+                created
+            }
+            Request::Destroy(vm) => {
+                let destroyed = host.destroy(vm).map(done);
+                if destroyed.is_ok() {
+                    self.disks.removed(&asker.host, vm);
+                }
+                destroyed
+            }
             Request::Domain(vm) => {
                 let mut status = host.status(vm);
                 let key = (asker.host.clone(), vm);
@@ -522,7 +549,27 @@ impl World {
             }
             Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
             Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
-            Request::MakeDisks(spec) => host.make_disks(spec.uid).map(done),
+            Request::MakeDisks(spec) => {
+                self.disks.made(&asker.host, &spec);
+                host.make_disks(spec.uid).map(done)
+            }
+            Request::FetchDisks(fetch) => match self.begin_fetch(now, asker, &fetch) {
+                Ok(true) => return None,
+                Ok(false) => Ok(Answer::Done),
+                Err(error) => Err(error),
+            },
+            Request::StopFetch(vm) => {
+                if let Some(fetcher) = self.disks.stop(&asker.host, vm) {
+                    let result = Err(Error::Aborted { vm });
+                    let asker = fetcher;
+                    self.after(now, 0, Step::Answer { asker, result });
+                }
+                Ok(Answer::Done)
+            }
+            Request::DropDisks(vm, migration, side) => {
+                self.disks.dropped(&asker.host, vm, migration, side);
+                Ok(Answer::Done)
+            }
             Request::CopyDisk {
                 domain,
                 disk,
@@ -590,7 +637,7 @@ impl World {
         self.next += 1;
         let id = self.next;
         let least = Duration::from_millis(self.settings.transfer_ms);
-        let underway = Underway::begin(now, least, spec, sending);
+        let underway = Sent::begin(now, least, spec, sending);
         let takes_ms = u64::try_from(underway.left(now).as_millis()).unwrap_or(u64::MAX);
         let transfer = Transfer {
             id,
@@ -611,7 +658,7 @@ impl World {
         &mut self.nodes.get_mut(host).expect("a host of this world").host
     }
 
-    fn state(&self, host: &HostName, vm: VmUid) -> DomainState {
+    pub(super) fn state(&self, host: &HostName, vm: VmUid) -> DomainState {
         self.nodes
             .get(host)
             .map_or(DomainState::Absent, |n| n.host.status(vm).state)
@@ -698,6 +745,7 @@ impl World {
             (Some(_), true) => {
                 self.node(&key.0).depart(vm);
                 let transfer = self.transfers.remove(&key).expect("seen above");
+                self.disks.copied(&key.0, &transfer.destination, vm);
                 self.answer(transfer.asker, Ok(Answer::Done), completions);
             }
         }
@@ -747,7 +795,7 @@ impl World {
     }
 }
 
-fn pair(a: &HostName, b: &HostName) -> (HostName, HostName) {
+pub(super) fn pair(a: &HostName, b: &HostName) -> (HostName, HostName) {
     if a < b {
         (a.clone(), b.clone())
     } else {

@@ -86,6 +86,13 @@ pub enum Event {
         /// What time it is.
         now: TimeMs,
     },
+    /// Another host's agent wants the disks of a guest.
+    Read {
+        /// For the reply.
+        id: CallId,
+        /// On behalf of whom.
+        fence: Fence,
+    },
     /// The scheduler says what it expects of this host.
     Expected(Expectation),
     /// The scheduler has heard of this agent.
@@ -183,6 +190,8 @@ pub(super) enum Work {
     Evict,
     /// Of a guest that may be started elsewhere; nobody waits for it.
     FenceItself,
+    /// What is being fetched is stopped; nobody waits for it.
+    StopFetch,
 }
 
 /// A request under way. Transfers and aborts have nobody to answer.
@@ -276,6 +285,7 @@ impl Agent {
         match event {
             Event::Call { id, fence, call } => self.call(Pending { id, fence, call }),
             Event::DriverDone { token, result } => self.driver_done(token, result),
+            Event::Read { id, fence } => self.readable(id, &fence),
             Event::Tick { now } => self.tick(now),
             Event::Expected(expectation) => self.expected(expectation),
             Event::Heard { sent_at, lease_ms } => {
@@ -317,17 +327,18 @@ impl Agent {
             return vec![reply(id, Err(refusal))];
         }
         let settles = matches!(pending.call, Call::SettleVm);
+        let drops = matches!(pending.call, Call::DropDisks { .. }).then_some(pending.fence);
         lane.waiting.push_back(pending);
-        let mut effects = if settles {
-            self.stop_waiting(vm)
-        } else {
-            Vec::new()
+        let mut effects = match (settles, drops) {
+            (true, _) => self.stop_waiting(vm),
+            (false, Some(fence)) => self.stop_fetching(&fence),
+            (false, None) => Vec::new(),
         };
         effects.extend(self.drain(vm));
         effects
     }
 
-    fn admit(&mut self, fence: &Fence) -> Result<(), Refusal> {
+    pub(super) fn admit(&mut self, fence: &Fence) -> Result<(), Refusal> {
         if fence.incarnation != self.facts.incarnation {
             let message = format!(
                 "the call is meant for an earlier run of the agent of host {}",

@@ -54,6 +54,7 @@ impl Agent {
                 self.order_told(vm, &result);
                 return Vec::new();
             }
+            Work::StopFetch => return Vec::new(),
             Work::Told => self.told(result),
         };
         done.id.map(|id| reply(id, answer)).into_iter().collect()
@@ -328,6 +329,25 @@ impl Agent {
                 let message = format!("host {}: {error}", self.facts.host);
                 Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)
                     .with_hint("give the new image another name")
+            }
+            Error::NoRoom { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("NO_ROOM_FOR_DISKS", message)
+                    .with_hint("make room there, or name another host")
+            }
+            Error::StorageShared { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("STORAGE_SHARED", message)
+                    .with_hint("give hosts that share their instance directory one storage_id")
+            }
+            Error::Overdue { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("FETCH_TIMED_OUT", message)
+                    .with_hint("give it more time: `berth policy set migration.timeout_ms`")
+            }
+            Error::SourceGone { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                Refusal::new(Code::Unavailable, "DISK_SOURCE_UNREACHABLE", message)
             }
             Error::Refused { .. } | Error::Aborted { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);

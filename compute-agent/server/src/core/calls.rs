@@ -79,6 +79,12 @@ impl Agent {
             } => self.copy_disk(&fence, vm, spec, disk, image),
             Call::PublishImage { image } => self.publish_image(&fence, image),
             Call::DropImage { image } => self.drop_image(&fence, image),
+            Call::FetchDisks(wanted) => self.fetch_disks(&fence, *wanted),
+            Call::DropDisks {
+                migration,
+                side,
+                claim,
+            } => self.drop_disks(&fence, migration, side, claim),
         };
         started.unwrap_or_else(|refusal| Start::Reply(Err(refusal)))
     }

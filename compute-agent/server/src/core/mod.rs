@@ -10,6 +10,7 @@
 //! | `guests` | what this agent knows of its guests |
 //! | `calls`, `answers` | one function per call, and per kind of driver answer |
 //! | `power` | stopping a guest, with the time that it is given, and starting it again |
+//! | `disks` | the disks of guests that are off: fetched, given, deleted |
 //! | `reality` | what the hypervisor has, and what the scheduler expects |
 //! | `erasing` | erasing the persistent memory that guests have left |
 //! | `self_fence` | stopping its guests when nobody has heard of it for too long, and when the watchdog is fed |
@@ -18,6 +19,7 @@
 mod agent;
 mod answers;
 mod calls;
+mod disks;
 mod erasing;
 mod fences;
 mod fit;

@@ -190,6 +190,8 @@ fn starts(call: &Call) -> bool {
         | Call::CopyDisk { .. }
         | Call::PublishImage { .. }
         | Call::DropImage { .. }
+        | Call::FetchDisks(_)
+        | Call::DropDisks { .. }
         | Call::GetDomain
         | Call::CheckCanLiveMigrateDestination { .. }
         | Call::CheckCanLiveMigrateSource { .. }

@@ -203,6 +203,9 @@ impl Agent {
                 let published = !was_draft && self.published;
                 Ok(Reply::Image { published })
             }
+            Call::FetchDisks(_) | Call::DropDisks { .. } => {
+                unreachable!("cold migrations are in the simulation's `operations`")
+            }
             Call::SettleVm => {
                 self.settled = Some(call.fence.operation);
                 Ok(Reply::Domain(self.status()))

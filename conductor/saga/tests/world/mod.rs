@@ -263,6 +263,8 @@ impl World {
             Call::MakeDisks { .. } => (Step::MakeDisks, false),
             Call::CopyDisk { .. } => (Step::CopyDisk, false),
             Call::PublishImage { .. } => (Step::PublishImage, false),
+            Call::FetchDisks(_) => (Step::FetchDisks, false),
+            Call::DropDisks { .. } => (Step::DropSource, false),
             Call::SettleVm | Call::DropImage { .. } => {
                 let log = &self.scheduler.operation.log;
                 let undone = log.iter().rev().find(|e| e.mark == Mark::UndoStarted);

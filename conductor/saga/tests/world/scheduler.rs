@@ -70,6 +70,7 @@ impl Scheduler {
             Kind::LiveMigrate { .. } => vm::State::Migrating,
             Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
             | Kind::Unshelve => unreachable!("played with the real state, see the simulation"),
@@ -130,6 +131,7 @@ impl Scheduler {
                 transfer: TransferPolicy::default(),
                 hosts_tried_max: HOSTS_TRIED_DEFAULT,
                 tried: Vec::new(),
+                fetches_disks: false,
             });
         }
         if steps(&kind).iter().any(|p| p.step == Step::Claim) {
@@ -302,6 +304,8 @@ impl Scheduler {
         let before_done = plan
             .iter()
             .take_while(|p| p.step != record.step)
+            // The VMs of these stories have no disks on another host.
+            .filter(|p| p.step != Step::DropSource)
             .all(|p| last(p.step) == Some(&Mark::Succeeded));
         let ok = match (&record.step, &record.mark) {
             (Step::Settle, _) => has(Step::LiveMigration, Mark::Started),
@@ -377,6 +381,7 @@ impl Scheduler {
             | Effect::CompleteRevert
             | Effect::CompleteShelve
             | Effect::CompleteUnshelve
+            | Effect::CompleteConfirm
             | Effect::FailUnshelve(_) => Err("EFFECT_NOT_ALLOWED"),
             Effect::BeginRebuild => match (record.step, &record.mark) {
                 (Step::MakeDisks, Mark::Started) => Ok(()),

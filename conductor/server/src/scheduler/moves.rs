@@ -41,14 +41,19 @@ impl Scheduler {
         read_operation(answer.map_err(refusal)?.operation)
     }
 
-    /// Keeps what a resize brought.
+    /// Keeps what a resize brought: at once, or by the operation that is returned.
     pub(crate) async fn confirm_resize(
         &self,
         mut request: ConfirmResizeRequest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Operation>, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
         request.request_id = given_or_new(request.request_id);
         let answer = call!(self, MoveServiceClient.confirm_resize, request);
-        answer.map(|_| ()).map_err(refusal)
+        match answer.map_err(refusal)?.operation {
+            Some(operation) => read_operation(Some(operation)).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Begins to take a resize back.

@@ -1,7 +1,8 @@
 //! Arbitrary calls to agents and answers of theirs.
 
 use berth_domain::agent::{
-    Call, DestinationCheck, DomainState, DomainStatus, Fence, FitVerdict, Reply,
+    Call, DestinationCheck, DiskSource, DomainState, DomainStatus, Fence, FetchDisks, FitVerdict,
+    Reply, Side,
 };
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::instance::VcpuId;
@@ -11,7 +12,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{TEXT, assignment, claim, cpus, epoch, id, numa_topology, spec, transfer, vm_name};
+use super::{
+    TEXT, assignment, claim, cpus, epoch, host_name, id, numa_topology, spec, transfer, vm_name,
+};
 
 pub(crate) fn fence() -> impl Strategy<Value = Fence> {
     (id(), id(), epoch(), id()).prop_map(|(vm, operation, epoch, incarnation)| Fence {
@@ -170,7 +173,35 @@ pub(crate) fn call() -> impl Strategy<Value = Call> {
         }),
         TEXT.prop_map(|image| Call::PublishImage { image }),
         TEXT.prop_map(|image| Call::DropImage { image }),
+        fetch_disks().prop_map(|fetch| Call::FetchDisks(Box::new(fetch))),
+        (id(), select(vec![Side::Source, Side::Destination]), id()).prop_map(
+            |(migration, side, claim)| Call::DropDisks {
+                migration,
+                side,
+                claim,
+            }
+        ),
     ]
+}
+
+fn fetch_disks() -> impl Strategy<Value = FetchDisks> {
+    let source = (host_name(), TEXT, id()).prop_map(|(host, address, incarnation)| DiskSource {
+        host,
+        address,
+        incarnation,
+    });
+    let bounds = (option::of(1..1000_u32), option::of(1..1_000_000_u64));
+    (id(), vm_name(), spec(), claim(), source, bounds).prop_map(
+        |(migration, vm, spec, claim, source, bounds)| FetchDisks {
+            migration,
+            vm,
+            spec,
+            claim,
+            source,
+            bandwidth_mib_per_s_max: bounds.0,
+            timeout_ms: bounds.1,
+        },
+    )
 }
 
 pub(crate) fn reply() -> impl Strategy<Value = Reply> {

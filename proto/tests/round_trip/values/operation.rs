@@ -19,7 +19,7 @@ pub(crate) fn migration() -> impl Strategy<Value = Migration> {
                 migration::Kind::Cold,
                 migration::Kind::Evacuation,
             ]),
-            any::<[bool; 2]>(),
+            any::<[bool; 3]>(),
             option::of((spec(), spec())),
         ),
         (transfer::policy(), 1..=16_u32, vec(transfer::tried(), 0..3)),
@@ -50,6 +50,7 @@ pub(crate) fn migration() -> impl Strategy<Value = Migration> {
                 transfer: sent.0,
                 hosts_tried_max: sent.1,
                 tried: sent.2,
+                fetches_disks: cold.1[2],
             },
         )
 }
@@ -74,6 +75,9 @@ fn step() -> impl Strategy<Value = Step> {
         Step::Start,
         Step::CopyDisk,
         Step::PublishImage,
+        Step::FetchDisks,
+        Step::DropSource,
+        Step::DropDestination,
     ])
 }
 
@@ -101,6 +105,7 @@ fn effect() -> impl Strategy<Value = Effect> {
             Effect::CompleteShelve,
             Effect::CompleteUnshelve,
             Effect::BeginRebuild,
+            Effect::CompleteConfirm,
         ]),
         refusal().prop_map(Effect::FailUnshelve),
         claim().prop_map(Effect::HoldClaim),
@@ -158,6 +163,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         id().prop_map(|migration| Kind::ColdMigrate { migration }),
         id().prop_map(|migration| Kind::RevertResize { migration }),
         id().prop_map(|migration| Kind::Evacuate { migration }),
+        id().prop_map(|migration| Kind::ConfirmResize { migration }),
         Just(Kind::Shelve),
         Just(Kind::Unshelve),
         power_kind(),

@@ -59,6 +59,48 @@ pub enum How {
     },
 }
 
+/// Why a guest is started anew with the disks that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anew {
+    /// It is moved to another host.
+    Move,
+    /// It gets another size, on any host.
+    Resize,
+    /// Its host is dead.
+    Evacuation,
+    /// It was shelved, and is on no host.
+    Unshelving,
+}
+
+impl Anew {
+    /// Returns why the guest of a migration is started anew.
+    #[must_use]
+    pub fn of_move(is_evacuated: bool, is_resized: bool) -> Self {
+        match (is_evacuated, is_resized) {
+            (true, _) => Self::Evacuation,
+            (false, true) => Self::Resize,
+            (false, false) => Self::Move,
+        }
+    }
+
+    /// Returns whether it may come back to the host where its disks are.
+    fn may_stay(self) -> bool {
+        match self {
+            Self::Resize | Self::Unshelving => true,
+            Self::Move | Self::Evacuation => false,
+        }
+    }
+
+    /// Returns whether its disks can be fetched from there: nothing is read from a host that is dead,
+    /// and an unshelving asks nobody but the host where the guest is to start.
+    fn can_fetch(self) -> bool {
+        match self {
+            Self::Move | Self::Resize => true,
+            Self::Evacuation | Self::Unshelving => false,
+        }
+    }
+}
+
 /// What matters of the host that a guest is to leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
@@ -74,6 +116,8 @@ pub struct Leaving {
     pub storage_id: String,
     /// Whether the guest has disks.
     pub has_disks: bool,
+    /// Whether somebody there can give them away.
+    pub can_be_read: bool,
 }
 
 impl Leaving {
@@ -85,6 +129,7 @@ impl Leaving {
             driver: source.report.driver.clone(),
             storage_id: source.report.storage_id.clone(),
             has_disks: !spec.disks.is_empty(),
+            can_be_read: true,
         }
     }
 }
@@ -127,9 +172,13 @@ impl Demand {
     /// # Errors
     ///
     /// The specification is not valid.
-    pub fn cold(spec: &VmSpec, source: &Host, may_stay: bool) -> Result<Self, Refusal> {
+    pub fn cold(spec: &VmSpec, source: &Host, why: Anew) -> Result<Self, Refusal> {
         let mut demand = Self::boot(spec)?;
-        demand.leaving = Some(Leaving::of(spec, source, How::Cold { may_stay }));
+        let may_stay = why.may_stay();
+        demand.leaving = Some(Leaving {
+            can_be_read: why.can_fetch(),
+            ..Leaving::of(spec, source, How::Cold { may_stay })
+        });
         Ok(demand)
     }
 

@@ -42,7 +42,7 @@ pub mod version;
 mod violation;
 pub mod zone;
 
-pub use demand::{Demand, How, Leaving};
+pub use demand::{Anew, Demand, How, Leaving};
 pub use violation::Violation;
 
 use crate::claim::Claim;

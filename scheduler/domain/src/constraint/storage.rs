@@ -1,10 +1,11 @@
-//! A running guest with disks moves to a host that shares the storage of its disks, or to one whose
-//! agent can have them copied, if that of its own host can too.
+//! A guest with disks moves to a host that shares the storage of its disks, or to one to which they can
+//! be copied: by the hypervisors while it runs, by the agents while it does not. From a host that is
+//! dead nothing is copied.
 
 use super::demand::{How, Leaving};
 use super::{Demand, Violation};
 use crate::host_view::HostView;
-use crate::version::ServiceVersion;
+use crate::version::{Feature, ServiceVersion};
 
 /// Refuses a host that neither sees the guest's disks nor can be sent them.
 ///
@@ -28,11 +29,11 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     }
 }
 
-/// Only a hypervisor that runs the guest copies its disks.
+/// Whoever has the disks has to be there to be read from.
 fn can_copy(leaving: &Leaving, there: ServiceVersion) -> bool {
-    let runs = match leaving.how {
-        How::Live => true,
-        How::Cold { .. } => false,
+    let feature = match leaving.how {
+        How::Live => Feature::DiskCopy,
+        How::Cold { .. } => Feature::DiskFetch,
     };
-    runs && leaving.version.min(there) >= ServiceVersion::DISK_COPY
+    leaving.can_be_read && leaving.version.can(feature) && there.can(feature)
 }

@@ -288,6 +288,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
             driver: dice.pick(&["sim", "sim", "x"]).to_owned(),
             storage_id: dice.pick(&["s", "t"]).to_owned(),
             has_disks: dice.chance(50),
+            can_be_read: dice.chance(50),
         }),
         aggregate_specs: if dice.chance(10) {
             let values = BTreeSet::from([dice.pick(&["a", "b"]).to_owned()]);

@@ -123,7 +123,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
     let named = |method, what: &str, name: &dyn Display| some(method, format!("{what}={name}"));
     match command {
         Command::BeginDelete { vm, .. } => about("BeginDelete", Some(vm), None),
-        Command::ConfirmResize { vm } => about("ConfirmResize", Some(vm), None),
+        Command::ConfirmResize { vm, .. } => about("ConfirmResize", Some(vm), None),
         Command::BeginRevertResize { vm, .. } => about("BeginRevertResize", Some(vm), None),
         Command::BeginShelve { vm, .. } => about("BeginShelve", Some(vm), None),
         Command::BeginPower { vm, kind, .. } => Some(Words {

@@ -5,6 +5,7 @@
 //! [`berth_state`] looks at all of it again.
 
 use berth_domain::claim::Owner;
+use berth_domain::constraint::Anew;
 use berth_domain::fence::may_evacuate;
 use berth_domain::name::FlavorName;
 use berth_domain::operation::Kind;
@@ -47,11 +48,12 @@ pub(super) fn cold_move(
         None => None,
     };
     let demanded = spec.as_ref().unwrap_or(&vm.spec);
+    let why = Anew::of_move(wanted.evacuate, spec.is_some());
     let choice = choose(
         chooser,
         state,
         berth_selection::Request {
-            demand: state.cold_demand(vm, demanded, spec.is_some())?,
+            demand: state.cold_demand(vm, demanded, why)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -93,7 +95,7 @@ pub(super) fn unshelve(
         chooser,
         state,
         berth_selection::Request {
-            demand: state.cold_demand(vm, &vm.spec, true)?,
+            demand: state.cold_demand(vm, &vm.spec, Anew::Unshelving)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -147,6 +149,7 @@ fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         | Kind::LiveMigrate { .. }
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
         | Kind::Stop { .. }

@@ -137,6 +137,7 @@ pub(super) fn next(
         }
         Kind::Delete
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Shelve
         | Kind::Stop { .. }
         | Kind::Start

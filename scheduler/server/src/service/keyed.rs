@@ -92,7 +92,7 @@ keyed! {
     "BeginPower": scheduler::v1::BeginPowerRequest, carrier;
     "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carrier;
     "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carrier;
-    "ConfirmResize": scheduler::v1::ConfirmResizeRequest;
+    "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carrier;
     "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
     "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;

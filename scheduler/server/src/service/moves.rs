@@ -96,14 +96,26 @@ impl MoveService for MoveApi {
     ) -> Result<Response<v1::ConfirmResizeResponse>, Status> {
         let (wire, caller) = open(request)?;
         let name: VmName = field::name(&wire.vm, "vm")?;
-        let request = Asked::Plain(Command::ConfirmResize { vm: name.clone() });
+        let deleter = match wire.conductor.is_empty() {
+            true => None,
+            false => {
+                let lease = lease_request(&wire.conductor, wire.lease_ttl)?;
+                Some((OperationId(Uuid::now_v7()), lease))
+            }
+        };
+        let request = Asked::Plain(Command::ConfirmResize {
+            vm: name.clone(),
+            deleter,
+        });
         let ask = caller.ask(false, request);
-        let (_, vm) = self
+        let (done, vm) = self
             .0
             .ask_then(ask, move |state, _| state.vm(&name).cloned())
             .await?;
         Ok(Response::new(v1::ConfirmResizeResponse {
             vm: vm.map(|vm| (&*vm).into()),
+            // Where there was nothing to delete there is none.
+            operation: operation_of(done.reply).ok().map(|o| (&*o).into()),
         }))
     }
 

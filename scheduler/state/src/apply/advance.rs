@@ -76,6 +76,7 @@ impl<J: Journal> Transaction<'_, J> {
                 self.end_power(operation, *power, refusal.as_ref())
             }
             Effect::BeginRebuild => self.begin_rebuild(operation),
+            Effect::CompleteConfirm => self.complete_confirm(operation),
         }
     }
 
@@ -104,12 +105,19 @@ impl<J: Journal> Transaction<'_, J> {
             | Effect::CompleteShelve
             | Effect::CompleteUnshelve
             | Effect::FailUnshelve(_)
+            | Effect::CompleteConfirm
             | Effect::EndPower { .. } => false,
         }
     }
 
     fn position<'o>(&self, operation: &'o Operation) -> Position<'o> {
         let vm = self.state.vm(&operation.vm);
+        let migration = match operation.kind.migration() {
+            Some(id) => self.state.migration(id).cloned(),
+            // A VM that is deleted while its move waits to be verified is on two hosts.
+            None if operation.kind == Kind::Delete => vm.and_then(|vm| self.resize_of(vm)),
+            None => None,
+        };
         Position {
             kind: &operation.kind,
             attempt: attempt(&operation.log),
@@ -117,6 +125,8 @@ impl<J: Journal> Transaction<'_, J> {
             has_topology: vm.is_some_and(|vm| vm.spec.topology.is_some()),
             transferring: self.is_transferring(operation),
             cancelled: operation.cancelled,
+            fetches_disks: migration.as_ref().is_some_and(|m| m.fetches_disks),
+            verify: migration.as_ref().is_some_and(|m| m.verify),
         }
     }
 
@@ -146,9 +156,13 @@ impl<J: Journal> Transaction<'_, J> {
             | Step::CopyDisk
             | Step::PublishImage
             | Step::StopSource
+            | Step::DropDestination
             | Step::StopDestination => self.state.vm(&operation.vm)?.host.clone(),
-            Step::StartSource => {
-                let migration = self.state.migration(operation.kind.migration()?)?;
+            Step::StartSource | Step::DropSource => {
+                let migration = match operation.kind.migration() {
+                    Some(id) => self.state.migration(id)?.clone(),
+                    None => self.resize_of(self.state.vm(&operation.vm)?)?,
+                };
                 Some(migration.source.clone())
             }
             Step::Settle => None,
@@ -157,6 +171,7 @@ impl<J: Journal> Transaction<'_, J> {
             | Step::CheckDestination
             | Step::FitDestination
             | Step::PreLiveMigration
+            | Step::FetchDisks
             | Step::StartDestination => Some(self.state.claim(operation.claim?)?.host.clone()),
         }
     }
@@ -175,6 +190,7 @@ fn ends(effect: &Effect) -> bool {
         | Effect::CompleteShelve
         | Effect::CompleteUnshelve
         | Effect::FailUnshelve(_)
+        | Effect::CompleteConfirm
         | Effect::EndPower { .. } => true,
         Effect::None
         | Effect::HoldClaim(_)

@@ -4,6 +4,7 @@
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::constraint::Demand;
 use berth_domain::id::ClaimId;
+use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
@@ -39,6 +40,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_claim(claim, &purpose)?;
         if let Some(migration) = migration {
             self.aim_migration(migration, claim);
+            self.note_storage(operation, &vm, &claim.host);
         } else {
             self.put_vm(Vm {
                 host: Some(claim.host.clone()),
@@ -50,6 +52,20 @@ impl<J: Journal> Transaction<'_, J> {
         self.hold(claim);
         operation.claim = Some(claim.id);
         Ok(())
+    }
+
+    /// Says whether the disks of a VM that is off have to be fetched to its next host.
+    fn note_storage(&mut self, operation: &Operation, vm: &Vm, destination: &HostName) {
+        let Kind::ColdMigrate { migration } = operation.kind else {
+            return;
+        };
+        let source = self.state.migration(migration).map(|m| m.source.clone());
+        let apart = source.is_some_and(|source| self.are_apart(vm, &source, destination));
+        let transfer = self.fetch_policy(apart);
+        self.change_migration(migration, |migration| {
+            migration.fetches_disks = apart;
+            migration.transfer = transfer;
+        });
     }
 
     pub(super) fn confirm(&self, operation: &Operation, id: ClaimId) -> Result<(), Refusal> {
@@ -124,6 +140,7 @@ impl<J: Journal> Transaction<'_, J> {
             Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
             | Kind::Evacuate { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Shelve
             | Kind::Unshelve => self.state.next_cold_demand(operation, vm),
         }

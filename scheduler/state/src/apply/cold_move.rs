@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::constraint::Anew;
 use berth_domain::fence::may_evacuate;
 use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{self, Migration, Resize, State};
@@ -79,15 +80,17 @@ impl<J: Journal> Transaction<'_, J> {
             self.can_stop_and_start(source)?;
         }
         let spec = begin.spec.unwrap_or(&vm.spec);
+        let why = Anew::of_move(begin.evacuate, begin.spec.is_some());
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Migration(begin.migration),
-            demand: &self.state.cold_demand(&vm, spec, begin.spec.is_some())?,
+            demand: &self.state.cold_demand(&vm, spec, why)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;
         let before = self.state.claim(source_claim).map(|c| c.assignment.clone());
         let created_at = self.now();
+        let fetches_disks = !begin.evacuate && self.are_apart(&vm, source, &begin.claim.host);
         let resize = begin.spec.map(|after| {
             let (before, after) = (vm.spec.clone(), after.clone());
             Box::new(Resize { before, after })
@@ -116,9 +119,10 @@ impl<J: Journal> Transaction<'_, J> {
             was_stopped: vm.state == vm::State::Stopped,
             verify: begin.verify,
             resize,
-            transfer: TransferPolicy::default(),
+            transfer: self.fetch_policy(fetches_disks),
             hosts_tried_max: self.state.policy().migration.hosts_tried_max,
             tried: Vec::new(),
+            fetches_disks,
         });
         let claim = self.hold(begin.claim);
         self.occupy(&vm, begin.operation);
@@ -186,10 +190,49 @@ impl<J: Journal> Transaction<'_, J> {
         claim.ok_or_else(|| without_claim(migration))
     }
 
+    /// Returns whether a VM has disks that its next host does not see.
+    pub(super) fn are_apart(&self, vm: &Vm, source: &HostName, destination: &HostName) -> bool {
+        let storage = |host| self.state.host(host).map(|v| &v.host.report.storage_id);
+        !vm.spec.disks.is_empty() && storage(source) != storage(destination)
+    }
+
+    /// Returns what of the cluster's policy is heeded where disks are fetched: their guest does not
+    /// run. Where they are not, the record is what it was before they could be.
+    pub(super) fn fetch_policy(&self, fetches_disks: bool) -> TransferPolicy {
+        let policy = &self.state.policy().migration.transfer;
+        match fetches_disks {
+            true => TransferPolicy {
+                bandwidth_mib_per_s_max: policy.bandwidth_mib_per_s_max,
+                timeout_ms: policy.timeout_ms,
+                ..TransferPolicy::default()
+            },
+            false => TransferPolicy::default(),
+        }
+    }
+
     // ---- confirm and revert ---------------------------------------------------------------
 
-    pub(super) fn confirm_resize(&mut self, name: &VmName) -> Result<Reply, Refusal> {
+    /// Keeps what a cold migration brought: at once, or by an operation that deletes the disks on the
+    /// source first, where there are any.
+    pub(super) fn confirm_resize(
+        &mut self,
+        name: &VmName,
+        deleter: Option<(OperationId, &LeaseRequest)>,
+    ) -> Result<Reply, Refusal> {
         let (vm, migration) = self.resized_vm(name)?;
+        if migration.fetches_disks {
+            let Some((id, lease)) = deleter else {
+                let message = format!("vm {name} has disks on host {} too", migration.source);
+                return Err(precondition("CONDUCTOR_NEEDED", message)
+                    .with("vm", name)
+                    .with_hint("ask a conductor: it has them deleted"));
+            };
+            self.examine_new_operation(id, lease)?;
+            self.occupy(&vm, id);
+            let migration = migration.id;
+            let operation = self.new_operation(id, Kind::ConfirmResize { migration }, name, lease);
+            return Ok(Reply::Operation(self.put_operation(operation)));
+        }
         let state = self.keep_resize(&vm, &migration)?;
         self.put_vm(Vm {
             state,
@@ -197,6 +240,21 @@ impl<J: Journal> Transaction<'_, J> {
             ..(*vm).clone()
         });
         Ok(Reply::None)
+    }
+
+    /// The disks on the source are gone.
+    pub(super) fn complete_confirm(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
+        let migration = self.migration_of(operation)?;
+        let vm = self.vm_of(operation);
+        let state = self.keep_resize(&vm, &migration)?;
+        self.put_vm(Vm {
+            state,
+            operation: None,
+            generation: vm.generation.next(),
+            ..(*vm).clone()
+        });
+        self.end(operation, Outcome::Succeeded);
+        Ok(())
     }
 
     /// Gives back what a resized VM had before, and returns what state it is in now.
@@ -279,7 +337,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Returns the migration for which what the VM had before is kept.
-    fn resize_of(&self, vm: &Vm) -> Option<Arc<Migration>> {
+    pub(super) fn resize_of(&self, vm: &Vm) -> Option<Arc<Migration>> {
         let kept = self.state.claims_of_vm(&vm.name);
         let owners = kept.filter_map(|claim| match claim.owner {
             Owner::Migration(id) => Some(id),

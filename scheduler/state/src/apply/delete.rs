@@ -2,11 +2,13 @@
 //! holds no claim, but the host that has its files is asked all the same.
 
 use berth_domain::id::OperationId;
+use berth_domain::migration;
 use berth_domain::name::VmName;
 use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{Event, Vm};
 
+use super::migration::move_on;
 use super::operation::transition;
 use crate::command::LeaseRequest;
 use crate::refusals::vm_busy;
@@ -27,7 +29,10 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let state = transition(&vm, Event::DeleteBegan)?;
         self.examine_new_operation(id, lease)?;
-        self.forget_resize(&vm)?;
+        // Where it left disks on the source, what it had there is kept until they are deleted.
+        if !self.resize_of(&vm).is_some_and(|m| m.fetches_disks) {
+            self.forget_resize(&vm)?;
+        }
         let mut operation = self.new_operation(id, Kind::Delete, name, lease);
         let remains_on = vm.remains_on.as_ref();
         let remains = remains_on.is_some_and(|host| self.state.host(host).is_some());
@@ -47,6 +52,11 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     pub(super) fn complete_delete(&mut self, operation: &mut Operation) -> Result<(), Refusal> {
+        let vm = self.vm_of(operation);
+        if let Some(migration) = self.resize_of(&vm) {
+            let state = move_on(&migration, migration::Event::Confirmed)?;
+            self.end_migration(&migration, state, None);
+        }
         let claims: Vec<_> = self
             .state
             .claims_of_vm(&operation.vm)

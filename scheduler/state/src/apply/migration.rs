@@ -91,6 +91,7 @@ impl<J: Journal> Transaction<'_, J> {
             transfer: begin.policy.transfer.clone(),
             hosts_tried_max: begin.policy.hosts_tried_max,
             tried: Vec::new(),
+            fetches_disks: false,
         });
         self.put_vm(Vm {
             state,

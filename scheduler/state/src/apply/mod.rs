@@ -279,7 +279,10 @@ impl<J: Journal> Transaction<'_, J> {
                 claim,
                 lease,
             }),
-            Command::ConfirmResize { vm } => self.confirm_resize(vm),
+            Command::ConfirmResize { vm, deleter } => {
+                let deleter = deleter.as_ref().map(|(id, lease)| (*id, lease));
+                self.confirm_resize(vm, deleter)
+            }
             Command::BeginRevertResize {
                 operation,
                 vm,

@@ -3,12 +3,16 @@
 //!
 //! ```text
 //! boot      Claim ▶ Spawn                                  ┐ a step with effects in the world is
-//! delete    Destroy                                        │ Started before it Succeeded, and a
+//! delete    [DropSource] ▶ Destroy                            │ Started before it Succeeded, and a
 //! migrate   Claim ▶ CheckDestination ▶ CheckSource         │ claim is given back only when none
 //!           ▶ FitDestination ▶ PreLiveMigration            │ of them may have had effects, or all
 //!           ▶ LiveMigration (no return) ▶ Settle           ┘ were Undone
-//! cold      Claim ▶ StopSource ▶ StartDestination
-//! revert    StopDestination ▶ StartSource
+//! cold      Claim ▶ StopSource ▶ [FetchDisks] ▶ StartDestination ▶ [DropSource (no return)]
+//! revert    StopDestination ▶ StartSource ▶ [DropDestination]
+//! confirm   DropSource
+//!           Where the hosts share the disks, and where there are none, the steps in brackets are left
+//!           out. So is DropSource where the move waits to be verified: what is left on the source goes
+//!           when it is confirmed, or when the VM is deleted.
 //! evacuate  Claim ▶ StartDestination
 //! shelve    StopSource
 //! unshelve  Claim ▶ StartDestination
@@ -40,6 +44,50 @@ pub(super) struct Position<'a> {
     pub(super) transferring: bool,
     /// Whether somebody asked to cancel it.
     pub(super) cancelled: bool,
+    /// Whether disks are fetched, or were and are on both hosts still.
+    pub(super) fetches_disks: bool,
+    /// Whether the move waits to be verified.
+    pub(super) verify: bool,
+}
+
+impl Position<'_> {
+    /// Returns the steps of the operation, in order.
+    fn steps(&self) -> Vec<Step> {
+        let steps = steps_of(self.kind).iter().copied();
+        steps.filter(|step| self.is_due(*step)).collect()
+    }
+
+    fn is_due(&self, step: Step) -> bool {
+        match step {
+            Step::FetchDisks | Step::DropDestination => self.fetches_disks,
+            Step::DropSource => {
+                let is_kept = self.verify && matches!(self.kind, Kind::ColdMigrate { .. });
+                self.fetches_disks && !is_kept
+            }
+            Step::Claim
+            | Step::Spawn
+            | Step::CheckDestination
+            | Step::CheckSource
+            | Step::FitDestination
+            | Step::PreLiveMigration
+            | Step::LiveMigration
+            | Step::Settle
+            | Step::Destroy
+            | Step::StopSource
+            | Step::StartDestination
+            | Step::StopDestination
+            | Step::StartSource
+            | Step::Stop
+            | Step::MakeDisks
+            | Step::Start
+            | Step::CopyDisk
+            | Step::PublishImage => true,
+        }
+    }
+
+    fn is_last(&self, step: Step) -> bool {
+        self.steps().last() == Some(&step)
+    }
 }
 
 /// Says whether this may be logged next.
@@ -62,7 +110,9 @@ pub(super) fn examine(
             | Step::Settle
             | Step::Destroy
             | Step::StopDestination
-            | Step::StartSource => Err(out_of_order(step, "this step has no undo")),
+            | Step::StartSource
+            | Step::DropSource
+            | Step::DropDestination => Err(out_of_order(step, "this step has no undo")),
             Step::StopSource if *position.kind == Kind::Shelve => {
                 Err(out_of_order(step, "this step has no undo"))
             }
@@ -78,7 +128,8 @@ pub(super) fn examine(
             | Step::MakeDisks
             | Step::Start
             | Step::CopyDisk
-            | Step::PublishImage => Ok(()),
+            | Step::PublishImage
+            | Step::FetchDisks => Ok(()),
         },
     }
 }
@@ -92,7 +143,7 @@ fn examine_effect(
 ) -> Result<(), Refusal> {
     let kind = position.kind;
     let claims = steps_of(kind).contains(&Step::Claim);
-    if !steps_of(kind).contains(&step) {
+    if !position.steps().contains(&step) {
         return Err(out_of_order(
             step,
             "operations of this kind have no such step",
@@ -101,7 +152,7 @@ fn examine_effect(
     let succeeded = *mark == Mark::Succeeded;
     let gave_up = matches!(mark, Mark::Failed(_) | Mark::Undone);
     let allowed = match effect {
-        Effect::None => !needs_effect(kind, step, mark),
+        Effect::None => !needs_effect(position, step, mark),
         Effect::HoldClaim(_) => step == Step::Claim && succeeded,
         Effect::ConfirmClaim { .. } => step == Step::FitDestination && succeeded,
         Effect::SwapClaim { .. } => step == Step::FitDestination && succeeded,
@@ -113,9 +164,14 @@ fn examine_effect(
         Effect::Settle { .. } => step == Step::Settle,
         Effect::CompleteDelete => step == Step::Destroy && succeeded,
         Effect::CompleteMove => {
-            step == Step::StartDestination && succeeded && kind.claiming().is_some()
+            let cold = matches!(kind, Kind::ColdMigrate { .. } | Kind::Evacuate { .. });
+            cold && position.is_last(step) && succeeded
         }
-        Effect::CompleteRevert => step == Step::StartSource && succeeded,
+        Effect::CompleteRevert => {
+            let reverts = matches!(kind, Kind::RevertResize { .. });
+            reverts && position.is_last(step) && succeeded
+        }
+        Effect::CompleteConfirm => matches!(kind, Kind::ConfirmResize { .. }) && succeeded,
         Effect::CompleteShelve => *kind == Kind::Shelve && succeeded,
         Effect::CompleteUnshelve => {
             step == Step::StartDestination && succeeded && *kind == Kind::Unshelve
@@ -150,7 +206,8 @@ fn examine_effect(
         | Effect::CompleteShelve
         | Effect::CompleteUnshelve
         | Effect::EndPower { .. }
-        | Effect::BeginRebuild => false,
+        | Effect::BeginRebuild
+        | Effect::CompleteConfirm => false,
     };
     if gives_back {
         examine_clean(position, step, mark)?;
@@ -162,7 +219,7 @@ fn examine_effect(
 fn steps_of(kind: &Kind) -> &'static [Step] {
     match kind {
         Kind::Boot => &[Step::Claim, Step::Spawn],
-        Kind::Delete => &[Step::Destroy],
+        Kind::Delete => &[Step::DropSource, Step::Destroy],
         Kind::LiveMigrate { .. } => &[
             Step::Claim,
             Step::CheckDestination,
@@ -172,8 +229,19 @@ fn steps_of(kind: &Kind) -> &'static [Step] {
             Step::LiveMigration,
             Step::Settle,
         ],
-        Kind::ColdMigrate { .. } => &[Step::Claim, Step::StopSource, Step::StartDestination],
-        Kind::RevertResize { .. } => &[Step::StopDestination, Step::StartSource],
+        Kind::ColdMigrate { .. } => &[
+            Step::Claim,
+            Step::StopSource,
+            Step::FetchDisks,
+            Step::StartDestination,
+            Step::DropSource,
+        ],
+        Kind::RevertResize { .. } => &[
+            Step::StopDestination,
+            Step::StartSource,
+            Step::DropDestination,
+        ],
+        Kind::ConfirmResize { .. } => &[Step::DropSource],
         Kind::Evacuate { .. } | Kind::Unshelve => &[Step::Claim, Step::StartDestination],
         Kind::Shelve => &[Step::StopSource],
         Kind::Stop { .. } => &[Step::Stop],
@@ -197,23 +265,21 @@ fn ends_power(position: &Position<'_>, step: Step, mark: &Mark, refused: bool) -
 }
 
 /// Some marks are never logged without what they mean.
-fn needs_effect(kind: &Kind, step: Step, mark: &Mark) -> bool {
+fn needs_effect(position: &Position<'_>, step: Step, mark: &Mark) -> bool {
+    let kind = position.kind;
     match (step, mark) {
         (Step::MakeDisks, Mark::Started) => true,
         (
             Step::Stop | Step::MakeDisks | Step::Start | Step::CopyDisk | Step::PublishImage,
             Mark::Succeeded,
         ) => steps_of(kind).last() == Some(&step),
-        (Step::StopSource, Mark::Succeeded) => *kind == Kind::Shelve,
+        // Where disks are deleted afterwards, what it comes to is said then.
         (
-            Step::Claim
-            | Step::Spawn
-            | Step::FitDestination
-            | Step::Destroy
-            | Step::StartDestination
-            | Step::StartSource,
+            Step::StartDestination | Step::StartSource | Step::DropSource | Step::DropDestination,
             Mark::Succeeded,
-        )
+        ) => position.is_last(step),
+        (Step::StopSource, Mark::Succeeded) => *kind == Kind::Shelve,
+        (Step::Claim | Step::Spawn | Step::FitDestination | Step::Destroy, Mark::Succeeded)
         | (Step::LiveMigration, Mark::Started)
         | (Step::Settle, Mark::Succeeded) => true,
         (
@@ -234,7 +300,10 @@ fn needs_effect(kind: &Kind, step: Step, mark: &Mark) -> bool {
             | Step::MakeDisks
             | Step::Start
             | Step::CopyDisk
-            | Step::PublishImage,
+            | Step::PublishImage
+            | Step::FetchDisks
+            | Step::DropSource
+            | Step::DropDestination,
             Mark::Started | Mark::Succeeded | Mark::Failed(_) | Mark::UndoStarted | Mark::Undone,
         ) => false,
     }
@@ -247,7 +316,13 @@ fn examine_clean(position: &Position<'_>, step: Step, mark: &Mark) -> Result<(),
         Step::PreLiveMigration,
         Step::StopSource,
         Step::StartDestination,
+        Step::FetchDisks,
     ];
+    // The source's disks may be gone: the VM cannot go back to it.
+    if is_dirty(position.attempt, Step::DropSource) {
+        let why = "the source's disks may be deleted already";
+        return Err(out_of_order(Step::DropSource, why));
+    }
     for used in with_undo {
         let undone_now = used == step && *mark == Mark::Undone;
         if !undone_now && is_dirty(position.attempt, used) {
@@ -303,7 +378,10 @@ fn has_effects(step: Step) -> bool {
         | Step::MakeDisks
         | Step::Start
         | Step::CopyDisk
-        | Step::PublishImage => true,
+        | Step::PublishImage
+        | Step::FetchDisks
+        | Step::DropSource
+        | Step::DropDestination => true,
         Step::Claim
         | Step::CheckDestination
         | Step::CheckSource
@@ -317,11 +395,23 @@ fn examine_before(position: &Position<'_>, step: Step) -> Result<(), Refusal> {
     let done = |step| latest(position.attempt, step) == Some(&Mark::Succeeded);
     let ready = match step {
         Step::Claim => return claim_is_due(position),
-        Step::Destroy | Step::StopDestination => true,
+        Step::StopDestination => true,
+        // Each of these follows on all that come before it.
+        Step::Destroy | Step::FetchDisks | Step::DropSource | Step::DropDestination => {
+            let steps = position.steps().into_iter();
+            let mut before = steps
+                .take_while(|s| *s != step)
+                .filter(|s| *s != Step::Claim);
+            let claimed = position.claimed || !steps_of(position.kind).contains(&Step::Claim);
+            claimed && before.all(done)
+        }
         Step::StopSource => position.claimed || *position.kind == Kind::Shelve,
         Step::StartDestination => {
-            let stops_before = steps_of(position.kind).contains(&Step::StopSource);
-            position.claimed && (!stops_before || done(Step::StopSource))
+            let steps = position.steps().into_iter();
+            let mut before = steps
+                .take_while(|s| *s != step)
+                .filter(|s| *s != Step::Claim);
+            position.claimed && before.all(done)
         }
         Step::StartSource => done(Step::StopDestination),
         Step::Stop | Step::MakeDisks | Step::Start | Step::CopyDisk | Step::PublishImage => {

@@ -91,6 +91,7 @@ impl<J: Journal> Transaction<'_, J> {
             | Kind::LiveMigrate { .. }
             | Kind::ColdMigrate { .. }
             | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
             | Kind::Unshelve
@@ -187,6 +188,7 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
         | Kind::LiveMigrate { .. }
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
         | Kind::Unshelve => "taken",

@@ -3,6 +3,7 @@
 //! Invariant: a shelved VM says where its disks are ([`Vm::remains_on`]) until it runs again.
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::constraint::Anew;
 use berth_domain::id::OperationId;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
@@ -67,7 +68,7 @@ impl<J: Journal> Transaction<'_, J> {
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Vm,
-            demand: &self.state.cold_demand(&vm, &vm.spec, true)?,
+            demand: &self.state.cold_demand(&vm, &vm.spec, Anew::Unshelving)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;

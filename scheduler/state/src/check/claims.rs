@@ -57,7 +57,9 @@ pub(super) fn states_follow_their_owners(state: &State) -> Result<(), Violation>
         let good = match (&claim.owner, claim.state) {
             (Owner::Vm, ClaimState::Held) => tried,
             (Owner::Vm, ClaimState::Active) => !tried,
-            (Owner::Migration(_), ClaimState::Held) => moving || vm == Some(vm::State::Resized),
+            (Owner::Migration(_), ClaimState::Held) => {
+                moving || matches!(vm, Some(vm::State::Resized | vm::State::Deleting))
+            }
             (Owner::Migration(_), ClaimState::Active) => false,
             (Owner::Vm | Owner::Migration(_), ClaimState::Releasing) => true,
         };

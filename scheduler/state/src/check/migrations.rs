@@ -56,7 +56,8 @@ pub(super) fn running_have_both_claims(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What a VM had before its resize is kept as long as that waits; the VM is with its destination.
+/// What a VM had before its resize is kept as long as that waits; the VM is with its destination. One
+/// that is deleted keeps it while it has disks there.
 pub(super) fn verified_keep_both_claims(state: &State) -> Result<(), Violation> {
     for (id, migration) in &state.migrations {
         if migration.state != MigrationState::Verifying {
@@ -66,7 +67,9 @@ pub(super) fn verified_keep_both_claims(state: &State) -> Result<(), Violation> 
         let vm = state.vms.get(&migration.vm);
         let good = kept.is_some_and(|c| c.owner == Owner::Migration(*id))
             && vm.is_some_and(|vm| {
-                vm.state == VmState::Resized && vm.claim == migration.destination_claim
+                let deleted = vm.state == VmState::Deleting && migration.fetches_disks;
+                let waits = vm.state == VmState::Resized || deleted;
+                waits && vm.claim == migration.destination_claim
             });
         let what = format_args!("migration {id} is to be verified");
         rule(good, "verified_keep_both_claims", what)?;

@@ -60,6 +60,7 @@ pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
             Kind::Boot | Kind::Unshelve => vm_claim,
             Kind::Delete
             | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
             | Kind::Shelve
             | Kind::Stop { .. }
             | Kind::Start

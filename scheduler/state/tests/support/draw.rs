@@ -160,9 +160,11 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
             Effect::RefuseMigration(why.clone())
         }
         Kind::Unshelve => Effect::FailUnshelve(why),
-        Kind::Boot | Kind::Delete | Kind::RevertResize { .. } | Kind::Shelve => {
-            Effect::FailBoot(why)
-        }
+        Kind::Boot
+        | Kind::Delete
+        | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
+        | Kind::Shelve => Effect::FailBoot(why),
         Kind::Stop { .. }
         | Kind::Start
         | Kind::Reboot { .. }
@@ -193,6 +195,10 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
         }
         (Kind::RevertResize { .. }, _) => {
             (Step::StartSource, Mark::Succeeded, Effect::CompleteRevert)
+        }
+        (Kind::ConfirmResize { .. }, None) => (Step::DropSource, Mark::Started, Effect::None),
+        (Kind::ConfirmResize { .. }, _) => {
+            (Step::DropSource, Mark::Succeeded, Effect::CompleteConfirm)
         }
         (kind, Some((Step::Claim, Mark::Undone))) => {
             let owner = kind.claiming().map_or(Owner::Vm, Owner::Migration);
@@ -457,7 +463,7 @@ fn begin_cold(world: &mut World, known: &Vm, host: &str, pick: [u8; 4]) -> Optio
         });
     }
     Some(match (known.state == vm::State::Resized, pick[2] % 8) {
-        (true, 0) => Command::ConfirmResize { vm },
+        (true, 0) => Command::ConfirmResize { vm, deleter: None },
         (true, 1..=6) => Command::BeginRevertResize {
             operation,
             vm,

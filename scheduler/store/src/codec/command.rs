@@ -370,8 +370,10 @@ fn write(command: &Command) -> envelope::Command {
             claim: Some(claim.into()),
             lease: write_lease(lease),
         }),
-        Command::ConfirmResize { vm } => Wire::ConfirmResize(v1::ConfirmResize {
+        Command::ConfirmResize { vm, deleter } => Wire::ConfirmResize(v1::ConfirmResize {
             vm: vm.resource_name(),
+            operation: field::name_or_empty(deleter.as_ref().map(|(id, _)| id)),
+            lease: deleter.as_ref().and_then(|(_, lease)| write_lease(lease)),
         }),
         Command::BeginRevertResize {
             operation,
@@ -702,6 +704,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::ConfirmResize(wire) => Command::ConfirmResize {
             vm: field::name(&wire.vm, "vm")?,
+            deleter: match field::optional_name(&wire.operation, "operation")? {
+                Some(operation) => Some((operation, read_lease(wire.lease)?)),
+                None => None,
+            },
         },
         Wire::BeginRevertResize(wire) => Command::BeginRevertResize {
             operation: field::name(&wire.operation, "operation")?,

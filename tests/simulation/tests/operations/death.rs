@@ -5,6 +5,7 @@ use berth_domain::host::Liveness;
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::vm;
+use berth_scheduler::core::Request;
 use berth_state::command::Command;
 
 use crate::faults::Fault;
@@ -85,6 +86,18 @@ impl World {
             }
         }
         self.be_whole();
+        if self.apart {
+            // Its disks are where nothing can be read from.
+            let evacuation = self.cold_move(false, true);
+            let refused = self.ask(Request::ScheduleMove(evacuation));
+            let refusal = refused.expect_err("it has disks");
+            assert_eq!(refusal.reason, "NO_VALID_HOST", "{refusal}");
+            assert!(
+                refusal.to_string().contains("without its disks"),
+                "{refusal}"
+            );
+            return;
+        }
         self.begin(Act::Evacuate);
         self.run(None);
         self.pass(5_000);

@@ -12,6 +12,8 @@ pub(crate) struct Story {
     pub(crate) before: &'static [Act],
     /// What is done.
     pub(crate) act: Act,
+    /// Whether each host has a storage of its own, so that disks travel with their guests.
+    pub(crate) apart: bool,
 }
 
 /// Something that is asked for about the one VM.
@@ -36,6 +38,9 @@ pub(crate) enum Act {
     Rebuild,
     /// Of its first disk.
     Snapshot,
+    /// A cold migration that waits to be verified.
+    MoveToVerify,
+    Confirm,
 }
 
 const BOOTED: &[Act] = &[Act::Boot];
@@ -72,10 +77,32 @@ pub(crate) const STORIES: &[Story] = &[
     story("delete a stopped vm", STOPPED, Act::Delete),
     story("cold migration of a stopped vm", STOPPED, Act::ColdMigrate),
     story("shelve a stopped vm", STOPPED, Act::Shelve),
+    apart("cold migration with disks", BOOTED, Act::ColdMigrate),
+    apart("stopped, with disks", STOPPED, Act::ColdMigrate),
+    apart("to be verified, with disks", BOOTED, Act::MoveToVerify),
+    apart("confirm with disks", VERIFYING, Act::Confirm),
+    apart("revert with disks", VERIFYING, Act::Revert),
+    apart("delete what is on two hosts", VERIFYING, Act::Delete),
 ];
 
+const VERIFYING: &[Act] = &[Act::Boot, Act::MoveToVerify];
+
 const fn story(name: &'static str, before: &'static [Act], act: Act) -> Story {
-    Story { name, before, act }
+    Story {
+        name,
+        before,
+        act,
+        apart: false,
+    }
+}
+
+const fn apart(name: &'static str, before: &'static [Act], act: Act) -> Story {
+    Story {
+        name,
+        before,
+        act,
+        apart: true,
+    }
 }
 
 /// Returns a story about this kind of operation: a new kind needs one.
@@ -94,6 +121,7 @@ fn told_by(kind: &Kind) -> Act {
         Kind::Reboot { .. } => Act::Reboot,
         Kind::Rebuild { .. } => Act::Rebuild,
         Kind::Snapshot { .. } => Act::Snapshot,
+        Kind::ConfirmResize { .. } => Act::Confirm,
     }
 }
 
@@ -101,12 +129,17 @@ impl Act {
     /// Asserts that an operation is what this story is about, or is told by another of its kind.
     pub(crate) fn check(self, kind: &Kind) {
         let told = told_by(kind);
-        let resize = [Act::ColdMigrate, Act::Resize, Act::ResizeAtOnce];
+        let resize = [
+            Act::ColdMigrate,
+            Act::Resize,
+            Act::ResizeAtOnce,
+            Act::MoveToVerify,
+        ];
         assert!(told == self || (resize.contains(&told) && resize.contains(&self)));
         assert!(STORIES.iter().any(|story| story.act == told), "{kind:?}");
     }
 
-    /// Returns the wish for it; an evacuation is asked for by hand.
+    /// Returns the wish for it; some are asked for by hand.
     pub(crate) fn wish(self, vm: VmName, small: FlavorName, large: FlavorName) -> Option<Wish> {
         let anywhere: Option<HostName> = None;
         Some(match self {
@@ -119,7 +152,8 @@ impl Act {
             Self::Revert => Wish::Revert(vm),
             Self::Shelve => Wish::Shelve(vm),
             Self::Unshelve => Wish::Unshelve(vm, anywhere),
-            Self::Evacuate => return None,
+            Self::Evacuate | Self::MoveToVerify => return None,
+            Self::Confirm => Wish::Confirm(vm),
             Self::Stop => Wish::Power(vm, Kind::Stop { timeout_ms: 5_000 }),
             Self::Start => Wish::Power(vm, Kind::Start),
             Self::Reboot => Wish::Power(vm, Kind::Reboot { timeout_ms: 0 }),

@@ -71,6 +71,8 @@ pub(crate) struct World {
     pub(crate) effects: usize,
     /// Hosts that died and were fenced.
     pub(crate) dead: BTreeSet<HostName>,
+    /// Whether each host has a storage of its own.
+    pub(crate) apart: bool,
 }
 
 pub(crate) fn vm() -> VmName {
@@ -97,7 +99,7 @@ fn no_answer() -> Failure {
 impl World {
     /// Returns the world in which the story's operation has just begun.
     pub(crate) fn at(story: &Story) -> Self {
-        let mut world = Self::new();
+        let mut world = Self::with_hosts_of(3, 1, story.apart);
         for act in story.before {
             world.begin(*act);
             world.run(None);
@@ -109,12 +111,12 @@ impl World {
         world
     }
 
-    fn new() -> Self {
-        Self::with_hosts(3, 1)
-    }
-
     /// Returns a cluster of so many hosts, and chance of this seed.
     pub(crate) fn with_hosts(number: usize, seed: u64) -> Self {
+        Self::with_hosts_of(number, seed, false)
+    }
+
+    fn with_hosts_of(number: usize, seed: u64, apart: bool) -> Self {
         let mut chance = Chance::new(seed);
         let hosts: Vec<HostName> = (1..=number)
             .map(|n| HostName::new(&format!("h{n}")).expect("a name"))
@@ -129,7 +131,11 @@ impl World {
         for host in &hosts {
             hypervisors.add_host(host.clone(), topology.clone());
             let version = ServiceVersion::CURRENT;
-            let agent = Agent::new(host.clone(), topology.clone(), version, 1, &mut chance);
+            let mut agent = Agent::new(host.clone(), topology.clone(), version, 1, &mut chance);
+            if apart {
+                agent.storage = host.to_string();
+                hypervisors.set_storage(host, host.as_str());
+            }
             agents.insert(host.clone(), agent);
         }
         let mut world = Self {
@@ -153,6 +159,7 @@ impl World {
             visited: Vec::new(),
             effects: 0,
             dead: BTreeSet::new(),
+            apart,
         };
         let cluster = ClusterId(world.chance.uuid());
         world
@@ -230,6 +237,7 @@ impl World {
         let wish = act.wish(vm(), flavor("one"), flavor("two"));
         let request = match wish {
             Some(wish) => wish::request(&wish, lease(), &mut self.chance).1,
+            None if act == Act::MoveToVerify => Request::ScheduleMove(self.cold_move(true, false)),
             None => self.evacuation(),
         };
         let begun = self.ask(request);
@@ -249,17 +257,21 @@ impl World {
     fn evacuation(&mut self) -> Request {
         let host = self.state.vm(&vm()).and_then(|vm| vm.host.clone());
         self.die(&host.expect("the vm is on a host"));
-        Request::ScheduleMove(ScheduleMove {
+        Request::ScheduleMove(self.cold_move(false, true))
+    }
+
+    pub(crate) fn cold_move(&mut self, verify: bool, evacuate: bool) -> ScheduleMove {
+        ScheduleMove {
             operation: OperationId(self.chance.uuid()),
             migration: MigrationId(self.chance.uuid()),
             vm: vm(),
             claim: ClaimId(self.chance.uuid()),
             flavor: None,
             host: None,
-            verify: false,
-            evacuate: true,
+            verify,
+            evacuate,
             lease: lease(),
-        })
+        }
     }
 
     // ---- the agents ------------------------------------------------------------------------
@@ -671,6 +683,34 @@ impl World {
         self.check_guests();
         if let Err(what) = verdict::at_rest(&self.state, &self.hypervisors, &self.hosts) {
             panic!("{what}\n{:#?}", self.record());
+        }
+        if self.apart {
+            self.check_disks();
+        }
+    }
+
+    /// Where hosts share nothing, the disks of every VM are where it is, and on the source of a move that
+    /// waits to be verified; nowhere else, but on hosts that are dead.
+    fn check_disks(&self) {
+        let log = &self.record().log;
+        let mut wanted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        for vm in self.state.vms().values() {
+            let hosts = wanted.entry(vm.uid).or_default();
+            hosts.extend(vm.host.iter().map(ToString::to_string));
+            hosts.extend(vm.remains_on.iter().map(ToString::to_string));
+            let claims = self.state.claims_of_vm(&vm.name);
+            hosts.extend(claims.map(|claim| claim.host.to_string()));
+            for host in hosts.iter() {
+                let there = self.hypervisors.disks_of(vm.uid).contains(&host.as_str());
+                assert!(there, "{} has no disks on {host}: {log:#?}", vm.name);
+            }
+        }
+        for uid in self.hypervisors.guests_with_disks() {
+            for host in self.hypervisors.disks_of(uid) {
+                let is_wanted = wanted.get(&uid).is_some_and(|hosts| hosts.contains(host));
+                let is_dead = self.dead.iter().any(|dead| dead.as_str() == host);
+                assert!(is_wanted || is_dead, "disks are left on {host}: {log:#?}");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Method: agents of two or three hosts on one [`World`] under a virtual clock ([`rig`]); the
 //! test is the conductor.
 
+mod disks;
 mod fencing;
 mod migration;
 mod power;

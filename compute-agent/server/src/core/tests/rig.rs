@@ -256,6 +256,11 @@ impl Rig {
         self.answers.get(&id)
     }
 
+    /// Another call has this number from now on.
+    pub(super) fn forget_answer(&mut self, id: CallId) {
+        self.answers.remove(&id);
+    }
+
     /// Waits for the answer to a call.
     pub(super) fn answer(&mut self, id: CallId) -> Answer {
         while !self.answers.contains_key(&id) {

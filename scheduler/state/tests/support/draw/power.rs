@@ -47,6 +47,7 @@ pub(crate) fn next(world: &mut World, operation: &Operation, fail: bool) -> (Ste
         | Kind::LiveMigrate { .. }
         | Kind::ColdMigrate { .. }
         | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
         | Kind::Unshelve => panic!("on its own host"),
