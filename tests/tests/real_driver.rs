@@ -15,6 +15,7 @@ use berth_domain::name::PmemName;
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_driver::conformance::disks::{self as travelling, Travel};
 use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::libvirt::LibvirtDriver;
 use berth_driver::libvirt::driver::Config;
@@ -490,4 +491,34 @@ fn persistent_memory_goes_with_its_guest() {
     assert_eq!(contents, ["first", "second"]);
     destination.destroy(here.uid).unwrap();
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();
+}
+
+/// What is held of simulated hypervisors when disks travel is held of real ones: layers over an image and
+/// disks without one, from hosts that keep them to themselves.
+#[test]
+fn the_libvirt_driver_conforms_when_disks_travel() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let lab = Lab::hypervisors(2).unwrap();
+    let images = images().unwrap();
+    let shared = lab.directory().join("shared");
+    let machines = lab.machines();
+    let place = |name: &str| lab.directory().join(name);
+    let guest = |number: u32| {
+        let mut guest = guest(number, &images);
+        let disk = |image: Option<&str>| Disk {
+            image: image.map(str::to_owned),
+            format: DiskFormat::Qcow2,
+            size_gib: 1,
+        };
+        guest.spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
+        guest
+    };
+    travelling::run(&Travel {
+        source: &driver_at(&machines[0], &shared, &place("here"), &images),
+        destination: &driver_at(&machines[1], &shared, &place("there"), &images),
+        guest: &guest,
+        moved: &moved,
+    });
 }

@@ -313,7 +313,8 @@ fn phase(step: Step, mark: &Mark) -> &'static str {
             | Step::CopyDisk
             | Step::PublishImage
             | Step::FetchDisks
-            | Step::DropSource,
+            | Step::DropSource
+            | Step::DropDestination,
             _,
         ) => "of another operation",
     }

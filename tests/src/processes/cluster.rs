@@ -29,6 +29,9 @@ pub struct Host {
     pub erase_mib_per_s: u64,
     /// Its machine, where it is not made of `cells` and `cpus`.
     pub described: Option<Described>,
+    /// Its storage, where the disks of its guests are files: hosts with the same one share them. All
+    /// share one without files if absent.
+    pub storage: Option<String>,
 }
 
 /// A machine that is described in full.
@@ -54,6 +57,7 @@ impl Host {
             pmem_namespaces: String::new(),
             erase_mib_per_s: 1 << 30,
             described: None,
+            storage: None,
         }
     }
 
@@ -73,6 +77,13 @@ impl Host {
             }),
             ..Self::new(name)
         }
+    }
+
+    /// Gives it a storage, with the disks of its guests as files.
+    #[must_use]
+    pub fn with_storage(mut self, name: &str) -> Self {
+        self.storage = Some(name.to_owned());
+        self
     }
 
     /// Returns a host with this machine, of which these CPUs are for guests of both kinds.
@@ -309,6 +320,12 @@ impl Cluster {
         self.folder().join(format!("{host}-story.txt"))
     }
 
+    /// Returns where the disks of guests are on a storage that has files.
+    #[must_use]
+    pub fn disk_dir(&self, storage: &str) -> PathBuf {
+        self.folder().join(format!("disks-{storage}"))
+    }
+
     /// Returns the file in which a simulated hypervisor keeps its guests.
     #[must_use]
     pub fn guests_file(&self, host: &str) -> PathBuf {
@@ -380,14 +397,18 @@ impl Cluster {
         let story = self.story_file(&name);
         // A fixed address: a guest that was on its way when the process ended is asked for there.
         let sim = self.addresses.free();
+        let storage = host.storage.as_deref().unwrap_or("shared");
+        let disks = host.storage.as_deref().map(|name| self.disk_dir(name));
+        let disks = disks.map(|directory| format!("disk_dir = {directory:?}\n"));
+        let disks = disks.unwrap_or_default();
         write(
             &config,
             &format!(
-                "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = \"shared\"\n\
+                "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = {storage:?}\n\
                  compare_interval_ms = 500\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
                  story_file = {story:?}\nerase_mib_per_s = {}\n\
-                 {}",
+                 {disks}{}",
                 host.pmem_namespaces, host.erase_mib_per_s, host.config_more
             ),
         );

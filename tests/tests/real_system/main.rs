@@ -9,6 +9,7 @@
 //!
 //! Memory is not looked at: all machines of a lab share the one kernel's nodes.
 
+mod disks;
 mod system;
 mod transfers;
 mod verdict;
@@ -38,6 +39,17 @@ fn guests_move_between_real_hosts() {
     a_guest_takes_disk_and_network_along(&system);
     an_old_agent_gets_no_numa_guest(&mut system);
     system.print_phases();
+}
+
+/// A lab of its own: its hosts keep the disks of their guests to themselves.
+#[test]
+fn guests_that_are_off_take_their_disks_along() {
+    if !ready(Needs::Hypervisor) {
+        return;
+    }
+    let system = System::start_apart();
+    make_flavors(&system);
+    disks::they_travel_and_are_kept_until_it_is_confirmed(&system);
 }
 
 /// Returns whether a guest can have another CPU than it had.

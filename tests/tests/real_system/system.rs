@@ -73,11 +73,22 @@ pub(crate) struct System {
     pub(crate) lab: Lab,
     programs: PathBuf,
     command_line: String,
+    /// Whether each host keeps the disks of its guests to itself.
+    apart: bool,
 }
 
 impl System {
     /// Starts everything, and waits until the conductor and both hosts have registered.
     pub(crate) fn start() -> Self {
+        Self::start_with(false)
+    }
+
+    /// As [`Self::start`], but each host keeps the disks of its guests to itself.
+    pub(crate) fn start_apart() -> Self {
+        Self::start_with(true)
+    }
+
+    fn start_with(apart: bool) -> Self {
         let images = images().unwrap();
         let mut builder = Lab::builder().hypervisor("host-a").hypervisor("host-b");
         for name in SCHEDULERS.into_iter().chain([CONTROL]) {
@@ -91,6 +102,7 @@ impl System {
             lab,
             programs,
             command_line: images.command_line,
+            apart,
         };
         system.start_scheduler(0, &["--bootstrap"]);
         for member in 1..SCHEDULERS.len() {
@@ -142,8 +154,9 @@ impl System {
     }
 
     fn agent_config(&self, host: &str) -> String {
-        let shared = self.lab.directory();
-        let (images, instances) = (shared.join("images"), shared.join("instances"));
+        let images = self.lab.directory().join("images");
+        let instances = self.instances(host);
+        let storage = if self.apart { host } else { "shared" };
         let limit = match host {
             "host-b" => format!("bandwidth_mib_per_s_max = {MIB_PER_S_FROM_B}"),
             _ => String::new(),
@@ -157,7 +170,7 @@ insecure_listen = true
 schedulers = {schedulers:?}
 driver = "libvirt"
 cpu_dedicated_set = "0-1"
-storage_id = "shared"
+storage_id = "{storage}"
 [libvirt]
 image_dir = {images:?}
 instance_dir = {instances:?}
@@ -301,10 +314,25 @@ disk_cache = "writeback"
         self.console(vm).wait_for_count_above(2, PATIENCE).unwrap();
     }
 
-    /// Returns the console of a VM, as the file that it is logged to.
+    /// Returns where the disks and consoles of a host's guests are.
+    fn instances(&self, host: &str) -> PathBuf {
+        let name = match self.apart {
+            true => format!("instances-{host}"),
+            false => "instances".to_owned(),
+        };
+        self.lab.directory().join(name)
+    }
+
+    /// Returns the directory of a VM on a host.
+    pub(crate) fn directory(&self, vm: &str, host: &str) -> PathBuf {
+        self.instances(host).join(self.vm(vm).vm.uid.to_string())
+    }
+
+    /// Returns the console of a VM, as the file that it is logged to where it is.
     pub(crate) fn console(&self, vm: &str) -> Console {
-        let uid = self.vm(vm).vm.uid.to_string();
-        let instance = self.lab.directory().join("instances").join(uid);
+        let shown = self.vm(vm).vm;
+        let host = shown.host.as_ref().map_or("", |host| host.as_str());
+        let instance = self.instances(host).join(shown.uid.to_string());
         Console::new(instance.join("console.log"))
     }
 
