@@ -1,0 +1,233 @@
+//! What erasing a host's persistent memory costs everybody else: the time of a boot and of a look at
+//! the host, before and while all its namespaces are being erased.
+//!
+//! A scheduler, a conductor and a simulated host as processes, asked over gRPC one after another. The
+//! erasing itself is simulated, so what is measured is what is told and written down about it.
+//!
+//! ```sh
+//! cargo bench -p berth-tests --bench erasing                 # 100 namespaces of 512 GiB
+//! cargo bench -p berth-tests --bench erasing -- --namespaces 200 --rounds 500
+//! ```
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use berth_cli::output::Format;
+use berth_cli::session::Session;
+use berth_proto::conductor::v1::{CreateVmRequest, DeleteVmRequest};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::operation::v1::GetOperationRequest;
+use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
+use berth_proto::types::v1 as wire;
+use berth_tests::processes::{Cluster, Host};
+use clap::Parser;
+
+/// The program that is all programs of Berth.
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
+
+/// The size of a namespace in MiB.
+const NAMESPACE_MIB: u64 = 512 * 1024;
+
+/// How fast one is erased: so slowly that none is done while it is measured.
+const ERASE_MIB_PER_S: u64 = 256;
+
+/// How long one operation may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to measure.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Namespaces that are erased
+    #[arg(long, default_value_t = 100)]
+    namespaces: u32,
+    /// How often each thing is measured
+    #[arg(long, default_value_t = 300)]
+    rounds: u32,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let cluster = cluster(options.namespaces);
+    for (name, spec) in [("plain", "hw:numa_nodes=1"), ("pmem", "hw:pmem=LARGE")] {
+        let words = [
+            "flavor",
+            "create",
+            name,
+            "--vcpus",
+            "1",
+            "--memory-mib",
+            "64",
+        ];
+        cluster.run(&[&words[..], &["--spec", spec]].concat());
+    }
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(measure(&options, &cluster.addresses()))
+}
+
+fn cluster(namespaces: u32) -> Cluster {
+    let mut names = Vec::new();
+    let mut described = String::new();
+    for number in 0..namespaces {
+        let name = format!("ns{number}");
+        write!(
+            described,
+            "[[pmem]]\nname = {name:?}\nsize_mib = {NAMESPACE_MIB}\nnuma_node = 0\n"
+        )
+        .expect("a string takes all");
+        names.push(name);
+    }
+    let machine = "[[cells]]\nid = 0\nsocket = 0\ncpus = \"0-255\"\nmemory_mib = 1048576\n";
+    let mut host = Host::described("h1", machine, "", "0-255").with_pmem(&[], "");
+    host.machine_more = described;
+    host.pmem_namespaces = format!("LARGE:{}", names.join("|"));
+    host.erase_mib_per_s = ERASE_MIB_PER_S;
+    let builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
+    builder.host(host).start()
+}
+
+async fn measure(options: &Options, schedulers: &str) -> anyhow::Result<()> {
+    let session = Session::new(&[schedulers.to_owned()], Format::Json)?;
+    let rounds = options.rounds;
+    for number in 0..options.namespaces {
+        boot(&session, &format!("p{number}"), "pmem").await?;
+    }
+    println!("{} namespaces of 512 GiB are in use", options.namespaces);
+    let before = figures(&session, rounds).await?;
+    for number in 0..options.namespaces {
+        delete(&session, &format!("p{number}")).await?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while erasing(&session).await? == 0 {
+        ensure!(Instant::now() < deadline, "no erasing has begun");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let meanwhile = figures(&session, rounds).await?;
+    println!(
+        "{} of them are being erased or wait for it",
+        left(&session).await?
+    );
+    println!("| what | before: p50, p99 ms | while they are erased: p50, p99 ms | ratio of p99 |");
+    println!("|---|---|---|---|");
+    for (what, (before, meanwhile)) in ["boot", "look at the host"]
+        .iter()
+        .zip(before.iter().zip(&meanwhile))
+    {
+        let ratio = percentile(meanwhile, 99) / percentile(before, 99);
+        println!(
+            "| {what} | {:.1}, {:.1} | {:.1}, {:.1} | {ratio:.2} |",
+            percentile(before, 50),
+            percentile(before, 99),
+            percentile(meanwhile, 50),
+            percentile(meanwhile, 99),
+        );
+    }
+    Ok(())
+}
+
+/// Returns how long boots took, and looks at the host, in milliseconds.
+async fn figures(session: &Session, rounds: u32) -> anyhow::Result<[Vec<f64>; 2]> {
+    let mut figures = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        boot(session, "vm", "plain").await?;
+        figures[0].push(begin.elapsed().as_secs_f64() * 1000.0);
+        let begin = Instant::now();
+        host(session).await?;
+        figures[1].push(begin.elapsed().as_secs_f64() * 1000.0);
+        delete(session, "vm").await?;
+    }
+    for figures in &mut figures {
+        figures.sort_by(f64::total_cmp);
+    }
+    Ok(figures)
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+async fn boot(session: &Session, vm: &str, flavor: &str) -> anyhow::Result<()> {
+    let kernel = wire::KernelBoot {
+        kernel: "vmlinuz".to_owned(),
+        initrd: "initrd".to_owned(),
+        cmdline: String::new(),
+    };
+    let request = CreateVmRequest {
+        vm: format!("vms/{vm}"),
+        template: Some(wire::VmTemplate {
+            flavor: format!("flavors/{flavor}"),
+            boot: Some(wire::BootSource {
+                source: Some(wire::boot_source::Source::Kernel(kernel)),
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut conductor = session.conductor().await?;
+    let answer = conductor.create_vm(request).await?.into_inner();
+    ended(session, &answer.operation.context("an operation")?.name).await
+}
+
+async fn delete(session: &Session, vm: &str) -> anyhow::Result<()> {
+    let request = DeleteVmRequest {
+        vm: format!("vms/{vm}"),
+        ..Default::default()
+    };
+    let mut conductor = session.conductor().await?;
+    let answer = conductor.delete_vm(request).await?.into_inner();
+    ended(session, &answer.operation.context("an operation")?.name).await
+}
+
+async fn ended(session: &Session, operation: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let get = |channel| {
+            let request = GetOperationRequest {
+                name: operation.to_owned(),
+                ..Default::default()
+            };
+            async move {
+                OperationServiceClient::new(channel)
+                    .get_operation(request)
+                    .await
+            }
+        };
+        let answer = session.scheduler(get).await?;
+        let found = answer.operation.context("an operation")?;
+        if found.done {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{operation} goes on and on");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn host(session: &Session) -> anyhow::Result<Vec<wire::Claim>> {
+    let get = |channel| async move {
+        let request = GetHostRequest {
+            name: "hosts/h1".to_owned(),
+            ..Default::default()
+        };
+        HostServiceClient::new(channel).get_host(request).await
+    };
+    Ok(session.scheduler(get).await?.claims)
+}
+
+/// Returns how many namespaces are not erased yet.
+async fn left(session: &Session) -> anyhow::Result<usize> {
+    let claims = host(session).await?;
+    Ok(claims.iter().map(|claim| claim.erasures.len()).sum())
+}
+
+/// Returns how many namespaces are known to be on the way.
+async fn erasing(session: &Session) -> anyhow::Result<usize> {
+    let claims = host(session).await?;
+    let erasures = claims.iter().flat_map(|claim| &claim.erasures);
+    Ok(erasures.filter(|erasure| erasure.erased_bytes > 0).count())
+}
