@@ -148,6 +148,10 @@ pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assi
     if !functions.is_empty() {
         wrap(&mut out, "PCI functions ", &functions, " ");
     }
+    let devices: Vec<String> = given.pmem.iter().map(pmem::device).collect();
+    if !devices.is_empty() {
+        wrap(&mut out, "pmem namespaces ", &devices, " ");
+    }
     out
 }
 
@@ -418,7 +422,7 @@ mod tests {
         .unwrap()
     }
 
-    fn report() -> HostReport {
+    pub(super) fn report() -> HostReport {
         HostReport {
             agent_address: String::new(),
             incarnation: Incarnation(Default::default()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim::Claim;
 use berth_domain::name::PmemName;
-use berth_domain::pmem::{CLASS_PREFIX, PmemNamespace};
+use berth_domain::pmem::{CLASS_PREFIX, PmemDevice, PmemNamespace};
 use berth_domain::topology::{CellId, HostTopology};
 
 use super::{WIDTH, wrap};
@@ -61,6 +61,13 @@ pub(super) fn draw(
     }
 }
 
+/// Returns a device of a guest, for people.
+pub(super) fn device(device: &PmemDevice) -> String {
+    let label = device.class.as_str();
+    let label = label.strip_prefix(CLASS_PREFIX).unwrap_or(label);
+    format!("{}={label}({})", device.name, size(device.size_bytes))
+}
+
 /// Returns how far erasing a namespace is, for people.
 pub(super) fn erasure(claim: &Claim, name: &PmemName, size_bytes: u64) -> String {
     let Some(erasure) = claim.erasures.get(name) else {
@@ -98,4 +105,100 @@ fn pieces(text: &str) -> Vec<String> {
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::claim::{self, Erasure};
+    use berth_domain::host::HostReport;
+    use berth_domain::id::{ClaimId, TimeMs};
+    use berth_domain::name::{HostName, VmName};
+    use berth_domain::numa::Assignment;
+    use berth_domain::pmem::Label;
+
+    use super::*;
+
+    fn namespace(name: &str, label: &str, gib: u64, trouble: &str) -> PmemNamespace {
+        PmemNamespace {
+            name: PmemName::new(name).unwrap(),
+            class: Label::parse(label).unwrap().class(),
+            size_bytes: gib << 30,
+            align_bytes: 2 << 20,
+            path: format!("/dev/{name}"),
+            cell: Some(CellId(0)),
+            region: "region0".to_owned(),
+            trouble: trouble.to_owned(),
+        }
+    }
+
+    fn claim(vm: &str, names: &[&PmemNamespace], erasure: Option<Erasure>) -> Claim {
+        let erasures = names
+            .iter()
+            .filter_map(|n| Some((n.name.clone(), erasure.clone()?)));
+        Claim {
+            id: ClaimId(Default::default()),
+            vm: VmName::new(vm).unwrap(),
+            owner: claim::Owner::Vm,
+            host: HostName::new("h1").unwrap(),
+            state: match erasure {
+                Some(_) => claim::State::Releasing,
+                None => claim::State::Active,
+            },
+            resources: Default::default(),
+            assignment: Assignment {
+                pmem: names.iter().map(|n| (*n).into()).collect(),
+                ..Assignment::default()
+            },
+            erasures: erasures.collect(),
+        }
+    }
+
+    /// Goal: a person sees whose each namespace is, how far erasing is, and what is of no use. Method:
+    /// the lines about namespaces, and about claims that were given back.
+    #[test]
+    fn namespaces_are_drawn_under_their_cell() {
+        let all = [
+            namespace("ns0", "LARGE", 128, ""),
+            namespace("ns1", "LARGE", 128, ""),
+            namespace("ns2", "LARGE", 128, ""),
+            namespace("ns3", "SMALL", 16, ""),
+            namespace("ns4", "SMALL", 0, "this host has no namespace of that name"),
+        ];
+        let erasure = |failures, failure: &str| Erasure {
+            since: TimeMs(0),
+            failures,
+            failure: failure.to_owned(),
+            erased_bytes: 32 << 30,
+        };
+        let failed = "daxio ended with status 1";
+        let claims = [
+            claim("db", &[&all[0]], None),
+            claim("gone", &[&all[1]], Some(erasure(0, ""))),
+            claim("bad", &[&all[3]], Some(erasure(3, failed))),
+        ];
+        let report: HostReport = super::super::tests::report();
+        let topology = (*report.topology).clone().with_pmem(all.to_vec()).unwrap();
+        let report = HostReport {
+            topology: topology.into(),
+            ..report
+        };
+        let drawn = super::super::host(&HostName::new("h1").unwrap(), &report, &claims);
+        let told = |line: &&str| {
+            let words = ["pmem", "ns", "erasing", "quarantined", "this host"];
+            words.iter().any(|word| line.contains(word))
+        };
+        let lines: Vec<&str> = drawn.lines().filter(told).map(str::trim_end).collect();
+        let expected = [
+            "    pmem       LARGE  128 GiB",
+            "               ns0=A ns1=erasing-25% ns2=·",
+            "    pmem       SMALL",
+            "               ns4=·!",
+            "    pmem       SMALL  16 GiB",
+            "               ns3=quarantined",
+            "      !        ns4: this host has no namespace of that name",
+            "  B = gone (RELEASING, ns1 erasing-25%)",
+            "  C = bad (RELEASING, ns3 quarantined: daxio ended with status 1)",
+        ];
+        assert_eq!(lines, expected, "{drawn}");
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_domain::agent::{Call, Failure, Reply};
+use berth_domain::claim::Claim;
 use berth_domain::id::VmUid;
 use berth_domain::name::HostName;
 use berth_domain::transfer::TransferProgress;
@@ -25,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How long the copying of a disk may take.
 const COPY_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// How many bytes of persistent memory are erased in a second at least, one device after the other.
+const ERASED_PER_S_MIN: u64 = 64 << 20;
 
 /// How long the two kinds of calls may take.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +56,8 @@ impl Timeouts {
             | Call::SettleVm
             | Call::AbortLiveMigration { .. }
             | Call::ForceCompleteLiveMigration { .. } => self.work,
-            Call::MakeDisks { .. } | Call::PublishImage { .. } | Call::DropImage { .. } => {
-                self.work
-            }
+            Call::MakeDisks { claim, .. } => self.work + erase_time(claim),
+            Call::PublishImage { .. } | Call::DropImage { .. } => self.work,
             Call::DropDisks { .. } => self.work,
             Call::CopyDisk { .. } => self.work.max(COPY_TIME_MAX),
             // The agent watches the time; one that says nothing for longer is asked again.
@@ -66,6 +69,13 @@ impl Timeouts {
             Call::StopVm { timeout_ms, .. } => self.work + Duration::from_millis(*timeout_ms),
         }
     }
+}
+
+/// Returns how long erasing the persistent memory of a guest may take that is made anew.
+fn erase_time(claim: &Claim) -> Duration {
+    let devices = claim.assignment.pmem.iter();
+    let bytes: u64 = devices.map(|device| device.size_bytes).sum();
+    Duration::from_secs(bytes / ERASED_PER_S_MIN)
 }
 
 /// The agents of all hosts. Cheap to clone; clones share their connections.
