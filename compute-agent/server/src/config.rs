@@ -319,6 +319,13 @@ impl Config {
                 return Configured::default();
             }
         };
+        if self.compare_interval_ms == 0 && !configured.is_empty() {
+            faults.push(
+                "compare_interval_ms = 0 goes with no pmem_namespaces: what is to be erased is learned \
+                 when what runs is compared"
+                    .to_owned(),
+            );
+        }
         for (name, _) in configured.iter() {
             if let Err(invalid) = PmemName::new(name) {
                 faults.push(format!("pmem_namespaces: {invalid}"));

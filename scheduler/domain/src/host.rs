@@ -138,13 +138,10 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
     let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
     let mut pmem: BTreeMap<ResourceClass, Inventory> = BTreeMap::new();
     for namespace in report.topology.pmem() {
-        let before = pmem.get(&namespace.class);
-        let (total, reserved) = before.map_or((0, 0), |i| (i.total, i.reserved));
-        let inventory = Inventory {
-            reserved: reserved + u64::from(!namespace.trouble.is_empty()),
-            ..Inventory::exact(total + 1)
-        };
-        pmem.insert(namespace.class.clone(), inventory);
+        // One that is of no use just now counts: whoever has it has it still, and which of them can be
+        // given is not a matter of numbers.
+        let total = pmem.get(&namespace.class).map_or(0, |i| i.total);
+        pmem.insert(namespace.class.clone(), Inventory::exact(total + 1));
     }
     [
         (ResourceClass::vcpu(), shared),

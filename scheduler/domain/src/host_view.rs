@@ -262,7 +262,7 @@ impl HostView {
     #[must_use]
     pub fn likeness(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let taken = (&self.outline, &self.used, &self.usage.pci);
+        let taken = (&self.outline, &self.used, &self.usage.pci, &self.usage.pmem);
         (self.class, taken).hash(&mut hasher);
         hasher.finish()
     }

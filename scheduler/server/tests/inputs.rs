@@ -204,11 +204,6 @@ async fn properties_of_the_image_count() {
             "extra_specs.hw:emulator_threads_policy = \"isolate\"",
         ),
         (
-            "pmem",
-            &[],
-            "extra_specs.hw:pmem = \"128G\": persistent memory cannot be given",
-        ),
-        (
             "gpu",
             &[],
             "extra_specs.pci_passthrough:alias = \"gpu\": is not a PCI alias",

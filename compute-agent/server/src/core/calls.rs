@@ -149,7 +149,7 @@ impl Agent {
             spec,
             claim: Some(claim.id),
             epoch: fence.epoch,
-            assignment: claim.assignment.clone(),
+            assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
         };
         self.is_free(&domain)?;
@@ -261,6 +261,8 @@ impl Agent {
         if let FitVerdict::Swap(assignment) = &verdict {
             claim.assignment = assignment.clone();
         }
+        // The source writes what the guest has here.
+        claim.assignment = self.at_present(&claim.assignment);
         if let Some(topology) = &mut data.numa_topology {
             topology.assignment = claim.assignment.clone();
         }
@@ -292,7 +294,7 @@ impl Agent {
         if let Some(claim) = &data.claim {
             self.is_here(claim)?;
         }
-        let assignment = data.claim.as_ref().map(|c| c.assignment.clone());
+        let assignment = data.claim.as_ref().map(|c| self.at_present(&c.assignment));
         let domain = DomainSpec {
             vm: data.vm,
             uid: data.vm_uid,

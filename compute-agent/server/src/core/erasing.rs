@@ -21,12 +21,13 @@ use std::sync::Arc;
 use berth_domain::claim::{ERASURE_FAILURE_LENGTH_MAX, ErasureProgress, ErasureReport};
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::name::PmemName;
-use berth_domain::numa::HostUsage;
+use berth_domain::numa::{Assignment, HostUsage};
 use berth_domain::pmem::{PmemDevice, PmemNamespace};
 use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
 
 use super::agent::{Agent, Effect};
 use super::guests::usage_of_others;
+use super::reality::Expectation;
 
 /// How many namespaces are erased at the same time: more only share what the memory can take.
 const RUNNING_MAX: usize = 4;
@@ -72,13 +73,19 @@ struct Due {
 #[derive(Debug, Default)]
 pub(super) struct Erasing {
     due: BTreeMap<PmemName, Due>,
+    /// The newest revision from which it was told what is due.
+    revision: u64,
     told_at: TimeMs,
     eager_until: TimeMs,
 }
 
 impl Erasing {
-    /// Takes note of what is expected, as far as it is new.
-    fn expect(&mut self, expected: &[(ClaimId, PmemDevice)]) {
+    /// Takes note of what is expected, as far as it is new. Members that lag behind are passed over.
+    fn expect(&mut self, revision: u64, expected: &[(ClaimId, PmemDevice)]) {
+        if revision < self.revision {
+            return;
+        }
+        self.revision = revision;
         let is_listed = |name: &PmemName, due: &Due| {
             let mut listed = expected.iter();
             listed.any(|(claim, device)| *claim == due.claim && device.name == *name)
@@ -123,6 +130,19 @@ impl Due {
 }
 
 impl Agent {
+    /// Returns an assignment with the devices as they are numbered now: it may have been another number
+    /// when they were given, before this host restarted.
+    pub(super) fn at_present(&self, given: &Assignment) -> Assignment {
+        let mut given = given.clone();
+        for device in &mut given.pmem {
+            let now = self.facts.topology.namespace(&device.name);
+            if let Some(now) = now.filter(|now| !now.path.is_empty()) {
+                device.path.clone_from(&now.path);
+            }
+        }
+        given
+    }
+
     /// Returns what all guests but `vm` have here, and what is to be erased.
     pub(super) fn taken_by_others(&self, vm: VmUid) -> HostUsage {
         let mut taken = usage_of_others(&self.guests, &self.facts.topology, vm);
@@ -148,10 +168,13 @@ impl Agent {
     /// hypervisor runs; and says once more what is done.
     pub(super) fn look_after_erasures(
         &mut self,
-        expected: &[(ClaimId, PmemDevice)],
+        expectation: &Expectation,
         known: &[Known],
     ) -> Vec<Effect> {
-        self.erasing.expect(expected);
+        let Expectation {
+            revision, erasures, ..
+        } = expectation;
+        self.erasing.expect(*revision, erasures);
         let here = known.iter().map(|known| &known.domain);
         let here = here.chain(self.guests.values().map(|guest| &guest.domain));
         let mut held = BTreeSet::new();
@@ -164,6 +187,10 @@ impl Agent {
         let mut free = RUNNING_MAX.saturating_sub(self.erasing.running());
         for (name, due) in &mut self.erasing.due {
             let is_held = held.contains(name) || claims.contains(&due.claim);
+            if is_held && due.phase == Phase::Asked {
+                // An answer that comes late must not begin it.
+                due.phase = Phase::Open;
+            }
             if due.phase == Phase::Done {
                 reports.push(due.report(ErasureProgress::Erased));
             } else if due.is_ready(self.now) && !is_held && free > 0 {
@@ -180,8 +207,21 @@ impl Agent {
     pub(super) fn erasures_due(&mut self, due: &[(ClaimId, PmemName)]) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut begun = Vec::new();
+        // What was asked about and is not due has been somebody else's since.
+        self.erasing.due.retain(|name, known| {
+            let mut listed = due.iter();
+            known.phase != Phase::Asked || listed.any(|due| *due == (known.claim, name.clone()))
+        });
+        let free = RUNNING_MAX.saturating_sub(self.erasing.running());
         for (claim, name) in due {
+            if begun.len() >= free {
+                break;
+            }
             let known = self.erasing.due.get(name);
+            let mut guests = self.guests.values();
+            if guests.any(|guest| guest.domain.assignment.pmem.iter().any(|d| d.name == *name)) {
+                continue;
+            }
             if known.is_some_and(|due| due.claim == *claim && due.phase == Phase::Asked) {
                 begun.push(name.clone());
             }
@@ -189,6 +229,7 @@ impl Agent {
         for name in begun {
             let token = self.spare_token();
             let path = self.facts.topology.namespace(&name).map(|n| n.path.clone());
+            let path = path.filter(|path| !path.is_empty());
             let due = self.erasing.due.get_mut(&name).expect("seen above");
             due.phase = Phase::Running(token);
             due.erased_bytes = 0;

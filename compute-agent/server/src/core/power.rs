@@ -240,7 +240,7 @@ impl Agent {
             spec,
             claim: Some(claim.id),
             epoch: fence.epoch,
-            assignment: claim.assignment.clone(),
+            assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
         }
     }

@@ -100,7 +100,7 @@ impl Agent {
             return Some(Vec::new());
         };
         self.forget_gone(known);
-        let erasures = self.look_after_erasures(&expectation.erasures, known);
+        let erasures = self.look_after_erasures(&expectation, known);
         let told = compare(
             expectation.revision,
             &expectation.expected,

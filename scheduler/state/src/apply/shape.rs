@@ -14,6 +14,7 @@ use berth_domain::id::ClaimId;
 use berth_domain::name::HostName;
 use berth_domain::refusal::Refusal;
 
+use crate::check::spec_of;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -74,7 +75,8 @@ impl<J: Journal> Transaction<'_, J> {
     fn demand_of_claim(&self, claim: &Claim) -> Result<Demand, Refusal> {
         let vm = self.state.vm(&claim.vm);
         let vm = vm.ok_or_else(|| Refusal::not_found("vm", &claim.vm))?;
-        let mut demand = Demand::boot(&vm.spec)?;
+        let spec = spec_of(self.state, claim).unwrap_or(&vm.spec);
+        let mut demand = Demand::boot(spec)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
         demand.pmem = demand.pmem.settled(&claim.assignment.pmem);
         Ok(demand)

@@ -116,7 +116,7 @@ pub(super) fn counted_and_exact_agree(state: &State) -> Result<(), Violation> {
 }
 
 /// Returns the size that a claim was made for, where it is not the VM's.
-pub(super) fn spec_of<'s>(state: &'s State, claim: &Claim) -> Option<&'s VmSpec> {
+pub(crate) fn spec_of<'s>(state: &'s State, claim: &Claim) -> Option<&'s VmSpec> {
     let Owner::Migration(id) = claim.owner else {
         return None;
     };

@@ -13,6 +13,7 @@ mod migrations;
 mod operations;
 mod vms;
 
+pub(crate) use claims::spec_of;
 use std::fmt;
 
 use crate::state::State;

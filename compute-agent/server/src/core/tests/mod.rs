@@ -4,6 +4,7 @@
 //! test is the conductor.
 
 mod disks;
+mod erasing;
 mod fencing;
 mod migration;
 mod power;
