@@ -1,5 +1,6 @@
-//! What erasing a host's persistent memory costs everybody else: the time of a boot and of a look at
-//! the host, before and while all its namespaces are being erased.
+//! What erasing a host's persistent memory costs everybody else: the time of a boot without any, of
+//! one that claims another namespace, and of a look at the host, before and while its large namespaces
+//! are being erased.
 //!
 //! A scheduler, a conductor and a simulated host as processes, asked over gRPC one after another. The
 //! erasing itself is simulated, so what is measured is what is told and written down about it.
@@ -30,6 +31,9 @@ const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 /// The size of a namespace in MiB.
 const NAMESPACE_MIB: u64 = 512 * 1024;
 
+/// The size in MiB of those that are claimed meanwhile; there is one for each round.
+const OTHER_MIB: u64 = 16;
+
 /// How fast one is erased: so slowly that none is done while it is measured.
 const ERASE_MIB_PER_S: u64 = 256;
 
@@ -52,8 +56,13 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let cluster = cluster(options.namespaces);
-    for (name, spec) in [("plain", "hw:numa_nodes=1"), ("pmem", "hw:pmem=LARGE")] {
+    let cluster = cluster(&options);
+    let flavors = [
+        ("plain", "hw:numa_nodes=1"),
+        ("large", "hw:pmem=LARGE"),
+        ("other", "hw:pmem=OTHER"),
+    ];
+    for (name, spec) in flavors {
         let words = [
             "flavor",
             "create",
@@ -69,51 +78,54 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(measure(&options, &cluster.addresses()))
 }
 
-fn cluster(namespaces: u32) -> Cluster {
+fn cluster(options: &Options) -> Cluster {
+    let (large, mut described) = namespaces("large", options.namespaces, NAMESPACE_MIB);
+    let (other, more) = namespaces("other", options.rounds, OTHER_MIB);
+    described.push_str(&more);
+    let machine = "[[cells]]\nid = 0\nsocket = 0\ncpus = \"0-255\"\nmemory_mib = 1048576\n";
+    let mut host = Host::described("h1", machine, "", "0-255").with_pmem(&[], "");
+    host.machine_more = described;
+    host.pmem_namespaces = format!("LARGE:{large},OTHER:{other}");
+    host.erase_mib_per_s = ERASE_MIB_PER_S;
+    let builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
+    builder.host(host).start()
+}
+
+/// Returns the names of namespaces as a label lists them, and their description.
+fn namespaces(name: &str, count: u32, size_mib: u64) -> (String, String) {
     let mut names = Vec::new();
     let mut described = String::new();
-    for number in 0..namespaces {
-        let name = format!("ns{number}");
+    for number in 0..count {
+        let name = format!("{name}{number}");
         write!(
             described,
-            "[[pmem]]\nname = {name:?}\nsize_mib = {NAMESPACE_MIB}\nnuma_node = 0\n"
+            "[[pmem]]\nname = {name:?}\nsize_mib = {size_mib}\nnuma_node = 0\n"
         )
         .expect("a string takes all");
         names.push(name);
     }
-    let machine = "[[cells]]\nid = 0\nsocket = 0\ncpus = \"0-255\"\nmemory_mib = 1048576\n";
-    let mut host = Host::described("h1", machine, "", "0-255").with_pmem(&[], "");
-    host.machine_more = described;
-    host.pmem_namespaces = format!("LARGE:{}", names.join("|"));
-    host.erase_mib_per_s = ERASE_MIB_PER_S;
-    let builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
-    builder.host(host).start()
+    (names.join("|"), described)
 }
 
 async fn measure(options: &Options, schedulers: &str) -> anyhow::Result<()> {
     let session = Session::new(&[schedulers.to_owned()], Format::Json)?;
     let rounds = options.rounds;
     for number in 0..options.namespaces {
-        boot(&session, &format!("p{number}"), "pmem").await?;
+        boot(&session, &format!("p{number}"), "large").await?;
     }
     println!("{} namespaces of 512 GiB are in use", options.namespaces);
     let before = figures(&session, rounds).await?;
+    until(&session, "all are erased", |all, _| all == 0).await?;
     for number in 0..options.namespaces {
         delete(&session, &format!("p{number}")).await?;
     }
-    let deadline = Instant::now() + PATIENCE;
-    while erasing(&session).await? == 0 {
-        ensure!(Instant::now() < deadline, "no erasing has begun");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until(&session, "erasing has begun", |_, begun| begun > 0).await?;
     let meanwhile = figures(&session, rounds).await?;
-    println!(
-        "{} of them are being erased or wait for it",
-        left(&session).await?
-    );
+    let (left, _) = erasures(&session).await?;
+    println!("{left} namespaces, the others among them, are being erased or wait for it");
     println!("| what | before: p50, p99 ms | while they are erased: p50, p99 ms | ratio of p99 |");
     println!("|---|---|---|---|");
-    for (what, (before, meanwhile)) in ["boot", "look at the host"]
+    for (what, (before, meanwhile)) in ["boot", "boot with a namespace", "look at the host"]
         .iter()
         .zip(before.iter().zip(&meanwhile))
     {
@@ -130,16 +142,18 @@ async fn measure(options: &Options, schedulers: &str) -> anyhow::Result<()> {
 }
 
 /// Returns how long boots took, and looks at the host, in milliseconds.
-async fn figures(session: &Session, rounds: u32) -> anyhow::Result<[Vec<f64>; 2]> {
-    let mut figures = [Vec::new(), Vec::new()];
+async fn figures(session: &Session, rounds: u32) -> anyhow::Result<[Vec<f64>; 3]> {
+    let mut figures = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds {
-        let begin = Instant::now();
-        boot(session, "vm", "plain").await?;
-        figures[0].push(begin.elapsed().as_secs_f64() * 1000.0);
+        for (at, flavor) in ["plain", "other"].into_iter().enumerate() {
+            let begin = Instant::now();
+            boot(session, "vm", flavor).await?;
+            figures[at].push(begin.elapsed().as_secs_f64() * 1000.0);
+            delete(session, "vm").await?;
+        }
         let begin = Instant::now();
         host(session).await?;
-        figures[1].push(begin.elapsed().as_secs_f64() * 1000.0);
-        delete(session, "vm").await?;
+        figures[2].push(begin.elapsed().as_secs_f64() * 1000.0);
     }
     for figures in &mut figures {
         figures.sort_by(f64::total_cmp);
@@ -219,15 +233,27 @@ async fn host(session: &Session) -> anyhow::Result<Vec<wire::Claim>> {
     Ok(session.scheduler(get).await?.claims)
 }
 
-/// Returns how many namespaces are not erased yet.
-async fn left(session: &Session) -> anyhow::Result<usize> {
+/// Returns how many namespaces are not erased yet, and how many of those are known to be on the way.
+async fn erasures(session: &Session) -> anyhow::Result<(usize, usize)> {
     let claims = host(session).await?;
-    Ok(claims.iter().map(|claim| claim.erasures.len()).sum())
+    let all: Vec<_> = claims.iter().flat_map(|claim| &claim.erasures).collect();
+    let begun = all.iter().filter(|erasure| erasure.erased_bytes > 0);
+    Ok((all.len(), begun.count()))
 }
 
-/// Returns how many namespaces are known to be on the way.
-async fn erasing(session: &Session) -> anyhow::Result<usize> {
-    let claims = host(session).await?;
-    let erasures = claims.iter().flat_map(|claim| &claim.erasures);
-    Ok(erasures.filter(|erasure| erasure.erased_bytes > 0).count())
+/// Waits until `reached` holds of them.
+async fn until(
+    session: &Session,
+    what: &str,
+    reached: fn(usize, usize) -> bool,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (all, begun) = erasures(session).await?;
+        if reached(all, begun) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
