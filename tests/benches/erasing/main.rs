@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! cargo bench -p berth-tests --bench erasing                 # 100 namespaces of 512 GiB
-//! cargo bench -p berth-tests --bench erasing -- --namespaces 200 --rounds 500
+//! cargo bench -p berth-tests --bench erasing -- --namespaces 200 --rounds 100
 //! ```
 
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, default_value_t = 100)]
     namespaces: u32,
     /// How often each thing is measured
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 150)]
     rounds: u32,
     /// Given by cargo
     #[arg(long, hide = true)]
