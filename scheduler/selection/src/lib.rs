@@ -17,12 +17,14 @@
 //! | [`index`], `table` | the hosts in a dense table, kept up to date by what changed |
 //! | [`pipeline`] | filters, weighers, exact fit |
 //! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
+//! | [`fleet`] | the hosts with the guests on them, for decisions several steps ahead |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod ask;
 pub mod candidates;
 pub mod explain;
 pub mod filter;
+pub mod fleet;
 pub mod hint;
 pub mod index;
 pub mod pipeline;
@@ -30,6 +32,7 @@ pub mod request;
 mod table;
 pub mod weigher;
 
+pub use fleet::{Fleet, FleetGuest, Rescue};
 pub use index::Index;
 pub use pipeline::{NoHost, select};
 pub use request::{Choice, Examined, Request};

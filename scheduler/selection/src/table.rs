@@ -11,6 +11,17 @@ use crate::filter::devices::Kinds;
 use crate::filter::{Devices, Lanes, Rooms};
 use crate::weigher::Facts;
 
+/// What is read of one host.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    offers: Lanes,
+    rooms: Rooms,
+    devices: Devices,
+    facts: Facts,
+    likeness: u64,
+    view: Arc<HostView>,
+}
+
 /// What is read of hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
@@ -48,6 +59,41 @@ impl Table {
         self.rooms[at] = Rooms::of(view);
         self.facts[at] = Facts::of(view);
         self.likenesses[at] = view.likeness();
+    }
+
+    /// Takes a host, and returns what was read of it before: [`Self::restore`] costs nothing.
+    pub(crate) fn exchange(&mut self, at: usize, view: &Arc<HostView>) -> Row {
+        let before = self.row(at);
+        self.replace(at, view);
+        before
+    }
+
+    /// Lets no guest come to a host, and returns what was read of it before.
+    pub(crate) fn close(&mut self, at: usize) -> Row {
+        let before = self.row(at);
+        self.offers[at] = Lanes::default();
+        before
+    }
+
+    /// Puts back what [`Self::exchange`] or [`Self::close`] returned.
+    pub(crate) fn restore(&mut self, at: usize, row: Row) {
+        self.offers[at] = row.offers;
+        self.rooms[at] = row.rooms;
+        self.devices[at] = row.devices;
+        self.facts[at] = row.facts;
+        self.likenesses[at] = row.likeness;
+        self.views[at] = row.view;
+    }
+
+    fn row(&self, at: usize) -> Row {
+        Row {
+            offers: self.offers[at],
+            rooms: self.rooms[at],
+            devices: self.devices[at],
+            facts: self.facts[at],
+            likeness: self.likenesses[at],
+            view: Arc::clone(&self.views[at]),
+        }
     }
 
     /// Takes a row out; the last one comes in its place.
