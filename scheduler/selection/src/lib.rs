@@ -18,11 +18,13 @@
 //! | [`pipeline`] | filters, weighers, exact fit |
 //! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
 //! | [`fleet`] | the hosts with the guests on them, for decisions several steps ahead |
+//! | [`failover`] | whether the guests of a host can be started elsewhere when it dies |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod ask;
 pub mod candidates;
 pub mod explain;
+pub mod failover;
 pub mod filter;
 pub mod fleet;
 pub mod hint;

@@ -34,6 +34,13 @@ pub(super) enum Step {
     },
     /// A guest on no host demands something else; what it was before.
     Altered { before: Arc<FleetGuest> },
+    /// A claim was placed on a host; what its guest was before, if it was known.
+    Joined {
+        vm: VmName,
+        before: Option<Arc<FleetGuest>>,
+        at: usize,
+        row: Box<Row>,
+    },
 }
 
 /// A moment to which a fleet can go back.
@@ -53,6 +60,52 @@ impl Fleet {
             let step = self.journal.pop().expect("it is longer than that");
             self.undo_step(step);
         }
+    }
+
+    /// Returns the guests that were put on hosts since a moment, in this order; none of them was
+    /// taken off again.
+    pub fn put_since(&self, mark: Mark) -> impl Iterator<Item = &Arc<FleetGuest>> {
+        self.journal[mark.0..].iter().filter_map(|step| match step {
+            Step::Put { before, .. } => self.guest(&before.vm),
+            Step::Failed { .. }
+            | Step::Taken { .. }
+            | Step::Altered { .. }
+            | Step::Joined { .. } => None,
+        })
+    }
+
+    /// Places a new claim with its guest. A guest that is known stays where it is: its claim is
+    /// for a move that is to begin.
+    ///
+    /// # Errors
+    ///
+    /// The claim is on no host that is there; nothing was changed then.
+    pub fn join(&mut self, guest: FleetGuest) -> Result<(), Error> {
+        let Some(at) = self.place(&guest.claim.host) else {
+            return Err(Error::UnknownHost {
+                vm: guest.vm.clone(),
+                host: guest.claim.host.clone(),
+            });
+        };
+        let row = self.change(at, |view| view.place(&guest.claim));
+        let vm = guest.vm.clone();
+        let before = self.guest(&vm).cloned();
+        match &before {
+            Some(known) => {
+                let mut known = (**known).clone();
+                self.members.add_at(&known, &guest.claim.host);
+                known.also_on.push(guest.claim.host.clone());
+                self.replace(Arc::new(known));
+            }
+            None => self.lodge(guest)?,
+        }
+        self.journal.push(Step::Joined {
+            vm,
+            before,
+            at,
+            row,
+        });
+        Ok(())
     }
 
     /// Keeps all steps for good: they cannot be undone any more.
@@ -87,6 +140,22 @@ impl Fleet {
                 self.members.remove_at(&before, &host);
                 self.leave(&before.vm, at);
                 self.replace(before);
+            }
+            Step::Joined {
+                vm,
+                before,
+                at,
+                row,
+            } => {
+                self.table.restore(at, *row);
+                match before {
+                    Some(before) => {
+                        let host = self.name(at).clone();
+                        self.members.remove_at(&before, &host);
+                        self.replace(before);
+                    }
+                    None => self.evict(&vm),
+                }
             }
             Step::Altered { before } => {
                 self.replace(before);

@@ -8,7 +8,7 @@
 //! server group demands follows from where its members are in the speculative fleet. Each step is
 //! written into a journal, and undone at the cost of a copy.
 //!
-//! Not here: which steps are good (`crate::failover`), and the state from which it is made: this
+//! Not here: which steps are good ([`crate::failover`]), and the state from which it is made: this
 //! crate does not know it.
 //!
 //! Invariant: a host's view counts the claims of exactly those guests that are on it, beside what

@@ -3,7 +3,7 @@
 //! The rules are those of the choice itself ([`crate::pipeline`]).
 
 use berth_domain::constraint::{Applicant, Demand, Violation};
-use berth_domain::numa::{Assignment, Strategy};
+use berth_domain::numa::{Assignment, FitRefusal, Strategy};
 
 use super::Fleet;
 use crate::ask::Ask;
@@ -51,6 +51,14 @@ impl<'a> Seeker<'a> {
             return None;
         }
         self.applicant.try_place(&fleet.table.views[at], cells)
+    }
+
+    /// Returns whether a host that does not take the guest might after all: the search for its PCI
+    /// functions was given up.
+    #[must_use]
+    pub fn gave_up(&self, fleet: &Fleet, at: usize) -> bool {
+        !self.demand.pci.is_empty()
+            && self.place(fleet, at, Strategy::Spread) == Err(Violation::Fit(FitRefusal::GaveUp))
     }
 
     /// Returns what [`Self::try_place`] returns, with the reason where there is nothing.

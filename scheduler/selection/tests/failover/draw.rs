@@ -255,6 +255,24 @@ impl Cluster {
         Some(guest.claim.host.clone())
     }
 
+    /// Cordons a random host, or opens it again; returns which.
+    pub(crate) fn turn_over(&mut self) -> HostName {
+        let at = self.dice.below(self.hosts.len());
+        let view = Arc::make_mut(&mut self.hosts[at]);
+        let mut host = (*view.host).clone();
+        host.cordoned = !host.cordoned;
+        view.set_host(Arc::new(host));
+        view.host.name.clone()
+    }
+
+    /// Brings in a host without guests.
+    pub(crate) fn new_host(&mut self, name: &HostName) -> Arc<HostView> {
+        let topology = Arc::new(machine());
+        let view = Arc::new(HostView::new(Arc::new(host(name.as_str(), &topology)), []));
+        self.hosts.push(Arc::clone(&view));
+        view
+    }
+
     fn members(&self, group: &ServerGroupName) -> BTreeMap<HostName, u32> {
         let mut hosts = BTreeMap::new();
         for guest in &self.guests {

@@ -4,4 +4,6 @@
 mod draw;
 #[path = "../common/hosts.rs"]
 mod hosts;
+mod oracle;
 mod steps;
+mod verdicts;

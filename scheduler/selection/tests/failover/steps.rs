@@ -1,6 +1,8 @@
 //! Goal: what is done to a fleet is what it would be without one, and undone to the last detail.
 //! Method: random steps on random clusters; the fleet made anew of the same hosts and guests.
 
+use std::sync::Arc;
+
 use berth_domain::numa::Strategy;
 use berth_selection::{Fleet, FleetGuest, fleet};
 
@@ -45,6 +47,21 @@ fn steps_are_undone_to_the_last_detail() {
         let start = fleet.mark();
         for _ in 0..6 {
             step(&mut cluster, &mut fleet);
+        }
+        let dice = &mut cluster.dice;
+        let known = dice.pick(&cluster.guests).clone();
+        let to = dice.below(fleet.len());
+        if let Some(assignment) = fleet.try_place(&known.vm, to, Strategy::Spread) {
+            let mark = fleet.mark();
+            let (before, mut claim) = (picture(&fleet), (*known.claim).clone());
+            claim.host = fleet.name(to).clone();
+            claim.assignment = assignment;
+            claim.resources = known.demand.resources.clone();
+            let claim = Arc::new(claim);
+            fleet.join(FleetGuest { claim, ..known }).unwrap();
+            assert_ne!(picture(&fleet), before, "seed {seed}: the claim counts");
+            fleet.undo(mark);
+            assert_eq!(picture(&fleet), before, "seed {seed}");
         }
         let (middle, later) = (picture(&fleet), fleet.mark());
         let failing = cluster.dice.below(3);

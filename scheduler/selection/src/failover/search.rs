@@ -1,0 +1,370 @@
+//! The search for a plan: the hardest guests first, then repair.
+//!
+//! 1. Each guest goes to the first host that takes it, beginning at a place that differs from domain
+//!    to domain: so the plans of many domains do not all lean on the same few hosts, and a change
+//!    of one host touches few plans.
+//! 2. Where one is left, the bounds are asked. If none forbids a plan, the guest that was left goes
+//!    first, and all begin anew, each on the host that it leaves the least room of.
+//! 3. If that does not help either, guests are taken back one by one and tried elsewhere, until the
+//!    budget is spent or everything was tried.
+//!
+//! Members of a server group that have to stay together go as one party.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::constraint::Demand;
+use berth_domain::name::{ServerGroupName, VmName};
+use berth_domain::numa::Strategy;
+use berth_domain::server_group::GroupPolicy;
+
+use super::bound::{Bounds, is_plain};
+use super::plan::{self, Move, Plan};
+use super::{Bound, Budget, Domain, Verdict, fail};
+use crate::fleet::{Fleet, FleetGuest, Mark, Rescue, Seeker};
+
+/// How often all begin anew with the one that was left.
+const ROUNDS: usize = 12;
+/// Up to so many hosts, the cells of a host are tried in both orders.
+const FEW_HOSTS: usize = 16;
+
+/// Guests that have to go to one host: most often one.
+#[derive(Clone, Debug)]
+pub(super) struct Party {
+    /// At least one; the hardest first.
+    pub(super) guests: Vec<Arc<FleetGuest>>,
+}
+
+/// How hard a guest is to place; the greater the harder.
+type Hardness = (u64, usize, usize, u64, u64, u64);
+
+fn hardness(demand: &Demand) -> Hardness {
+    let cells = demand.topology.iter().flat_map(|topology| &topology.cells);
+    let greatest = cells.clone().map(|cell| cell.dedicated.len()).max();
+    let memory = cells.map(|cell| cell.memory_mib).sum();
+    let functions = demand.pci.iter().map(|request| u64::from(request.count));
+    let counted = demand.resources.values().copied().max();
+    (
+        functions.sum::<u64>() + demand.pmem.requests.len() as u64,
+        demand.topology.as_ref().map_or(0, |t| t.cells.len()),
+        greatest.unwrap_or(0),
+        demand.required.len() as u64 + u64::from(demand.zone.is_some()),
+        memory,
+        counted.unwrap_or(0),
+    )
+}
+
+/// Returns the parties of these guests, the hardest first.
+fn parties(guests: Vec<Arc<FleetGuest>>) -> Vec<Party> {
+    let mut bound: BTreeMap<ServerGroupName, Vec<Arc<FleetGuest>>> = BTreeMap::new();
+    let mut parties = Vec::new();
+    for guest in guests {
+        match guest.group() {
+            Some(group) if group.policy == GroupPolicy::Affinity => {
+                bound.entry(group.name.clone()).or_default().push(guest);
+            }
+            Some(_) | None => parties.push(Party {
+                guests: vec![guest],
+            }),
+        }
+    }
+    parties.extend(bound.into_values().map(|guests| Party { guests }));
+    for party in &mut parties {
+        party
+            .guests
+            .sort_by_cached_key(|guest| Reverse(hardness(&guest.demand)));
+    }
+    parties.sort_by_cached_key(|party| {
+        let head = &party.guests[0];
+        (
+            Reverse((party.guests.len() > 1, hardness(&head.demand))),
+            head.vm.clone(),
+        )
+    });
+    parties
+}
+
+/// What came of trying to place all.
+enum Outcome {
+    Placed,
+    /// The party at this place of the order found no host.
+    Stuck(usize),
+    /// The budget is spent; the guest that was being placed.
+    Spent(VmName),
+}
+
+/// A search under way.
+pub(super) struct Search<'f> {
+    fleet: &'f mut Fleet,
+    budget: Budget,
+    tried: u64,
+    /// Where the walk over the hosts goes on.
+    at: usize,
+    /// The domain has not failed.
+    intact: Mark,
+    parties: Vec<Party>,
+    impossible: Option<Bound>,
+}
+
+impl<'f> Search<'f> {
+    /// Lets a domain fail.
+    pub(super) fn new(fleet: &'f mut Fleet, domain: &Domain, budget: Budget) -> Self {
+        let guests = plan::evacuees(fleet, domain);
+        let impossible = guests.iter().find_map(|guest| match &guest.rescue {
+            Rescue::Impossible(why) => Some(Bound::Impossible {
+                vm: guest.vm.clone(),
+                why: why.clone(),
+            }),
+            Rescue::Restart | Rescue::Spare(_) => None,
+        });
+        fail(fleet, domain);
+        Self {
+            budget,
+            tried: 0,
+            at: start(domain, fleet.len()),
+            intact: fleet.mark(),
+            parties: parties(guests),
+            impossible,
+            fleet,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Verdict {
+        if let Some(bound) = self.impossible.take() {
+            return Verdict::Refuted(bound);
+        }
+        let mut order = std::mem::take(&mut self.parties);
+        let mut left = match self.all(&order, Self::first) {
+            Outcome::Placed => return Verdict::Proven(self.plan()),
+            Outcome::Spent(vm) => return self.spent(vm),
+            Outcome::Stuck(left) => left,
+        };
+        self.fleet.undo(self.intact);
+        if let Some(bound) = refute(self.fleet, &order, left) {
+            return Verdict::Refuted(bound);
+        }
+        for _ in 0..ROUNDS {
+            let party = order.remove(left);
+            order.insert(0, party);
+            self.fleet.undo(self.intact);
+            left = match self.all(&order, Self::best) {
+                Outcome::Placed => return Verdict::Proven(self.plan()),
+                Outcome::Spent(vm) => return self.spent(vm),
+                Outcome::Stuck(left) => left,
+            };
+        }
+        self.fleet.undo(self.intact);
+        self.search_all(order)
+    }
+
+    /// Returns the fleet, to put guests on hosts beforehand.
+    pub(super) fn fleet(&mut self) -> &mut Fleet {
+        self.fleet
+    }
+
+    /// Lets the walk over the hosts go on from this place.
+    pub(super) fn go_to(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    /// Adds these guests to those that were put on hosts beforehand; returns the plan of all, if
+    /// each goes to the first host that takes it. Members of groups that have to stay together are
+    /// not for it.
+    pub(super) fn add(mut self, guests: Vec<Arc<FleetGuest>>) -> Option<Plan> {
+        if self.impossible.is_some() {
+            return None;
+        }
+        let order = parties(guests);
+        let outcome = self.all(&order, Self::first);
+        matches!(outcome, Outcome::Placed).then(|| self.plan())
+    }
+
+    fn spent(&self, stuck: VmName) -> Verdict {
+        Verdict::Unknown {
+            tried: self.tried,
+            stuck,
+        }
+    }
+
+    /// Returns what was done since the domain failed.
+    fn plan(&self) -> Plan {
+        let moves = self.fleet.put_since(self.intact).map(|guest| Move {
+            vm: guest.vm.clone(),
+            to: guest.claim.host.clone(),
+            assignment: guest.claim.assignment.clone(),
+        });
+        Plan {
+            moves: moves.collect(),
+        }
+    }
+
+    /// Places all parties in this order, each by this rule.
+    fn all(&mut self, order: &[Party], place: fn(&mut Self, &Party) -> bool) -> Outcome {
+        for (at, party) in order.iter().enumerate() {
+            if !place(self, party) {
+                return if self.is_spent() {
+                    Outcome::Spent(party.guests[0].vm.clone())
+                } else {
+                    Outcome::Stuck(at)
+                };
+            }
+        }
+        Outcome::Placed
+    }
+
+    fn is_spent(&self) -> bool {
+        self.tried >= self.budget.placements
+    }
+
+    /// Puts a party on the first host that takes it, from where the last one was put.
+    fn first(&mut self, party: &Party) -> bool {
+        let head = Arc::clone(&party.guests[0]);
+        let demand = self.fleet.demand(&head);
+        let seeker = Seeker::new(self.fleet, &demand);
+        let hosts = self.fleet.len();
+        for step in 0..hosts {
+            let at = (self.at + step) % hosts;
+            if self.put(party, &seeker, at, Strategy::Pack) {
+                self.at = at;
+                return true;
+            }
+            if self.is_spent() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Puts a party on the host of which it leaves the least room.
+    fn best(&mut self, party: &Party) -> bool {
+        let head = Arc::clone(&party.guests[0]);
+        let demand = self.fleet.demand(&head);
+        let seeker = Seeker::new(self.fleet, &demand);
+        for at in self.candidates(&seeker) {
+            if self.put(party, &seeker, at, Strategy::Pack) {
+                return true;
+            }
+            if self.is_spent() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Returns the hosts with room at a glance, those first of which least would be left. Those with
+    /// free PCI functions come last for guests that do not ask for any.
+    fn candidates(&self, seeker: &Seeker<'_>) -> Vec<usize> {
+        let asks = !seeker.demand.pci.is_empty();
+        let all = (0..self.fleet.len()).filter_map(|at| {
+            let left = seeker.glance(self.fleet, at, Strategy::Pack)?;
+            let room = &self.fleet.views()[at].room;
+            let load = room.memory_load.max(room.vcpu_load).max(room.pcpu_load);
+            Some((!asks && room.pci > 0, left, Reverse(load), at))
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        all.into_iter().map(|candidate| candidate.3).collect()
+    }
+
+    /// Puts a party on a host, if it takes all of it. The seeker is that of its first guest.
+    fn put(&mut self, party: &Party, seeker: &Seeker<'_>, at: usize, cells: Strategy) -> bool {
+        if seeker.glance(self.fleet, at, cells).is_none() {
+            return false;
+        }
+        self.tried += 1;
+        let Some(assignment) = seeker.try_place(self.fleet, at, cells) else {
+            return false;
+        };
+        let mark = self.fleet.mark();
+        self.fleet.put(&party.guests[0].vm, at, assignment);
+        for guest in &party.guests[1..] {
+            self.tried += 1;
+            let Some(assignment) = self.fleet.try_place(&guest.vm, at, cells) else {
+                self.fleet.undo(mark);
+                return false;
+            };
+            self.fleet.put(&guest.vm, at, assignment);
+        }
+        true
+    }
+
+    /// Tries every host for every party, those first that have the fewest.
+    fn search_all(mut self, mut order: Vec<Party>) -> Verdict {
+        order.sort_by_cached_key(|party| {
+            let demand = self.fleet.demand(&party.guests[0]);
+            let seeker = Seeker::new(self.fleet, &demand);
+            self.candidates(&seeker).len()
+        });
+        let guests = || order.iter().flat_map(|party| &party.guests);
+        let is_whole = guests().all(|guest| is_plain(&guest.demand));
+        let count = guests().count() as u64;
+        match self.descend(&order, is_whole) {
+            Outcome::Placed => Verdict::Proven(self.plan()),
+            Outcome::Stuck(_) if is_whole => Verdict::Refuted(Bound::Searched {
+                guests: count,
+                tried: self.tried,
+            }),
+            Outcome::Stuck(left) => Verdict::Unknown {
+                tried: self.tried,
+                stuck: order[left].guests[0].vm.clone(),
+            },
+            Outcome::Spent(stuck) => self.spent(stuck),
+        }
+    }
+
+    fn descend(&mut self, order: &[Party], is_whole: bool) -> Outcome {
+        let Some((party, rest)) = order.split_first() else {
+            return Outcome::Placed;
+        };
+        let head = Arc::clone(&party.guests[0]);
+        let demand = self.fleet.demand(&head);
+        let seeker = Seeker::new(self.fleet, &demand);
+        let both = [Strategy::Pack, Strategy::Spread];
+        let ways = if !is_whole && self.fleet.len() <= FEW_HOSTS {
+            &both[..]
+        } else {
+            &both[..1]
+        };
+        for at in self.candidates(&seeker) {
+            for cells in ways {
+                if self.is_spent() {
+                    return Outcome::Spent(head.vm.clone());
+                }
+                let mark = self.fleet.mark();
+                if !self.put(party, &seeker, at, *cells) {
+                    break;
+                }
+                match self.descend(rest, is_whole) {
+                    Outcome::Stuck(_) => self.fleet.undo(mark),
+                    done @ (Outcome::Placed | Outcome::Spent(_)) => return done,
+                }
+            }
+        }
+        Outcome::Stuck(0)
+    }
+}
+
+/// Returns a bound that forbids a plan; the party at this place found no host after those before it.
+fn refute(fleet: &Fleet, order: &[Party], left: usize) -> Option<Bound> {
+    let bounds = Bounds::new(fleet, order);
+    let party = &order[left];
+    let mut guests = party.guests.iter();
+    guests
+        .find_map(|guest| bounds.alone(guest))
+        .or_else(|| bounds.together(party))
+        .or_else(|| bounds.find())
+}
+
+/// Returns where a domain's walk over the hosts begins.
+fn start(domain: &Domain, hosts: usize) -> usize {
+    // FNV-1a: the same on every member.
+    let hash = domain
+        .name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    usize::try_from(mixed).map_or(0, |mixed| mixed % hosts.max(1))
+}

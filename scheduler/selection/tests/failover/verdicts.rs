@@ -1,0 +1,199 @@
+//! Goal: no verdict is wrong, and verdicts that are kept up to date are those made from scratch.
+//! Method: an exhaustive search on small random clusters; every plan is carried out step by step;
+//! random changes, one at a time.
+
+use std::collections::BTreeSet;
+
+use berth_selection::failover::{Budget, Domain, Keeper, Verdict, judge};
+use berth_selection::{Fleet, Rescue};
+
+use crate::draw::Cluster;
+use crate::oracle;
+
+/// The exhaustive search takes so many steps at most.
+const STEPS: u32 = 20_000;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    proven: u32,
+    refuted: u32,
+    unknown: u32,
+    /// Of these, there is a plan after all.
+    missed: u32,
+    /// The exhaustive search was given up.
+    open: u32,
+}
+
+fn check(fleet: &mut Fleet, domain: &Domain, counts: &mut Counts) {
+    let verdict = judge(fleet, domain, Budget::default());
+    if let Verdict::Proven(plan) = &verdict {
+        plan.verify(fleet, domain).unwrap();
+        counts.proven += 1;
+        return;
+    }
+    let mark = fleet.mark();
+    let places: Vec<usize> = domain.hosts.iter().filter_map(|h| fleet.place(h)).collect();
+    let guests = places.iter().flat_map(|at| fleet.guests_at(*at));
+    let guests: Vec<_> = guests.cloned().collect();
+    for at in places {
+        fleet.fail(at);
+    }
+    let exists = oracle::exists(fleet, &guests, &mut STEPS.clone());
+    fleet.undo(mark);
+    counts.open += u32::from(exists.is_none());
+    match &verdict {
+        Verdict::Proven(_) => unreachable!("looked at above"),
+        Verdict::Refuted(bound) => {
+            assert_ne!(exists, Some(true), "{domain:?}: {bound}");
+            counts.refuted += 1;
+        }
+        Verdict::Unknown { .. } => {
+            counts.unknown += 1;
+            counts.missed += u32::from(exists == Some(true));
+        }
+    }
+}
+
+#[test]
+fn no_verdict_contradicts_an_exhaustive_search() {
+    let mut counts = Counts::default();
+    for seed in 0..1500 {
+        let mut cluster = Cluster::new(seed, 2 + seed as usize % 3);
+        let guests = 4 + cluster.dice.below(18);
+        cluster.fill(guests);
+        let mut fleet = cluster.fleet();
+        for view in &cluster.hosts {
+            check(&mut fleet, &Domain::host(&view.host.name), &mut counts);
+        }
+    }
+    eprintln!("{counts:?}");
+    assert!(counts.proven > 300 && counts.refuted > 300, "{counts:?}");
+    assert!(counts.missed * 100 < counts.proven, "{counts:?}");
+}
+
+fn kind(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Proven(_) => "proven",
+        Verdict::Refuted(_) => "refuted",
+        Verdict::Unknown { .. } => "unknown",
+    }
+}
+
+/// Checks every verdict that is kept against one made from scratch. Returns how many differ since
+/// one of both is open.
+fn compare(keeper: &Keeper, cluster: &Cluster, what: &str) -> u32 {
+    let mut fleet = cluster.fleet();
+    let mut differ = 0;
+    for (domain, kept) in keeper.verdicts() {
+        let anew = judge(&mut fleet, domain, Budget::default());
+        if let Verdict::Proven(plan) = kept {
+            plan.verify(&mut fleet, domain)
+                .unwrap_or_else(|fault| panic!("{what}, {}: {fault}", domain.name));
+        }
+        let (kept, anew) = (kind(kept), kind(&anew));
+        if kept != anew {
+            assert!(
+                kept == "unknown" || anew == "unknown",
+                "{what}: {kept}, {anew}"
+            );
+            differ += 1;
+        }
+    }
+    differ
+}
+
+#[test]
+fn verdicts_that_are_kept_are_those_from_scratch() {
+    let mut differ = 0;
+    let mut all = 0;
+    for seed in 1000..1040 {
+        let mut cluster = Cluster::new(seed, 3 + seed as usize % 3);
+        cluster.fill(14);
+        let pair: BTreeSet<_> = cluster.hosts[..2]
+            .iter()
+            .map(|v| v.host.name.clone())
+            .collect();
+        let pair = Domain {
+            name: "rack".to_owned(),
+            hosts: pair,
+        };
+        let mut keeper = Keeper::new(cluster.fleet(), vec![pair], Budget::default());
+        for turn in 0..16 {
+            let changed = match cluster.dice.below(5) {
+                0 | 1 => cluster.arrive(),
+                2 | 3 => cluster.depart(),
+                _ => Some(cluster.turn_over()),
+            };
+            let Some(host) = changed else {
+                continue;
+            };
+            let (view, guests) = cluster.host(&host);
+            keeper.renew(view, guests).unwrap();
+            differ += compare(&keeper, &cluster, &format!("seed {seed}, turn {turn}"));
+            all += keeper.verdicts().count();
+        }
+        let gone = cluster.hosts.remove(1).host.name.clone();
+        cluster.guests.retain(|guest| guest.claim.host != gone);
+        keeper.remove(&gone);
+        differ += compare(&keeper, &cluster, &format!("seed {seed}, a host less"));
+        let back = cluster.new_host(&gone);
+        keeper.renew(&back, []).unwrap();
+        differ += compare(&keeper, &cluster, &format!("seed {seed}, a host more"));
+    }
+    eprintln!("{differ} of {all} differ since one is open");
+    assert!(differ * 50 < all as u32, "{differ} of {all}");
+}
+
+#[test]
+fn a_claim_breaks_what_is_not_proven_after_it() {
+    let (mut broke, mut harmless) = (0, 0);
+    for seed in 2000..2060 {
+        let mut cluster = Cluster::new(seed, 4);
+        cluster.fill(12);
+        let mut keeper = Keeper::new(cluster.fleet(), Vec::new(), Budget::default());
+        for _ in 0..6 {
+            let Some(host) = cluster.arrive() else {
+                continue;
+            };
+            let proven = |keeper: &Keeper| -> BTreeSet<String> {
+                let all = keeper.verdicts().filter(|(_, v)| v.plan().is_some());
+                all.map(|(domain, _)| domain.name.clone()).collect()
+            };
+            let before = proven(&keeper);
+            let guest = cluster.guests.last().unwrap();
+            let broken = keeper.would_break(guest).unwrap();
+            assert_eq!(proven(&keeper), before, "asking changes nothing");
+            let (view, guests) = cluster.host(&host);
+            keeper.renew(view, guests).unwrap();
+            let lost: BTreeSet<String> = before.difference(&proven(&keeper)).cloned().collect();
+            let told: BTreeSet<String> = broken.iter().map(|b| b.domain.name.clone()).collect();
+            assert_eq!(told, lost, "seed {seed}");
+            broke += u32::from(!told.is_empty());
+            harmless += u32::from(told.is_empty());
+        }
+    }
+    assert!(broke > 20 && harmless > 20, "{broke} {harmless}");
+}
+
+#[test]
+fn guests_that_cannot_or_need_not_be_restarted_are_told() {
+    let mut cluster = Cluster::new(7, 2);
+    cluster.fill(3);
+    let host = cluster.guests[0].claim.host.clone();
+    cluster.guests.retain(|guest| guest.claim.host == host);
+    for guest in &mut cluster.guests {
+        guest.rescue = Rescue::Impossible("its function stays here".to_owned());
+    }
+    let domain = Domain::host(&host);
+    let verdict = judge(&mut cluster.fleet(), &domain, Budget::default());
+    let bound = verdict.bound().unwrap().to_string();
+    assert!(
+        bound.ends_with("cannot be started elsewhere: its function stays here"),
+        "{bound}"
+    );
+    for guest in &mut cluster.guests {
+        guest.rescue = Rescue::Spare("nobody needs it".to_owned());
+    }
+    let verdict = judge(&mut cluster.fleet(), &domain, Budget::default());
+    assert_eq!(verdict.plan().map(|plan| plan.moves.len()), Some(0));
+}
