@@ -48,7 +48,7 @@ pub use violation::Violation;
 use crate::claim::Claim;
 use crate::cpu_set::CpuSet;
 use crate::host_view::HostView;
-use crate::numa::{Assignment, Guest, Strategy, is_feasible};
+use crate::numa::{Assignment, Guest, Strategy, gives_up, is_feasible};
 
 /// A rule without the exact fit.
 pub type Rule = fn(&HostView, &Demand) -> Result<(), Violation>;
@@ -141,6 +141,15 @@ impl<'a> Applicant<'a> {
         check_rules(view, self.demand).ok()?;
         capacity::check(view, self.demand).ok()?;
         exact::try_place(view, &self.guest, strategy)
+    }
+
+    /// Returns whether [`Self::try_place`] finds nothing only since the search for PCI functions is
+    /// given up: then it is not known whether the guest fits.
+    #[must_use]
+    pub fn gives_up(&self, view: &HostView) -> bool {
+        check_rules(view, self.demand).is_ok()
+            && capacity::check(view, self.demand).is_ok()
+            && gives_up(view.ground(), &self.guest)
     }
 
     /// Returns whether a host of the same class as this one could take the guest if nothing were

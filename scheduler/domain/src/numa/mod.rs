@@ -17,7 +17,7 @@ pub mod usage;
 pub mod verify;
 
 pub use assignment::{Assignment, CellAssignment};
-pub use fit::{Ground, Guest, Strategy, Wish, fit, is_feasible, try_fit};
+pub use fit::{Ground, Guest, Strategy, Wish, fit, gives_up, is_feasible, try_fit};
 pub use outline::{Limits, Outline, ThreadRules};
 pub use refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall, Resource, Shortage};
 pub use usage::{CellUsage, HostUsage};

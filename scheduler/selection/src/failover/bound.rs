@@ -22,8 +22,13 @@ use crate::explain;
 use crate::fleet::{Fleet, FleetGuest, Seeker};
 use crate::request::Request;
 
+/// So many guests are named.
+const NAMES: usize = 4;
+
 /// The hosts that could take a guest are told apart up to so many.
-const FEW: usize = 64;
+const FEW: usize = 16;
+/// More hosts than this are summed up only for more guests than [`FEW`].
+const SOME: usize = 64;
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +51,8 @@ pub enum Bound {
     Together {
         /// The group.
         group: ServerGroupName,
-        /// How many of its members are to be started elsewhere.
-        guests: u64,
+        /// Its members that are to be started elsewhere.
+        guests: Vec<VmName>,
         /// How many other hosts there are.
         hosts: u64,
     },
@@ -59,8 +64,8 @@ pub enum Bound {
         needed: u64,
         /// How much these hosts have left together.
         left: u64,
-        /// How many guests these are.
-        guests: u64,
+        /// These guests.
+        guests: Vec<VmName>,
         /// How many hosts could take any of them.
         hosts: u64,
     },
@@ -68,8 +73,8 @@ pub enum Bound {
     Rooms {
         /// The least of them.
         vm: VmName,
-        /// How many there are.
-        guests: u64,
+        /// All of them.
+        guests: Vec<VmName>,
         /// For how many the hosts have room, at most.
         rooms: u64,
         /// How many hosts could take any of them.
@@ -77,8 +82,8 @@ pub enum Bound {
     },
     /// Every way to place them was tried.
     Searched {
-        /// How many guests there are.
-        guests: u64,
+        /// All guests.
+        guests: Vec<VmName>,
         /// How often a guest was fitted to a host.
         tried: u64,
     },
@@ -93,6 +98,19 @@ impl Bound {
                 Some(vm)
             }
             Self::Together { .. } | Self::Amount { .. } | Self::Searched { .. } => None,
+        }
+    }
+
+    /// Returns the guests that are told of. As long as a host that gets more room can take none of
+    /// them alone, the bound holds.
+    #[must_use]
+    pub fn guests(&self) -> &[VmName] {
+        match self {
+            Self::Impossible { vm, .. } | Self::Alone { vm, .. } => std::slice::from_ref(vm),
+            Self::Together { guests, .. }
+            | Self::Amount { guests, .. }
+            | Self::Rooms { guests, .. }
+            | Self::Searched { guests, .. } => guests,
         }
     }
 
@@ -135,7 +153,7 @@ impl Bound {
             } => format!(
                 "make room for {} more guests of the size of vm {vm}: move smaller guests together \
                  on other hosts, or move such a guest off this one",
-                guests.saturating_sub(*rooms)
+                (guests.len() as u64).saturating_sub(*rooms)
             ),
             Self::Searched { .. } => {
                 "make room on other hosts, or move guests off this one".to_owned()
@@ -160,8 +178,9 @@ impl fmt::Display for Bound {
                 hosts,
             } => write!(
                 f,
-                "the {guests} members of server group {group} have to stay together, and none of \
-                 the {hosts} other hosts has room for all of them"
+                "the {} members of server group {group} have to stay together, and none of \
+                 the {hosts} other hosts has room for all of them",
+                guests.len()
             ),
             Self::Amount {
                 thing,
@@ -171,8 +190,10 @@ impl fmt::Display for Bound {
                 hosts,
             } => write!(
                 f,
-                "{guests} guests need {needed} {thing}, and the {hosts} hosts that could take any \
-                 of them have {left} left"
+                "{} guests ({}) need {needed} {thing}, and the {hosts} hosts that could take any of \
+                 them have {left} left",
+                guests.len(),
+                names(guests)
             ),
             Self::Rooms {
                 vm,
@@ -181,16 +202,26 @@ impl fmt::Display for Bound {
                 hosts,
             } => write!(
                 f,
-                "{guests} guests are at least as great as vm {vm}, and the {hosts} hosts that \
-                 could take any of them have room for {rooms} such at most"
+                "{} guests ({}) are at least as great as vm {vm}, and the {hosts} hosts that could \
+                 take any of them have room for {rooms} such at most",
+                guests.len(),
+                names(guests)
             ),
             Self::Searched { guests, tried } => write!(
                 f,
-                "every way to place the {guests} guests on the other hosts was tried ({tried} \
-                 placements), and none keeps all rules"
+                "every way to place the {} guests on the other hosts was tried ({tried} \
+                 placements), and none keeps all rules",
+                guests.len()
             ),
         }
     }
+}
+
+/// Returns the names of the first few guests.
+fn names(guests: &[VmName]) -> String {
+    let first: Vec<&str> = guests.iter().take(NAMES).map(VmName::as_str).collect();
+    let more = if guests.len() > NAMES { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
 }
 
 /// Returns why no other host can take a guest even alone, host by host, when its domain has failed;
@@ -269,46 +300,53 @@ impl<'a> Bounds<'a> {
         }
         Some(Bound::Together {
             group: group.name.clone(),
-            guests: party.guests.len() as u64,
+            guests: party.guests.iter().map(|guest| guest.vm.clone()).collect(),
             hosts: self.others(),
         })
+    }
+
+    /// Returns, for each guest in order, the hosts that it could go to alone; all hosts for one that
+    /// has many, which is never too few.
+    pub(super) fn reach(&self) -> Vec<BTreeSet<usize>> {
+        let all: BTreeSet<usize> = (0..self.fleet.len())
+            .filter(|at| !self.fleet.has_failed_at(*at))
+            .collect();
+        let guests = self.guests.iter().map(|(guest, _)| {
+            let demand = self.fleet.demand(guest);
+            let seeker = Seeker::new(self.fleet, &demand);
+            let could = all.iter().copied().filter(|at| self.may_take(&seeker, *at));
+            let could: BTreeSet<usize> = could.take(FEW + 1).collect();
+            if could.len() > FEW {
+                all.clone()
+            } else {
+                could
+            }
+        });
+        guests.collect()
     }
 
     /// Returns a bound that some of the guests break together.
     ///
     /// Where guests could go only to few hosts, those who could go to no others are compared with
-    /// what these have.
-    pub(super) fn find(&self) -> Option<Bound> {
-        let all: BTreeSet<usize> = (0..self.fleet.len())
-            .filter(|at| !self.fleet.has_failed_at(*at))
-            .collect();
-        let mut reach: Vec<BTreeSet<usize>> = Vec::new();
-        for (guest, _) in &self.guests {
-            let demand = self.fleet.demand(guest);
-            let seeker = Seeker::new(self.fleet, &demand);
-            let could = all.iter().copied().filter(|at| self.may_take(&seeker, *at));
-            let could: BTreeSet<usize> = could.take(FEW + 1).collect();
-            if could.is_empty() {
-                return Some(Bound::Alone {
-                    vm: guest.vm.clone(),
-                    hosts: self.others(),
-                });
-            }
-            // One that has many hosts is taken to have them all: that is never too few.
-            reach.push(if could.len() > FEW {
-                all.clone()
-            } else {
-                could
+    /// what these have. Few guests of which each could go to many hosts need not be: each finds one
+    /// where no other is.
+    pub(super) fn find(&self, reach: &[BTreeSet<usize>]) -> Option<Bound> {
+        if let Some(at) = reach.iter().position(BTreeSet::is_empty) {
+            return Some(Bound::Alone {
+                vm: self.guests[at].0.vm.clone(),
+                hosts: self.others(),
             });
         }
+        let union: BTreeSet<usize> = reach.iter().flatten().copied().collect();
         let mut sets: Vec<&BTreeSet<usize>> = reach.iter().collect();
         sets.sort_unstable();
         sets.dedup();
-        let union = reach.iter().flatten().copied().collect();
-        let found = sets
-            .into_iter()
-            .find_map(|hosts| self.compare(&reach, hosts));
-        found.or_else(|| self.compare(&reach, &union))
+        if sets.len() > 1 {
+            sets.push(&union);
+        }
+        sets.retain(|hosts| hosts.len() <= SOME || self.guests.len() > FEW);
+        sets.into_iter()
+            .find_map(|hosts| self.compare(reach, hosts))
     }
 
     /// Compares the guests that could go only to these hosts with what these have.
@@ -332,15 +370,22 @@ impl<'a> Bounds<'a> {
                     thing: thing.clone(),
                     needed,
                     left,
-                    guests: guests.len() as u64,
+                    guests: guests.iter().map(|(guest, _)| guest.vm.clone()).collect(),
                     hosts: hosts.len() as u64,
                 });
             }
         }
-        guests.iter().find_map(|(least, need)| {
-            let great = guests.iter().filter(|guest| guest.1.covers(need)).count() as u64;
+        let mut kinds: Vec<&(Arc<FleetGuest>, Need)> = Vec::new();
+        for guest in &guests {
+            if kinds.iter().all(|kind| kind.1 != guest.1) {
+                kinds.push(guest);
+            }
+        }
+        kinds.into_iter().find_map(|(least, need)| {
+            let great = guests.iter().filter(|guest| guest.1.covers(need));
+            let great: Vec<VmName> = great.map(|(guest, _)| guest.vm.clone()).collect();
             let rooms = sum(&|left| need.rooms(left));
-            (great > rooms).then(|| Bound::Rooms {
+            (great.len() as u64 > rooms).then(|| Bound::Rooms {
                 vm: least.vm.clone(),
                 guests: great,
                 rooms,

@@ -349,30 +349,23 @@ impl Keeper {
     /// Asks again of a domain without a plan, after a host got more room.
     fn ask_again(&mut self, key: &Key, host: &HostName, changed: &mut Vec<String>) {
         let kept = &self.kept[key];
-        let budget = match &kept.verdict {
-            Verdict::Proven(_) => return,
-            Verdict::Refuted(Bound::Impossible { .. }) => return,
-            Verdict::Refuted(Bound::Alone { vm, .. }) => {
-                if !self.might_go(vm, &kept.domain, host) {
-                    return;
-                }
-                self.budget
+        let (guests, budget) = match &kept.verdict {
+            Verdict::Proven(_) | Verdict::Refuted(Bound::Impossible { .. }) => return,
+            Verdict::Refuted(bound) => (bound.guests(), self.budget),
+            Verdict::Unknown { stuck, .. } => {
+                let placements = self.budget.placements / RETRY_PART;
+                (std::slice::from_ref(stuck), Budget { placements })
             }
-            Verdict::Refuted(
-                Bound::Together { .. }
-                | Bound::Amount { .. }
-                | Bound::Rooms { .. }
-                | Bound::Searched { .. },
-            ) => self.budget,
-            Verdict::Unknown { .. } => Budget {
-                placements: self.budget.placements / RETRY_PART,
-            },
         };
+        let mut guests = guests.iter();
+        if !guests.any(|vm| self.might_go(vm, &kept.domain, host)) {
+            return;
+        }
         let verdict = judge(&mut self.fleet, &kept.domain, budget);
         self.set(key, verdict, changed);
     }
 
-    /// Returns whether a guest of a domain, which no host took, might go to this one.
+    /// Returns whether a guest of a domain might go to this host, if it went there alone.
     fn might_go(&self, vm: &VmName, domain: &Domain, host: &HostName) -> bool {
         let (Some(guest), Some(at)) = (self.fleet.guest(vm), self.fleet.place(host)) else {
             return true;

@@ -52,7 +52,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { placements: 20_000 }
+        Self { placements: 5_000 }
     }
 }
 

@@ -3,8 +3,10 @@
 //! 1. Each guest goes to the first host that takes it, beginning at a place that differs from domain
 //!    to domain: so the plans of many domains do not all lean on the same few hosts, and a change
 //!    of one host touches few plans.
-//! 2. Where one is left, the bounds are asked. If none forbids a plan, the guest that was left goes
-//!    first, and all begin anew, each on the host that it leaves the least room of.
+//! 2. Where one is left that some host could take alone, it goes first, and all begin anew, each on
+//!    the host that it leaves the least room of. Where one is left again, all bounds are asked; if
+//!    none forbids a plan, all begin anew a few times more: those first that could go to the fewest
+//!    hosts, then each time the one that was left.
 //! 3. If that does not help either, guests are taken back one by one and tried elsewhere, until the
 //!    budget is spent or everything was tried.
 //!
@@ -25,7 +27,7 @@ use super::{Bound, Budget, Domain, Verdict, fail};
 use crate::fleet::{Fleet, FleetGuest, Mark, Rescue, Seeker};
 
 /// How often all begin anew with the one that was left.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 6;
 /// Up to so many hosts, the cells of a host are tried in both orders.
 const FEW_HOSTS: usize = 16;
 
@@ -36,8 +38,9 @@ pub(super) struct Party {
     pub(super) guests: Vec<Arc<FleetGuest>>,
 }
 
-/// How hard a guest is to place; the greater the harder.
-type Hardness = (u64, usize, usize, u64, u64, u64);
+/// How hard a guest is to place; the greater the harder: those with many cells find the fewest hosts
+/// that have them, and any smaller guest may spoil one.
+type Hardness = (usize, usize, u64, u64, u64, u64);
 
 fn hardness(demand: &Demand) -> Hardness {
     let cells = demand.topology.iter().flat_map(|topology| &topology.cells);
@@ -46,9 +49,9 @@ fn hardness(demand: &Demand) -> Hardness {
     let functions = demand.pci.iter().map(|request| u64::from(request.count));
     let counted = demand.resources.values().copied().max();
     (
-        functions.sum::<u64>() + demand.pmem.requests.len() as u64,
         demand.topology.as_ref().map_or(0, |t| t.cells.len()),
         greatest.unwrap_or(0),
+        functions.sum::<u64>() + demand.pmem.requests.len() as u64,
         demand.required.len() as u64 + u64::from(demand.zone.is_some()),
         memory,
         counted.unwrap_or(0),
@@ -141,20 +144,25 @@ impl<'f> Search<'f> {
             Outcome::Stuck(left) => left,
         };
         self.fleet.undo(self.intact);
-        if let Some(bound) = refute(self.fleet, &order, left) {
+        if let Some(bound) = refute_one(self.fleet, &order, left) {
             return Verdict::Refuted(bound);
         }
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let party = order.remove(left);
             order.insert(0, party);
-            self.fleet.undo(self.intact);
             left = match self.all(&order, Self::best) {
                 Outcome::Placed => return Verdict::Proven(self.plan()),
                 Outcome::Spent(vm) => return self.spent(vm),
                 Outcome::Stuck(left) => left,
             };
+            self.fleet.undo(self.intact);
+            if round == 0 {
+                if let Some(bound) = refute_all(self.fleet, &mut order) {
+                    return Verdict::Refuted(bound);
+                }
+                left = 0;
+            }
         }
-        self.fleet.undo(self.intact);
         self.search_all(order)
     }
 
@@ -298,11 +306,11 @@ impl<'f> Search<'f> {
         });
         let guests = || order.iter().flat_map(|party| &party.guests);
         let is_whole = guests().all(|guest| is_plain(&guest.demand));
-        let count = guests().count() as u64;
+        let names = guests().map(|guest| guest.vm.clone()).collect();
         match self.descend(&order, is_whole) {
             Outcome::Placed => Verdict::Proven(self.plan()),
             Outcome::Stuck(_) if is_whole => Verdict::Refuted(Bound::Searched {
-                guests: count,
+                guests: names,
                 tried: self.tried,
             }),
             Outcome::Stuck(left) => Verdict::Unknown {
@@ -345,15 +353,30 @@ impl<'f> Search<'f> {
     }
 }
 
-/// Returns a bound that forbids a plan; the party at this place found no host after those before it.
-fn refute(fleet: &Fleet, order: &[Party], left: usize) -> Option<Bound> {
+/// Returns a bound that the party at this place breaks by itself: it found no host.
+fn refute_one(fleet: &Fleet, order: &[Party], left: usize) -> Option<Bound> {
     let bounds = Bounds::new(fleet, order);
     let party = &order[left];
-    let mut guests = party.guests.iter();
-    guests
-        .find_map(|guest| bounds.alone(guest))
-        .or_else(|| bounds.together(party))
-        .or_else(|| bounds.find())
+    let alone = party.guests.iter().find_map(|guest| bounds.alone(guest));
+    alone.or_else(|| bounds.together(party))
+}
+
+/// Returns a bound that any of the parties break. Where there is none, those come first from now on
+/// that could go to the fewest hosts.
+fn refute_all(fleet: &Fleet, order: &mut [Party]) -> Option<Bound> {
+    let bounds = Bounds::new(fleet, order);
+    let reach = bounds.reach();
+    if let Some(bound) = bounds.find(&reach) {
+        return Some(bound);
+    }
+    let firsts = order.iter().scan(0, |at, party| {
+        let first = (party.guests[0].vm.clone(), reach[*at].len());
+        *at += party.guests.len();
+        Some(first)
+    });
+    let hosts: BTreeMap<VmName, usize> = firsts.collect();
+    order.sort_by_key(|party| hosts.get(&party.guests[0].vm).copied());
+    None
 }
 
 /// Returns where a domain's walk over the hosts begins.

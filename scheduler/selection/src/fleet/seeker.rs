@@ -3,7 +3,7 @@
 //! The rules are those of the choice itself ([`crate::pipeline`]).
 
 use berth_domain::constraint::{Applicant, Demand, Violation};
-use berth_domain::numa::{Assignment, FitRefusal, Strategy};
+use berth_domain::numa::{Assignment, Strategy};
 
 use super::Fleet;
 use crate::ask::Ask;
@@ -57,8 +57,7 @@ impl<'a> Seeker<'a> {
     /// functions was given up.
     #[must_use]
     pub fn gave_up(&self, fleet: &Fleet, at: usize) -> bool {
-        !self.demand.pci.is_empty()
-            && self.place(fleet, at, Strategy::Spread) == Err(Violation::Fit(FitRefusal::GaveUp))
+        !fleet.has_failed_at(at) && self.applicant.gives_up(&fleet.table.views[at])
     }
 
     /// Returns what [`Self::try_place`] returns, with the reason where there is nothing.

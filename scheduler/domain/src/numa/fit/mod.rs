@@ -96,6 +96,14 @@ pub fn is_feasible(ground: Ground<'_>, guest: &Guest<'_>) -> bool {
     guest.cells.len() <= ground.outline.cells.len() && search.rows_are_full()
 }
 
+/// Returns whether [`fit()`] would give up the search, so that it is not known whether the guest
+/// fits: cheaper than asking for the reason.
+#[must_use]
+pub fn gives_up(ground: Ground<'_>, guest: &Guest<'_>) -> bool {
+    let search = Search { ground, guest };
+    !guest.pci.is_empty() && matches!(search.place(Strategy::Spread), Err(Failure::GaveUp))
+}
+
 /// One search, with all that it looks at.
 #[derive(Clone, Copy)]
 struct Search<'a> {
