@@ -24,8 +24,8 @@ pub struct Broken {
 }
 
 impl Keeper {
-    /// Returns the domains that are proven and would not be any more with this claim: none, if it
-    /// does no harm. What is not proven now is not asked.
+    /// Returns the first few domains that are proven and would not be any more with this claim:
+    /// none, if it does no harm. What is not proven now is not asked.
     ///
     /// # Errors
     ///
@@ -50,7 +50,11 @@ impl Keeper {
             altered: &altered,
         };
         let mut broken = Vec::new();
+        self.take_time();
         for key in doubtful {
+            if broken.len() >= HOSTS_MAX {
+                break;
+            }
             if self.kept[&key].verdict.plan().is_none() {
                 continue;
             }
@@ -101,13 +105,13 @@ impl fmt::Display for Broken {
 #[must_use]
 pub fn refusal(guest: &FleetGuest, broken: &[Broken]) -> Option<Refusal> {
     let first = broken.first()?;
-    let others = match broken.len() - 1 {
-        0 => String::new(),
-        1 => " (and one further failure domain)".to_owned(),
-        others => format!(" (and {others} further failure domains)"),
+    let others = match broken.len() {
+        1 => "",
+        HOSTS_MAX.. => " (and many further failure domains)",
+        _ => " (and further failure domains)",
     };
     let names: Vec<&str> = broken.iter().map(|b| b.domain.name.as_str()).collect();
-    let names = names[..names.len().min(HOSTS_MAX)].join(", ");
+    let names = names.join(", ");
     let message = format!(
         "with vm {} on host {}, {first}{others}",
         guest.vm, guest.claim.host

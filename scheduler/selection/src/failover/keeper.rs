@@ -24,11 +24,14 @@ use berth_domain::server_group::GroupPolicy;
 
 use super::plan::{check, claim, evacuees};
 use super::search::Search;
-use super::{Bound, Budget, Domain, Plan, Verdict, judge};
+use super::{Bound, Budget, Domain, Plan, Verdict, judge, judge_counted};
 use crate::fleet::{Error, Fleet, FleetGuest, Seeker};
 
 /// Of the budget, the part that an open verdict gets when there is more room somewhere.
 const RETRY_PART: u64 = 10;
+
+/// What a verdict costs beside its placements, in such: guests are put on hosts, bounds are summed.
+const VERDICT_COST: u64 = 50;
 
 /// How a domain is called inside.
 pub(super) type Key = Arc<str>;
@@ -63,6 +66,10 @@ pub struct Keeper {
     leaning: BTreeMap<HostName, BTreeSet<Key>>,
     /// Domains without a plan.
     bare: BTreeSet<Key>,
+    /// Those of them whose verdict is open only since the budget of a change was spent.
+    pending: BTreeSet<Key>,
+    /// What is left of the budget of a change.
+    left: u64,
 }
 
 /// What changed of a host.
@@ -106,6 +113,8 @@ impl Keeper {
             homes: BTreeMap::new(),
             leaning: BTreeMap::new(),
             bare: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            left: budget.per_change,
         };
         for domain in domains {
             keeper.add(domain);
@@ -169,6 +178,7 @@ impl Keeper {
             return;
         };
         self.unnote(&key, &kept.verdict);
+        self.pending.remove(&key);
         for host in &kept.domain.hosts {
             strike(&mut self.homes, host, &key);
         }
@@ -185,6 +195,7 @@ impl Keeper {
         view: &Arc<HostView>,
         guests: impl IntoIterator<Item = FleetGuest>,
     ) -> Result<Vec<String>, Error> {
+        self.left = self.budget.per_change;
         let host = &view.host.name;
         let old_view = self.fleet.view(host).cloned();
         let old_guests = guests_of(&self.fleet, host);
@@ -213,6 +224,7 @@ impl Keeper {
 
     /// Forgets a host with its guests, and brings all verdicts to that.
     pub fn remove(&mut self, host: &HostName) -> Vec<String> {
+        self.left = self.budget.per_change;
         let guests = guests_of(&self.fleet, host);
         let Some(leaning) = self
             .fleet
@@ -235,6 +247,27 @@ impl Keeper {
         let mut changed = self.follow(&change);
         for key in leaning.into_iter().flatten() {
             self.repair(&key, Doubt::of(host), &mut changed);
+        }
+        changed
+    }
+
+    /// Returns whether verdicts are open that one change was too much for.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Works on verdicts that one change was too much for, until about so many placements are
+    /// tried. Returns the names of the domains whose verdict is another now.
+    pub fn catch_up(&mut self, placements: u64) -> Vec<String> {
+        self.left = placements;
+        let mut changed = Vec::new();
+        for key in self.pending.clone() {
+            if self.left == 0 {
+                break;
+            }
+            let verdict = self.ask(&key, self.budget);
+            self.set(&key, verdict, &mut changed);
         }
         changed
     }
@@ -282,7 +315,7 @@ impl Keeper {
         }
         if change.gained {
             for key in self.bare.clone() {
-                if done.insert(key.clone()) {
+                if done.insert(key.clone()) && !self.pending.contains(&key) {
                     self.ask_again(&key, &change.host, &mut changed);
                 }
             }
@@ -338,12 +371,37 @@ impl Keeper {
     /// Returns what is to be said of a domain now: its plan mended, or another verdict.
     pub(super) fn repaired(&mut self, key: &Key, doubt: Doubt<'_>) -> Verdict {
         let kept = &self.kept[key];
-        if let Verdict::Proven(plan) = &kept.verdict
-            && let Some(plan) = mend(&mut self.fleet, &kept.domain, plan, doubt, self.budget)
+        if self.left > 0
+            && let Verdict::Proven(plan) = &kept.verdict
         {
-            return Verdict::Proven(plan);
+            self.left = self.left.saturating_sub(VERDICT_COST);
+            let mended = mend(&mut self.fleet, &kept.domain, plan, doubt, self.budget);
+            if let Some(plan) = mended {
+                return Verdict::Proven(plan);
+            }
         }
-        judge(&mut self.fleet, &kept.domain, self.budget)
+        self.ask(key, self.budget)
+    }
+
+    /// Returns the verdict of a domain, an open one where the budget of the change is spent.
+    fn ask(&mut self, key: &Key, budget: Budget) -> Verdict {
+        let domain = &self.kept[key].domain;
+        if self.left == 0
+            && let Some(guest) = evacuees(&self.fleet, domain).first()
+        {
+            self.pending.insert(key.clone());
+            let stuck = guest.vm.clone();
+            return Verdict::Unknown { tried: 0, stuck };
+        }
+        self.pending.remove(key);
+        let (verdict, tried) = judge_counted(&mut self.fleet, domain, budget);
+        self.left = self.left.saturating_sub(tried + VERDICT_COST);
+        verdict
+    }
+
+    /// Gives a question that changes nothing a budget without end.
+    pub(super) fn take_time(&mut self) {
+        self.left = u64::MAX;
     }
 
     /// Asks again of a domain without a plan, after a host got more room.
@@ -354,14 +412,18 @@ impl Keeper {
             Verdict::Refuted(bound) => (bound.guests(), self.budget),
             Verdict::Unknown { stuck, .. } => {
                 let placements = self.budget.placements / RETRY_PART;
-                (std::slice::from_ref(stuck), Budget { placements })
+                let budget = Budget {
+                    placements,
+                    ..self.budget
+                };
+                (std::slice::from_ref(stuck), budget)
             }
         };
         let mut guests = guests.iter();
         if !guests.any(|vm| self.might_go(vm, &kept.domain, host)) {
             return;
         }
-        let verdict = judge(&mut self.fleet, &kept.domain, budget);
+        let verdict = self.ask(key, budget);
         self.set(key, verdict, changed);
     }
 

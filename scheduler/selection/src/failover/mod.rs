@@ -46,13 +46,19 @@ use crate::fleet::Fleet;
 /// How much is tried before a verdict is left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// How often a guest is fitted to a host.
+    /// How often a guest is fitted to a host, for one verdict.
     pub placements: u64,
+    /// The same for all verdicts that one change touches; those that are left are open until
+    /// [`Keeper::catch_up`].
+    pub per_change: u64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { placements: 5_000 }
+        Self {
+            placements: 5_000,
+            per_change: 10_000,
+        }
     }
 }
 
@@ -115,10 +121,17 @@ impl Verdict {
 /// Returns whether the guests of a domain can be started elsewhere when all its hosts fail at once.
 /// The fleet is as before afterwards.
 pub fn judge(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> Verdict {
+    judge_counted(fleet, domain, budget).0
+}
+
+/// Returns what [`judge`] returns, and how often a guest was fitted to a host.
+fn judge_counted(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> (Verdict, u64) {
     let mark = fleet.mark();
-    let verdict = search::Search::new(fleet, domain, budget).run();
+    let mut search = search::Search::new(fleet, domain, budget);
+    let verdict = search.run();
+    let tried = search.tried();
     fleet.undo(mark);
-    verdict
+    (verdict, tried)
 }
 
 /// Takes all hosts of a domain to have failed.

@@ -133,7 +133,12 @@ impl<'f> Search<'f> {
         }
     }
 
-    pub(super) fn run(mut self) -> Verdict {
+    /// Returns how often a guest was fitted to a host.
+    pub(super) fn tried(&self) -> u64 {
+        self.tried
+    }
+
+    pub(super) fn run(&mut self) -> Verdict {
         if let Some(bound) = self.impossible.take() {
             return Verdict::Refuted(bound);
         }
@@ -298,7 +303,7 @@ impl<'f> Search<'f> {
     }
 
     /// Tries every host for every party, those first that have the fewest.
-    fn search_all(mut self, mut order: Vec<Party>) -> Verdict {
+    fn search_all(&mut self, mut order: Vec<Party>) -> Verdict {
         order.sort_by_cached_key(|party| {
             let demand = self.fleet.demand(&party.guests[0]);
             let seeker = Seeker::new(self.fleet, &demand);
