@@ -19,9 +19,11 @@
 //! | [`explain`], [`hint`] | the reason where nothing fits, and what would help most |
 //! | [`fleet`] | the hosts with the guests on them, for decisions several steps ahead |
 //! | [`failover`] | whether the guests of a host can be started elsewhere when it dies |
+//! | [`balance`] | how evenly hosts are filled, and which moves help |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod ask;
+pub mod balance;
 pub mod candidates;
 pub mod explain;
 pub mod failover;

@@ -1,0 +1,75 @@
+//! What planning costs, and what it reaches:
+//! `cargo bench -p berth-selection --bench balance -- HOSTS…` (10 to 4,000 unless told).
+//!
+//! Clusters filled unevenly from a fixed seed, ten guests a host. One thread; seconds are of the
+//! process's own CPU, so that other work on the machine says little.
+
+#[path = "../../tests/common/hosts.rs"]
+mod hosts;
+#[allow(dead_code, unused_imports)]
+#[path = "../fleet/mix.rs"]
+mod mix;
+mod world;
+
+use berth_selection::balance::{Options, plan};
+use world::Kind;
+
+const SEED: u64 = 7;
+
+fn main() {
+    let arguments = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
+    let mut counts: Vec<usize> = arguments.filter_map(|a| a.parse().ok()).collect();
+    if counts.is_empty() {
+        counts = vec![10, 20, 40, 100];
+    }
+    println!(
+        "| guests | hosts | guests | moves | sets | GiB sent | score before | after | sweeps | hosts asked | CPU s |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for kind in [Kind::Floating, Kind::Exact] {
+        for count in &counts {
+            balance(kind, *count);
+        }
+    }
+}
+
+fn balance(kind: Kind, count: usize) {
+    let mut fleet = world::fleet(kind, count, SEED);
+    let guests = fleet.guests().count();
+    let options = Options::default();
+    let start = cpu_seconds();
+    let plan = plan(&mut fleet, &options, None);
+    let seconds = cpu_seconds() - start;
+    let sent: u64 = plan.moves.iter().map(|m| m.sent_mib).sum();
+    println!(
+        "| {kind:?} | {count} | {guests} | {} | {} | {} | {:.4} | {:.4} | {} | {} | {seconds:.2} |",
+        plan.moves.len(),
+        plan.sets,
+        sent / 1024,
+        plan.before.total,
+        plan.after.total,
+        plan.effort.sweeps,
+        plan.effort.hosts,
+    );
+    if std::env::var_os("BERTH_BENCH_TELL").is_some() {
+        for step in plan.moves.iter().take(5) {
+            println!("{} {}", step.vm, step.why);
+        }
+        println!("{:?}\n{:?}", plan.before, plan.after);
+    }
+}
+
+/// Returns the CPU time of this process, in seconds.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    // User and system time, in hundredths as Linux counts them.
+    (ticks(11) + ticks(12)) / 100.0
+}
