@@ -6,7 +6,8 @@
 //! | [`policy`] | what a plan is to reach, and what a move may cost |
 //! | [`plan`] | the moves that help, until no single one is worth its cost |
 //! | `board`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
-//! | `words` | a move in words |
+//! | [`mod@defragment`] | the moves that make room for a guest |
+//! | `words`, `sets` | a move in words, moves that may be made at the same time |
 //!
 //! Invariant: what is planned here keeps every rule that a claim keeps; a plan is never carried out
 //! here.
@@ -14,11 +15,15 @@
 mod aim;
 mod best;
 mod board;
+pub mod defragment;
+mod evict;
 pub mod metric;
 pub mod plan;
 pub mod policy;
+mod sets;
 mod words;
 
+pub use defragment::{Budget, Goal, Impossible, Room, Shift, Verdict, Way, defragment};
 pub use metric::{Component, Metric, Score, Signals, Standing, Weights};
 pub use plan::{Admit, Effort, End, Move, Plan, Proposal, plan};
 pub use policy::{Options, Threshold};

@@ -26,7 +26,7 @@ use super::best::{self, Candidate, Refused};
 use super::board::Board;
 use super::metric::Score;
 use super::policy::Options;
-use super::words;
+use super::{sets, words};
 use crate::fleet::Fleet;
 
 /// A move is made where it gains this part of what the next may gain at most.
@@ -143,7 +143,11 @@ pub fn plan(fleet: &mut Fleet, options: &Options, admit: Option<&mut Admit<'_>>)
         effort,
         ..
     } = planner;
-    let sets = arrange(&mut moves);
+    let hosts = moves.iter().map(|step| (&step.from, &step.to));
+    let (of_moves, sets) = sets::arrange(hosts);
+    for (step, set) in moves.iter_mut().zip(of_moves) {
+        step.set = set;
+    }
     fleet.undo(mark);
     Plan {
         before,
@@ -336,19 +340,4 @@ impl Queue {
             self.heap.pop();
         }
     }
-}
-
-/// Puts moves into sets: each into the first in which no move before it, or beside it, touches its
-/// hosts. Returns how many sets there are.
-fn arrange(moves: &mut [Move]) -> usize {
-    let mut free_from: BTreeMap<HostName, usize> = BTreeMap::new();
-    let mut sets = 0;
-    for step in moves {
-        let of = |host: &HostName| free_from.get(host).copied().unwrap_or(0);
-        step.set = of(&step.from).max(of(&step.to));
-        sets = sets.max(step.set + 1);
-        free_from.insert(step.from.clone(), step.set + 1);
-        free_from.insert(step.to.clone(), step.set + 1);
-    }
-    sets
 }

@@ -8,4 +8,5 @@ mod draw;
 #[path = "../common/hosts.rs"]
 mod hosts;
 mod moves;
+mod room;
 mod rules;
