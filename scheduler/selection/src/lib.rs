@@ -20,11 +20,13 @@
 //! | [`fleet`] | the hosts with the guests on them, for decisions several steps ahead |
 //! | [`failover`] | whether the guests of a host can be started elsewhere when it dies |
 //! | [`balance`] | how evenly hosts are filled, and which moves help |
+//! | [`capacity`] | how many more guests of a shape fit |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod ask;
 pub mod balance;
 pub mod candidates;
+pub mod capacity;
 pub mod explain;
 pub mod failover;
 pub mod filter;

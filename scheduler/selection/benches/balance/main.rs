@@ -1,14 +1,18 @@
 //! What planning costs, and what it reaches:
 //! `cargo bench -p berth-selection --bench balance -- HOSTS…` (10 to 4,000 unless told).
 //!
+//! Then what making room for a guest costs ([`room`]), and counting how many fit ([`count`]).
+//!
 //! Clusters filled unevenly from a fixed seed, ten guests a host. One thread; seconds are of the
 //! process's own CPU, so that other work on the machine says little.
 
+mod count;
 #[path = "../../tests/common/hosts.rs"]
 mod hosts;
 #[allow(dead_code, unused_imports)]
 #[path = "../fleet/mix.rs"]
 mod mix;
+mod room;
 mod world;
 
 use berth_selection::balance::{Options, plan};
@@ -31,6 +35,8 @@ fn main() {
             balance(kind, *count);
         }
     }
+    room::run(&counts);
+    count::run(&counts);
 }
 
 fn balance(kind: Kind, count: usize) {

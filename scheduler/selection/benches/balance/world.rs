@@ -13,7 +13,7 @@ use berth_domain::name::{FlavorName, VmName};
 use berth_domain::numa::Strategy;
 use berth_domain::pci::PciAliases;
 use berth_domain::version::ServiceVersion;
-use berth_selection::{Fleet, FleetGuest, Rescue};
+use berth_selection::{Fleet, FleetGuest, Rescue, capacity};
 use uuid::Uuid;
 
 use super::hosts::{Shape, host, topology};
@@ -67,6 +67,15 @@ const PLAIN: Shape = Shape {
 
 /// Returns a cluster of so many hosts with ten times as many guests.
 pub(crate) fn fleet(kind: Kind, count: usize, seed: u64) -> Fleet {
+    filled(kind, count, 10, seed)
+}
+
+/// Returns a cluster of so many hosts with as many guests as find a place soon.
+pub(crate) fn full(kind: Kind, count: usize, seed: u64) -> Fleet {
+    filled(kind, count, 40, seed)
+}
+
+fn filled(kind: Kind, count: usize, guests_a_host: usize, seed: u64) -> Fleet {
     let mut dice = Dice(seed);
     let machine = match kind {
         Kind::Floating => Arc::new(topology(PLAIN)),
@@ -82,7 +91,7 @@ pub(crate) fn fleet(kind: Kind, count: usize, seed: u64) -> Fleet {
         sums.push(sum);
     }
     let mut guests = Vec::new();
-    for demand in demands(kind, count * 10, &mut dice) {
+    for demand in demands(kind, count * guests_a_host, &mut dice) {
         let applicant = Applicant::new(&demand);
         for _ in 0..100 {
             let drawn = dice.part() * sum;
@@ -130,11 +139,20 @@ fn demands(kind: Kind, count: usize, dice: &mut Dice) -> Vec<Demand> {
 }
 
 fn floating(vcpus: u32, memory_mib: u64) -> Demand {
-    let flavor = Flavor {
-        name: FlavorName::new("f").expect("a good name"),
-        vcpus,
+    floating_of(&capacity::Shape {
         memory_mib,
         disk_gib: 20 * u64::from(vcpus),
+        vcpus,
+    })
+}
+
+/// Returns what a guest of this shape demands whose vCPUs float.
+pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
+    let flavor = Flavor {
+        name: FlavorName::new("f").expect("a good name"),
+        vcpus: shape.vcpus,
+        memory_mib: shape.memory_mib,
+        disk_gib: shape.disk_gib,
         extra_specs: BTreeMap::new(),
     };
     let wishes = flavor.wishes(&ImageProperties::default(), &PciAliases::new());

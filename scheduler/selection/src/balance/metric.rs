@@ -12,11 +12,12 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::fault::Fault;
 use berth_domain::host::Liveness;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::resource::ResourceClass;
+
+use super::weights::Weights;
 
 /// How many resources are spread; the last of the lanes is none, so that they fill whole registers.
 pub(crate) const LANES: usize = 8;
@@ -53,57 +54,6 @@ pub(crate) const PAGE_HOLES: usize = 11;
 const ONE: f64 = (1_u64 << 30) as f64;
 /// No part is greater: a thousand times all there is.
 const PART_MAX: f64 = ONE * 1024.0;
-
-/// How much each component says, by the order of [`NAMES`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weights([f64; NAMES.len()]);
-
-impl Default for Weights {
-    fn default() -> Self {
-        Self([
-            0.5, 0.5, 0.5, 0.5, 0.0, 0.5, 0.5, 1.0, 4.0, 16.0, 0.25, 0.25,
-        ])
-    }
-}
-
-impl Weights {
-    /// The greatest weight.
-    pub const MAX: f64 = 1000.0;
-
-    /// Returns the weights at this memory ratio: the more memory is promised than there is, the more
-    /// it matters how much of it guests really use.
-    #[must_use]
-    pub fn at_ratio(ratio: f64) -> Self {
-        let mut weights = Self::default();
-        weights.0[LIVE] = (5.0 * (ratio - 1.0)).clamp(0.0, Self::MAX);
-        weights
-    }
-
-    /// Returns the weight of a component.
-    #[must_use]
-    pub fn of(&self, name: &str) -> Option<f64> {
-        let at = NAMES.iter().position(|known| *known == name)?;
-        Some(self.0[at])
-    }
-
-    /// Gives a component another weight.
-    ///
-    /// # Errors
-    ///
-    /// There is no such component, or it is no weight from 0 to [`Self::MAX`].
-    pub fn set(&mut self, name: &str, weight: f64) -> Result<(), Fault> {
-        let Some(at) = NAMES.iter().position(|known| *known == name) else {
-            let rule = format!("must be one of {}", NAMES.join(", "));
-            return Err(Fault::new("component", name, rule));
-        };
-        if !(0.0..=Self::MAX).contains(&weight) {
-            let rule = format!("must be from 0 to {}", Self::MAX);
-            return Err(Fault::new(name, weight, rule));
-        }
-        self.0[at] = weight;
-        Ok(())
-    }
-}
 
 /// What is known of the cluster beside its books.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -372,7 +322,7 @@ impl Metric {
 
     /// Returns how much the component at this place of [`NAMES`] says.
     pub(crate) fn weight(&self, at: usize) -> f64 {
-        self.weights.0[at]
+        self.weights.at(at)
     }
 
     /// Returns the score in one number.
@@ -390,7 +340,7 @@ impl Metric {
         let components = known.map(|(at, name)| Component {
             name,
             value: gauge.values[at],
-            weight: self.weights.0[at],
+            weight: self.weights.at(at),
         });
         Score {
             total: gauge.total(&gauge.values),
@@ -401,7 +351,7 @@ impl Metric {
     /// Returns the sums in the form that is fast to ask what a change would bring.
     pub(crate) fn gauge(&self) -> Gauge {
         let mut gauge = Gauge {
-            weights: self.weights.0,
+            weights: std::array::from_fn(|at| self.weights.at(at)),
             ..Gauge::default()
         };
         for lane in 0..LANES {
@@ -413,9 +363,8 @@ impl Metric {
             gauge.spread[lane] = spread as f64 / (ONE * ONE);
             let share = if hosts > 0 { 1.0 / hosts as f64 } else { 0.0 };
             gauge.share[lane] = share;
-            let weight = self.weights.0.get(lane).copied();
             gauge.factor[lane] = if lane < N1 {
-                weight.unwrap_or(0.0) * share
+                self.weights.at(lane) * share
             } else {
                 0.0
             };
@@ -593,17 +542,5 @@ mod tests {
         all.iter().for_each(|one| anew.add(one));
         assert_eq!(metric, anew);
         assert_eq!(metric.score(), anew.score());
-    }
-
-    #[test]
-    fn weights_are_named_and_bounded() {
-        let mut weights = Weights::at_ratio(1.5);
-        assert_eq!(weights.of("mem_load_cv"), Some(2.5));
-        assert_eq!(Weights::at_ratio(0.5).of("mem_load_cv"), Some(0.0));
-        weights.set("pcpu_ratio_cv", 2.0).unwrap();
-        assert_eq!(weights.of("pcpu_ratio_cv"), Some(2.0));
-        for (name, weight) in [("pcpu", 1.0), ("n1_cnt", -1.0), ("n1_cnt", f64::NAN)] {
-            assert!(weights.set(name, weight).is_err(), "{name} {weight}");
-        }
     }
 }

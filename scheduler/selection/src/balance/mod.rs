@@ -3,6 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`metric`] | how well the guests are spread, in one number |
+//! | [`weights`] | how much each of its components says |
 //! | [`policy`] | what a plan is to reach, and what a move may cost |
 //! | [`plan`] | the moves that help, until no single one is worth its cost |
 //! | `board`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
@@ -21,9 +22,11 @@ pub mod metric;
 pub mod plan;
 pub mod policy;
 mod sets;
+pub mod weights;
 mod words;
 
 pub use defragment::{Budget, Goal, Impossible, Room, Shift, Verdict, Way, defragment};
-pub use metric::{Component, Metric, Score, Signals, Standing, Weights};
+pub use metric::{Component, Metric, Score, Signals, Standing};
 pub use plan::{Admit, Effort, End, Move, Plan, Proposal, plan};
 pub use policy::{Options, Threshold};
+pub use weights::Weights;

@@ -7,7 +7,8 @@
 use berth_domain::fault::Fault;
 use berth_domain::numa::Strategy;
 
-use super::metric::{Signals, Weights};
+use super::metric::Signals;
+use super::weights::Weights;
 
 /// The most moves of a plan.
 pub const MOVES_MAX: usize = 1_000_000;

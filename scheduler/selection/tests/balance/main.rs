@@ -2,6 +2,7 @@
 //! Method: small random clusters of hosts with cells, pages, PCI functions and persistent memory;
 //! every plan is done again by the rules themselves, and compared with all that could be done.
 
+mod count;
 #[path = "../failover/draw.rs"]
 #[allow(dead_code)]
 mod draw;
