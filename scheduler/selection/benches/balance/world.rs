@@ -70,9 +70,14 @@ pub(crate) fn fleet(kind: Kind, count: usize, seed: u64) -> Fleet {
     filled(kind, count, 10, seed)
 }
 
-/// Returns a cluster of so many hosts with as many guests as find a place soon.
-pub(crate) fn full(kind: Kind, count: usize, seed: u64) -> Fleet {
-    filled(kind, count, 40, seed)
+/// Returns a cluster of so many hosts of the exact kind, filled until a guest fits nowhere.
+pub(crate) fn without_room(count: usize, seed: u64, demand: &Demand) -> Fleet {
+    let fleets = (18..).map(|guests| filled(Kind::Exact, count, guests, seed));
+    let mut full = fleets.filter(|fleet| {
+        let left = capacity::fill(fleet, demand, Strategy::Pack);
+        left.count == 0
+    });
+    full.next().expect("it is full some time")
 }
 
 fn filled(kind: Kind, count: usize, guests_a_host: usize, seed: u64) -> Fleet {

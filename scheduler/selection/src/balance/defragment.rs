@@ -6,8 +6,8 @@
 //!                                                  └─ no: where one other guest moves first?
 //! ```
 //!
-//! What is sent over the network is what counts. For one new guest, nothing cheaper exists among
-//! plans that empty one host of some guests, each of which goes where there is room, or, for one of
+//! What is sent over the network is what counts. For one new guest, and where the budget suffices
+//! ([`Way::is_cheapest`]), nothing cheaper exists among plans that empty one host of some guests, each of which goes where there is room, or, for one of
 //! them, where a single further guest makes room. For several, room is made one after the other.
 //!
 //! Not here: the new guest. Its claim is made when the moves are done, by the choice itself.
@@ -45,7 +45,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            placements: 100_000,
+            placements: 300_000,
             sets: 1_000_000,
             leavers: 6,
         }
@@ -100,6 +100,9 @@ pub struct Way {
     pub rooms: Vec<Room>,
     /// What is sent in all, in MiB.
     pub sent_mib: u64,
+    /// Whether the budget sufficed to look at all that is cheaper, among the plans that are looked
+    /// for; for several guests, one after the other.
+    pub is_cheapest: bool,
 }
 
 /// Why there can be no room, whatever is moved.
@@ -226,7 +229,10 @@ pub fn defragment(fleet: &mut Fleet, goal: &Goal<'_>, budget: Budget) -> Verdict
 }
 
 fn make_room(fleet: &mut Fleet, goal: &Goal<'_>, mut budget: Budget) -> Verdict {
-    let mut way = Way::default();
+    let mut way = Way {
+        is_cheapest: true,
+        ..Way::default()
+    };
     let given = budget.placements;
     for number in 0..goal.count {
         let mut search = Search::new(fleet, goal.demand, goal.cells, budget);
@@ -239,6 +245,7 @@ fn make_room(fleet: &mut Fleet, goal: &Goal<'_>, mut budget: Budget) -> Verdict 
                 so_far: arranged(way),
             };
         };
+        way.is_cheapest &= found.is_cheapest;
         way.sent_mib += found.moves.iter().map(|m| m.sent_mib).sum::<u64>();
         way.moves.extend(found.moves);
         occupy(fleet, goal.demand, &found.room, number);

@@ -4,6 +4,10 @@
 //! first that works is the cheapest. A set that frees too little by its counted amounts alone is
 //! passed over; whether the new guest fits then is for the exact fit to say.
 //!
+//! Before that, a sketch: of each host as many guests as possible stay, those first that could go
+//! nowhere, then the dearest; the cheapest of these sets that works is kept. It is the answer where the budget ends before all that
+//! is cheaper was looked at.
+//!
 //! Not here: bounds, and several new guests ([`super::defragment`]).
 
 use std::cmp::Reverse;
@@ -15,16 +19,28 @@ use berth_domain::numa::Strategy;
 use berth_domain::resource::ResourceClass;
 
 use super::defragment::{Budget, Room, Shift};
-use crate::fleet::{Fleet, Seeker};
+use crate::fleet::{Fleet, FleetGuest, Seeker};
 
+/// Up to so many hosts, everything is tried.
+const FEW_HOSTS: usize = 16;
 /// In larger fleets, so many hosts are tried for a guest that leaves another.
 const TRIED_MAX: usize = 24;
+/// In larger fleets, so many placements are tried for the guests that leave one host.
+const PATIENCE: u64 = 400;
 
 /// What was found for one new guest.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) moves: Vec<Shift>,
     pub(super) room: Room,
+    /// Whether all that is cheaper was looked at.
+    pub(super) is_cheapest: bool,
+}
+
+impl Found {
+    fn cost_mib(&self) -> u64 {
+        self.moves.iter().map(|step| step.sent_mib).sum()
+    }
 }
 
 /// A guest that can be moved.
@@ -32,7 +48,10 @@ pub(super) struct Found {
 struct Leaver {
     vm: VmName,
     sent_mib: u64,
+    /// Of each resource that the new guest takes.
     frees: Vec<u64>,
+    /// Whether it fits nowhere else as things are.
+    is_stuck: bool,
 }
 
 /// A host that guests could leave.
@@ -107,10 +126,14 @@ impl<'a> Search<'a> {
     /// Returns the cheapest moves that make room.
     pub(super) fn run(&mut self) -> Option<Found> {
         if let Some(room) = self.room_now() {
-            let moves = Vec::new();
-            return Some(Found { moves, room });
+            return Some(Found {
+                moves: Vec::new(),
+                room,
+                is_cheapest: true,
+            });
         }
         let mut queue = BinaryHeap::new();
+        self.sketch(&mut queue);
         for (target, host) in self.targets.iter().enumerate() {
             if let Some(first) = host.leavers.first() {
                 queue.push(Reverse(Attempt {
@@ -122,9 +145,9 @@ impl<'a> Search<'a> {
             }
         }
         while let Some(Reverse(attempt)) = queue.pop() {
-            self.budget.sets = self.budget.sets.checked_sub(1)?;
-            if self.budget.placements == 0 {
-                return None;
+            self.budget.sets = self.budget.sets.saturating_sub(1);
+            if self.budget.sets == 0 || self.budget.placements == 0 {
+                return self.cheapest_found();
             }
             match attempt.trial {
                 Trial::Direct => self.push_next(&attempt, &mut queue),
@@ -140,7 +163,7 @@ impl<'a> Search<'a> {
                 self.fleet.undo(mark);
                 continue;
             };
-            let cost_mib = found.moves.iter().map(|step| step.sent_mib).sum();
+            let cost_mib = found.cost_mib();
             if cost_mib <= attempt.cost_mib {
                 return Some(found);
             }
@@ -154,6 +177,78 @@ impl<'a> Search<'a> {
             }));
         }
         None
+    }
+
+    /// Finds some way, if that is easy: of each host as many guests as possible stay.
+    fn sketch(&mut self, queue: &mut BinaryHeap<Reverse<Attempt>>) {
+        let mut sketches = Vec::new();
+        for target in 0..self.targets.len() {
+            if let Some(leavers) = self.sketch_of(target) {
+                let all = &self.targets[target].leavers;
+                let cost_mib = leavers.iter().map(|at| all[*at].sent_mib).sum();
+                sketches.push(Attempt {
+                    cost_mib,
+                    trial: Trial::Direct,
+                    target,
+                    leavers,
+                });
+            }
+        }
+        sketches.sort();
+        let least = self.budget.placements / 2;
+        for attempt in sketches {
+            if self.budget.placements <= least {
+                return;
+            }
+            if self.is_stuck(&attempt) {
+                continue;
+            }
+            let mark = self.fleet.mark();
+            let vms = self.vms(&attempt);
+            let found = self.disperse(self.targets[attempt.target].at, &vms);
+            self.fleet.undo(mark);
+            if let Some(found) = found {
+                let trial = Trial::Found(self.found.len());
+                self.found.push(found);
+                queue.push(Reverse(Attempt { trial, ..attempt }));
+                return;
+            }
+        }
+    }
+
+    /// Returns guests without which the new guest fits on a host, none of which could stay.
+    fn sketch_of(&mut self, target: usize) -> Option<Vec<usize>> {
+        let at = self.targets[target].at;
+        let all: Vec<VmName> = self.targets[target]
+            .leavers
+            .iter()
+            .map(|leaver| leaver.vm.clone())
+            .collect();
+        let mut leaving: Vec<usize> = (0..all.len()).collect();
+        let names = |places: &[usize]| places.iter().map(|p| all[*p].clone()).collect::<Vec<_>>();
+        if all.is_empty() || !self.fits_without(at, &names(&leaving)) {
+            return None;
+        }
+        // Those that could go nowhere stay before all others.
+        let leavers = &self.targets[target].leavers;
+        let mut order: Vec<usize> = (0..all.len()).rev().collect();
+        order.sort_by_key(|at| !leavers[*at].is_stuck);
+        for next in order {
+            let others: Vec<usize> = leaving.iter().copied().filter(|p| *p != next).collect();
+            if self.fits_without(at, &names(&others)) {
+                leaving = others;
+            }
+        }
+        Some(leaving)
+    }
+
+    /// Returns the cheapest of what was found, which may not be the cheapest that there is.
+    fn cheapest_found(&mut self) -> Option<Found> {
+        let costs = self.found.iter().map(Found::cost_mib).enumerate();
+        let (at, _) = costs.min_by_key(|(_, cost)| *cost)?;
+        let mut found = self.again(at);
+        found.is_cheapest = false;
+        Some(found)
     }
 
     /// Makes the moves of what was found before.
@@ -205,9 +300,20 @@ impl<'a> Search<'a> {
                 vm: guest.vm.clone(),
                 sent_mib: sent_mib(guest),
                 frees: self.demand.resources.keys().map(counted).collect(),
+                is_stuck: !self.fits_elsewhere(guest, at),
             }
         });
         leavers.collect()
+    }
+
+    fn fits_elsewhere(&self, guest: &FleetGuest, own: usize) -> bool {
+        let demand = self.fleet.demand(guest);
+        let seeker = Seeker::new(self.fleet, &demand);
+        let mut others = (0..self.fleet.len()).filter(|at| *at != own);
+        others.any(|at| {
+            seeker.glance(self.fleet, at, self.cells).is_some()
+                && seeker.try_place(self.fleet, at, self.cells).is_some()
+        })
     }
 
     fn room_now(&mut self) -> Option<Room> {
@@ -275,7 +381,10 @@ impl<'a> Search<'a> {
         if !self.fits_without(target, &vms) {
             return None;
         }
-        if let Some(found) = self.disperse(target, &vms) {
+        // Where one could go nowhere, it still cannot: those that leave with it free nothing for it.
+        if !self.is_stuck(attempt)
+            && let Some(found) = self.disperse(target, &vms)
+        {
             return Some(found);
         }
         queue.push(Reverse(Attempt {
@@ -284,6 +393,12 @@ impl<'a> Search<'a> {
             ..attempt.clone()
         }));
         None
+    }
+
+    /// Returns whether one of them fits nowhere else.
+    fn is_stuck(&self, attempt: &Attempt) -> bool {
+        let leavers = &self.targets[attempt.target].leavers;
+        attempt.leavers.iter().any(|at| leavers[*at].is_stuck)
     }
 
     fn vms(&self, attempt: &Attempt) -> Vec<VmName> {
@@ -314,16 +429,30 @@ impl<'a> Search<'a> {
 
     /// Finds hosts for all of these but their own; the moves are made then.
     fn disperse(&mut self, target: usize, vms: &[VmName]) -> Option<Found> {
+        let mut patience = match self.fleet.len() <= FEW_HOSTS {
+            true => u64::MAX,
+            false => PATIENCE,
+        };
+        self.disperse_rest(target, vms, &mut patience)
+    }
+
+    fn disperse_rest(
+        &mut self,
+        target: usize,
+        vms: &[VmName],
+        patience: &mut u64,
+    ) -> Option<Found> {
         let Some((vm, others)) = vms.split_first() else {
             return self.settle(target);
         };
         for to in self.hosts_for(vm, target) {
             let mark = self.fleet.mark();
             self.spend()?;
+            *patience = patience.checked_sub(1)?;
             let Some(shift) = self.shift(vm, to) else {
                 continue;
             };
-            if let Some(mut found) = self.disperse(target, others) {
+            if let Some(mut found) = self.disperse_rest(target, others, patience) {
                 found.moves.insert(0, shift);
                 return Some(found);
             }
@@ -341,6 +470,7 @@ impl<'a> Search<'a> {
         Some(Found {
             moves: Vec::new(),
             room: Room { host, assignment },
+            is_cheapest: true,
         })
     }
 
@@ -358,7 +488,7 @@ impl<'a> Search<'a> {
             })
             .collect();
         hosts.sort_unstable();
-        if self.fleet.len() > TRIED_MAX {
+        if self.fleet.len() > FEW_HOSTS {
             hosts.truncate(TRIED_MAX);
         }
         hosts.into_iter().map(|(.., at)| at).collect()
@@ -427,7 +557,7 @@ impl<'a> Search<'a> {
 }
 
 /// Returns what is sent when a guest moves, in MiB.
-fn sent_mib(guest: &crate::fleet::FleetGuest) -> u64 {
+fn sent_mib(guest: &FleetGuest) -> u64 {
     let memory = guest.claim.resources.get(&ResourceClass::memory_mb());
     let pmem = guest.claim.assignment.pmem.iter().map(|d| d.size_bytes);
     memory.copied().unwrap_or(0) + pmem.sum::<u64>().div_ceil(1 << 20)
