@@ -7,6 +7,7 @@
 //! | [`policy`] | what a plan is to reach, and what a move may cost |
 //! | [`plan`] | the moves that help, until no single one is worth its cost |
 //! | `board`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
+//! | [`guard`] | moves that keep hosts able to fail |
 //! | [`mod@defragment`] | the moves that make room for a guest |
 //! | `words`, `sets` | a move in words, moves that may be made at the same time |
 //!
@@ -18,6 +19,7 @@ mod best;
 mod board;
 pub mod defragment;
 mod evict;
+pub mod guard;
 pub mod metric;
 pub mod plan;
 pub mod policy;
@@ -26,6 +28,7 @@ pub mod weights;
 mod words;
 
 pub use defragment::{Budget, Goal, Impossible, Room, Shift, Verdict, Way, defragment};
+pub use guard::Guard;
 pub use metric::{Component, Metric, Score, Signals, Standing};
 pub use plan::{Admit, Effort, End, Move, Plan, Proposal, plan};
 pub use policy::{Options, Threshold};

@@ -8,6 +8,7 @@ mod count;
 mod draw;
 #[path = "../common/hosts.rs"]
 mod hosts;
+mod kept;
 mod moves;
 mod room;
 mod rules;
