@@ -1,5 +1,5 @@
 //! What planning costs, and what it reaches:
-//! `cargo bench -p berth-selection --bench balance -- [moves] [room] [count] HOSTS…`.
+//! `cargo bench -p berth-selection --bench balance -- [moves] [guard] [room] [count] HOSTS…`.
 //!
 //! Then what making room for a guest costs ([`room`]), and counting how many fit ([`count`]).
 //!
@@ -15,7 +15,9 @@ mod mix;
 mod room;
 mod world;
 
-use berth_selection::balance::{Options, plan};
+use berth_selection::Fleet;
+use berth_selection::balance::{Guard, Options, Proposal, plan};
+use berth_selection::failover::{Budget, Domain, judge};
 use world::Kind;
 
 const SEED: u64 = 7;
@@ -29,12 +31,15 @@ fn main() {
         counts = vec![10, 20, 40];
     }
     let is_asked = |part: &str| {
-        let parts = ["moves", "room", "count"];
+        let parts = ["moves", "guard", "room", "count"];
         let mut named = arguments.iter().filter(|a| parts.contains(&a.as_str()));
         named.clone().next().is_none() || named.any(|a| a == part)
     };
     if is_asked("moves") {
         moves(&counts);
+    }
+    if is_asked("guard") {
+        guarded(&counts);
     }
     if is_asked("room") {
         room::run(&counts);
@@ -50,9 +55,41 @@ fn moves(counts: &[usize]) {
          hosts asked | CPU s |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    for kind in [Kind::Floating, Kind::Exact] {
+    for kind in [Kind::Floating, Kind::Distinct, Kind::Exact] {
         for count in counts {
             balance(kind, *count);
+        }
+    }
+}
+
+/// Plans with every proof of N+1 kept.
+fn guarded(counts: &[usize]) {
+    println!("\n| guests | hosts | proven | CPU s | moves | not admitted | score after | CPU s |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for kind in [Kind::Floating, Kind::Exact] {
+        for count in counts {
+            let mut fleet = world::fleet(kind, *count, SEED);
+            let start = cpu_seconds();
+            let names: Vec<_> = fleet.views().iter().map(|v| v.host.name.clone()).collect();
+            let domains: Vec<Domain> = names.iter().map(Domain::host).collect();
+            let budget = Budget::default();
+            let verdicts = domains
+                .iter()
+                .map(|domain| judge(&mut fleet, domain, budget));
+            let verdicts: Vec<_> = verdicts.collect();
+            let judged = cpu_seconds();
+            let mut guard = Guard::new(domains.iter().zip(&verdicts), budget);
+            let proven = guard.proven().count();
+            let mut admit = |fleet: &mut Fleet, step: &Proposal| guard.admit(fleet, step);
+            let plan = plan(&mut fleet, &Options::default(), Some(&mut admit));
+            println!(
+                "| {kind:?} | {count} | {proven} | {:.2} | {} | {} | {:.4} | {:.2} |",
+                judged - start,
+                plan.moves.len(),
+                plan.refused.values().sum::<usize>(),
+                plan.after.total,
+                cpu_seconds() - judged,
+            );
         }
     }
 }

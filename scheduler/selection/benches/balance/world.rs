@@ -46,6 +46,8 @@ impl Dice {
 pub(crate) enum Kind {
     /// Their vCPUs float, and their memory is counted: nine sizes, 1:1:1:2:2:2:4:4:8.
     Floating,
+    /// The same, with thousands of different amounts of memory.
+    Distinct,
     /// The fifteen kinds of `benches/fleet/mix.rs`: pins, cells, pages, functions.
     Exact,
 }
@@ -83,7 +85,7 @@ pub(crate) fn without_room(count: usize, seed: u64, demand: &Demand) -> Fleet {
 fn filled(kind: Kind, count: usize, guests_a_host: usize, seed: u64) -> Fleet {
     let mut dice = Dice(seed);
     let machine = match kind {
-        Kind::Floating => Arc::new(topology(PLAIN)),
+        Kind::Floating | Kind::Distinct => Arc::new(topology(PLAIN)),
         Kind::Exact => Arc::new(mix::machine()),
     };
     let view = |n| HostView::new(Arc::new(host(&format!("host-{n:05}"), &machine)), []);
@@ -115,12 +117,18 @@ fn filled(kind: Kind, count: usize, guests_a_host: usize, seed: u64) -> Fleet {
 
 fn demands(kind: Kind, count: usize, dice: &mut Dice) -> Vec<Demand> {
     let mut demands: Vec<Demand> = match kind {
-        Kind::Floating => {
+        Kind::Floating | Kind::Distinct => {
             let sizes = [1, 1, 1, 2, 2, 2, 4, 4, 8];
             let memory_mib = (128.0 * 1024.0 * FILL / 10.0 * 9.0 / 25.0) as u64;
-            let all = (0..count).map(|_| sizes[(dice.next() % 9) as usize]);
-            all.map(|size: u64| floating(size as u32, size * memory_mib))
-                .collect()
+            let all = (0..count).map(|at| {
+                let size: u64 = sizes[(dice.next() % 9) as usize];
+                let more = match kind {
+                    Kind::Distinct => at as u64 * memory_mib / count as u64,
+                    Kind::Floating | Kind::Exact => 0,
+                };
+                floating(size as u32, size * memory_mib - more / 2)
+            });
+            all.collect()
         }
         Kind::Exact => {
             let kinds = mix::kinds("");

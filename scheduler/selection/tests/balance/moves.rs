@@ -15,8 +15,12 @@ use crate::rules;
 /// Numbers that differ by less come from rounding.
 const NEAR: f64 = 1e-9;
 
+/// Returns a cluster; in two of three, one host has less memory for guests than the others.
 fn cluster(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, 3 + (seed % 3) as usize);
+    change(&mut cluster, 2, |host| {
+        host.report.memory_reserved_mib = [0, 3000, 9000][(seed % 3) as usize];
+    });
     cluster.fill(10 + (seed % 7) as usize * 3);
     cluster
 }
