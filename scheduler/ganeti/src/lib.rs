@@ -1,0 +1,16 @@
+//! Ganeti's view of a cluster: its text format, its memory model, its score, and plans over them.
+//!
+//! Not a part of Berth's own placement, and nothing here is replicated: a file comes in, numbers
+//! and plans go out. Floating-point arithmetic is allowed in this crate for that reason, since
+//! the score that it must reproduce is made of standard deviations.
+//!
+//! Invariant: whatever is decided here is a function of the text and the options; the same input
+//! gives the same plan on every machine and in every run.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`text`] | reader and writer of htools' text format |
+//! | [`model`] | cluster, nodes, instances, the rules of placement, moves |
+
+pub mod model;
+pub mod text;
