@@ -11,6 +11,10 @@
 //! |---|---|
 //! | [`text`] | reader and writer of htools' text format |
 //! | [`model`] | cluster, nodes, instances, the rules of placement, moves |
+//! | [`balance`] | plans of moves that lower the score, to the end |
+//! | [`score`] | the cluster score with its 20 components, whole and kept up to date |
 
+pub mod balance;
 pub mod model;
+pub mod score;
 pub mod text;

@@ -133,6 +133,7 @@ impl Cluster {
             });
         }
         let mut cluster = Cluster {
+            location_exclusion: vec![0; groups.len()],
             groups,
             lists: vec![NodeLists::default(); nodes.len()],
             nodes,
@@ -140,7 +141,6 @@ impl Cluster {
             states,
             placements,
             location_pairs: BTreeMap::new(),
-            location_exclusion: 0,
             tag_names: tags.names,
             policy,
             rules: options.rules,

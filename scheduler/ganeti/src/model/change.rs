@@ -5,7 +5,10 @@
 //! The steps follow Ganeti's order of checks, since a node that is touched in between is judged
 //! as it is then.
 
-use super::{Cluster, InstanceIndex, Node, NodeIndex, NodeState, Placement, Refusal, TagIndex};
+use super::{
+    Cluster, InstanceIndex, LocationPair, MemoryRule, Node, NodeIndex, NodeState, Placement,
+    Refusal, TagIndex,
+};
 
 /// A node that a change touches, before and after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,6 +96,19 @@ impl<'a> Draft<'a> {
         }
         let touched = self.change.touched[at].as_mut();
         &mut touched.expect("it was found or made").after
+    }
+
+    /// Returns whether a node is already short for the failure of a peer, and so may stay so.
+    ///
+    /// Ganeti asks as of this step, when the instance itself is off the node. Where memory may be
+    /// used to the last byte, that alone can make the node good for the while; so there it counts
+    /// too whether it was short before the change.
+    fn was_failing(&mut self, node: NodeIndex) -> bool {
+        let before = match self.cluster.rules().memory {
+            MemoryRule::Strict => false,
+            MemoryRule::AtMost => self.cluster.state(node).fails_n1,
+        };
+        before || self.state(node).fails_n1
     }
 
     fn peer_memory(&self, node: NodeIndex, peer: NodeIndex) -> i64 {
@@ -214,7 +230,7 @@ impl<'a> Draft<'a> {
         let location_score = self.location_score(node);
         let here_before = self.change.before.primary == Some(node);
         let local = instance.uses_local_storage();
-        let was_failing = self.state(node).fails_n1;
+        let was_failing = self.was_failing(node);
         let mut state = *self.state(node);
         let vcpus = if instance.is_online() {
             instance.vcpus
@@ -283,8 +299,8 @@ impl<'a> Draft<'a> {
             return Err(Refusal::Disk);
         }
         let peer = self.peer_memory(node, primary) + instance.reserve();
+        let was_failing = self.was_failing(node);
         let mut state = *self.state(node);
-        let was_failing = state.fails_n1;
         let (spindle_use, forthcoming) = (instance.spindle_use, instance.forthcoming);
         take_disk(&mut state, what, instance.disk, instance.spindles, 1);
         take_spindle_use(&mut state, what, spindle_use, forthcoming, 1);
@@ -334,7 +350,7 @@ impl<'a> Draft<'a> {
         if instance.exclusion_tags.is_empty() || instance.forthcoming || before == after {
             return 0;
         }
-        let mut pairs: Vec<((TagIndex, TagIndex), i64)> = Vec::new();
+        let mut pairs: Vec<(LocationPair, i64)> = Vec::new();
         for (node, by) in [(before, -1), (after, 1)] {
             for pair in location_pairs(cluster, self.change.instance, node) {
                 match pairs.iter_mut().find(|(known, _)| *known == pair) {
@@ -344,7 +360,7 @@ impl<'a> Draft<'a> {
             }
         }
         let beyond = |count: i64| (count - 1).max(0);
-        let change = |(pair, by): &((TagIndex, TagIndex), i64)| {
+        let change = |(pair, by): &(LocationPair, i64)| {
             let count = cluster.location_pairs.get(pair).copied().unwrap_or(0);
             beyond(count + by) - beyond(count)
         };
@@ -357,7 +373,7 @@ fn location_pairs(
     cluster: &Cluster,
     instance: InstanceIndex,
     node: Option<NodeIndex>,
-) -> Vec<(TagIndex, TagIndex)> {
+) -> Vec<LocationPair> {
     let Some(node) = node.map(|node| cluster.node(node)) else {
         return Vec::new();
     };
@@ -365,7 +381,7 @@ fn location_pairs(
     if !node.offline {
         for location in &node.locations {
             let tags = cluster.instance(instance).exclusion_tags.iter();
-            pairs.extend(tags.map(|tag| (*location, *tag)));
+            pairs.extend(tags.map(|tag| (node.group, *location, *tag)));
         }
     }
     pairs
@@ -592,7 +608,11 @@ impl Cluster {
             let count = self.location_pairs.entry(pair).or_insert(0);
             let before = (*count - 1).max(0);
             *count += if add { 1 } else { -1 };
-            self.location_exclusion += (*count - 1).max(0) - before;
+            let after = *count;
+            self.location_exclusion[pair.0.at()] += (after - 1).max(0) - before;
+            if after == 0 {
+                self.location_pairs.remove(&pair);
+            }
         }
     }
 }

@@ -288,6 +288,9 @@ impl Instance {
     }
 }
 
+/// A group's failure domain, and an exclusion tag of an instance in it.
+type LocationPair = (GroupIndex, TagIndex, TagIndex);
+
 /// A cluster: what is there, what is placed where, and what follows from that for each node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
@@ -297,10 +300,10 @@ pub struct Cluster {
     states: Vec<NodeState>,
     lists: Vec<NodeLists>,
     placements: Vec<Placement>,
-    /// How often each exclusion tag is in each failure domain, over the online nodes.
-    location_pairs: BTreeMap<(TagIndex, TagIndex), i64>,
-    /// The sum of these counts beyond the first of each.
-    location_exclusion: i64,
+    /// How often each exclusion tag is in each failure domain, over the online nodes of a group.
+    location_pairs: BTreeMap<LocationPair, i64>,
+    /// The sum of these counts beyond the first of each, by group.
+    location_exclusion: Vec<i64>,
     tag_names: Vec<String>,
     policy: Policy,
     rules: Rules,
@@ -386,14 +389,22 @@ impl Cluster {
         &self.rules
     }
 
-    /// Returns how many exclusion tags meet in failure domains beyond the first of each.
+    /// Returns how many exclusion tags meet in failure domains beyond the first of each, in a
+    /// group, or over all groups as if they were one.
     #[must_use]
-    pub fn location_exclusion(&self) -> i64 {
-        self.location_exclusion
+    pub fn location_exclusion(&self, group: Option<GroupIndex>) -> i64 {
+        if let Some(group) = group {
+            return self.location_exclusion[group.at()];
+        }
+        let mut counts: BTreeMap<(TagIndex, TagIndex), i64> = BTreeMap::new();
+        for ((_, location, tag), count) in &self.location_pairs {
+            *counts.entry((*location, *tag)).or_insert(0) += count;
+        }
+        counts.values().map(|count| (count - 1).max(0)).sum()
     }
 
-    /// Returns whether balancing could move an instance at all: it is real, its disks follow it,
-    /// and its nodes are in one group.
+    /// Returns whether balancing could move an instance at all: its disks follow it, and its
+    /// nodes are in one group.
     #[must_use]
     pub fn is_movable(&self, instance: InstanceIndex) -> bool {
         let Placement { primary, secondary } = self.placement(instance);

@@ -155,17 +155,16 @@ impl Cluster {
         target: NodeIndex,
         ignore_soft: bool,
     ) -> Result<Change, Refusal> {
-        let secondary = self.placement(instance).secondary;
-        if target == primary || secondary == Some(target) {
+        if target == primary || self.placement(instance).secondary.is_some() {
             return Err(Refusal::Target);
         }
         self.check_migration(primary, target)?;
         let force = self.node(primary).offline || ignore_soft;
         let mut draft = Draft::new(self, instance);
         draft.remove_primary(primary);
-        draft.located(target, secondary);
+        draft.located(target, None);
         draft.add_primary(target, force)?;
-        Ok(draft.finish(placed(target, secondary)))
+        Ok(draft.finish(placed(target, None)))
     }
 
     fn draft_failover(&self, step: &Step) -> Result<Change, Refusal> {

@@ -1,0 +1,212 @@
+//! Plans of moves that lower the cluster score, as `hbal` makes them, to the end.
+//!
+//! First a descent: the best single move, again and again, until none gains. Small groups take
+//! exactly the best move of all in every round, as `hbal` does; great ones take a move that was
+//! the best of its instance and is at least as good as what was last seen of any other, and look
+//! through everything again when these run out. Then, while its budget lasts, a second phase
+//! tries chains of two and three moves whose first may lose. The score only falls.
+//!
+//! Invariants: at the end [`exhaustive::best_move`] finds no single move above the minimum gain;
+//! no node that could take its peers' instances before a move cannot after it; the plan is a
+//! function of the cluster and the options.
+
+pub mod exhaustive;
+mod field;
+mod jobs;
+mod mirrored;
+mod search;
+
+use crate::model::{Cluster, GroupIndex, InstanceIndex, Move, Placement};
+use crate::score::Totals;
+use field::Field;
+use search::Search;
+
+/// What a plan may do, and when it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Moves gain at least this much once the score is at or below `min_gain_limit`.
+    pub min_gain: f64,
+    /// Above this score every gain is taken.
+    pub min_gain_limit: f64,
+    /// A score that is good enough.
+    pub min_score: f64,
+    /// The most moves of the plan; nothing for as many as there are.
+    pub max_moves: Option<usize>,
+    /// Only instances on offline nodes are moved.
+    pub evacuate: bool,
+    /// Disks may be moved: secondaries replaced, and instances on shared storage moved.
+    pub disk_moves: bool,
+    /// Instances may change their primary.
+    pub instance_moves: bool,
+    /// Instances whose primary is online only fail over or get another secondary.
+    pub restricted_migration: bool,
+    /// Candidates that the second phase may look at; 0 for a plain descent.
+    pub refinement: u64,
+    /// What a chain of moves gains at least.
+    pub min_chain_gain: f64,
+    /// Up to this many instances times nodes a descent takes the best of all moves each time.
+    pub exact_up_to: usize,
+    /// Instances that stay where they are.
+    pub pinned: Vec<InstanceIndex>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            min_gain: 0.01,
+            min_gain_limit: 0.1,
+            min_score: 1e-9,
+            max_moves: None,
+            evacuate: false,
+            disk_moves: true,
+            instance_moves: true,
+            restricted_migration: false,
+            refinement: 4_000_000,
+            min_chain_gain: 0.000_1,
+            exact_up_to: 20_000,
+            pinned: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Returns what a move must gain at this score; at this it does not gain enough yet.
+    ///
+    /// Above the limit any gain counts, but for what may be rounding.
+    #[must_use]
+    pub fn gain_above(&self, score: f64) -> f64 {
+        if score > self.min_gain_limit {
+            ROUNDING
+        } else {
+            self.min_gain.max(ROUNDING)
+        }
+    }
+}
+
+/// What two ways to the same score may differ by: a deviation that a move brings down to nothing
+/// is the root of what rounding left of a difference.
+const ROUNDING: f64 = 1e-7;
+
+/// A move of a plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// The instance.
+    pub instance: InstanceIndex,
+    /// What is done to it.
+    pub what: Move,
+    /// Where it was.
+    pub from: Placement,
+    /// Where it goes.
+    pub to: Placement,
+    /// The score after it.
+    pub score_after: f64,
+}
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The score before.
+    pub score_before: f64,
+    /// The score after the last step.
+    pub score_after: f64,
+    /// The moves in their order.
+    pub steps: Vec<Step>,
+    /// How many of the steps the descent made; the others are of the second phase.
+    pub descent: usize,
+    /// How many candidates were looked at.
+    pub candidates: u64,
+}
+
+impl Plan {
+    /// Returns the steps in sets: those of a set share no node, and may run at one time.
+    #[must_use]
+    pub fn job_sets(&self) -> Vec<Vec<usize>> {
+        jobs::sets(&self.steps)
+    }
+}
+
+/// Balances a group, and leaves the cluster as the plan leaves it.
+///
+/// A group that has no score, since no node is online or one has no memory, gets an empty plan.
+pub fn balance(cluster: &mut Cluster, group: GroupIndex, options: &Options) -> Plan {
+    let totals = Totals::new(cluster, group);
+    if !totals.score().is_finite() {
+        return Plan {
+            score_before: totals.score(),
+            score_after: totals.score(),
+            steps: Vec::new(),
+            descent: 0,
+            candidates: 0,
+        };
+    }
+    let instances = movable(cluster, group, options);
+    let lanes = field::lanes(cluster, &totals, group, &instances);
+    match lanes.len() {
+        0..=4 => {
+            let field = Field::<4>::new(cluster, totals, group, &lanes);
+            Search::new(cluster, field, instances, options).run()
+        }
+        5 | 6 => {
+            let field = Field::<6>::new(cluster, totals, group, &lanes);
+            Search::new(cluster, field, instances, options).run()
+        }
+        _ => {
+            let field = Field::<12>::new(cluster, totals, group, &lanes);
+            Search::new(cluster, field, instances, options).run()
+        }
+    }
+}
+
+/// Returns the instances that a plan may move.
+pub(crate) fn movable(
+    cluster: &Cluster,
+    group: GroupIndex,
+    options: &Options,
+) -> Vec<InstanceIndex> {
+    let mut found = Vec::new();
+    for index in cluster.instance_indexes() {
+        let Placement { primary, secondary } = cluster.placement(index);
+        let Some(primary) = primary else { continue };
+        let offline = |node| cluster.node(node).offline;
+        let chosen = !options.evacuate || offline(primary) || secondary.is_some_and(offline);
+        if chosen
+            && cluster.node(primary).group == group
+            && cluster.is_movable(index)
+            && cluster.instance(index).auto_balance
+            && !options.pinned.contains(&index)
+        {
+            found.push(index);
+        }
+    }
+    found
+}
+
+/// Returns whether a move of this kind may be tried, whatever its target.
+pub(crate) fn is_allowed(
+    cluster: &Cluster,
+    instance: InstanceIndex,
+    what: Move,
+    options: &Options,
+) -> bool {
+    let Placement { primary, secondary } = cluster.placement(instance);
+    let (Some(primary), mirrored) = (primary, secondary.is_some()) else {
+        return false;
+    };
+    let online = |node| !cluster.node(node).offline;
+    let to_secondary = options.instance_moves && secondary.is_some_and(online);
+    let restricted = options.restricted_migration;
+    match what {
+        Move::Failover => mirrored && to_secondary,
+        Move::FailoverTo(_) => !mirrored && options.instance_moves && options.disk_moves,
+        Move::ReplaceSecondary(_) => mirrored && options.disk_moves,
+        Move::ReplaceAndFailover(_) => {
+            let free = !(restricted && online(primary));
+            mirrored && options.disk_moves && options.instance_moves && free
+        }
+        Move::ReplacePrimary(_) => mirrored && options.disk_moves && to_secondary && !restricted,
+        Move::FailoverAndReplace(_) => {
+            let free = !(restricted && online(primary));
+            mirrored && options.disk_moves && to_secondary && free
+        }
+    }
+}
