@@ -12,9 +12,11 @@
 //! | [`text`] | reader and writer of htools' text format |
 //! | [`model`] | cluster, nodes, instances, the rules of placement, moves |
 //! | [`balance`] | plans of moves that lower the score, to the end |
+//! | [`failover`] | N+1: what a node's failure would mean |
 //! | [`score`] | the cluster score with its 20 components, whole and kept up to date |
 
 pub mod balance;
+pub mod failover;
 pub mod model;
 pub mod score;
 pub mod text;

@@ -10,6 +10,7 @@
 //! no node that could take its peers' instances before a move cannot after it; the plan is a
 //! function of the cluster and the options.
 
+pub mod evacuate;
 pub mod exhaustive;
 mod field;
 mod jobs;

@@ -15,9 +15,9 @@ use crate::model::{Change, Cluster, InstanceIndex, Move, NodeIndex, Placement};
 /// A move that was found to be allowed, with the score after it.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    what: Move,
-    score: f64,
-    change: Change,
+    pub(super) what: Move,
+    pub(super) score: f64,
+    pub(super) change: Change,
 }
 
 /// A gain that orders as a number; no gain is not a number.
@@ -39,14 +39,16 @@ impl PartialOrd for Gain {
 }
 
 pub(super) struct Search<'a, const W: usize> {
-    cluster: &'a mut Cluster,
-    field: Field<W>,
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) field: Field<W>,
     instances: Vec<InstanceIndex>,
     options: &'a Options,
+    /// Soft checks do not count.
+    emergency: bool,
     movable: Vec<bool>,
     reserves: Reserves,
     kept: Vec<Candidate>,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     candidates: u64,
 }
 
@@ -67,11 +69,18 @@ impl<'a, const W: usize> Search<'a, W> {
             field,
             instances,
             options,
+            emergency: false,
             movable,
             kept: Vec::new(),
             steps: Vec::new(),
             candidates: 0,
         }
+    }
+
+    /// Makes it a search in which soft checks do not count.
+    pub(super) fn in_an_emergency(mut self) -> Self {
+        self.emergency = true;
+        self
     }
 
     /// Plans to the end.
@@ -91,7 +100,7 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    fn score(&self) -> f64 {
+    pub(super) fn score(&self) -> f64 {
         self.field.totals.score()
     }
 
@@ -283,7 +292,7 @@ impl<'a, const W: usize> Search<'a, W> {
     }
 
     /// Returns the best move of an instance with a score below the limit.
-    fn best(&mut self, instance: InstanceIndex, limit: f64) -> Option<Found> {
+    pub(super) fn best(&mut self, instance: InstanceIndex, limit: f64) -> Option<Found> {
         self.ranked(instance, limit, 1).pop()
     }
 
@@ -307,10 +316,10 @@ impl<'a, const W: usize> Search<'a, W> {
                 break;
             }
             let what = self.what(candidate.order, mirrored);
-            let Ok(change) = self.cluster.draft_move(instance, what, false) else {
+            let Ok(change) = self.cluster.draft_move(instance, what, self.emergency) else {
                 continue;
             };
-            if breaks_n1(self.cluster, &change) {
+            if !self.emergency && breaks_n1(self.cluster, &change) {
                 continue;
             }
             let score = self.field.totals.score_after(self.cluster, &change);

@@ -10,6 +10,7 @@
 
 mod build;
 mod change;
+mod limits;
 mod moves;
 mod render;
 mod rules;
@@ -230,7 +231,13 @@ impl Instance {
     /// Returns whether its memory is in use.
     #[must_use]
     pub fn uses_memory(&self) -> bool {
-        let running = match self.status {
+        self.will_use_memory() && !self.forthcoming
+    }
+
+    /// Returns whether its memory is in use, or will be once it is there.
+    #[must_use]
+    pub fn will_use_memory(&self) -> bool {
+        match self.status {
             Status::AdminDown | Status::AdminOffline | Status::ErrorDown | Status::UserDown => {
                 false
             }
@@ -239,8 +246,7 @@ impl Instance {
             | Status::ErrorNodeDown
             | Status::ErrorNodeOffline
             | Status::ErrorWrongNode => true,
-        };
-        running && !self.forthcoming
+        }
     }
 
     /// Returns whether it is anything but switched off for long.

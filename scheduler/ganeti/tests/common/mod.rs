@@ -246,7 +246,7 @@ fn tempfolder() -> std::path::PathBuf {
 }
 
 /// Returns a skewed cluster without oddities: a few nodes are full, most are half empty, and the
-/// books are exact. `mix` is a disk template or `mixed`.
+/// books are exact. What fits nowhere is left out. `mix` is a disk template or `mixed`.
 pub fn skewed_text(seed: u64, nodes: usize, per_node: usize, mix: &str) -> String {
     let mut random = Random::new(seed);
     let (total, own, size) = (131_072_i64, 1_024_i64, 16_777_216_i64);
@@ -262,7 +262,7 @@ pub fn skewed_text(seed: u64, nodes: usize, per_node: usize, mix: &str) -> Strin
             "mixed" => random.pick(&["drbd", "drbd", "plain", "ext"]),
             other => other,
         };
-        let (primary, secondary) = loop {
+        let found = (0..400).find_map(|_| {
             // The lower of two draws: the first nodes get more.
             let primary = random.below(nodes).min(random.below(nodes));
             let secondary = (primary + 1 + random.below(nodes - 1)) % nodes;
@@ -270,9 +270,12 @@ pub fn skewed_text(seed: u64, nodes: usize, per_node: usize, mix: &str) -> Strin
             let needed = kept[secondary].get(&primary).unwrap_or(&0) + memory;
             let free = |node: usize| total - own - used[node];
             let fits = free(primary) - memory > reserved(primary);
-            if fits && (template != "drbd" || free(secondary) > needed.max(reserved(secondary))) {
-                break (primary, secondary);
-            }
+            let mirrored = template == "drbd";
+            let keeps = !mirrored || free(secondary) > needed.max(reserved(secondary));
+            (fits && keeps).then_some((primary, secondary))
+        });
+        let Some((primary, secondary)) = found else {
+            continue;
         };
         used[primary] += memory;
         let local = template == "drbd" || template == "plain";
@@ -303,4 +306,37 @@ pub fn skewed_text(seed: u64, nodes: usize, per_node: usize, mix: &str) -> Strin
         "128,1,1024,1,1,1|128,1,0,0,1,1;524288,64,16777216,16,8,12|drbd,ext,plain|4.0|32.0";
     write!(text, "\n{lines}\n\n|{policy}\ng|{policy}\n").unwrap();
     text
+}
+
+/// The installed `hcheck`.
+pub struct Hcheck;
+
+/// Returns `hcheck`, or says that there is none.
+pub fn hcheck() -> Option<Hcheck> {
+    hbal().map(|_| Hcheck)
+}
+
+impl Hcheck {
+    /// Returns how many nodes fail N+1, locally and globally.
+    pub fn failing(&self, text: &str) -> (usize, usize) {
+        let folder = tempfolder();
+        let file = folder.join("cluster.data");
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new("hcheck");
+        command
+            .args(["--machine-readable", "--no-simulation", "-t"])
+            .arg(&file);
+        let output = command.output().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let value = |name: &str| {
+            let line = output.lines().find(|l| l.starts_with(name));
+            let line = line.unwrap_or_else(|| panic!("{name} in {output}"));
+            line.rsplit('=').next().unwrap().parse::<usize>().unwrap()
+        };
+        (
+            value("HCHECK_INIT_CLUSTER_N1_FAIL"),
+            value("HCHECK_INIT_CLUSTER_GN1_FAIL"),
+        )
+    }
 }

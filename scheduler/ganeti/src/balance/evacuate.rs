@@ -1,0 +1,161 @@
+//! Empties a node on paper, as Ganeti does to see whether its failure could be borne.
+//!
+//! Not a plan of balancing: soft checks do not count, and everything is put back afterwards.
+
+use super::field::{self, Field};
+use super::search::Search;
+use super::{Options, Step};
+use crate::failover::Stranded;
+use crate::model::{Change, Cluster, GroupIndex, InstanceIndex, Move, NodeIndex, Refusal};
+use crate::score::Totals;
+
+/// What came of emptying a node: the steps that do it, or what stays behind.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Emptying {
+    pub(crate) node: NodeIndex,
+    pub(crate) result: Result<Vec<Step>, Stranded>,
+}
+
+/// Empties every node, each from the cluster as it is.
+pub(crate) fn empty_nodes(cluster: &Cluster) -> Vec<Emptying> {
+    let mut cluster = cluster.clone();
+    let mut found = Vec::new();
+    for group in 0..cluster.groups().len() as u32 {
+        let group = GroupIndex(group);
+        let nodes = cluster.node_indexes();
+        let nodes: Vec<NodeIndex> = nodes.filter(|n| cluster.node(*n).group == group).collect();
+        found.extend(empty_each(&mut cluster, group, &nodes));
+    }
+    found
+}
+
+/// Returns the steps that empty a node, or what stays behind.
+///
+/// # Errors
+///
+/// The first instance that finds no place.
+pub fn empty_node(cluster: &Cluster, node: NodeIndex) -> Result<Vec<Step>, Stranded> {
+    let group = cluster.node(node).group;
+    let mut emptied = empty_each(&mut cluster.clone(), group, &[node]);
+    emptied.pop().expect("one node, one answer").result
+}
+
+fn empty_each(cluster: &mut Cluster, group: GroupIndex, nodes: &[NodeIndex]) -> Vec<Emptying> {
+    let totals = Totals::new(cluster, group);
+    let options = Options::default();
+    let movers = cluster.instance_indexes().filter(|instance| {
+        let placement = cluster.placement(*instance);
+        let here = placement
+            .primary
+            .is_some_and(|n| cluster.node(n).group == group);
+        here && !cluster.instance(*instance).is_mirrored()
+    });
+    let movers: Vec<InstanceIndex> = movers.collect();
+    let lanes = field::lanes(cluster, &totals, group, &movers);
+    let each = |empty: &mut dyn FnMut(NodeIndex) -> Result<Vec<Step>, Stranded>| {
+        let nodes = nodes.iter();
+        let emptied = nodes.map(|node| Emptying {
+            node: *node,
+            result: empty(*node),
+        });
+        emptied.collect()
+    };
+    if lanes.len() <= 4 {
+        let field = Field::<4>::new(cluster, totals, group, &lanes);
+        let mut search = Search::new(cluster, field, Vec::new(), &options).in_an_emergency();
+        each(&mut |node| search.empty(node))
+    } else {
+        let field = Field::<12>::new(cluster, totals, group, &lanes);
+        let mut search = Search::new(cluster, field, Vec::new(), &options).in_an_emergency();
+        each(&mut |node| search.empty(node))
+    }
+}
+
+impl<const W: usize> Search<'_, W> {
+    /// Empties a node and puts everything back.
+    fn empty(&mut self, node: NodeIndex) -> Result<Vec<Step>, Stranded> {
+        let mut changes = Vec::new();
+        let result = self.empty_into(node, &mut changes);
+        for change in changes.iter().rev() {
+            self.cluster.revert(change);
+        }
+        if !changes.is_empty() {
+            self.field.refresh(self.cluster);
+        }
+        let steps = std::mem::take(&mut self.steps);
+        result.map(|()| steps)
+    }
+
+    fn empty_into(&mut self, node: NodeIndex, changes: &mut Vec<Change>) -> Result<(), Stranded> {
+        let listed = self.cluster.lists(node).primaries.iter().rev().copied();
+        let real = listed.filter(|instance| !self.cluster.instance(*instance).forthcoming);
+        let all: Vec<InstanceIndex> = real.collect();
+        let is_mirrored = |i: &InstanceIndex| self.cluster.instance(*i).is_mirrored();
+        let is_shared = |i: &InstanceIndex| self.cluster.instance(*i).is_on_shared_storage();
+        let memory = |i: &InstanceIndex| self.cluster.instance(*i).memory;
+        let (mirrored, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_mirrored);
+        let (mut others, mut last): (Vec<_>, Vec<_>) = others.into_iter().partition(is_shared);
+        last.sort_by_key(|instance| std::cmp::Reverse(memory(instance)));
+        others.append(&mut last);
+        let failovers = !mirrored.is_empty();
+        for instance in mirrored {
+            let change = self.cluster.draft_move(instance, Move::Failover, true);
+            let change = change.map_err(|refusal| Stranded { instance, refusal })?;
+            self.cluster.apply(&change);
+            self.note(instance, Move::Failover, &change);
+            changes.push(change);
+        }
+        if failovers && !others.is_empty() {
+            self.field.refresh(self.cluster);
+        }
+        for instance in others {
+            let Some((what, change)) = self.refuge(instance) else {
+                let refusal = self.common_refusal(instance);
+                return Err(Stranded { instance, refusal });
+            };
+            self.cluster.apply(&change);
+            self.field.refresh(self.cluster);
+            self.note(instance, what, &change);
+            changes.push(change);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, instance: InstanceIndex, what: Move, change: &Change) {
+        self.steps.push(Step {
+            instance,
+            what,
+            from: change.before,
+            to: change.after,
+            score_after: self.score(),
+        });
+    }
+
+    /// Returns the move to the node where the score is lowest; to the first that takes it where
+    /// there is no score.
+    fn refuge(&mut self, instance: InstanceIndex) -> Option<(Move, Change)> {
+        if self.score().is_finite() {
+            let found = self.best(instance, f64::INFINITY)?;
+            return Some((found.what, found.change));
+        }
+        let targets = self.field.online.iter();
+        let mut moves = targets.map(|target| Move::FailoverTo(*target));
+        moves.find_map(|what| {
+            let change = self.cluster.draft_move(instance, what, true).ok()?;
+            Some((what, change))
+        })
+    }
+
+    fn common_refusal(&self, instance: InstanceIndex) -> Refusal {
+        let mut counts = std::collections::BTreeMap::new();
+        for target in &self.field.online {
+            let what = Move::FailoverTo(*target);
+            if let Err(refusal) = self.cluster.draft_move(instance, what, true) {
+                *counts.entry(refusal).or_insert(0_u32) += 1;
+            }
+        }
+        counts.remove(&Refusal::Target);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map_or(Refusal::Target, |(refusal, _)| refusal)
+    }
+}
