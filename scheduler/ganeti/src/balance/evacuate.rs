@@ -40,9 +40,50 @@ pub fn empty_node(cluster: &Cluster, node: NodeIndex) -> Result<Vec<Step>, Stran
     emptied.pop().expect("one node, one answer").result
 }
 
+/// Returns those of the nodes that can be emptied.
+pub(super) fn emptiable(
+    cluster: &mut Cluster,
+    group: GroupIndex,
+    nodes: &[NodeIndex],
+) -> Vec<NodeIndex> {
+    let emptied = empty_each(cluster, group, nodes);
+    let good = emptied.into_iter().filter(|e| e.result.is_ok());
+    good.map(|e| e.node).collect()
+}
+
+/// Returns the first of the nodes that cannot be emptied.
+pub(super) fn first_full(
+    cluster: &mut Cluster,
+    group: GroupIndex,
+    nodes: &[NodeIndex],
+) -> Option<NodeIndex> {
+    let mut full = None;
+    empty_while(cluster, group, nodes, &mut |emptying| {
+        if emptying.result.is_err() {
+            full = Some(emptying.node);
+        }
+        full.is_none()
+    });
+    full
+}
+
 fn empty_each(cluster: &mut Cluster, group: GroupIndex, nodes: &[NodeIndex]) -> Vec<Emptying> {
+    let mut found = Vec::new();
+    empty_while(cluster, group, nodes, &mut |emptying| {
+        found.push(emptying);
+        true
+    });
+    found
+}
+
+/// Empties one node after the other, and puts everything back each time, until told to stop.
+fn empty_while(
+    cluster: &mut Cluster,
+    group: GroupIndex,
+    nodes: &[NodeIndex],
+    goes_on: &mut dyn FnMut(Emptying) -> bool,
+) {
     let totals = Totals::new(cluster, group);
-    let options = Options::default();
     let movers = cluster.instance_indexes().filter(|instance| {
         let placement = cluster.placement(*instance);
         let here = placement
@@ -52,22 +93,31 @@ fn empty_each(cluster: &mut Cluster, group: GroupIndex, nodes: &[NodeIndex]) -> 
     });
     let movers: Vec<InstanceIndex> = movers.collect();
     let lanes = field::lanes(cluster, &totals, group, &movers);
-    let each = |empty: &mut dyn FnMut(NodeIndex) -> Result<Vec<Step>, Stranded>| {
-        let nodes = nodes.iter();
-        let emptied = nodes.map(|node| Emptying {
-            node: *node,
-            result: empty(*node),
-        });
-        emptied.collect()
-    };
     if lanes.len() <= 4 {
         let field = Field::<4>::new(cluster, totals, group, &lanes);
-        let mut search = Search::new(cluster, field, Vec::new(), &options).in_an_emergency();
-        each(&mut |node| search.empty(node))
+        empty_in(cluster, field, nodes, goes_on);
     } else {
         let field = Field::<12>::new(cluster, totals, group, &lanes);
-        let mut search = Search::new(cluster, field, Vec::new(), &options).in_an_emergency();
-        each(&mut |node| search.empty(node))
+        empty_in(cluster, field, nodes, goes_on);
+    }
+}
+
+fn empty_in<const W: usize>(
+    cluster: &mut Cluster,
+    field: Field<W>,
+    nodes: &[NodeIndex],
+    goes_on: &mut dyn FnMut(Emptying) -> bool,
+) {
+    let options = Options::default();
+    let mut search = Search::new(cluster, field, Vec::new(), &options).in_an_emergency();
+    for node in nodes {
+        let result = search.empty(*node);
+        if !goes_on(Emptying {
+            node: *node,
+            result,
+        }) {
+            return;
+        }
     }
 }
 

@@ -124,7 +124,7 @@ fn online(cluster: &Cluster, group: GroupIndex) -> Vec<NodeIndex> {
 /// The numbers of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Field<const W: usize> {
-    group: GroupIndex,
+    pub(super) group: GroupIndex,
     pub(super) totals: Totals,
     pub(super) online: Vec<NodeIndex>,
     /// Each node's place among the online ones.

@@ -17,7 +17,7 @@ mod jobs;
 mod mirrored;
 mod search;
 
-use crate::model::{Cluster, GroupIndex, InstanceIndex, Move, Placement};
+use crate::model::{Change, Cluster, GroupIndex, InstanceIndex, Move, NodeIndex, Placement};
 use crate::score::Totals;
 use field::Field;
 use search::Search;
@@ -47,6 +47,8 @@ pub struct Options {
     pub min_chain_gain: f64,
     /// Up to this many instances times nodes a descent takes the best of all moves each time.
     pub exact_up_to: usize,
+    /// Nodes that can be emptied before a plan can be emptied after it: global N+1 is kept too.
+    pub keep_emptiable: bool,
     /// Instances that stay where they are.
     pub pinned: Vec<InstanceIndex>,
 }
@@ -65,6 +67,7 @@ impl Default for Options {
             refinement: 4_000_000,
             min_chain_gain: 0.000_1,
             exact_up_to: 20_000,
+            keep_emptiable: true,
             pinned: Vec::new(),
         }
     }
@@ -128,6 +131,9 @@ impl Plan {
 
 /// Balances a group, and leaves the cluster as the plan leaves it.
 ///
+/// Where a plan would end with a node that can no longer be emptied, and could be before, small
+/// groups are planned again with that looked at after each move; a great group's plan is cut.
+///
 /// A group that has no score, since no node is online or one has no memory, gets an empty plan.
 pub fn balance(cluster: &mut Cluster, group: GroupIndex, options: &Options) -> Plan {
     let totals = Totals::new(cluster, group);
@@ -140,22 +146,101 @@ pub fn balance(cluster: &mut Cluster, group: GroupIndex, options: &Options) -> P
             candidates: 0,
         };
     }
+    let nodes = cluster.node_indexes();
+    let nodes: Vec<NodeIndex> = nodes.filter(|n| cluster.node(*n).group == group).collect();
+    let good = if options.keep_emptiable {
+        evacuate::emptiable(cluster, group, &nodes)
+    } else {
+        Vec::new()
+    };
+    let (mut plan, mut changes) = search(cluster, group, Vec::new(), options);
+    if evacuate::first_full(cluster, group, &good).is_none() {
+        return plan;
+    }
+    if cluster.instances().len() * nodes.len() <= options.exact_up_to {
+        take_back(cluster, &mut changes, 0);
+        return search(cluster, group, good, options).0;
+    }
+    shorten(cluster, group, &good, &mut plan, changes);
+    plan
+}
+
+fn search(
+    cluster: &mut Cluster,
+    group: GroupIndex,
+    guarded: Vec<NodeIndex>,
+    options: &Options,
+) -> (Plan, Vec<Change>) {
+    let totals = Totals::new(cluster, group);
     let instances = movable(cluster, group, options);
     let lanes = field::lanes(cluster, &totals, group, &instances);
     match lanes.len() {
         0..=4 => {
             let field = Field::<4>::new(cluster, totals, group, &lanes);
-            Search::new(cluster, field, instances, options).run()
+            let search = Search::new(cluster, field, instances, options);
+            search.guarding(guarded).run()
         }
         5 | 6 => {
             let field = Field::<6>::new(cluster, totals, group, &lanes);
-            Search::new(cluster, field, instances, options).run()
+            let search = Search::new(cluster, field, instances, options);
+            search.guarding(guarded).run()
         }
         _ => {
             let field = Field::<12>::new(cluster, totals, group, &lanes);
-            Search::new(cluster, field, instances, options).run()
+            let search = Search::new(cluster, field, instances, options);
+            search.guarding(guarded).run()
         }
     }
+}
+
+/// Cuts a plan to steps after which these nodes can be emptied: by halves, so that what is left
+/// was looked at, though a longer one might do.
+fn shorten(
+    cluster: &mut Cluster,
+    group: GroupIndex,
+    good: &[NodeIndex],
+    plan: &mut Plan,
+    mut changes: Vec<Change>,
+) {
+    let (mut holds, mut fails) = (0, changes.len());
+    let mut undone: Vec<Change> = Vec::new();
+    while fails - holds > 1 {
+        let middle = usize::midpoint(holds, fails);
+        while changes.len() > middle {
+            undone.extend(take_back(cluster, &mut changes, middle));
+        }
+        while changes.len() < middle {
+            let change = undone.pop().expect("what was taken back is kept");
+            cluster.apply(&change);
+            changes.push(change);
+        }
+        if evacuate::first_full(cluster, group, good).is_none() {
+            holds = middle;
+        } else {
+            fails = middle;
+        }
+    }
+    while changes.len() < holds {
+        let change = undone.pop().expect("what was taken back is kept");
+        cluster.apply(&change);
+        changes.push(change);
+    }
+    take_back(cluster, &mut changes, holds);
+    plan.steps.truncate(holds);
+    plan.descent = plan.descent.min(holds);
+    let last = plan.steps.last();
+    plan.score_after = last.map_or(plan.score_before, |step| step.score_after);
+}
+
+/// Takes changes back, and returns them with the first one last.
+fn take_back(cluster: &mut Cluster, changes: &mut Vec<Change>, from: usize) -> Vec<Change> {
+    let mut undone = Vec::new();
+    while changes.len() > from {
+        let change = changes.pop().expect("it is longer");
+        cluster.revert(&change);
+        undone.push(change);
+    }
+    undone
 }
 
 /// Returns the instances that a plan may move.

@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::evacuate::first_full;
 use super::exhaustive::breaks_n1;
 use super::field::{Candidate, Field, Keeper, Targets, amounts};
 use super::mirrored::{Around, FAILOVER, Pair, Reserves, negative};
@@ -45,10 +46,14 @@ pub(super) struct Search<'a, const W: usize> {
     options: &'a Options,
     /// Soft checks do not count.
     emergency: bool,
+    /// Nodes that can be emptied and must stay so, those last found full first.
+    guarded: Vec<NodeIndex>,
     movable: Vec<bool>,
     reserves: Reserves,
     kept: Vec<Candidate>,
     pub(super) steps: Vec<Step>,
+    /// What the steps changed, to take them back.
+    changes: Vec<Change>,
     candidates: u64,
 }
 
@@ -70,9 +75,11 @@ impl<'a, const W: usize> Search<'a, W> {
             instances,
             options,
             emergency: false,
+            guarded: Vec::new(),
             movable,
             kept: Vec::new(),
             steps: Vec::new(),
+            changes: Vec::new(),
             candidates: 0,
         }
     }
@@ -83,21 +90,28 @@ impl<'a, const W: usize> Search<'a, W> {
         self
     }
 
+    /// Makes it a search after each of whose moves these nodes can still be emptied.
+    pub(super) fn guarding(mut self, nodes: Vec<NodeIndex>) -> Self {
+        self.guarded = nodes;
+        self
+    }
+
     /// Plans to the end.
-    pub(super) fn run(mut self) -> Plan {
+    pub(super) fn run(mut self) -> (Plan, Vec<Change>) {
         let score_before = self.score();
         self.descend();
         let descent = self.steps.len();
         if self.options.refinement > 0 {
             self.refine();
         }
-        Plan {
+        let plan = Plan {
             score_before,
             score_after: self.steps.last().map_or(score_before, |s| s.score_after),
             steps: self.steps,
             descent,
             candidates: self.candidates,
-        }
+        };
+        (plan, self.changes)
     }
 
     pub(super) fn score(&self) -> f64 {
@@ -118,6 +132,7 @@ impl<'a, const W: usize> Search<'a, W> {
     fn make(&mut self, instance: InstanceIndex, found: &Found) {
         self.cluster.apply(&found.change);
         self.field.refresh(self.cluster);
+        self.changes.push(found.change.clone());
         self.steps.push(Step {
             instance,
             what: found.what,
@@ -128,6 +143,9 @@ impl<'a, const W: usize> Search<'a, W> {
     }
 
     fn descend(&mut self) {
+        if !self.guarded.is_empty() {
+            return self.descend_guarded();
+        }
         let size = self.instances.len() * self.field.online.len();
         if size <= self.options.exact_up_to {
             self.descend_exactly();
@@ -193,6 +211,52 @@ impl<'a, const W: usize> Search<'a, W> {
         true
     }
 
+    /// Takes the best move after which the guarded nodes can be emptied, until none gains.
+    fn descend_guarded(&mut self) {
+        const OF_EACH: usize = 4;
+        while self.may_go_on(1) {
+            let mut found = Vec::new();
+            for at in 0..self.instances.len() {
+                let (instance, limit) = (self.instances[at], self.limit());
+                let ranked = self.ranked(instance, limit, OF_EACH);
+                found.extend(ranked.into_iter().map(|found| (instance, found)));
+            }
+            found.sort_by(|one, two| one.1.score.total_cmp(&two.1.score));
+            let steps = self.steps.len();
+            let taken = found.iter().any(|(instance, found)| {
+                self.make(*instance, found);
+                self.keep_if_guarded(steps)
+            });
+            if !taken {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the steps from here on if the guarded nodes can still be emptied, or takes them back.
+    fn keep_if_guarded(&mut self, from: usize) -> bool {
+        if self.guarded.is_empty() {
+            return true;
+        }
+        let group = self.field.group;
+        let Some(full) = first_full(self.cluster, group, &self.guarded) else {
+            return true;
+        };
+        self.guarded.retain(|node| *node != full);
+        self.guarded.insert(0, full);
+        self.take_back(from);
+        false
+    }
+
+    /// Takes steps back, the last one first.
+    fn take_back(&mut self, from: usize) {
+        for change in self.changes.drain(from..).rev() {
+            self.cluster.revert(&change);
+        }
+        self.steps.truncate(from);
+        self.field.refresh(self.cluster);
+    }
+
     /// Tries chains of moves whose first may lose, while the budget lasts.
     fn refine(&mut self) {
         let end = self.candidates + self.options.refinement;
@@ -203,12 +267,12 @@ impl<'a, const W: usize> Search<'a, W> {
             let mut improved = false;
             for instance in &order {
                 if self.candidates >= end || !self.may_go_on(2) {
-                    return self.descend_lazily();
+                    return self.descend();
                 }
                 improved |= self.chain(*instance);
             }
             if !improved {
-                return self.descend_lazily();
+                return self.descend();
             }
         }
     }
@@ -223,16 +287,18 @@ impl<'a, const W: usize> Search<'a, W> {
                 .options
                 .gain_above(start)
                 .max(self.options.min_chain_gain);
+        let steps = self.steps.len();
         for first in self.ranked(instance, f64::INFINITY, FIRST_MOVES) {
             self.make(instance, &first);
             if let Some((second, found)) = self.answer(&first.change, instance, goal) {
                 self.make(second, &found);
                 self.settle(&[first.change, found.change]);
-                return true;
+                if self.keep_if_guarded(steps) {
+                    return true;
+                }
+                continue;
             }
-            self.cluster.revert(&first.change);
-            self.field.refresh(self.cluster);
-            self.steps.pop();
+            self.take_back(steps);
         }
         false
     }
