@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_ganeti::model::{Cluster, Move, NodeIndex, Options, RatioSource, Rules, Status};
 use berth_ganeti::score::{COMPONENTS, Score, Totals};
-use berth_ganeti::text::{Document, NodeRole, PolicyOwner, parse};
+use berth_ganeti::text::{Document, InstanceLine, NodeLine, NodeRole, PolicyOwner, parse};
 use common::{Random, random_text, samples};
 
 /// As released htools: no memory ratio.
@@ -35,127 +35,142 @@ fn chosen(tags: &[String], prefixes: &[String]) -> Vec<String> {
     tags.iter().filter(has).cloned().collect()
 }
 
-/// Computes the components from the lines alone.
-fn naively(document: &Document) -> [f64; 20] {
-    let exclusion = prefixes(document, "htools:iextags:", "");
-    let desired = prefixes(document, "htools:desiredlocation:", "");
-    let location = prefixes(document, "htools:nlocation:", ":");
-    let mut columns: Vec<Vec<f64>> = vec![Vec::new(); 13];
-    let mut result = [0.0; 20];
-    let mut pairs: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for (at, node) in document.nodes.iter().enumerate() {
-        let primaries: Vec<_> = document
-            .instances
-            .iter()
-            .filter(|i| i.primary == at)
-            .collect();
-        let secondaries: Vec<_> = document
-            .instances
-            .iter()
-            .filter(|i| i.secondary == Some(at))
-            .collect();
-        let real = |list: &[&berth_ganeti::text::InstanceLine]| {
-            list.iter().filter(|i| !i.forthcoming).count() as f64
-        };
-        let (here, copies) = (real(&primaries), real(&secondaries));
-        if node.unknown || node.role == NodeRole::Offline {
-            result[4] += here + copies;
-            result[5] += here;
-            continue;
-        }
+/// A node's line, and the lines of what is there.
+struct Here<'a> {
+    node: &'a NodeLine,
+    spindle_ratio: f64,
+    primaries: Vec<&'a InstanceLine>,
+    secondaries: Vec<&'a InstanceLine>,
+}
+
+fn is_down(instance: &InstanceLine) -> bool {
+    use Status::{AdminDown, AdminOffline, ErrorDown, UserDown};
+    [AdminDown, AdminOffline, ErrorDown, UserDown].contains(&instance.status)
+}
+
+fn is_local(instance: &InstanceLine) -> bool {
+    ["drbd", "plain"].contains(&instance.disk_template.word())
+}
+
+fn memory<'a>(instances: impl Iterator<Item = &'a &'a InstanceLine>) -> i64 {
+    instances.map(|instance| instance.memory).sum()
+}
+
+impl<'a> Here<'a> {
+    fn new(document: &'a Document, at: usize) -> Self {
+        let node = &document.nodes[at];
+        let instances = || document.instances.iter();
         let policy = document.policies.iter().rev();
         let mut policy = policy.filter(|(o, _)| *o == PolicyOwner::Group(node.group));
-        let spindle_ratio = policy.next().map_or(32.0, |(_, p)| p.spindle_ratio);
-        let down = |status| {
-            use Status::{AdminDown, AdminOffline, ErrorDown, UserDown};
-            [AdminDown, AdminOffline, ErrorDown, UserDown].contains(&status)
-        };
-        let off = |i: &berth_ganeti::text::InstanceLine| i.status == Status::AdminOffline;
-        let local = |i: &berth_ganeti::text::InstanceLine| {
-            ["drbd", "plain"].contains(&i.disk_template.word())
-        };
-        let total = node.total_memory;
-        let runs = primaries
-            .iter()
-            .filter(|i| !i.forthcoming && !down(i.status));
-        let recorded = total as i64 - node.node_memory - runs.map(|i| i.memory).sum::<i64>();
-        let unallocated = recorded - (recorded - node.free_memory).max(0);
+        Here {
+            node,
+            spindle_ratio: policy.next().map_or(32.0, |(_, p)| p.spindle_ratio),
+            primaries: instances().filter(|i| i.primary == at).collect(),
+            secondaries: instances().filter(|i| i.secondary == Some(at)).collect(),
+        }
+    }
+
+    /// Returns how many primaries and secondaries are really there.
+    fn counts(&self) -> (f64, f64) {
+        let real = |list: &[&InstanceLine]| list.iter().filter(|i| !i.forthcoming).count() as f64;
+        (real(&self.primaries), real(&self.secondaries))
+    }
+
+    fn reserved(&self) -> i64 {
         let mut peers: BTreeMap<usize, i64> = BTreeMap::new();
-        for i in secondaries
-            .iter()
-            .filter(|i| i.auto_balance && !off(i) && !i.forthcoming)
-        {
-            *peers.entry(i.primary).or_default() += i.memory;
-        }
-        let reserved = peers.values().copied().max().unwrap_or(0);
-        if node.free_memory < reserved {
-            result[2] += here + copies;
-        }
-        let idle = primaries.iter().filter(|i| i.forthcoming || down(i.status));
-        let promised = node.free_memory - idle.map(|i| i.memory).sum::<i64>();
-        let both = || primaries.iter().chain(&secondaries);
-        let promised_disk: i64 = both()
-            .filter(|i| i.forthcoming && local(i))
-            .map(|i| i.disk)
-            .sum();
-        let cpus = |all: bool| {
-            let counted = primaries
-                .iter()
-                .filter(|i| !off(i) && (all || !i.forthcoming));
-            let used = node.node_cpus + counted.map(|i| i.vcpus).sum::<i64>();
-            used as f64 / node.total_cpus / node.cpu_speed
-        };
-        let spindles = |all: bool| {
-            let counted = both().filter(|i| local(i) && (all || !i.forthcoming));
-            let used: i64 = counted.map(|i| i.spindle_use).sum();
-            let used = if node.exclusive_storage { 0 } else { used };
-            used as f64 / (spindle_ratio * node.spindles as f64)
-        };
-        let disk = |promised: i64| {
-            if node.exclusive_storage {
-                return node.free_spindles as f64 / node.spindles as f64;
+        for i in &self.secondaries {
+            if i.auto_balance && i.status != Status::AdminOffline && !i.forthcoming {
+                *peers.entry(i.primary).or_default() += i.memory;
             }
-            (node.free_disk - promised) as f64 / node.total_disk
-        };
-        let row = [
-            unallocated as f64 / total,
-            disk(0),
-            reserved as f64 / total,
-            cpus(false),
+        }
+        peers.values().copied().max().unwrap_or(0)
+    }
+
+    fn unallocated(&self) -> i64 {
+        let runs = self
+            .primaries
+            .iter()
+            .filter(|i| !i.forthcoming && !is_down(i));
+        let recorded = self.node.total_memory as i64 - self.node.node_memory - memory(runs);
+        recorded - (recorded - self.node.free_memory).max(0)
+    }
+
+    fn cpus(&self, promised: bool) -> f64 {
+        let online = self
+            .primaries
+            .iter()
+            .filter(|i| i.status != Status::AdminOffline);
+        let counted = online.filter(|i| promised || !i.forthcoming);
+        let used = self.node.node_cpus + counted.map(|i| i.vcpus).sum::<i64>();
+        used as f64 / self.node.total_cpus / self.node.cpu_speed
+    }
+
+    fn spindles(&self, promised: bool) -> f64 {
+        let both = self.primaries.iter().chain(&self.secondaries);
+        let counted = both.filter(|i| is_local(i) && (promised || !i.forthcoming));
+        let used: i64 = counted.map(|i| i.spindle_use).sum();
+        let used = if self.node.exclusive_storage { 0 } else { used };
+        used as f64 / (self.spindle_ratio * self.node.spindles as f64)
+    }
+
+    fn disk(&self, promised: bool) -> f64 {
+        if self.node.exclusive_storage {
+            return self.node.free_spindles as f64 / self.node.spindles as f64;
+        }
+        let both = self.primaries.iter().chain(&self.secondaries);
+        let coming = both.filter(|i| promised && i.forthcoming && is_local(i));
+        let coming: i64 = coming.map(|i| i.disk).sum();
+        (self.node.free_disk - coming) as f64 / self.node.total_disk
+    }
+
+    fn row(&self) -> [f64; 13] {
+        let total = self.node.total_memory;
+        let (here, copies) = self.counts();
+        let idle = self
+            .primaries
+            .iter()
+            .filter(|i| i.forthcoming || is_down(i));
+        let promised = self.node.free_memory - memory(idle);
+        [
+            self.unallocated() as f64 / total,
+            self.disk(false),
+            self.reserved() as f64 / total,
+            self.cpus(false),
             here,
             here,
             here + copies,
             here,
-            spindles(false),
+            self.spindles(false),
             promised as f64 / total,
-            disk(promised_disk),
-            cpus(true),
-            spindles(true),
-        ];
-        for (column, value) in columns.iter_mut().zip(row) {
+            self.disk(true),
+            self.cpus(true),
+            self.spindles(true),
+        ]
+    }
+}
+
+/// Computes the components from the lines alone.
+fn naively(document: &Document) -> [f64; 20] {
+    let mut columns: Vec<Vec<f64>> = vec![Vec::new(); 13];
+    let mut result = [0.0; 20];
+    let mut pairs: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for at in 0..document.nodes.len() {
+        let here = Here::new(document, at);
+        let (primaries, secondaries) = here.counts();
+        if here.node.unknown || here.node.role == NodeRole::Offline {
+            result[4] += primaries + secondaries;
+            result[5] += primaries;
+            continue;
+        }
+        let reserved = here.reserved();
+        if here.node.free_memory < reserved {
+            result[2] += primaries + secondaries;
+        }
+        result[19] += reserved as f64 / here.node.total_memory;
+        for (column, value) in columns.iter_mut().zip(here.row()) {
             column.push(value);
         }
-        let mut tags: BTreeMap<String, usize> = BTreeMap::new();
-        let domains: BTreeSet<String> = chosen(&node.tags, &location).into_iter().collect();
-        for i in &primaries {
-            for tag in chosen(&i.tags, &exclusion) {
-                *tags.entry(tag.clone()).or_default() += 1;
-                for domain in domains.iter().filter(|_| !i.forthcoming) {
-                    *pairs.entry((domain.clone(), tag.clone())).or_default() += 1;
-                }
-            }
-            if i.forthcoming {
-                continue;
-            }
-            let wished: BTreeSet<String> = chosen(&i.tags, &desired).into_iter().collect();
-            result[17] += wished.difference(&domains).count() as f64;
-            if let Some(other) = i.secondary {
-                let there = chosen(&document.nodes[other].tags, &location);
-                result[17] += there.iter().filter(|d| domains.contains(*d)).count() as f64;
-            }
-        }
-        result[11] += (tags.values().sum::<usize>() - tags.len()) as f64;
-        result[19] += reserved as f64 / total;
+        count_tags(document, &here, &mut result, &mut pairs);
     }
     result[18] = (pairs.values().sum::<usize>() - pairs.len()) as f64;
     let at = [0, 1, 3, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16];
@@ -166,6 +181,41 @@ fn naively(document: &Document) -> [f64; 20] {
         result[*component] = square.sqrt();
     }
     result
+}
+
+/// Counts what the tags of a node and its instances make.
+fn count_tags(
+    document: &Document,
+    here: &Here<'_>,
+    result: &mut [f64; 20],
+    pairs: &mut BTreeMap<(String, String), usize>,
+) {
+    let exclusion = prefixes(document, "htools:iextags:", "");
+    let desired = prefixes(document, "htools:desiredlocation:", "");
+    let location = prefixes(document, "htools:nlocation:", ":");
+    let set = |tags: Vec<String>| tags.into_iter().collect::<BTreeSet<String>>();
+    let domains = set(chosen(&here.node.tags, &location));
+    let mut tags: BTreeMap<String, usize> = BTreeMap::new();
+    for i in &here.primaries {
+        for tag in chosen(&i.tags, &exclusion) {
+            *tags.entry(tag.clone()).or_default() += 1;
+            for domain in domains.iter().filter(|_| !i.forthcoming) {
+                *pairs.entry((domain.clone(), tag.clone())).or_default() += 1;
+            }
+        }
+        if i.forthcoming {
+            continue;
+        }
+        let wished = set(chosen(&i.tags, &desired));
+        result[17] += wished.difference(&domains).count() as f64;
+        if let Some(other) = i.secondary {
+            let other = &document.nodes[other];
+            let there = if other.unknown { &[] } else { &other.tags[..] };
+            let there = chosen(there, &location);
+            result[17] += there.iter().filter(|d| domains.contains(*d)).count() as f64;
+        }
+    }
+    result[11] += (tags.values().sum::<usize>() - tags.len()) as f64;
 }
 
 fn compare(name: &str, text: &str, expected: &[f64; 20], tolerance: f64) {
@@ -197,7 +247,7 @@ fn every_component_is_that_of_the_slow_computation() {
 fn every_component_is_that_of_the_installed_hbal() {
     let Some(hbal) = common::hbal() else { return };
     let mut texts = samples();
-    texts.extend((0..60).map(|seed| (format!("seed {seed}"), random_text(seed))));
+    texts.extend((0..100).map(|seed| (format!("seed {seed}"), random_text(seed))));
     let mut compared = 0;
     for (name, text) in texts {
         if let Some(expected) = hbal.components(&text) {
@@ -241,7 +291,7 @@ fn the_sums_follow_every_change() {
             assert_eq!(totals.score().to_bits(), promised.to_bits());
             changes.push(change);
             let anew = Score::new(&cluster, Some(group)).total;
-            let same = (anew - promised).abs() < 1e-9 || anew.is_nan();
+            let same = (anew - promised).abs() < 1e-7 || anew.is_nan();
             assert!(
                 same,
                 "seed {seed}: {promised} by sums, {anew} anew, after {what:?}"

@@ -134,7 +134,7 @@ fn refused(text: &str, line: usize, column: usize, says: &str) {
 }
 
 #[test]
-fn bad_texts_are_refused_with_line_and_column() {
+fn bad_groups_are_refused_with_line_and_column() {
     for (from, to, column, says) in [
         (
             "|preferred||",
@@ -161,6 +161,10 @@ fn bad_texts_are_refused_with_line_and_column() {
         let line = 1 + group.matches('\n').count();
         refused(&text(&group, NODE, INSTANCE, POLICY), line, column, says);
     }
+}
+
+#[test]
+fn bad_nodes_are_refused_with_line_and_column() {
     for (from, to, column, says) in [
         (
             "|4|N|u1|2|t:1,t:2|N|0|1|1.5",
@@ -190,6 +194,10 @@ fn bad_texts_are_refused_with_line_and_column() {
         let node = NODE.replacen(from, to, 1);
         refused(&text(GROUP, &node, INSTANCE, POLICY), 4, column, says);
     }
+}
+
+#[test]
+fn bad_instances_are_refused_with_line_and_column() {
     for (from, to, column, says) in [
         ("|a:1|1|-|N", "", 29, "at least 10 fields, this one has 9"),
         ("|100|", "|-100|", 4, "must not be below 0"),
@@ -210,6 +218,10 @@ fn bad_texts_are_refused_with_line_and_column() {
         let instance = INSTANCE.replacen(from, to, 1);
         refused(&text(GROUP, NODE, &instance, POLICY), 6, column, says);
     }
+}
+
+#[test]
+fn bad_policies_are_refused_with_line_and_column() {
     for (from, to, column, says) in [
         (
             "|drbd,ext|4.0|32.0",

@@ -340,8 +340,10 @@ fn node(
         RatioSource::Fixed(ratio) => ratio,
     };
     let available = line.total_memory as i64 - line.node_memory;
-    let locations = as_set(tags.selected(&line.tags, &prefixes.location));
-    let migration_tags = as_set(tags.selected(&line.tags, &prefixes.migration));
+    // Of a node whose numbers nobody knows, htools does not know the tags either.
+    let told = if line.unknown { &[] } else { &line.tags[..] };
+    let locations = as_set(tags.selected(told, &prefixes.location));
+    let migration_tags = as_set(tags.selected(told, &prefixes.migration));
     let mut receivable = migration_tags.clone();
     for (from, to) in &prefixes.allowed {
         let to = tags.index(to);

@@ -73,80 +73,18 @@ pub fn random_text(seed: u64) -> String {
     let mut disk = vec![0_i64; nodes];
     let mut lines = String::new();
     for instance in 0..instances {
-        let template = random.pick(&["drbd", "drbd", "plain", "ext", "rbd", "file"]);
-        let status = if plain_only || random.below(2) == 0 {
-            "running"
-        } else {
-            random.pick(&STATUSES)
-        };
-        let memory = 128 * (1 + random.below(16)) as i64;
-        let size = 64 * random.below(40) as i64;
-        let primary = random.below(nodes);
-        let secondary = (primary + 1 + random.below(nodes - 1)) % nodes;
-        let mirrored = template == "drbd";
-        let forthcoming = !plain_only && random.below(8) == 0;
-        if !forthcoming {
-            if !["ADMIN_down", "ADMIN_offline", "ERROR_down", "USER_down"].contains(&status) {
-                used[primary] += memory;
-            }
-            if mirrored || template == "plain" {
-                disk[primary] += size;
-            }
-            if mirrored {
-                disk[secondary] += size;
-            }
-        }
-        let secondary = if mirrored {
-            format!("n{secondary}")
-        } else {
-            String::new()
-        };
-        let auto = if random.below(6) == 0 { 'N' } else { 'Y' };
-        let tags = random.pick(&["", "", "a:1", "a:2", "a:1,b:1", "loc:x", "a:1,a:1,loc:y,z"]);
-        let flag = if forthcoming { 'Y' } else { 'N' };
-        let (vcpus, spindle_use) = (1 + random.below(4), random.below(4));
-        writeln!(
-            lines,
-            "i{instance}|{memory}|{size}|{vcpus}|{status}|{auto}|n{primary}|{secondary}|{template}\
-             |{tags}|{spindle_use}|-|{flag}"
-        )
-        .unwrap();
+        lines.push_str(&random_instance(
+            &mut random,
+            instance,
+            plain_only,
+            &mut used,
+            &mut disk,
+        ));
     }
     let mut text = "g|u1|preferred||\n\n".to_owned();
     for node in 0..nodes {
-        let total = [8_192, 16_384, 12_345][random.below(3)] as i64;
-        let own = 128 * random.below(5) as i64;
-        let odd = [0, 0, 0, 500, -300][random.below(5)];
-        let free = total - own - used[node] - if plain_only { 0 } else { odd };
-        let size = [65_536, 100_000][random.below(2)] as i64;
-        let left = size - disk[node];
-        let role = match random.below(12) {
-            0 => 'Y',
-            1 => 'M',
-            _ => 'N',
-        };
-        let role = if node == 0 { 'N' } else { role };
-        let memory = if node > 1 && random.below(25) == 0 {
-            "?".to_owned()
-        } else {
-            total.to_string()
-        };
-        let tags = random.pick(&[
-            "",
-            "loc:x",
-            "loc:y",
-            "loc:x,loc:y,m:1",
-            "m:2",
-            "loc:xx,other",
-        ]);
-        let (cpus, own_cpus) = (4 + random.below(20), random.below(3));
-        let speed = random.pick(&["1.0", "2.0", "0.5"]);
-        writeln!(
-            text,
-            "n{node}|{memory}|{own}|{free}|{size}|{left}|{cpus}|{role}|u1|{}|{tags}|N|0|{own_cpus}|{speed}",
-            1 + random.below(16)
-        )
-        .unwrap();
+        let taken = (used[node], disk[node]);
+        text.push_str(&random_node(&mut random, node, plain_only, taken));
     }
     write!(text, "\n{lines}\n").unwrap();
     for tag in [
@@ -171,6 +109,95 @@ pub fn random_text(seed: u64) -> String {
         writeln!(text, "g|{policy}").unwrap();
     }
     text
+}
+
+fn random_instance(
+    random: &mut Random,
+    instance: usize,
+    plain_only: bool,
+    used: &mut [i64],
+    disk: &mut [i64],
+) -> String {
+    let nodes = used.len();
+    let template = random.pick(&["drbd", "drbd", "plain", "ext", "rbd", "file"]);
+    let status = if plain_only || random.below(2) == 0 {
+        "running"
+    } else {
+        random.pick(&STATUSES)
+    };
+    let memory = 128 * (1 + random.below(16)) as i64;
+    let size = 64 * random.below(40) as i64;
+    let primary = random.below(nodes);
+    let secondary = (primary + 1 + random.below(nodes - 1)) % nodes;
+    let mirrored = template == "drbd";
+    let forthcoming = !plain_only && random.below(8) == 0;
+    if !forthcoming {
+        if !["ADMIN_down", "ADMIN_offline", "ERROR_down", "USER_down"].contains(&status) {
+            used[primary] += memory;
+        }
+        if mirrored || template == "plain" {
+            disk[primary] += size;
+        }
+        if mirrored {
+            disk[secondary] += size;
+        }
+    }
+    let secondary = if mirrored {
+        format!("n{secondary}")
+    } else {
+        String::new()
+    };
+    let auto = if random.below(6) == 0 { 'N' } else { 'Y' };
+    let tags = random.pick(&["", "", "a:1", "a:2", "a:1,b:1", "loc:x", "a:1,a:1,loc:y,z"]);
+    let flag = if forthcoming { 'Y' } else { 'N' };
+    let (vcpus, spindle_use) = (1 + random.below(4), random.below(4));
+    let own = random.pick(&["-", "1", "2"]);
+    format!(
+        "i{instance}|{memory}|{size}|{vcpus}|{status}|{auto}|n{primary}|{secondary}|{template}\
+             |{tags}|{spindle_use}|{own}|{flag}\n"
+    )
+}
+
+fn random_node(random: &mut Random, node: usize, plain_only: bool, taken: (i64, i64)) -> String {
+    let total = [8_192, 16_384, 12_345][random.below(3)] as i64;
+    let own = 128 * random.below(5) as i64;
+    let odd = [0, 0, 0, 500, -300][random.below(5)];
+    let free = total - own - taken.0 - if plain_only { 0 } else { odd };
+    let size = [65_536, 100_000][random.below(2)] as i64;
+    let left = size - taken.1;
+    let role = match random.below(12) {
+        0 => 'Y',
+        1 => 'M',
+        _ => 'N',
+    };
+    let role = if node == 0 { 'N' } else { role };
+    let memory = if node > 1 && random.below(25) == 0 {
+        "?".to_owned()
+    } else {
+        total.to_string()
+    };
+    let tags = random.pick(&[
+        "",
+        "loc:x",
+        "loc:y",
+        "loc:x,loc:y,m:1",
+        "m:2",
+        "loc:xx,other",
+    ]);
+    let (cpus, own_cpus) = (4 + random.below(20), random.below(3));
+    let speed = random.pick(&["1.0", "2.0", "0.5"]);
+    let spindles = 1 + random.below(16);
+    // Only where nothing is promised: there htools counts free spindles in a way of its own.
+    let exclusive = plain_only && random.below(8) == 0;
+    let (exclusive, left_over) = if exclusive {
+        ('Y', random.below(9))
+    } else {
+        ('N', 0)
+    };
+    format!(
+        "n{node}|{memory}|{own}|{free}|{size}|{left}|{cpus}|{role}|u1|{spindles}|{tags}|{exclusive}\
+         |{left_over}|{own_cpus}|{speed}\n"
+    )
 }
 
 /// The installed `hbal`.
