@@ -21,6 +21,7 @@
 //! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
+//! | [`signals`] | what agents measure of the memory of their hosts |
 //! | [`reality`] | what a hypervisor has, compared with what its host's claims say |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`event`], [`audit`] | what is told of changes, and of who asked for them |
@@ -60,6 +61,7 @@ pub mod refusal;
 pub mod resource;
 pub mod server_group;
 pub mod service;
+pub mod signals;
 pub mod standard;
 pub mod topology;
 pub mod transfer;
