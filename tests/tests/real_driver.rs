@@ -73,6 +73,7 @@ fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images
         },
         qemu_img: PathBuf::from("qemu-img"),
         network_devices: PathBuf::from(format!("/proc/{}/root/sys/class/net", machine.init_pid())),
+        proc: PathBuf::from("/proc"),
         bandwidth_mib_per_s_max: None,
     };
     let free = || {

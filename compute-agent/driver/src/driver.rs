@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use berth_domain::agent::{DomainStatus, Side};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
-use berth_domain::name::PmemName;
+use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
+use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
@@ -317,6 +318,20 @@ pub trait Driver: Send + Sync {
     ///
     /// [`Error::WrongState`] when it is here; or when they cannot be deleted.
     fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error>;
+
+    /// Returns what each guest of Berth's that is here has of the machine's memory. It may take long
+    /// where the hypervisor does, and then keeps no other call waiting.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be told of all of them.
+    fn guest_memory(&self) -> Result<BTreeMap<VmName, GuestMemory>, Error>;
+
+    /// Returns what a machine that is only pretended has of memory; of a real one the kernel's files
+    /// tell, and nothing is returned.
+    fn machine_memory(&self) -> Option<MemorySignals> {
+        None
+    }
 
     /// Breaks off what lives in this process alone, as it is about to end. What a hypervisor of
     /// its own carries on is left to it.

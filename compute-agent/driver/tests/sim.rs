@@ -153,6 +153,7 @@ fn a_destination_gives_up_what_breaks_and_refuses_what_it_does_not_expect() {
     let address = uri.strip_prefix("sim+tcp://").unwrap().to_owned();
     let offer = Message::Offer {
         domain: Box::new(guest(1)),
+        active_percent: None,
     };
     let mut stream = TcpStream::connect(&address).unwrap();
     wire::send(&mut stream, &offer).unwrap();
@@ -253,6 +254,44 @@ fn a_story_holds_and_breaks_a_transfer() {
     told.happens("hold your horses");
     let error = told.source.domains().unwrap_err().to_string();
     assert!(error.contains("must be one of other UUID NAME"), "{error}");
+}
+
+/// Goal: a story changes what guests touch, swap space and pressure, and a guest that moves takes its
+/// share along.
+#[test]
+fn a_story_changes_memory_and_a_guest_takes_its_share_along() {
+    let told = Told::new();
+    let pressure = || told.source.machine_memory().unwrap().pressure;
+    let swap = || told.source.machine_memory().unwrap().swap.unwrap();
+    assert_eq!((pressure(), swap().total_kib), (None, 0));
+    let spec = sample::pinned_spec(2, PageSize::Unspecified);
+    let guest = sample::domain("a", 1, spec, sample::pins(0, &[1, 2], None));
+    told.source.create(&guest).unwrap();
+    let touched = |driver: &SimDriver| {
+        let memory = driver.guest_memory().unwrap();
+        memory.get(&guest.vm).map(|memory| memory.resident_kib)
+    };
+    assert_eq!(touched(&told.source), Some(64 * 1024));
+    told.happens("active a 75");
+    told.happens("swap 100");
+    told.happens("pressure 12.5 3.25");
+    assert_eq!(touched(&told.source), Some(96 * 1024));
+    assert_eq!(swap().total_kib, 100 * 1024);
+    let stalls = pressure().unwrap();
+    assert_eq!(stalls.some.avg10_milli_percent, 12_500);
+    assert_eq!(stalls.full.avg60_milli_percent, 3_250);
+
+    told.destination.prepare_incoming(&guest, &[]).unwrap();
+    let uri = told.destination.info().unwrap().migration_uri;
+    let sent = told
+        .source
+        .migrate(guest.uid, &uri, &guest, &Sending::default());
+    assert_eq!(sent, Ok(()));
+    assert_eq!(touched(&told.source), None);
+    assert_eq!(touched(&told.destination), Some(96 * 1024));
+    told.happens("pressure much none");
+    let error = told.source.guest_memory().unwrap_err().to_string();
+    assert!(error.contains("much is no share in percent"), "{error}");
 }
 
 /// Goal: a guest in post-copy runs on the destination alone; while its memory follows, a break

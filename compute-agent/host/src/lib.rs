@@ -6,19 +6,21 @@
 //! | [`sysfs`] | reads a machine from the kernel's files, whose root is a parameter |
 //! | [`description`] | reads a machine from a TOML file, for simulated hosts |
 //! | [`machine`] | what both of them find |
+//! | [`signals`] | how much memory there is, is free and is waited for, now |
 //! | [`options`] | what the operator says about it: which CPUs are whose, reserved pages |
 //! | [`pci`] | PCI functions, and which of them are for guests |
 //! | `cpu_flags` | what the processor can do, as traits |
 //!
 //! Invariant: only what the kernel's files or the description say is believed; anything odd is an
 //! error that names the file, or a warning where a safe reading exists. Nothing here looks at
-//! what guests use, except [`sysfs::free_pages`].
+//! what guests use, except [`sysfs::free_pages`] and [`signals`].
 
 mod cpu_flags;
 pub mod description;
 pub mod machine;
 pub mod options;
 pub mod pci;
+pub mod signals;
 pub mod sysfs;
 
 use std::collections::BTreeSet;

@@ -128,6 +128,8 @@ pub struct Sim {
     /// Where the disks of its guests are, as files; hosts with the same one share them. Nothing is kept of
     /// them if absent.
     pub disk_dir: Option<PathBuf>,
+    /// How much swap space the machine has.
+    pub swap_mib: u64,
 }
 
 impl Default for Sim {
@@ -140,6 +142,7 @@ impl Default for Sim {
             state_file: None,
             story_file: None,
             disk_dir: None,
+            swap_mib: 0,
         }
     }
 }
@@ -190,6 +193,8 @@ pub struct Config {
     pub transfer_timeout_ms: u64,
     /// How often what runs is compared with what the scheduler expects; 0: never.
     pub compare_interval_ms: u64,
+    /// How often the memory of the host and its guests is measured; 0: never.
+    pub signals_interval_ms: u64,
     /// The namespaces of persistent memory that are for guests, `LABEL:NAME[|NAME…][,LABEL:…]`.
     pub pmem_namespaces: String,
     /// The programs that find and erase them.
@@ -231,6 +236,7 @@ impl Default for Config {
             storage_id: None,
             transfer_timeout_ms: 1_800_000,
             compare_interval_ms: 10_000,
+            signals_interval_ms: 10_000,
             pmem_namespaces: String::new(),
             pmem: PmemPrograms::default(),
             root: "/".into(),
@@ -334,7 +340,7 @@ impl Config {
         configured
     }
 
-    fn bounded(&self) -> [Bounded; 7] {
+    fn bounded(&self) -> [Bounded; 9] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let day_ms = 86_400_000;
@@ -349,8 +355,10 @@ impl Config {
                 day_ms,
             ),
             ("compare_interval_ms", self.compare_interval_ms, 0, day_ms),
+            ("signals_interval_ms", self.signals_interval_ms, 0, day_ms),
             ("sim.transfer_ms", self.sim.transfer_ms, 0, day_ms),
             ("sim.erase_mib_per_s", self.sim.erase_mib_per_s, 1, 1 << 30),
+            ("sim.swap_mib", self.sim.swap_mib, 0, 1 << 30),
         ]
     }
 
@@ -383,6 +391,7 @@ impl Configuration for Config {
         keys.take_some("storage_id", &mut self.storage_id);
         keys.take("transfer_timeout_ms", &mut self.transfer_timeout_ms);
         keys.take("compare_interval_ms", &mut self.compare_interval_ms);
+        keys.take("signals_interval_ms", &mut self.signals_interval_ms);
         keys.take("pmem_namespaces", &mut self.pmem_namespaces);
         keys.table("pmem", |keys| {
             keys.take("ndctl", &mut self.pmem.ndctl);
@@ -468,6 +477,7 @@ impl Sim {
         keys.take_some("advertise", &mut self.advertise);
         keys.take("transfer_ms", &mut self.transfer_ms);
         keys.take("erase_mib_per_s", &mut self.erase_mib_per_s);
+        keys.take("swap_mib", &mut self.swap_mib);
         keys.take_some("state_file", &mut self.state_file);
         keys.take_some("story_file", &mut self.story_file);
         keys.take_some("disk_dir", &mut self.disk_dir);

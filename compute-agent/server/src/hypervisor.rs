@@ -149,6 +149,7 @@ pub(crate) fn driver(
             disk_dir: config.sim.disk_dir.clone(),
             transfer: Duration::from_millis(config.sim.transfer_ms),
             erase_mib_per_s: config.sim.erase_mib_per_s,
+            swap_mib: config.sim.swap_mib,
         })?),
         DriverKind::Libvirt => {
             let root = config.root.clone();
@@ -188,6 +189,7 @@ fn libvirt_config(config: &Config, valid: &Valid) -> libvirt::Config {
         },
         qemu_img: told.qemu_img,
         network_devices: PathBuf::from("/sys/class/net"),
+        proc: config.root.join("proc"),
         bandwidth_mib_per_s_max: told.bandwidth_mib_per_s_max,
     }
 }

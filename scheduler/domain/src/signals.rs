@@ -162,6 +162,21 @@ impl GuestsMemory {
 }
 
 impl Stall {
+    /// Reads a share in percent with at most two decimals, as `12.5`, in hundredths of a percent.
+    #[must_use]
+    pub fn hundredths(text: &str) -> Option<u32> {
+        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !is_number(whole) || !is_number(part) || part.len() > 2 {
+            return None;
+        }
+        let part: u32 = format!("{part:0<2}").parse().ok()?;
+        let hundredths = whole.parse::<u32>().ok()?.checked_mul(100)?;
+        hundredths
+            .checked_add(part)
+            .filter(|share| *share <= 10_000)
+    }
+
     /// Returns a stall of so many hundredths of a percent, as the kernel writes them.
     #[must_use]
     pub fn from_hundredths(avg10: u32, avg60: u32) -> Self {
@@ -216,6 +231,27 @@ mod tests {
         };
         assert!(!no_guests.is_empty());
         assert_eq!(no_guests.non_discardable_kib(), Some(0));
+    }
+
+    #[test]
+    fn shares_are_read_as_the_kernel_writes_them() {
+        for (text, hundredths) in [
+            ("0.00", Some(0)),
+            ("1.25", Some(125)),
+            ("12.5", Some(1250)),
+            ("100", Some(10_000)),
+            ("100.01", None),
+            ("1.234", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.", None),
+            (".5", None),
+            ("", None),
+            ("99999999999", None),
+            ("nan", None),
+        ] {
+            assert_eq!(Stall::hundredths(text), hundredths, "{text:?}");
+        }
     }
 
     #[test]

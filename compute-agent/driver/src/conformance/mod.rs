@@ -20,6 +20,9 @@ use crate::domain::{DomainSpec, Force, Sending};
 use crate::driver::Driver;
 use crate::error::Error;
 
+/// How much memory a hypervisor may need besides that of its guest: translated code most of all.
+const HYPERVISOR_KIB_MAX: u64 = 1024 * 1024;
+
 /// What the suite runs on.
 pub struct Pair<'a> {
     /// Where guests start.
@@ -107,13 +110,29 @@ pub fn a_guest_is_created_once_and_destroyed_once(pair: &Pair<'_>) {
         "{released:?}"
     );
     wait_for_output(pair, driver, guest.uid, 0);
+    has_memory(driver, &guest);
     driver.destroy(guest.uid).expect("it is here");
+    let memory = driver.guest_memory().expect("it is told");
+    assert!(!memory.contains_key(&guest.vm), "{memory:?}");
     driver
         .destroy(guest.uid)
         .expect("a repetition has no effect");
     assert_absent(driver, guest.uid);
     let known = driver.domains().expect("a list");
     assert!(known.iter().all(|k| k.domain.uid != guest.uid));
+}
+
+/// Holds that a guest that runs has memory, and not more than it was given and its hypervisor needs.
+fn has_memory(driver: &dyn Driver, guest: &DomainSpec) {
+    let memory = driver.guest_memory().expect("it is told");
+    let memory = memory.get(&guest.vm).expect("it runs here");
+    let given_kib = guest.spec.flavor.memory_mib * 1024;
+    let has_kib = memory.non_discardable_kib();
+    let most_kib = given_kib + HYPERVISOR_KIB_MAX;
+    assert!(
+        has_kib > 0 && has_kib <= most_kib,
+        "{memory:?} of {guest:?}"
+    );
 }
 
 /// Holds that a refusal is definite.

@@ -233,6 +233,22 @@ impl Domain {
         Ok(result == 1)
     }
 
+    /// Returns the resident set of the domain's process in KiB, pages of files included; nothing
+    /// where libvirt does not tell.
+    pub fn resident_kib(&self) -> Result<Option<u64>, Error> {
+        let _turn = self.connection.turn();
+        let mut stats = [ffi::MemoryStat::default(); ffi::MEMORY_STATS];
+        let room = c_uint::try_from(stats.len()).expect("a few");
+        // SAFETY: a live domain and an array of the length that is given with it.
+        let count = unsafe {
+            (self.api().virDomainMemoryStats)(self.raw.as_ptr(), stats.as_mut_ptr(), room, 0)
+        };
+        self.done("virDomainMemoryStats", count)?;
+        let told = stats.iter().take(usize::try_from(count).unwrap_or(0));
+        let mut resident = told.filter(|stat| stat.tag == ffi::MEMORY_STAT_RSS);
+        Ok(resident.next().map(|stat| stat.value))
+    }
+
     /// Returns the domain's XML.
     pub fn xml(&self, view: XmlView) -> Result<String, Error> {
         let _turn = self.connection.turn();

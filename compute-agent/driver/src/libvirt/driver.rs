@@ -18,11 +18,13 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus, Side};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
-use berth_domain::name::PmemName;
+use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
+use berth_domain::signals::GuestMemory;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
+use super::memory::Looks;
 use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
     paused, progress, running, send, snapshot,
@@ -55,6 +57,8 @@ pub struct Config {
     pub qemu_img: PathBuf,
     /// Where the networks' devices are listed, `/sys/class/net`.
     pub network_devices: PathBuf,
+    /// Where the kernel tells of processes, `/proc`.
+    pub proc: PathBuf,
     /// The most that a transfer may take of the network.
     pub bandwidth_mib_per_s_max: Option<u64>,
 }
@@ -78,6 +82,7 @@ pub struct LibvirtDriver {
     free_pages: FreePagesSource,
     eraser: Box<dyn Eraser>,
     connection: Mutex<Option<Connection>>,
+    looks: Looks,
 }
 
 impl LibvirtDriver {
@@ -104,6 +109,7 @@ impl LibvirtDriver {
             free_pages,
             eraser,
             connection: Mutex::new(None),
+            looks: Looks::default(),
         })
     }
 
@@ -643,6 +649,11 @@ impl Driver for LibvirtDriver {
 
     fn free_pages(&self) -> Result<FreePages, Error> {
         (self.free_pages)()
+    }
+
+    fn guest_memory(&self) -> Result<BTreeMap<VmName, GuestMemory>, Error> {
+        let Config { uri, proc, .. } = &self.config;
+        self.looks.guest_memory(uri, proc)
     }
 
     fn read_disks(

@@ -69,6 +69,20 @@ pub(super) struct Parameter {
     pub(super) value: ParameterValue,
 }
 
+/// `virDomainMemoryStatStruct`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct MemoryStat {
+    pub(super) tag: c_int,
+    pub(super) value: c_ulonglong,
+}
+
+/// `VIR_DOMAIN_MEMORY_STAT_RSS`.
+pub(super) const MEMORY_STAT_RSS: c_int = 7;
+
+/// At least `VIR_DOMAIN_MEMORY_STAT_NR`; libvirt fills as many as there is room for.
+pub(super) const MEMORY_STATS: usize = 16;
+
 /// `virErrorFunc`.
 pub(super) type ErrorFunction = unsafe extern "C" fn(*mut c_void, *mut LastError);
 
@@ -140,6 +154,7 @@ functions! {
     fn virDomainGetXMLDesc(*mut DomainObject, c_uint) -> *mut c_char;
     fn virDomainGetState(*mut DomainObject, *mut c_int, *mut c_int, c_uint) -> c_int;
     fn virDomainIsPersistent(*mut DomainObject) -> c_int;
+    fn virDomainMemoryStats(*mut DomainObject, *mut MemoryStat, c_uint, c_uint) -> c_int;
     fn virDomainCreateWithFlags(*mut DomainObject, c_uint) -> c_int;
     fn virDomainDestroyFlags(*mut DomainObject, c_uint) -> c_int;
     fn virDomainShutdownFlags(*mut DomainObject, c_uint) -> c_int;

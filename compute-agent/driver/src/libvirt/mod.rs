@@ -27,6 +27,7 @@ mod error;
 #[allow(unsafe_code)]
 mod ffi;
 mod job;
+mod memory;
 mod migration;
 mod power;
 mod progress;

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use berth_domain::agent::{DomainState, DomainStatus, Side};
 use berth_domain::id::{ClaimId, MigrationId, TimeMs, VmUid};
-use berth_domain::name::PmemName;
+use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
+use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
 
@@ -69,6 +70,8 @@ pub struct Config {
     /// Where the disks of its guests are, as files; hosts that are given the same one share them. Without
     /// there is nothing in them.
     pub disk_dir: Option<PathBuf>,
+    /// How much swap space the machine has.
+    pub swap_mib: u64,
 }
 
 impl Config {
@@ -84,6 +87,7 @@ impl Config {
             erase_mib_per_s: ERASE_MIB_PER_S,
             story_file: None,
             disk_dir: None,
+            swap_mib: 0,
         }
     }
 }
@@ -174,6 +178,7 @@ impl SimDriver {
         let contents = load_contents(config.state_file.as_deref())?;
         let mut host = Host::with_domains(config.topology, domains);
         host.set_pmem(contents.clone());
+        host.set_swap_mib(config.swap_mib);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 host,
@@ -448,6 +453,15 @@ impl Driver for SimDriver {
             Some(place) => disks::drop_disks(&place.directory, migration, side),
             None => Ok(()),
         }
+    }
+
+    fn guest_memory(&self) -> Result<BTreeMap<VmName, GuestMemory>, Error> {
+        self.shared.go_on()?;
+        Ok(self.shared.lock().host.guest_memory())
+    }
+
+    fn machine_memory(&self) -> Option<MemorySignals> {
+        Some(self.shared.lock().host.machine_memory())
     }
 
     /// Breaks off transfers and stops listening; guests in the file are kept.

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::console::Console;
 use super::disks::Images;
+use super::memory::Machine;
 use super::pmem::Contents;
 use crate::domain::{DomainSpec, Known, Other};
 use crate::error::Error;
@@ -66,6 +67,9 @@ pub struct Domain {
     pub console: Console,
     /// Why the last attempt to send it away failed.
     pub migration_error: Option<String>,
+    /// The share of its memory that it was told to touch, in percent; see `memory`.
+    #[serde(default)]
+    pub active_percent: Option<u64>,
 }
 
 impl Domain {
@@ -106,6 +110,7 @@ pub struct Host {
     others: Vec<Other>,
     /// Huge pages that somebody else on the machine has, by cell and size in KiB.
     pub(super) foreign_pages: BTreeMap<(CellId, u64), u64>,
+    pub(super) machine: Machine,
 }
 
 impl Host {
@@ -125,6 +130,7 @@ impl Host {
             pmem: Contents::default(),
             others: Vec::new(),
             foreign_pages: BTreeMap::new(),
+            machine: Machine::default(),
         }
     }
 
@@ -533,6 +539,7 @@ impl Host {
             phase,
             console,
             migration_error: None,
+            active_percent: None,
         };
         self.domains.insert(spec.uid, domain);
     }

@@ -5,6 +5,7 @@
 //! | [`host`] | one hypervisor as a pure state machine |
 //! | `room` | whether a guest fits there |
 //! | `post_copy` | guests that run where their memory is not yet |
+//! | [`memory`] | how much memory the machine and its guests have and touch |
 //! | [`console`] | what its guests write |
 //! | `disks` | the names of the images that are made of their disks |
 //! | `files` | those disks as files, for one that is given a directory |
@@ -22,6 +23,7 @@ mod disks;
 pub mod driver;
 mod files;
 pub mod host;
+pub mod memory;
 mod orders;
 pub mod pmem;
 mod post_copy;

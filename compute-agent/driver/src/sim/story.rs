@@ -10,6 +10,10 @@
 //! refuse prepare 2            the next calls of this kind are refused
 //! hold cancel                 calls of this kind wait from now on
 //! let cancel                  they go on, and later ones do not wait
+//! active web1 80              the guest touches so many percent of its memory from now on
+//! swap 4096                   the machine has so many MiB of swap space from now on
+//! pressure 12.5 3.25          programs of the machine wait for memory for so many percent of the time,
+//!                             some and all of them
 //! room 10                     there is room for so many MiB where the disks are, from now on
 //! ```
 //!
@@ -24,6 +28,7 @@
 use std::path::PathBuf;
 
 use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::signals::{Pressure, Stall};
 use berth_domain::topology::CellId;
 use uuid::Uuid;
 
@@ -34,7 +39,8 @@ use crate::error::Error;
 
 /// What a line can be, as errors list it.
 const LINES: &str = "other UUID NAME, crash NAME, lose NAME, take CELL KIB COUNT, break NAME, \
-                     refuse CALL COUNT, hold CALL, let CALL, room MIB";
+                     refuse CALL COUNT, hold CALL, let CALL, room MIB, active NAME PERCENT, \
+                     swap MIB, pressure SOME FULL";
 
 /// A file of happenings, and how far it was told.
 #[derive(Debug)]
@@ -92,6 +98,15 @@ fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Resu
         ["hold", moment] => orders.hold(Moment::parse(moment)?),
         ["room", mib] => orders.limit_room(number::<u64>(mib)?.saturating_mul(1 << 20)),
         ["let", moment] => orders.go_on(Moment::parse(moment)?),
+        ["active", name, percent] => {
+            let percent = Some(number(percent)?);
+            host.set_active(named(host, name)?, percent);
+        }
+        ["swap", mib] => host.set_swap_mib(number(mib)?),
+        ["pressure", some, full] => host.set_pressure(Pressure {
+            some: stall(some)?,
+            full: stall(full)?,
+        }),
         _ => return Err(format!("must be one of {LINES}")),
     }
     Ok(())
@@ -99,6 +114,13 @@ fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Resu
 
 fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("{word} is no number"))
+}
+
+/// Reads a share of the time, the same over every time.
+fn stall(word: &str) -> Result<Stall, String> {
+    let hundredths = Stall::hundredths(word);
+    let hundredths = hundredths.ok_or_else(|| format!("{word} is no share in percent"))?;
+    Ok(Stall::from_hundredths(hundredths, hundredths))
 }
 
 fn named(host: &Host, name: &str) -> Result<VmUid, String> {

@@ -65,6 +65,7 @@ impl Shared {
         let mut stream = dial(uri)?;
         let offer = Message::Offer {
             domain: Box::new(destination.clone()),
+            active_percent: self.lock().host.active(vm),
         };
         wire::send(&mut stream, &offer).map_err(broke)?;
         let answer = wire::receive(&mut stream).map_err(broke)?;
@@ -218,10 +219,19 @@ impl Shared {
             let state = self.lock().host.status(vm).state;
             return wire::send(&mut stream, &Message::Has { state });
         }
-        let Message::Offer { domain } = first else {
+        let Message::Offer {
+            domain,
+            active_percent,
+        } = first
+        else {
             return Err(unexpected(&first));
         };
-        if let Err(error) = self.change(|host| host.begin_receive(&domain)) {
+        let begun = self.change(|host| {
+            host.begin_receive(&domain)?;
+            host.set_active(domain.uid, active_percent);
+            Ok(())
+        });
+        if let Err(error) = begun {
             let message = error.to_string();
             return wire::send(&mut stream, &Message::Refused { message });
         }

@@ -38,6 +38,9 @@ pub enum Message {
     Offer {
         /// What it shall be on the destination.
         domain: Box<DomainSpec>,
+        /// The share of its memory that it was told to touch, in percent.
+        #[serde(default)]
+        active_percent: Option<u64>,
     },
     /// The destination receives it.
     Accepted,
