@@ -157,7 +157,11 @@ pub enum ThreadRules {
 #[derive(Debug, Subcommand)]
 pub enum Host {
     /// List hosts with what is free
-    List,
+    List {
+        /// Show what was measured of their memory instead
+        #[arg(long)]
+        memory: bool,
+    },
     /// Show one host: its cells, sockets, and which CPU is whose
     Show {
         /// The host

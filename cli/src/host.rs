@@ -1,6 +1,7 @@
 //! `berth host`: looks at hosts and keeps guests off them.
 
 mod drain;
+mod memory;
 
 use berth_domain::claim::Claim;
 use berth_domain::fence::Fenced;
@@ -27,7 +28,8 @@ use crate::{all_pages, ask, draw, output};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Moves(verb) => drain::run(session, verb).await,
-        Verb::List => list(session).await,
+        Verb::List { memory: false } => list(session).await,
+        Verb::List { memory: true } => memory::list(session).await,
         Verb::Show { host } => show(session, &host).await,
         Verb::Cordon { host } => {
             let request = CordonHostRequest {
@@ -196,8 +198,11 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let answer = ask!(session, HostServiceClient, get_host, request)?;
     let host: Host = answer.host.unwrap_or_default().try_into()?;
     let claims: Vec<Claim> = read_all(answer.claims)?;
+    let measured = memory::of(session, &host.name).await;
     if session.json() {
-        return output::json(&json!({"host": host, "claims": claims}));
+        let measured = measured.ok().flatten();
+        let told = json!({"host": host, "claims": claims, "memory_signals": measured});
+        return output::json(&told);
     }
     output::print(&draw::host(&host.name, &host.report, &claims));
     let mut fields = vec![("state", state(&host).to_owned())];
@@ -224,6 +229,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ("provider", host.provider.to_string()),
         ("traits", traits.join(" ")),
     ]);
+    fields.extend(memory::fields(measured));
     output::fields(&fields);
     Ok(())
 }

@@ -178,3 +178,56 @@ fn a_host_that_lost_memory_says_who_is_hit() {
     assert_eq!(told["hit"].as_array().map(Vec::len), Some(0), "{told}");
     verdict::holds(&cluster);
 }
+
+/// Returns what is known of the memory of a host.
+fn signals(cluster: &Cluster, name: &str) -> Result<Value, String> {
+    let told = host(cluster, name)?["memory_signals"].clone();
+    match told.is_null() {
+        true => Err("nothing is known of its memory".to_owned()),
+        false => Ok(told["signals"].clone()),
+    }
+}
+
+/// Goal: operators see how much of its memory a guest touches, and what that leaves, as it changes;
+/// and after the scheduler forgot it, as soon as the agent has reported again.
+#[test]
+fn memory_signals_follow_what_guests_touch() {
+    let mut cluster = cluster();
+    let _ = cluster.boot("a", "pinned", "h1");
+    let flavor = cluster.ask(&["vm", "show", "a"]).unwrap()["vm"]["spec"]["flavor"].clone();
+    let given_kib = flavor["memory_mib"].as_u64().unwrap() * 1024;
+    let touched = |cluster: &Cluster, wanted: u64| {
+        eventually("what the guest touches is told", || {
+            let told = signals(cluster, "h1")?;
+            let touched = &told["guests"]["each"]["a"]["resident_kib"];
+            (*touched == wanted)
+                .then_some(told.clone())
+                .ok_or(format!("{told}"))
+        })
+    };
+    let before = touched(&cluster, given_kib / 2);
+    assert_eq!(before["pressure"], Value::Null, "nobody measures it");
+    assert_eq!(before["swap"]["total_kib"], 0);
+    happens(&cluster, "h1", "swap 4096");
+    happens(&cluster, "h1", "pressure 12.5 3.25");
+    happens(&cluster, "h1", "active a 100");
+    let after = touched(&cluster, given_kib);
+    let free = |signals: &Value| signals["memory"]["free_kib"].as_u64().unwrap();
+    assert_eq!(free(&before) - free(&after), given_kib / 2);
+    assert_eq!(after["swap"]["total_kib"], 4096 * 1024);
+    assert_eq!(after["pressure"]["some"]["avg10_milli_percent"], 12_500);
+
+    cluster.schedulers[0].kill();
+    let programs = &cluster.programs;
+    cluster.schedulers[0].start(programs);
+    let _ = touched(&cluster, given_kib);
+    let listed = cluster.ask(&["host", "list", "--memory"]).unwrap();
+    let names: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| &h["host"])
+        .collect();
+    assert_eq!(names, ["h1", "h2"]);
+    verdict::holds(&cluster);
+}

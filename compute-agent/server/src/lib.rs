@@ -16,6 +16,7 @@
 //! | `service` | what conductors call |
 //! | `disks` | the disks of guests that are off, fetched from and given to other agents |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
+//! | `signals` | the memory of the host and of its guests, measured now and then |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
 //! | `pmem` | the persistent memory that is configured, looked at and erased |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
@@ -42,6 +43,7 @@ mod self_fencing;
 pub mod server;
 mod service;
 mod shell;
+mod signals;
 mod transfers;
 pub mod watchdog;
 

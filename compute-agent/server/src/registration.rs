@@ -27,6 +27,7 @@ use crate::core::Event;
 use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
+use crate::signals::Newest;
 use crate::watchdog::Standing;
 
 /// The services that clients ask about, and the empty name for the whole.
@@ -74,6 +75,8 @@ pub(crate) struct Registration {
     pub(crate) standing: Option<watch::Receiver<Standing>>,
     /// Whether a registration was sent and not answered: it may still arrive.
     pub(crate) is_unanswered: bool,
+    /// What was measured of the host's memory last.
+    pub(crate) signals: Newest,
 }
 
 impl Registration {
@@ -299,11 +302,18 @@ impl Registration {
         self.tell_limit().await;
     }
 
+    fn memory_signals(&self) -> Option<wire::MemorySignals> {
+        let newest = self.signals.borrow();
+        let measured = newest.as_ref().map(|sample| sample.told(shell::now()));
+        measured.as_ref().map(Into::into)
+    }
+
     /// Returns when to report next; nothing when the scheduler does not know this run.
     async fn say_alive(&mut self) -> Result<Option<Duration>, Status> {
         let request = wire::ReportHostRequest {
             name: self.host.resource_name(),
             incarnation: self.report.incarnation.to_string(),
+            memory_signals: self.memory_signals(),
         };
         // Counted from before it is sent: the scheduler heard of it later than that.
         let sent_at = shell::now();

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_domain::host::HostReport;
 use berth_domain::id::{Incarnation, TimeMs};
@@ -30,6 +31,7 @@ use crate::reality::Messenger;
 use crate::registration::Registration;
 use crate::self_fencing::SelfFencing;
 use crate::service::AgentApi;
+use crate::signals::{Newest, Sampler};
 use crate::watchdog::Watchdog;
 use crate::{hypervisor, qualities, shell};
 
@@ -51,6 +53,8 @@ pub struct ComputeAgent {
     fencing: SelfFencing,
     memories: Option<Memories>,
     watchdog: Option<Watchdog>,
+    sampler: Option<Sampler>,
+    signals: Newest,
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -73,10 +77,13 @@ impl ComputeAgent {
         let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
             .map_err(|error| Faults(vec![error.to_string()]))?;
         let (listener, address) = listening::bind(valid.listen).await?;
+        let root = config.root.clone();
+        let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
         let (facts, report, known, driver, fencing, memories, watchdog) =
             woken.map_err(|_| Error::Task("the start"))??;
+        let (sampler, signals) = Sampler::new(interval, root, &driver);
         Ok(Self {
             listener,
             address,
@@ -88,6 +95,8 @@ impl ComputeAgent {
             fencing,
             memories,
             watchdog,
+            sampler,
+            signals,
         })
     }
 
@@ -153,7 +162,10 @@ impl ComputeAgent {
             heard_at,
             standing,
             is_unanswered: false,
+            signals: self.signals,
         };
+        let sampling = self.sampler;
+        let sampling = sampling.map(|sampler| tokio::spawn(sampler.run(stopping.clone())));
         let api = AgentApi {
             core,
             facts: self.facts.clone(),
@@ -201,6 +213,11 @@ impl ComputeAgent {
             && watching.await.is_err()
         {
             tracing::error!("looking at persistent memory failed");
+        }
+        if let Some(sampling) = sampling
+            && sampling.await.is_err()
+        {
+            tracing::error!("measuring memory failed");
         }
         ending.cancel();
         if !shell.is_finished() && shell.await.is_err() {

@@ -164,6 +164,13 @@ impl HostService for Hosts {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn list_memory_signals(
+        &self,
+        _: Request<hosts::ListMemorySignalsRequest>,
+    ) -> Answered<hosts::ListMemorySignalsResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn cordon_host(
         &self,
         _: Request<hosts::CordonHostRequest>,

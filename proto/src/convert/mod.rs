@@ -39,6 +39,7 @@ pub mod reality;
 pub mod refusal;
 pub mod server_group;
 pub mod service;
+pub mod signals;
 pub mod topology;
 pub mod transfer;
 pub mod vm;

@@ -104,6 +104,7 @@ round_trips! {
     domain_statuses: values::agent::domain_status() => agent::v1::DomainStatus;
     transfer_wishes: values::transfer::wishes() => types::v1::TransferWishes;
     transfer_progress: values::transfer::progress() => types::v1::TransferProgress;
+    memory_signals: values::signals::measured() => host::v1::MemorySignals;
 }
 
 /// Reads a request as the server of its RPC does.

@@ -7,6 +7,7 @@ mod placement;
 pub(crate) mod pmem;
 mod policy;
 mod reality;
+pub(crate) mod signals;
 pub(crate) mod transfer;
 
 pub(crate) use operation::*;

@@ -7,11 +7,13 @@
 //! Time is passed in, as milliseconds of any clock that does not run backwards.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use berth_domain::fence::lapsed_after_ms;
 use berth_domain::host;
 use berth_domain::id::Incarnation;
 use berth_domain::name::HostName;
+use berth_domain::signals::{Measured, MemorySignals};
 use berth_state::State;
 
 /// What the leader knows.
@@ -24,6 +26,19 @@ pub struct Liveness {
     /// As `heard`, but never forgotten while this member leads: until when an agent may count on its
     /// lease depends on nothing else.
     renewed: HashMap<HostName, u64>,
+    /// What was measured of each host's memory last, and when. Placement does not rest on it, so it is
+    /// nowhere else: a new leader does not know it until an agent reports.
+    signals: HashMap<HostName, Signals>,
+}
+
+/// What was measured of a host's memory.
+#[derive(Debug)]
+struct Signals {
+    /// May be before this process began.
+    age_ms: u64,
+    /// When the age was that.
+    at_ms: u64,
+    signals: Arc<MemorySignals>,
 }
 
 impl Liveness {
@@ -35,6 +50,7 @@ impl Liveness {
             leading_since: None,
             heard: HashMap::new(),
             renewed: HashMap::new(),
+            signals: HashMap::new(),
         }
     }
 
@@ -46,7 +62,11 @@ impl Liveness {
                 self.renewed.clear();
                 self.leading_since = Some(now_ms);
             }
-            (false, Some(_)) => self.leading_since = None,
+            (false, Some(_)) => {
+                self.leading_since = None;
+                // They would grow old here while the new leader hears newer ones.
+                self.signals.clear();
+            }
             (true, Some(_)) | (false, None) => {}
         }
     }
@@ -60,6 +80,32 @@ impl Liveness {
     /// Takes note that a report is about to be answered, from which an agent may count a lease.
     pub fn renew(&mut self, host: &HostName, now_ms: u64) {
         note(&mut self.renewed, host, now_ms);
+    }
+
+    /// Takes note of what a host's agent measured of its memory.
+    pub fn measured(&mut self, host: &HostName, measured: Measured, now_ms: u64) {
+        if self.leading_since.is_none() {
+            return;
+        }
+        let signals = Signals {
+            age_ms: measured.age_ms,
+            at_ms: now_ms,
+            signals: measured.signals,
+        };
+        self.signals.insert(host.clone(), signals);
+    }
+
+    /// Returns what was measured of a host's memory last, with its age; nothing where it is not known,
+    /// as to a member that does not lead, or to a new leader until the agent reports.
+    #[must_use]
+    pub fn signals(&self, host: &HostName, now_ms: u64) -> Option<Measured> {
+        let known = self.signals.get(host)?;
+        Some(Measured {
+            age_ms: known
+                .age_ms
+                .saturating_add(now_ms.saturating_sub(known.at_ms)),
+            signals: known.signals.clone(),
+        })
     }
 
     /// Returns the hosts whose agents have stopped their guests by themselves since nobody heard of
@@ -95,6 +141,7 @@ impl Liveness {
     /// Forgets when a host was heard of: it was fenced, and what it said before counts no more.
     pub fn forget(&mut self, host: &HostName) {
         self.heard.remove(host);
+        self.signals.remove(host);
     }
 
     /// Returns the hosts whose recorded liveness is wrong, with what it should be.
@@ -127,6 +174,7 @@ impl Liveness {
     pub fn forget_removed(&mut self, state: &State) {
         self.heard.retain(|name, _| state.host(name).is_some());
         self.renewed.retain(|name, _| state.host(name).is_some());
+        self.signals.retain(|name, _| state.host(name).is_some());
     }
 }
 
@@ -270,6 +318,37 @@ mod tests {
         liveness.lead(true, 1_000 + after);
         assert!(liveness.lapsed(&down, 1_000 + 2 * after).is_empty());
         assert_eq!(liveness.lapsed(&down, 1_001 + 2 * after), run);
+    }
+
+    /// Goal: signals grow old, the newest counts, and they are kept by the leader alone.
+    #[test]
+    fn signals_are_the_leaders_and_grow_old() {
+        let measured = |age_ms| Measured {
+            age_ms,
+            signals: Arc::default(),
+        };
+        let age = |liveness: &Liveness, now_ms| liveness.signals(&name(), now_ms).map(|m| m.age_ms);
+        let mut liveness = Liveness::new(100);
+        liveness.measured(&name(), measured(1), 10);
+        assert_eq!(age(&liveness, 10), None, "it follows");
+        liveness.lead(true, 10);
+        liveness.measured(&name(), measured(5), 20);
+        assert_eq!(age(&liveness, 20), Some(5));
+        assert_eq!(age(&liveness, 1_020), Some(1_005));
+        liveness.measured(&name(), measured(2), 1_020);
+        assert_eq!(age(&liveness, 1_020), Some(2));
+        liveness.forget_removed(&state(Seen::Up));
+        assert_eq!(age(&liveness, 1_020), Some(2), "the host is there");
+        liveness.forget_removed(&State::new());
+        assert_eq!(age(&liveness, 1_020), None, "the host is not");
+        liveness.measured(&name(), measured(2), 1_030);
+        liveness.forget(&name());
+        assert_eq!(age(&liveness, 1_030), None, "it was fenced");
+        liveness.measured(&name(), measured(2), 1_030);
+        liveness.lead(false, 1_040);
+        assert_eq!(age(&liveness, 1_040), None);
+        liveness.lead(true, 1_050);
+        assert_eq!(age(&liveness, 1_050), None, "it leads anew");
     }
 
     #[test]

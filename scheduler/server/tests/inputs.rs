@@ -260,6 +260,7 @@ async fn unknown_names_are_not_found() {
     let request = ReportHostRequest {
         name: "hosts/h9".into(),
         incarnation: Uuid::new_v4().to_string(),
+        memory_signals: None,
     };
     let answer = hosts(&channel).report_host(request).await;
     assert!(!answer.expect("an answer").into_inner().known);

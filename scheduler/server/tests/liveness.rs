@@ -4,10 +4,14 @@ mod common;
 
 use std::time::Duration;
 
-use berth_proto::host::v1::{GetHostRequest, ReportHostRequest, host::Liveness};
+use berth_proto::host::v1::{
+    GetHostRequest, GuestMemory, GuestsMemory, ListMemorySignalsRequest, MemorySignals,
+    ReportHostRequest, host::Liveness,
+};
 use berth_scheduler::{Config, Start};
 use common::world::{register, register_request};
 use common::{Member, eventually, hosts};
+use tonic::Status;
 use tonic::transport::Channel;
 
 async fn liveness(channel: &Channel, name: &str) -> Liveness {
@@ -17,6 +21,69 @@ async fn liveness(channel: &Channel, name: &str) -> Liveness {
     };
     let answer = hosts(channel).get_host(request).await.expect("the host");
     answer.into_inner().host.expect("the host").liveness()
+}
+
+/// Returns what is known of a host's memory.
+async fn signals(channel: &Channel, name: &str) -> Result<Option<MemorySignals>, Status> {
+    let request = ListMemorySignalsRequest {
+        host: name.into(),
+        ..Default::default()
+    };
+    let answer = hosts(channel).list_memory_signals(request).await?;
+    let mut hosts = answer.into_inner().hosts;
+    assert_eq!(hosts.len(), 1, "one host is there");
+    Ok(hosts.remove(0).signals)
+}
+
+/// Goal: signals are kept with their age, and those that make no sense are passed over while the
+/// report counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_of_a_report_are_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = common::config(&directory.path().join("0"), Start::Bootstrap);
+    let member = Member::start(config).await;
+    let channel = member.channel().await;
+    let request = register_request("h1", 1, 2);
+    let incarnation = request.report.clone().expect("a report").incarnation;
+    hosts(&channel)
+        .register_host(request)
+        .await
+        .expect("registered");
+    assert_eq!(signals(&channel, "hosts/h1").await.unwrap(), None);
+    let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
+    let guests = GuestsMemory {
+        sum: Some(GuestMemory::default()),
+        guests: [("vms/web1".to_owned(), GuestMemory::default())].into(),
+    };
+    let good = MemorySignals {
+        age: Some(seconds(100)),
+        guests: Some(guests),
+        ..MemorySignals::default()
+    };
+    let bad = MemorySignals {
+        age: Some(seconds(-1)),
+        ..MemorySignals::default()
+    };
+    for measured in [good, bad] {
+        let report = ReportHostRequest {
+            name: "hosts/h1".into(),
+            incarnation: incarnation.clone(),
+            memory_signals: Some(measured),
+        };
+        let answer = hosts(&channel).report_host(report).await;
+        assert!(answer.expect("an answer").into_inner().known);
+    }
+    let one = signals(&channel, "hosts/h1").await.unwrap();
+    let one = one.expect("the good ones");
+    assert!(one.age.expect("an age").seconds >= 100);
+    assert_eq!(one.guests.expect("guests").guests.len(), 1);
+    let all = signals(&channel, "").await.unwrap().expect("the same");
+    assert!(all.guests.expect("guests").guests.is_empty());
+    let absent = signals(&channel, "hosts/h2").await.unwrap_err();
+    assert_eq!(absent.code(), tonic::Code::NotFound);
+    let unnamed = signals(&channel, "h1").await.unwrap_err();
+    assert_eq!(unnamed.code(), tonic::Code::InvalidArgument);
+    member.stop().await.expect("a clean end");
 }
 
 /// Goal: silence is noted, reports too, and a host that reports all the time never goes down.
@@ -42,6 +109,7 @@ async fn silence_is_noted_and_reports_too() {
     let report = ReportHostRequest {
         name: "hosts/loud".into(),
         incarnation,
+        memory_signals: None,
     };
     let reporter = {
         let (channel, report) = (channel.clone(), report.clone());

@@ -405,7 +405,7 @@ impl Cluster {
             &config,
             &format!(
                 "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = {storage:?}\n\
-                 compare_interval_ms = 500\npmem_namespaces = {:?}\n\
+                 compare_interval_ms = 500\nsignals_interval_ms = 200\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
                  story_file = {story:?}\nerase_mib_per_s = {}\n\
                  {disks}{}",

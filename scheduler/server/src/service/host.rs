@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::{list, reality, refusal};
+use super::{list, reality, refusal, signals};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -72,6 +72,7 @@ impl HostService for HostApi {
         let wire = request.into_inner();
         let host: HostName = field::name(&wire.name, "name")?;
         let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
+        let measured = signals::read(&host, wire.memory_signals);
         let leader = self.0.handle().leader();
         if !leader.role.deciding {
             return Err(refusal::elsewhere(leader.member.as_ref()));
@@ -110,7 +111,12 @@ impl HostService for HostApi {
             self.0.command(Caller::unkeyed(), up).await?;
         }
         if known {
-            self.0.liveness().heard(&host, self.0.monotonic_ms());
+            let now_ms = self.0.monotonic_ms();
+            let mut liveness = self.0.liveness();
+            liveness.heard(&host, now_ms);
+            if let Some(measured) = measured {
+                liveness.measured(&host, measured, now_ms);
+            }
         }
         Ok(Response::new(v1::ReportHostResponse {
             known,
@@ -164,6 +170,14 @@ impl HostService for HostApi {
             next_page_token,
             revision: state.revision(),
         }))
+    }
+
+    async fn list_memory_signals(
+        &self,
+        request: Request<v1::ListMemorySignalsRequest>,
+    ) -> Result<Response<v1::ListMemorySignalsResponse>, Status> {
+        let listed = signals::list(&self.0, request.into_inner()).await?;
+        Ok(Response::new(listed))
     }
 
     async fn cordon_host(

@@ -39,6 +39,7 @@ mod reality;
 mod refusal;
 mod scheduler;
 mod server_group;
+mod signals;
 mod table;
 mod watch;
 mod watch_providers;
