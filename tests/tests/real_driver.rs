@@ -17,8 +17,8 @@ use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
 use berth_driver::conformance::disks::{self as travelling, Travel};
 use berth_driver::conformance::{self, Pair, sample};
-use berth_driver::libvirt::LibvirtDriver;
 use berth_driver::libvirt::driver::Config;
+use berth_driver::libvirt::{Connection, LibvirtDriver};
 use berth_driver::xml::{Settings, VirtType};
 use berth_driver::{DomainSpec, Draft, Driver, Error, NoPmem, Sending};
 use berth_host::sysfs;
@@ -175,6 +175,7 @@ fn a_guest_with_disk_and_nic_moves_and_answers() {
     };
     assert_eq!(ask(&machines[0], "store berth"), "stored");
     assert_eq!(vcpu(&machines[0], "disk-guest"), [0]);
+    assert_no_files_counted(&machines[0], &source, &guest);
 
     destination.prepare_incoming(&moved, &[]).unwrap();
     source
@@ -208,6 +209,19 @@ fn assert_confined(machine: &Machine, domain: &str, cpu: u32) {
         assert_eq!(Vec::from_iter(thread.cpus.clone()), [cpu], "{thread:?}");
     }
     assert!(threads.len() > 1);
+}
+
+/// What a guest has of the host's memory is told, and is less than what libvirt tells: that counts
+/// pages of files too, as those of QEMU's own program.
+fn assert_no_files_counted(machine: &Machine, driver: &LibvirtDriver, guest: &DomainSpec) {
+    let memory = driver.guest_memory().unwrap();
+    let resident_kib = memory[&guest.vm].resident_kib;
+    let connection = Connection::open(&machine.libvirt_uri()).unwrap();
+    let domain = connection.domain_by_name(guest.vm.as_str()).unwrap();
+    let with_files_kib = domain.resident_kib().unwrap().expect("libvirt tells");
+    assert!(resident_kib > 0, "{memory:?}");
+    assert!(resident_kib < with_files_kib, "{memory:?} {with_files_kib}");
+    println!("a guest of 128 MiB has {resident_kib} KiB, with files {with_files_kib} KiB");
 }
 
 /// Returns the CPUs of vCPU 0's thread, as the kernel says.
