@@ -196,6 +196,24 @@ pub enum Host {
         /// The host
         host: String,
     },
+    /// Look after a host's persistent memory
+    #[command(subcommand)]
+    Pmem(HostPmem),
+}
+
+/// Verbs of a host's persistent memory.
+#[derive(Debug, Subcommand)]
+pub enum HostPmem {
+    /// Say that a namespace is lost for good, while a claim has it
+    ///
+    /// Its agent then starts without it, and the host can be removed. Should the namespace come back,
+    /// it is erased before anybody is given it.
+    WriteOff {
+        /// The host
+        host: String,
+        /// The name of the namespace
+        namespace: String,
+    },
 }
 
 /// Verbs of flavors.

@@ -11,12 +11,12 @@ use berth_proto::conductor::v1 as conductor;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{
     CordonHostRequest, FenceHostRequest, GetHostRequest, HostSummary, ListHostsRequest,
-    RemoveHostRequest, UncordonHostRequest, fence,
+    RemoveHostRequest, UncordonHostRequest, WriteOffPmemRequest, fence,
 };
 use berth_proto::status::from_status;
 use serde_json::json;
 
-use crate::arguments::Host as Verb;
+use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, read_all, request_id, resource};
 use crate::{all_pages, ask, draw, output};
 
@@ -57,6 +57,19 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             };
             ask!(session, HostServiceClient, remove_host, request)?;
             output::tell(&format!("{host} is forgotten"));
+            Ok(())
+        }
+        Verb::Pmem(HostPmem::WriteOff { host, namespace }) => {
+            let request = WriteOffPmemRequest {
+                name: resource("hosts", &host),
+                namespace: namespace.clone(),
+                request_id: request_id(None),
+            };
+            ask!(session, HostServiceClient, write_off_pmem, request)?;
+            output::tell(&format!(
+                "pmem namespace {namespace} of {host} is written off: take it out of pmem_namespaces of \
+                 its agent"
+            ));
             Ok(())
         }
     }

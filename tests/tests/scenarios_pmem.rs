@@ -403,3 +403,60 @@ fn an_agent_does_not_start_without_the_namespaces_that_are_used() {
     assert_eq!(counted(&cluster, "h1", "CUSTOM_PMEM_NAMESPACE_SMALL").0, 2);
     verdict::holds(&cluster);
 }
+
+/// Goal: a namespace that is lost for good while a VM has it is written off: its agent starts without
+/// it, the VM is told and can be deleted, the others go on; and should it come back, it is erased
+/// before anybody is given it.
+#[test]
+fn a_namespace_that_is_lost_for_good_is_written_off() {
+    let mut cluster = start([mixed("h1")]);
+    let _ = boot(&cluster, "a", "small", "h1").with_status(0);
+    let lost = namespaces(&cluster, "a", "h1").remove(0);
+    let write_off = ["host", "pmem", "write-off", "h1", &lost];
+    let _ = cluster
+        .berth(&write_off)
+        .refused(1)
+        .saying(&["PMEM_NAMESPACE_WORKS"]);
+    cluster.agents[0].kill();
+    let files = ["h1.toml", "h1-machine.toml"].map(|name| cluster.folder().join(name));
+    let texts = files.clone().map(|file| fs::read_to_string(file).unwrap());
+    let other = if lost == "s0" { "s1" } else { "s0" };
+    let without = texts[0].replace("small:s0|s1", &format!("small:{other}"));
+    let name = format!("name = {lost:?}\n");
+    let machine = texts[1]
+        .split("[[pmem]]\n")
+        .filter(|part| !part.starts_with(&name));
+    let machine: Vec<_> = machine.collect();
+    fs::write(&files[1], machine.join("[[pmem]]\n")).unwrap();
+    let programs = cluster.programs.clone();
+    let with = cluster.agents[0].fails(&programs, 1);
+    assert!(with.contains(&lost), "{with}");
+    fs::write(&files[0], &without).unwrap();
+    let refused = cluster.agents[0].fails(&programs, 1);
+    assert!(refused.contains("berth host pmem write-off"), "{refused}");
+
+    // It counts as down at once, rather than after the liveness limit.
+    fs::write(cluster.folder().join("fence.sh"), "echo off\n").unwrap();
+    cluster.run(&["host", "fence", "h1"]);
+    cluster.run(&write_off);
+    start_agent(&mut cluster);
+    eventually("the fence is lifted", || {
+        let shown = cluster.ask(&["host", "show", "h1"])?["host"]["fenced"].clone();
+        shown.is_null().then_some(()).ok_or(shown.to_string())
+    });
+    let class = "CUSTOM_PMEM_NAMESPACE_SMALL";
+    assert_eq!(counted(&cluster, "h1", class).0, 1);
+    let _ = boot(&cluster, "b", "small", "h1").with_status(0);
+    cluster.run(&["vm", "delete", "a"]);
+    assert_eq!(releasing(&cluster, "h1").len(), 1);
+
+    cluster.agents[0].kill();
+    for (file, text) in files.iter().zip(&texts) {
+        fs::write(file, text).unwrap();
+    }
+    start_agent(&mut cluster);
+    erased(&cluster, "h1", &[&lost]);
+    let _ = boot(&cluster, "c", "small", "h1").with_status(0);
+    assert_eq!(namespaces(&cluster, "c", "h1"), [lost]);
+    verdict::holds(&cluster);
+}

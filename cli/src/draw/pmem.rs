@@ -73,6 +73,9 @@ pub(super) fn erasure(claim: &Claim, name: &PmemName, size_bytes: u64) -> String
     let Some(erasure) = claim.erasures.get(name) else {
         return String::new();
     };
+    if erasure.written_off {
+        return "written-off".to_owned();
+    }
     if erasure.is_quarantined() {
         return "quarantined".to_owned();
     }
@@ -169,6 +172,7 @@ mod tests {
             failures,
             failure: failure.to_owned(),
             erased_bytes: 32 << 30,
+            written_off: false,
         };
         let failed = "daxio ended with status 1";
         let claims = [

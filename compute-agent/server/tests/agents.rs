@@ -185,6 +185,13 @@ impl HostService for Hosts {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn write_off_pmem(
+        &self,
+        _: Request<hosts::WriteOffPmemRequest>,
+    ) -> Answered<hosts::WriteOffPmemResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn remove_host(
         &self,
         _: Request<hosts::RemoveHostRequest>,

@@ -9,6 +9,7 @@ use std::fmt;
 use berth_domain::allocation::Resources;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::TimeMs;
+use berth_domain::name::PmemName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::MEMORY_MIB_MAX;
@@ -319,6 +320,15 @@ pub fn keyed<W, D>(
             Ok((name, read(value).map_err(at)?))
         })
         .collect()
+}
+
+/// Reads the name of a namespace of persistent memory.
+///
+/// # Errors
+///
+/// When it is not valid.
+pub fn pmem_name(value: &str, field: &str) -> Result<PmemName, Invalid> {
+    PmemName::new(value).map_err(|rule| Invalid::new(field, format!("{rule}")))
 }
 
 /// Writes counted amounts by resource class.

@@ -93,6 +93,7 @@ pub(super) fn write_erasures(erasures: &BTreeMap<PmemName, Erasure>) -> Vec<v1::
         failure: erasure.failure.clone(),
         erased_bytes: erasure.erased_bytes,
         quarantined: erasure.is_quarantined(),
+        written_off: erasure.written_off,
     });
     erasures.collect()
 }
@@ -108,6 +109,7 @@ pub(super) fn read_erasures(
             failures: wire.failures,
             failure: field::text(wire.failure, "failure", ERASURE_FAILURE_LENGTH_MAX)?,
             erased_bytes: wire.erased_bytes,
+            written_off: wire.written_off,
         };
         Ok((read_name(&wire.namespace, "namespace")?, erasure))
     })?;

@@ -25,6 +25,8 @@ use crate::allocation::Resources;
 use crate::id::{ClaimId, MigrationId, TimeMs};
 use crate::name::{HostName, PmemName, VmName};
 use crate::numa::Assignment;
+use crate::pmem::CLASS_PREFIX;
+use crate::resource::ResourceClass;
 
 /// On whose behalf a claim is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,7 +65,8 @@ pub struct Claim {
     pub resources: Resources,
     /// Exact CPUs and pages.
     pub assignment: Assignment,
-    /// How erasing the namespaces of a RELEASING claim goes.
+    /// How erasing the namespaces of a RELEASING claim goes; of one in use, which namespaces are
+    /// written off.
     #[serde(default)]
     pub erasures: BTreeMap<PmemName, Erasure>,
 }
@@ -85,6 +88,10 @@ pub struct Erasure {
     pub failure: String,
     /// How much of it is erased, in bytes, as its agent last said.
     pub erased_bytes: u64,
+    /// Whether an operator said that the namespace is lost for good. It holds up nobody any more and
+    /// is not counted. Should it come back, it is erased before anybody is given it.
+    #[serde(default)]
+    pub written_off: bool,
 }
 
 /// How far an agent is with a namespace of a RELEASING claim.
@@ -116,6 +123,17 @@ pub struct ErasureReport {
 }
 
 impl Erasure {
+    /// Returns one that has not begun.
+    fn open(since: TimeMs, written_off: bool) -> Self {
+        Self {
+            since,
+            failures: 0,
+            failure: String::new(),
+            erased_bytes: 0,
+            written_off,
+        }
+    }
+
     /// Returns whether it failed so often that somebody has to look.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
@@ -140,14 +158,49 @@ impl Claim {
         if pmem.is_empty() || !self.is_in_use() {
             return None;
         }
-        let open = Erasure {
-            since: now,
-            failures: 0,
-            failure: String::new(),
-            erased_bytes: 0,
-        };
-        let erasures = pmem.iter().map(|d| (d.name.clone(), open.clone()));
+        let erasures = pmem.iter().map(|device| {
+            let written_off = self.has_written_off(&device.name);
+            (device.name.clone(), Erasure::open(now, written_off))
+        });
         Some(self.shrunk(erasures.collect()))
+    }
+
+    /// Returns whether a namespace of the claim is written off.
+    #[must_use]
+    pub fn has_written_off(&self, name: &PmemName) -> bool {
+        let erasure = self.erasures.get(name);
+        erasure.is_some_and(|erasure| erasure.written_off)
+    }
+
+    /// Returns whether there is nothing left of the claim but what is written off.
+    #[must_use]
+    pub fn is_written_off(&self) -> bool {
+        !self.is_in_use() && self.erasures.values().all(|erasure| erasure.written_off)
+    }
+
+    /// Returns the claim with one of its namespaces written off. It is not counted any more.
+    #[must_use]
+    pub fn write_off(&self, name: &PmemName, now: TimeMs) -> Self {
+        let mut claim = self.clone();
+        let open = Erasure::open(now, true);
+        let erasure = claim.erasures.entry(name.clone()).or_insert(open);
+        erasure.written_off = true;
+        let is_pmem = |class: &ResourceClass| class.as_str().starts_with(CLASS_PREFIX);
+        claim.resources.retain(|class, _| !is_pmem(class));
+        let counted = claim.counted_pmem();
+        claim.resources.extend(counted);
+        claim
+    }
+
+    /// Returns how many namespaces of each class the claim counts.
+    #[must_use]
+    pub fn counted_pmem(&self) -> Resources {
+        let devices = self.assignment.pmem.iter();
+        let mut counted = Resources::new();
+        for device in devices.filter(|device| !self.has_written_off(&device.name)) {
+            *counted.entry(device.class.clone()).or_default() += 1;
+        }
+        counted
     }
 
     /// Returns what is left of a RELEASING claim when one of its namespaces is erased: the others.
@@ -161,6 +214,9 @@ impl Claim {
     /// Returns the RELEASING claim after this report, if it changes it: `None` for nothing is left.
     #[must_use]
     pub fn after(&self, report: &ErasureReport) -> Option<Option<Self>> {
+        if self.is_in_use() {
+            return None;
+        }
         let erasure = self.erasures.get(&report.namespace)?;
         let after = match &report.progress {
             ErasureProgress::Erased => return Some(self.without(&report.namespace)),
@@ -186,19 +242,18 @@ impl Claim {
             .filter(|device| erasures.contains_key(&device.name))
             .cloned()
             .collect();
-        let mut resources = Resources::new();
-        for device in &pmem {
-            *resources.entry(device.class.clone()).or_default() += 1;
-        }
-        Self {
+        let shrunk = Self {
             state: State::Releasing,
-            resources,
             assignment: Assignment {
                 pmem,
                 ..Assignment::default()
             },
             erasures,
             ..self.clone()
+        };
+        Self {
+            resources: shrunk.counted_pmem(),
+            ..shrunk
         }
     }
 }

@@ -19,7 +19,8 @@ use berth_domain::id::{
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    AggregateName, FlavorName, HostName, PciAliasName, PmemName, ServerGroupName, ServiceName,
+    VmName,
 };
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
@@ -471,6 +472,13 @@ pub enum Command {
         /// How far it is with each.
         reports: Vec<ErasureReport>,
     },
+    /// Says that a namespace of persistent memory is lost for good.
+    WriteOffPmem {
+        /// The host.
+        host: HostName,
+        /// The namespace.
+        namespace: PmemName,
+    },
     /// Raises the cluster version: from here on commands and rows may hold what it brought.
     FinalizeUpgrade {
         /// The version that every member knows from now on.
@@ -545,6 +553,7 @@ impl Command {
             | Self::ForceComplete { .. }
             | Self::NoteReality { .. }
             | Self::NoteErasures { .. }
+            | Self::WriteOffPmem { .. }
             | Self::FinalizeUpgrade { .. }
             | Self::UnregisterService { .. } => false,
         }

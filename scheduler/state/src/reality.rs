@@ -11,7 +11,7 @@ use berth_domain::claim::Claim;
 use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{ClaimId, Incarnation, VmUid};
 use berth_domain::migration;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, PmemName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, Refusal};
@@ -59,10 +59,22 @@ impl State {
     pub fn erasures_of(&self, host: &HostName) -> Vec<(ClaimId, PmemDevice)> {
         let claims = self.claims_of_host(host).filter(|claim| !claim.is_in_use());
         let erasures = claims.flat_map(|claim| {
-            let devices = claim.assignment.pmem.iter();
+            // One that is lost is erased only if it comes back.
+            let is_due = |device: &&PmemDevice| {
+                !claim.has_written_off(&device.name) || self.reports(host, &device.name)
+            };
+            let devices = claim.assignment.pmem.iter().filter(is_due);
             devices.map(|device| (claim.id, device.clone()))
         });
         erasures.collect()
+    }
+
+    /// Returns whether a host's agent said last that a namespace is there and of use.
+    #[must_use]
+    pub(crate) fn reports(&self, host: &HostName, name: &PmemName) -> bool {
+        let view = self.host(host);
+        let namespace = view.and_then(|view| view.host.report.topology.namespace(name));
+        namespace.is_some_and(|namespace| namespace.trouble.is_empty())
     }
 
     /// Returns the claims of a host that VMs have a part in.

@@ -8,6 +8,7 @@ use berth_domain::claim::{
     ERASURE_FAILURES_MAX, ErasureProgress, ErasureReport, State as ClaimState,
 };
 use berth_domain::flavor::Flavor;
+use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::PmemName;
 use berth_domain::operation::{Effect, Mark, Step};
@@ -225,4 +226,99 @@ fn used_namespaces_stay_configured() {
     world.register("h1", report(shape)).unwrap();
     let host = &world.view("h1").host;
     assert_eq!(host.hit.len(), 1, "its VM is told: {host:#?}");
+}
+
+fn write_off(world: &mut World, name: &str) -> Result<(), Refusal> {
+    let command = Command::WriteOffPmem {
+        host: host_name("h1"),
+        namespace: PmemName::new(name).unwrap(),
+    };
+    world.run(command).map(drop)
+}
+
+fn is_down(world: &mut World) {
+    let command = Command::SetLiveness {
+        host: host_name("h1"),
+        liveness: Liveness::Down,
+    };
+    world.run(command).unwrap();
+}
+
+/// Returns how many namespaces of the label are counted as used on the host.
+fn used(world: &World) -> u64 {
+    let class = Label::parse("SMALL").unwrap().class();
+    world.view("h1").used.get(&class).copied().unwrap_or(0)
+}
+
+/// Goal: a namespace that is lost while it waits to be erased holds up neither its agent nor the
+/// removal of its host, and is not counted; one that works, or that nobody has, is not written off.
+#[test]
+fn a_lost_namespace_is_written_off_while_it_is_released() {
+    let mut world = world();
+    assert_eq!(
+        write_off(&mut world, "ns0").unwrap_err().reason,
+        "PMEM_NAMESPACE_FREE"
+    );
+    world.boot("a", &guest("SMALL"), "h1");
+    assert_eq!(
+        write_off(&mut world, "ns0").unwrap_err().reason,
+        "PMEM_NAMESPACE_WORKS"
+    );
+    let claim = delete(&mut world, "a");
+    // Its agent does not start any more, as the namespace is gone.
+    is_down(&mut world);
+    assert_eq!(used(&world), 1);
+    write_off(&mut world, "ns0").unwrap();
+    write_off(&mut world, "ns0").unwrap();
+    assert_eq!(used(&world), 0);
+    register(&mut world, &["ns1"]).unwrap();
+    assert!(world.state.erasures_of(&host_name("h1")).is_empty());
+    world.boot("b", &guest("SMALL"), "h1");
+    let _ = delete(&mut world, "b");
+    let remove = || Command::RemoveHost {
+        host: host_name("h1"),
+    };
+    let refused = world.run(remove()).unwrap_err();
+    assert!(refused.message.contains("vm b"), "{refused}");
+    let left = world.state.claims_of_host(&host_name("h1"));
+    let left = left.map(|c| c.id).find(|id| *id != claim).unwrap();
+    tell(&mut world, left, "ns1", ErasureProgress::Erased).unwrap();
+    world.run(remove()).unwrap();
+    assert_eq!(world.state.claim(claim), None, "it goes with its host");
+}
+
+/// Goal: a namespace that was written off and comes back is given to nobody before it is erased,
+/// whether a VM had it then or not.
+#[test]
+fn a_namespace_that_comes_back_is_erased_before_it_is_given() {
+    for is_deleted_before in [true, false] {
+        let mut world = world();
+        world.boot("a", &guest("SMALL"), "h1");
+        let mut claim = None;
+        if is_deleted_before {
+            claim = Some(delete(&mut world, "a"));
+        }
+        is_down(&mut world);
+        write_off(&mut world, "ns0").unwrap();
+        register(&mut world, &["ns1"]).unwrap();
+        let claim = claim.unwrap_or_else(|| {
+            assert_eq!(world.view("h1").host.hit.len(), 1, "its VM is told");
+            delete(&mut world, "a")
+        });
+        assert!(world.state.erasures_of(&host_name("h1")).is_empty());
+        register(&mut world, &["ns0", "ns1"]).unwrap();
+        let due = world.state.erasures_of(&host_name("h1"));
+        assert_eq!(due.len(), 1);
+        assert_eq!(due[0].0, claim);
+        world.boot("b", &guest("SMALL"), "h1");
+        let refused = world.begin_boot("c", &guest("SMALL"), "h1").unwrap_err();
+        assert_eq!(
+            refused.causes.keys().collect::<Vec<_>>(),
+            ["PMEM_TAKEN"],
+            "{refused}"
+        );
+        tell(&mut world, claim, "ns0", ErasureProgress::Erased).unwrap();
+        assert_eq!(world.state.claim(claim), None);
+        world.boot("c", &guest("SMALL"), "h1");
+    }
 }

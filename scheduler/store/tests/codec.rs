@@ -293,6 +293,10 @@ fn by_hand() -> Vec<Envelope> {
         Command::UnregisterService {
             service: conductor("c1"),
         },
+        Command::WriteOffPmem {
+            host: host_name("h1"),
+            namespace: "ns0".parse().unwrap(),
+        },
     ];
     let numbered = (1_000..).zip(commands);
     numbered
@@ -321,8 +325,8 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 55 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 54 + 18, "{commands:#?}");
+    // 56 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 55 + 18, "{commands:#?}");
     // 18 tables, of which requests with each of 16 receipts.
     assert_eq!(rows.len(), 17 + 16, "{rows:#?}");
     // Fourteen kinds of replies beside none, and the refusal.

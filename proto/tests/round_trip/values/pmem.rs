@@ -59,13 +59,17 @@ pub(crate) fn namespaces() -> impl Strategy<Value = Vec<PmemNamespace>> {
 }
 
 pub(crate) fn erasures() -> impl Strategy<Value = BTreeMap<PmemName, Erasure>> {
-    let erasure = (time(), any::<u32>(), TEXT, any::<u64>());
-    let erasure = erasure.prop_map(|(since, failures, failure, erased_bytes)| Erasure {
-        since,
-        failures,
-        failure,
-        erased_bytes,
-    });
+    let erasure = (time(), any::<u32>(), TEXT, any::<u64>(), any::<bool>());
+    let erasure =
+        erasure.prop_map(
+            |(since, failures, failure, erased_bytes, written_off)| Erasure {
+                since,
+                failures,
+                failure,
+                erased_bytes,
+                written_off,
+            },
+        );
     btree_map(name(), erasure, 0..3)
 }
 

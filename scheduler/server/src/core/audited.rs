@@ -146,6 +146,12 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             };
             about(method, None, Some(host))
         }
+        Command::WriteOffPmem { host, namespace } => Some(Words {
+            method: "WriteOffPmem",
+            vm: None,
+            host: Some(host),
+            summary: format!("namespace={namespace}"),
+        }),
         Command::FenceHost { host, how, .. } => Some(Words {
             method: "FenceHost",
             vm: None,

@@ -130,6 +130,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::ForceComplete { .. }
         | Command::NoteReality { .. }
         | Command::NoteErasures { .. }
+        | Command::WriteOffPmem { .. }
         | Command::FinalizeUpgrade { .. }
         | Command::UnregisterService { .. } => true,
     }

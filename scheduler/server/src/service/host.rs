@@ -233,6 +233,22 @@ impl HostService for HostApi {
         Ok(Response::new(fenced))
     }
 
+    async fn write_off_pmem(
+        &self,
+        request: Request<v1::WriteOffPmemRequest>,
+    ) -> Result<Response<v1::WriteOffPmemResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let command = Command::WriteOffPmem {
+            host: field::name(&wire.name, "name")?,
+            namespace: field::pmem_name(&wire.namespace, "namespace")?,
+        };
+        let Reply::Host(host) = self.0.command(caller, command).await? else {
+            return Err(refusal::mismatch());
+        };
+        let host = Some((&*host).into());
+        Ok(Response::new(v1::WriteOffPmemResponse { host }))
+    }
+
     async fn remove_host(
         &self,
         request: Request<v1::RemoveHostRequest>,

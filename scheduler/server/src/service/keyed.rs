@@ -56,6 +56,7 @@ keyed! {
     "UncordonHost": host::v1::UncordonHostRequest;
     "RemoveHost": host::v1::RemoveHostRequest;
     "FenceHost": host::v1::FenceHostRequest;
+    "WriteOffPmem": host::v1::WriteOffPmemRequest;
     "CreateResourceProvider": placement::v1::CreateResourceProviderRequest;
     "DeleteResourceProvider": placement::v1::DeleteResourceProviderRequest;
     "ReplaceInventories": placement::v1::ReplaceInventoriesRequest;

@@ -72,6 +72,7 @@ impl<J: Journal> Transaction<'_, J> {
         };
         let claims = self.state.claims_of_host(name);
         let held = claims.flat_map(|claim| claim.assignment.pmem.iter().map(move |d| (claim, d)));
+        let held = held.filter(|(claim, device)| !claim.has_written_off(&device.name));
         let gone: Vec<_> = held.filter(|(_, device)| !has(device)).collect();
         if gone.is_empty() {
             return Ok(());
@@ -95,7 +96,8 @@ impl<J: Journal> Transaction<'_, J> {
         Err(precondition("PMEM_NAMESPACE_IN_USE", message)
             .with_hint(
                 "put them back into pmem_namespaces of the agent's configuration with the label that \
-                 they had; move or delete the VMs before a namespace is taken out",
+                 they had; move or delete the VMs before a namespace is taken out; one that is lost for \
+                 good is written off: berth host pmem write-off",
             )
             .with("host", name))
     }
@@ -339,8 +341,10 @@ impl<J: Journal> Transaction<'_, J> {
             .ok_or_else(|| Refusal::not_found("host", name))?
             .host
             .provider;
-        if let Some((claim, _)) = self.state.erasures_of(name).first() {
-            let claim = self.state.claim(*claim).expect("it has an erasure");
+        let claims = self.state.claims_of_host(name);
+        let (lost, claims): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.is_written_off());
+        let lost: Vec<_> = lost.iter().map(|claim| claim.id).collect();
+        if let Some(claim) = claims.iter().find(|claim| !claim.is_in_use()) {
             return Err(precondition(
                 "HOST_IN_USE",
                 format!(
@@ -348,10 +352,13 @@ impl<J: Journal> Transaction<'_, J> {
                     claim.vm
                 ),
             )
-            .with_hint("wait until its agent has erased them; berth host show says how far it is")
+            .with_hint(
+                "wait until its agent has erased them; berth host show says how far it is; those that \
+                 are lost for good can be written off: berth host pmem write-off",
+            )
             .with("host", name));
         }
-        if let Some(claim) = self.state.claims_of_host(name).next() {
+        if let Some(claim) = claims.first() {
             return Err(precondition(
                 "HOST_IN_USE",
                 format!(
@@ -370,6 +377,9 @@ impl<J: Journal> Transaction<'_, J> {
             )
             .with("host", name)
             .with("provider", child.id));
+        }
+        for claim in lost {
+            self.remove_claim(claim);
         }
         self.leave_aggregates(name);
         self.remove_host(name);

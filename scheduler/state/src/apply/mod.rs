@@ -344,6 +344,7 @@ impl<J: Journal> Transaction<'_, J> {
                 incarnation,
                 reports,
             } => self.note_erasures(host, *incarnation, reports),
+            Command::WriteOffPmem { host, namespace } => self.write_off_pmem(host, namespace),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
             Command::UnregisterService { service } => self.unregister_service(service),
         }

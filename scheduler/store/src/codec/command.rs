@@ -142,6 +142,10 @@ fn write(command: &Command) -> envelope::Command {
             incarnation: incarnation.to_string(),
             reports: reports.iter().map(Into::into).collect(),
         }),
+        Command::WriteOffPmem { host, namespace } => Wire::WriteOffPmem(v1::WriteOffPmem {
+            host: host.resource_name(),
+            namespace: namespace.to_string(),
+        }),
         Command::FenceHost {
             host,
             how,
@@ -538,6 +542,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             host: field::name(&wire.host, "host")?,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
             reports: field::each(wire.reports, "reports", NAMESPACES_MAX)?,
+        },
+        Wire::WriteOffPmem(wire) => Command::WriteOffPmem {
+            host: field::name(&wire.host, "host")?,
+            namespace: field::pmem_name(&wire.namespace, "namespace")?,
         },
         Wire::FenceHost(wire) => Command::FenceHost {
             host: field::name(&wire.host, "host")?,
