@@ -215,14 +215,15 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Returns the sums of a group.
+    /// Returns the sums of a group, or of the whole cluster as if it were one group.
     #[must_use]
-    pub fn new(cluster: &Cluster, group: GroupIndex) -> Totals {
+    pub fn new(cluster: &Cluster, group: impl Into<Option<GroupIndex>>) -> Totals {
+        let group = group.into();
         let mut rows = Vec::new();
         let mut counts = Counts::default();
         for index in cluster.node_indexes() {
             let (node, state) = (cluster.node(index), cluster.state(index));
-            if node.group != group {
+            if group.is_some_and(|group| group != node.group) {
                 continue;
             }
             counts = counts.plus(Counts::new(node, state), 1);
@@ -238,7 +239,7 @@ impl Totals {
             squares: [0.0; COLUMNS],
             reserved: rows.iter().map(|row| row[RESERVED]).sum(),
             counts,
-            location_exclusion: cluster.location_exclusion(Some(group)),
+            location_exclusion: cluster.location_exclusion(group),
         };
         for column in 0..COLUMNS {
             let mean = rows.iter().map(|row| row[column]).sum::<f64>() / count;

@@ -6,12 +6,7 @@
 //! as it is then.
 
 use super::{
-    Cluster, InstanceIndex, LocationPair, MemoryRule, Node, NodeIndex, NodeState, Placement,
-    Refusal, TagIndex,
-};
-
-use super::limits::{
-    hard_limits, promised_disk_limits, promised_limits, soft_disk_limits, soft_limits,
+    Cluster, InstanceIndex, LocationPair, Node, NodeIndex, NodeState, Placement, Refusal, TagIndex,
 };
 
 /// A node that a change touches, before and after it.
@@ -531,11 +526,7 @@ impl Cluster {
             let count = self.location_pairs.entry(pair).or_insert(0);
             let before = (*count - 1).max(0);
             *count += if add { 1 } else { -1 };
-            let after = *count;
-            self.location_exclusion[pair.0.at()] += (after - 1).max(0) - before;
-            if after == 0 {
-                self.location_pairs.remove(&pair);
-            }
+            self.location_exclusion[pair.0.at()] += (*count - 1).max(0) - before;
         }
     }
 }

@@ -10,7 +10,7 @@
 
 mod build;
 mod change;
-mod limits;
+mod copy;
 mod moves;
 mod render;
 mod rules;

@@ -7,6 +7,7 @@
 
 mod error;
 mod fields;
+mod parts;
 mod read;
 mod write;
 
