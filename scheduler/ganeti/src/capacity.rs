@@ -2,16 +2,15 @@
 //! where the score is lowest, until none can be.
 //!
 //! With the capacity check every node must be possible to evacuate afterwards. That check costs
-//! far more than a placement, so a whole series is placed without it and checked at its end: if
-//! every node can be evacuated then, it could be before. Where that fails shorter series are
-//! tried, at last single steps.
+//! far more than a placement, so a whole series is placed without it and checked at its end.
+//! Where that fails a shorter series is tried, at last single steps.
 //!
 //! Invariant: the cluster is the same afterwards, unless the caller keeps what was placed.
 
 use std::collections::BTreeMap;
 
 use crate::choice::{Reason, Redundancy, Search, Targets, Wish};
-use crate::model::{Change, Cluster, DiskTemplate, GroupIndex, InstanceIndex, Status};
+use crate::model::{Change, Cluster, DiskTemplate, GroupIndex, InstanceIndex, NodeIndex, Status};
 use crate::text::InstanceLine;
 
 /// MiB of memory by which a shape shrinks at a time.
@@ -192,36 +191,39 @@ impl Filling<'_> {
 
     /// Places as many as fit; returns why no more do.
     fn fill(&mut self, cluster: &mut Cluster, shape: Shape) -> Failures {
-        let checked = self.checks();
-        let mut series = if checked {
-            self.guess(cluster, shape)
-        } else {
-            usize::MAX
-        };
-        let mut failures = Failures::new();
-        while series > 0 {
-            let before = self.placed.len();
-            let mut refused = None;
-            while refused.is_none() && self.placed.len() - before < series {
-                refused = self.place(cluster, shape, false);
-            }
-            if !checked || self.redundancy.holds(cluster, self.question.group, &[]) {
-                let Some(refused) = refused else { continue };
-                // Of the refusals at the end, those without the check are the plainer ones.
-                return refused;
-            }
-            self.take_back(cluster, before);
-            series /= 2;
+        if !self.checks() {
+            return self
+                .series(cluster, shape, false, usize::MAX)
+                .unwrap_or_default();
         }
-        loop {
-            match self.place(cluster, shape, checked) {
-                None => {}
-                Some(refused) => {
-                    failures.extend(refused);
-                    return failures;
+        // The sizes are hspace's: its check may fail in between and hold again later, and then
+        // it matters where it is made.
+        for size in [self.guess(cluster, shape), 10] {
+            loop {
+                let before = self.placed.len();
+                let refused = self.series(cluster, shape, false, size);
+                if !self.redundancy.holds(cluster, self.question.group, &[]) {
+                    self.take_back(cluster, before);
+                    break;
+                }
+                if let (Some(refused), true) = (refused, self.placed.len() == before) {
+                    return refused;
                 }
             }
         }
+        self.series(cluster, shape, true, usize::MAX)
+            .unwrap_or_default()
+    }
+
+    /// Places so many, or as many as fit; then returns why no more do.
+    fn series(
+        &mut self,
+        cluster: &mut Cluster,
+        shape: Shape,
+        checked: bool,
+        size: usize,
+    ) -> Option<Failures> {
+        (0..size).find_map(|_| self.place(cluster, shape, checked))
     }
 
     /// Returns how many are worth placing at once: what the memory holds, less one a node.
@@ -230,13 +232,14 @@ impl Filling<'_> {
             let group = cluster.node(*index).group;
             self.question.group.is_none_or(|asked| asked == group)
         });
+        let nodes: Vec<NodeIndex> = nodes.collect();
+        let count = nodes.len();
         let free = |index| {
             let state = cluster.state(index);
             let free = state.unallocated_memory - state.reserved_memory;
-            (free - cluster.node(index).memory_floor).max(0) / shape.memory.max(1)
+            (free - cluster.node(index).memory_floor).max(0)
         };
-        let count = cluster.nodes().len();
-        let fit: i64 = nodes.map(free).sum();
+        let fit = nodes.into_iter().map(free).sum::<i64>() / shape.memory.max(1);
         usize::try_from(fit)
             .unwrap_or(0)
             .saturating_sub(count)

@@ -67,8 +67,7 @@ pub fn can_evacuate(
 
 /// Moves what can be moved off a node.
 fn evacuate(cluster: &mut Cluster, node: NodeIndex, done: &mut Vec<Change>) -> Result<(), Reason> {
-    let listed = cluster.lists(node).primaries.clone();
-    let (mirrored, others): (Vec<_>, Vec<_>) = listed
+    let (mirrored, others): (Vec<_>, Vec<_>) = real(cluster, node)
         .into_iter()
         .partition(|i| cluster.instance(*i).is_mirrored());
     for instance in mirrored {
@@ -113,12 +112,11 @@ fn recreate_all(
     (scope, disks): (Option<GroupIndex>, &[Vec<Disk>]),
     made: &mut Vec<Change>,
 ) -> Result<(), Reason> {
-    let listed = cluster.lists(node).primaries.iter().copied();
-    let bound = listed.filter(|index| {
+    let mut bound = real(cluster, node);
+    bound.retain(|index| {
         let instance = cluster.instance(*index);
         !instance.is_mirrored() && !instance.is_on_shared_storage()
     });
-    let mut bound: Vec<InstanceIndex> = bound.collect();
     if bound.is_empty() {
         return Ok(());
     }
@@ -153,6 +151,15 @@ fn recreate_all(
         made.push(change);
     }
     Ok(())
+}
+
+/// Returns the primaries of a node that are there, not only promised; the last one first, as
+/// htools lists them: a greedy search may come to another end in another order.
+fn real(cluster: &Cluster, node: NodeIndex) -> Vec<InstanceIndex> {
+    let listed = cluster.lists(node).primaries.iter().rev().copied();
+    listed
+        .filter(|index| !cluster.instance(*index).forthcoming)
+        .collect()
 }
 
 /// Returns the other nodes of a node's group.

@@ -187,7 +187,9 @@ impl Work<'_> {
         targets: &[GroupIndex],
     ) -> Result<Moved, String> {
         if targets.is_empty() {
-            return Err("there is no other group to go to".to_owned());
+            return Err(
+                "no groups for evacuation: the instances leave all that are allowed".to_owned(),
+            );
         }
         // The question is where a copy would fit; the instance itself is still where it was.
         let copy = self.cluster.copy_instance(instance);
