@@ -11,7 +11,7 @@ pub use self::moves::{DrainHow, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
-pub use self::policy::{Aggregate, AvailabilityZone, Policy, ServerGroup};
+pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
 pub use self::power::Power;
 pub use self::transfer::Transfer;
 pub use self::watch::{Watch, WatchKind};

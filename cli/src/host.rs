@@ -1,7 +1,7 @@
 //! `berth host`: looks at hosts and keeps guests off them.
 
 mod drain;
-mod memory;
+mod signals;
 
 use berth_domain::claim::Claim;
 use berth_domain::fence::Fenced;
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, ask, draw, output};
+use crate::{all_pages, ask, draw, memory, output};
 
 /// Does what was typed.
 ///
@@ -29,7 +29,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Moves(verb) => drain::run(session, verb).await,
         Verb::List { memory: false } => list(session).await,
-        Verb::List { memory: true } => memory::list(session).await,
+        Verb::List { memory: true } => signals::list(session).await,
         Verb::Show { host } => show(session, &host).await,
         Verb::Cordon { host } => {
             let request = CordonHostRequest {
@@ -122,11 +122,17 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         hosts.push((host, summary));
     }
     if session.json() {
-        let values: Vec<_> = hosts
-            .iter()
-            .map(|(host, s)| json!({"host": host, "used": s.used, "capacity": s.capacity, "claims": s.claims}))
-            .collect();
-        return output::json(&values);
+        let values = hosts.iter().map(|(host, s)| {
+            let memory = s.memory.as_ref().map(memory::value).transpose()?;
+            Ok(json!({
+                "host": host,
+                "used": s.used,
+                "capacity": s.capacity,
+                "claims": s.claims,
+                "memory": memory,
+            }))
+        });
+        return output::json(&values.collect::<anyhow::Result<Vec<_>>>()?);
     }
     let rows = hosts
         .iter()
@@ -139,6 +145,11 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 free(summary, "PCPU"),
                 free(summary, "VCPU"),
                 free(summary, "MEMORY_MB"),
+                summary
+                    .memory
+                    .as_ref()
+                    .map_or("-", memory::violation)
+                    .to_owned(),
                 summary.claims.to_string(),
                 host.report.driver.clone(),
                 host.report.service_version.to_string(),
@@ -153,6 +164,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         "pcpu free",
         "vcpu free",
         "mib free",
+        "memory violation",
         "claims",
         "driver",
         "version",
@@ -211,11 +223,16 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let answer = ask!(session, HostServiceClient, get_host, request)?;
     let host: Host = answer.host.unwrap_or_default().try_into()?;
     let claims: Vec<Claim> = read_all(answer.claims)?;
-    let measured = memory::of(session, &host.name).await;
+    let measured = signals::of(session, &host.name).await;
     if session.json() {
         let measured = measured.ok().flatten();
-        let told = json!({"host": host, "claims": claims, "memory_signals": measured});
-        return output::json(&told);
+        let memory = answer.memory.as_ref().map(memory::value).transpose()?;
+        return output::json(&json!({
+            "host": host,
+            "claims": claims,
+            "memory": memory,
+            "memory_signals": measured,
+        }));
     }
     output::print(&draw::host(&host.name, &host.report, &claims));
     let mut fields = vec![("state", state(&host).to_owned())];
@@ -227,6 +244,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     }
     for domain in &host.unknown {
         fields.push(("unknown guest", unknown(domain)));
+    }
+    if let Some(memory) = &answer.memory {
+        fields.extend(memory::lines(memory)?);
     }
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
@@ -242,7 +262,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ("provider", host.provider.to_string()),
         ("traits", traits.join(" ")),
     ]);
-    fields.extend(memory::fields(measured));
+    fields.extend(signals::fields(measured));
     output::fields(&fields);
     Ok(())
 }

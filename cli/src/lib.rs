@@ -29,6 +29,7 @@ pub mod draw;
 pub mod fit;
 pub mod flavor;
 pub mod host;
+pub mod memory;
 pub mod migration;
 pub mod operation;
 pub mod output;

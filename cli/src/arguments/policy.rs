@@ -2,7 +2,7 @@
 
 use berth_domain::fault::Fault;
 use berth_domain::server_group::GroupPolicy as GroupRule;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::key_value;
 
@@ -125,11 +125,26 @@ The hard policies hold at any time, also while members move.")]
     },
 }
 
+/// For what a policy is set.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PolicyScope {
+    /// For the hosts of this aggregate alone: `memory.` keys
+    #[arg(long, value_name = "AGGREGATE", conflicts_with = "host")]
+    pub group: Option<String>,
+    /// For this host alone: `memory.` keys
+    #[arg(long)]
+    pub host: Option<String>,
+}
+
 /// Verbs of the scheduling policy.
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// Show every setting with its value
-    Show,
+    /// Show every setting with its value, or what holds of one host's memory and who said so
+    Show {
+        /// Show what holds of this host's memory
+        #[arg(long)]
+        host: Option<String>,
+    },
     /// Change settings; what is not named stays
     #[command(after_help = "\
 Example: fill hosts one after the other, and their cells too:
@@ -143,12 +158,38 @@ Example: fill hosts one after the other, and their cells too:
   scheduling.weight.soft_affinity         server groups with a soft policy
   flavor.mem_page_size                    none, small, large or any: pages of new guests with CPUs
                                           of their own that do not say which
+  memory.ratio                            1.0 to 16.0: how many bytes of guests' memory one byte of a
+                                          host's may hold
+  memory.mem_node_mib                     what a node itself needs; none: what its agent says
+  failover.admission                      off, warn or refuse: new guests that leave no room for
+                                          those of a host that dies
+  balance.threshold, balance.hold_ms, balance.gain_min
+                                          when guests are moved so that hosts are loaded evenly
+
+Example: a rack whose guests may have half as much memory again as it has, but one host:
+  berth policy set memory.ratio=1.5 --group rack1
+  berth policy set memory.ratio=1.0 --host h7
 
 It holds from the next choice on; guests that run stay where they are.")]
     Set {
         /// What to set
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = key_value)]
         settings: Vec<(String, String)>,
+        /// For what it is set
+        #[command(flatten)]
+        scope: PolicyScope,
+        /// Only if the policy is at this generation, as `berth policy show` tells it
+        #[arg(long)]
+        generation: Option<u64>,
+    },
+    /// Take settings back: the default holds again, or what the group or the cluster says
+    Unset {
+        /// What to take back
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+        /// For what it is taken back
+        #[command(flatten)]
+        scope: PolicyScope,
         /// Only if the policy is at this generation, as `berth policy show` tells it
         #[arg(long)]
         generation: Option<u64>,

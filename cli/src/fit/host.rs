@@ -133,6 +133,7 @@ fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
             .optional_number(0, MEMORY_MIB_MAX)?
             .unwrap_or(0),
         pages: used,
+        locked_mib: 0,
     };
     Ok((cell, usage))
 }

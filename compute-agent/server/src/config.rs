@@ -182,7 +182,7 @@ pub struct Config {
     pub pci: Vec<pci::Rule>,
     /// Qualities of the host that only the operator knows; each name begins with `CUSTOM_`.
     pub traits: Vec<Trait>,
-    /// Memory that the host keeps for itself.
+    /// Memory that the node itself needs (`mem_node`), unless the cluster's policy says it.
     pub memory_reserved_mib: u64,
     /// Disk space for guests.
     pub disk_gib: u64,
@@ -231,7 +231,7 @@ impl Default for Config {
             reserved_pages: Vec::new(),
             pci: Vec::new(),
             traits: Vec::new(),
-            memory_reserved_mib: 512,
+            memory_reserved_mib: 1024,
             disk_gib: 100,
             storage_id: None,
             transfer_timeout_ms: 1_800_000,

@@ -27,6 +27,7 @@ pub mod flavor;
 pub mod host;
 pub mod import;
 pub mod instance;
+pub mod memory;
 pub mod migration;
 pub mod name;
 pub mod operation;

@@ -2,10 +2,14 @@
 
 use berth_domain::id::Generation;
 use berth_domain::numa::Strategy;
-use berth_domain::policy::{DefaultPages, MigrationPolicy, SchedulingPolicy, WEIGHT_MAX, Weights};
+use berth_domain::policy::{
+    Admission, BalancePolicy, DefaultPages, FailoverPolicy, GAIN_MIN_MILLI_DEFAULT, MemoryPolicy,
+    MigrationPolicy, SchedulingPolicy, WEIGHT_MAX, Weights,
+};
 
 use super::field::{self, Invalid, choices};
 use crate::policy::v1;
+use crate::policy::v1::failover_policy::Admission as WireAdmission;
 use crate::policy::v1::scheduling_policy::{Pages as WirePages, Strategy as WireStrategy};
 
 impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
@@ -22,6 +26,10 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
             migration: (policy.migration != MigrationPolicy::default())
                 .then(|| (&policy.migration).into()),
             self_fence_ms: policy.self_fence_ms.unwrap_or(0),
+            memory: (policy.memory != MemoryPolicy::default()).then(|| (&policy.memory).into()),
+            failover: (policy.failover != FailoverPolicy::default())
+                .then(|| (&policy.failover).into()),
+            balance: (policy.balance != BalancePolicy::default()).then(|| (&policy.balance).into()),
         }
     }
 }
@@ -43,6 +51,9 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
             },
             migration: field::optional(wire.migration, "migration")?.unwrap_or_default(),
             self_fence_ms: Some(wire.self_fence_ms).filter(|ms| *ms != 0),
+            memory: field::optional(wire.memory, "memory")?.unwrap_or_default(),
+            failover: field::optional(wire.failover, "failover")?.unwrap_or_default(),
+            balance: field::optional(wire.balance, "balance")?.unwrap_or_default(),
         })
     }
 }
@@ -79,4 +90,64 @@ impl TryFrom<v1::Weights> for Weights {
 fn weight(value: u32, field: &str) -> Result<u16, Invalid> {
     let weight = u16::try_from(value).ok().filter(|w| *w <= WEIGHT_MAX);
     weight.ok_or_else(|| Invalid::new(field, format!("must be at most {WEIGHT_MAX}")))
+}
+
+impl From<&FailoverPolicy> for v1::FailoverPolicy {
+    fn from(policy: &FailoverPolicy) -> Self {
+        let admission = match policy.admission {
+            Admission::Off => WireAdmission::Unspecified,
+            Admission::Warn => WireAdmission::Warn,
+            Admission::Refuse => WireAdmission::Refuse,
+        };
+        Self {
+            admission: admission.into(),
+        }
+    }
+}
+
+impl TryFrom<v1::FailoverPolicy> for FailoverPolicy {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::FailoverPolicy) -> Result<Self, Invalid> {
+        let admission = match WireAdmission::try_from(wire.admission) {
+            Ok(WireAdmission::Unspecified) => Admission::Off,
+            Ok(WireAdmission::Warn) => Admission::Warn,
+            Ok(WireAdmission::Refuse) => Admission::Refuse,
+            Err(_) => return Err(Invalid::new("admission", "must be a known value")),
+        };
+        Ok(Self { admission })
+    }
+}
+
+impl From<&BalancePolicy> for v1::BalancePolicy {
+    fn from(policy: &BalancePolicy) -> Self {
+        Self {
+            threshold_milli: policy.threshold_milli.unwrap_or(0),
+            hold_ms: policy.hold_ms,
+            gain_min_milli: match policy.gain_min_milli {
+                GAIN_MIN_MILLI_DEFAULT => 0,
+                gain => gain,
+            },
+        }
+    }
+}
+
+impl TryFrom<v1::BalancePolicy> for BalancePolicy {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::BalancePolicy) -> Result<Self, Invalid> {
+        let policy = Self {
+            threshold_milli: Some(wire.threshold_milli).filter(|score| *score != 0),
+            hold_ms: wire.hold_ms,
+            gain_min_milli: match wire.gain_min_milli {
+                0 => GAIN_MIN_MILLI_DEFAULT,
+                gain => gain,
+            },
+        };
+        if policy.is_bounded() {
+            Ok(policy)
+        } else {
+            Err(Invalid::here("a number of balancing is out of its bounds"))
+        }
+    }
 }

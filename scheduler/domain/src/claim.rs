@@ -151,6 +151,15 @@ impl Claim {
         }
     }
 
+    /// Returns whether a guest runs on it, or may.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        match self.state {
+            State::Active => true,
+            State::Held | State::Releasing => false,
+        }
+    }
+
     /// Returns what is left of the claim when it is given back: its namespaces, if it has any.
     #[must_use]
     pub fn released(&self, now: TimeMs) -> Option<Self> {

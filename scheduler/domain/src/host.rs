@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fence::Fenced;
 use crate::id::{ClaimId, Generation, Incarnation, ProviderId, TimeMs};
 use crate::inventory::Inventory;
+use crate::memory::MemoryRule;
 use crate::name::HostName;
 use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
@@ -123,16 +124,20 @@ impl Host {
 /// How often one shared CPU is given away unless somebody says otherwise, in thousandths.
 pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
 
-/// Returns what a host offers as counted resources; classes of which it has nothing are left out.
+/// Returns what a host offers as counted resources where this rule holds of its memory; classes of
+/// which it has nothing are left out.
 #[must_use]
-pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory> {
+pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<ResourceClass, Inventory> {
     let shared = Inventory {
         allocation_ratio: AllocationRatio::from_milli(CPU_RATIO_MILLI_DEFAULT),
         ..Inventory::exact(report.topology.shared().len() as u64)
     };
     let memory_mib = report.topology.memory_mib();
     let memory = Inventory {
-        reserved: report.memory_reserved_mib.min(memory_mib),
+        reserved: (rule.mem_node_mib)
+            .unwrap_or(report.memory_reserved_mib)
+            .min(memory_mib),
+        allocation_ratio: rule.ratio,
         ..Inventory::exact(memory_mib)
     };
     let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
@@ -155,19 +160,18 @@ pub fn inventories_of(report: &HostReport) -> BTreeMap<ResourceClass, Inventory>
     .collect()
 }
 
-/// Returns the ratios up to which the cells of a host with these inventories are given away. Where
-/// memory is not overcommitted, none of it is promised twice.
+/// Returns the ratios up to which the cells of a host with these inventories are given away. Memory is
+/// by the rule of [`crate::memory`] at every ratio.
 #[must_use]
 pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     let ratio = |class| {
         let inventory = inventories.get(&class);
         inventory.map_or(AllocationRatio::ONE, |i| i.allocation_ratio)
     };
-    let ram_ratio = ratio(ResourceClass::memory_mb());
     Limits {
         cpu_ratio: Some(ratio(ResourceClass::vcpu())),
-        ram_ratio: Some(ram_ratio),
-        exact_memory: ram_ratio <= AllocationRatio::ONE,
+        ram_ratio: Some(ratio(ResourceClass::memory_mb())),
+        exact_memory: true,
         threads: ThreadRules::Nova,
     }
 }

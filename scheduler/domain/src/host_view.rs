@@ -1,7 +1,7 @@
 //! A host together with everything that is taken from it: what a decision looks at.
 //!
-//! Invariant: `used`, `usage` and `room` follow from the host and its claims (and, for `used`,
-//! other consumers of its provider) alone. [`Room`] is a summary that never says less than there
+//! Invariant: `used`, `memory`, `usage` and `room` follow from the host, the rule of its memory and
+//! its claims (and, for `used`, other consumers of its provider) alone. [`Room`] is a summary that never says less than there
 //! is: a host that it rules out cannot hold the guest, one that it lets through may still refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
+use crate::memory::{Books, MemoryRule, Taken};
 use crate::numa::outline::{self, PoolRoom};
 use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::reality::Unknown;
@@ -87,8 +88,12 @@ pub struct HostView {
     pub traits: Arc<BTreeSet<Trait>>,
     /// What its aggregates say of it. Only the state knows; it keeps it up to date.
     pub aggregates: Arc<HostAggregates>,
+    /// What holds of its memory. Only the state knows; it keeps it up to date.
+    pub memory_rule: MemoryRule,
     /// Counted resources that are taken.
     pub used: Resources,
+    /// The memory that claims take, by what may be done with it.
+    pub memory: Taken,
     /// CPUs, pages and memory that are taken, by cell, and PCI functions; what unknown guests hold
     /// is among them.
     pub usage: HostUsage,
@@ -104,13 +109,24 @@ pub struct HostView {
 }
 
 impl HostView {
-    /// Returns the view of a host that holds these claims.
+    /// Returns the view of a host that holds these claims, without over-commitment of memory.
     pub fn new<'a>(host: Arc<Host>, claims: impl IntoIterator<Item = &'a Claim>) -> Self {
+        Self::under(host, MemoryRule::EXACT, claims)
+    }
+
+    /// Returns the view of a host that holds these claims, where this rule holds of its memory.
+    pub fn under<'a>(
+        host: Arc<Host>,
+        memory_rule: MemoryRule,
+        claims: impl IntoIterator<Item = &'a Claim>,
+    ) -> Self {
         let mut view = Self {
-            inventories: Arc::new(inventories_of(&host.report)),
+            inventories: Arc::new(inventories_of(&host.report, memory_rule)),
             traits: Arc::new(traits_of(&host.report)),
             aggregates: Arc::default(),
+            memory_rule,
             used: Resources::new(),
+            memory: Taken::default(),
             usage: HostUsage::empty(&host.report.topology),
             claimed: None,
             outline: Outline::default(),
@@ -121,6 +137,7 @@ impl HostView {
         view.class = view.classify();
         for claim in claims {
             add(&mut view.used, &claim.resources);
+            view.memory.add(view.memory_of(claim));
             view.usage
                 .add(&view.host.report.topology, &claim.assignment);
         }
@@ -132,7 +149,7 @@ impl HostView {
     /// Returns the view of the host without anything that is taken from it.
     #[must_use]
     pub fn emptied(&self) -> Self {
-        let mut view = Self::new(Arc::clone(&self.host), []);
+        let mut view = Self::under(Arc::clone(&self.host), self.memory_rule, []);
         view.set_aggregates(Arc::clone(&self.aggregates));
         view.without_unknown()
     }
@@ -203,7 +220,7 @@ impl HostView {
     pub fn set_host(&mut self, host: Arc<Host>) {
         let (old, new) = (&self.host.report.topology, &host.report.topology);
         assert_eq!(old.cells().len(), new.cells().len(), "the same shape");
-        self.inventories = Arc::new(inventories_of(&host.report));
+        self.inventories = Arc::new(inventories_of(&host.report, self.memory_rule));
         self.traits = Arc::new(traits_of(&host.report));
         self.host = host;
         self.class = self.classify();
@@ -216,9 +233,38 @@ impl HostView {
         self.class = self.classify();
     }
 
+    /// Takes what holds of its memory now.
+    pub fn set_memory_rule(&mut self, rule: MemoryRule) {
+        self.memory_rule = rule;
+        self.inventories = Arc::new(inventories_of(&self.host.report, rule));
+        self.class = self.classify();
+        self.refresh();
+    }
+
+    /// Returns the memory that a claim takes here.
+    #[must_use]
+    pub fn memory_of(&self, claim: &Claim) -> Taken {
+        let topology = &self.host.report.topology;
+        Taken::of(topology, &claim.resources, &claim.assignment)
+    }
+
+    /// Returns the books of its memory: what there is, and what claims and unknown guests take.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        let nothing = Inventory::exact(0);
+        let memory = self.inventories.get(&ResourceClass::memory_mb());
+        let topology = &self.host.report.topology;
+        let mut taken = self.memory;
+        for guest in self.holders() {
+            taken.add(Taken::by_cells(topology, &guest.held));
+        }
+        Books::new(topology, memory.unwrap_or(&nothing), taken)
+    }
+
     /// Takes what a claim takes.
     pub fn place(&mut self, claim: &Claim) {
         add(&mut self.used, &claim.resources);
+        self.memory.add(self.memory_of(claim));
         self.change_usage(|usage, topology| usage.add(topology, &claim.assignment));
         self.refresh();
     }
@@ -230,6 +276,7 @@ impl HostView {
     /// When it was not taken before.
     pub fn release(&mut self, claim: &Claim) {
         subtract(&mut self.used, &claim.resources);
+        self.memory.subtract(self.memory_of(claim));
         self.change_usage(|usage, topology| usage.remove(topology, &claim.assignment));
         self.refresh();
     }
@@ -263,7 +310,7 @@ impl HostView {
     pub fn likeness(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let taken = (&self.outline, &self.used, &self.usage.pci, &self.usage.pmem);
-        (self.class, taken).hash(&mut hasher);
+        (self.class, taken, self.memory).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -338,6 +385,7 @@ impl HostView {
         let (pcpu, pcpu_load) = self.counted(&ResourceClass::pcpu());
         let (memory_mib, memory_load) = self.counted(&ResourceClass::memory_mb());
         let (disk_gib, disk_load) = self.counted(&ResourceClass::disk_gb());
+        let memory_mib = memory_mib.min(small(self.books().room_mib()));
         let topology = &self.host.report.topology;
         let mut room = Room {
             open: self.host.is_open(),

@@ -13,6 +13,7 @@
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
+//! | [`memory`] | how much memory of guests a host may hold, and whether it holds more |
 //! | [`import`] | what is taken over from another Placement |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
@@ -46,6 +47,7 @@ pub mod image;
 pub mod import;
 pub mod instance;
 pub mod inventory;
+pub mod memory;
 pub mod migration;
 pub mod name;
 pub mod numa;

@@ -72,6 +72,25 @@ impl AllocationRatio {
         used as f64 <= self.product(total, reserved)
     }
 
+    /// Returns the least total of which `used` may be given away; nothing is enough at ratio 0.
+    #[must_use]
+    pub fn needed(self, used: u64) -> u64 {
+        if used == 0 {
+            return 0;
+        }
+        if self.0 == 0.0 {
+            return u64::MAX;
+        }
+        let holds = |total: u64| self.capacity(total, 0) >= used;
+        // The quotient is rounded, so that the least is one of its neighbours.
+        let near = (used as f64 / self.0).ceil() as u64;
+        let mut least = near.saturating_sub(1);
+        while !holds(least) && least < u64::MAX {
+            least += 1;
+        }
+        least
+    }
+
     fn product(self, total: u64, reserved: u64) -> f64 {
         total.saturating_sub(reserved) as f64 * self.0
     }
@@ -169,6 +188,25 @@ mod tests {
         assert_eq!(ratio(-0.0), ratio(0.0));
         assert!(ratio(0.0) < ratio(0.5) && ratio(0.5) < AllocationRatio::ONE);
         assert!(AllocationRatio::ONE < ratio(16.0));
+    }
+
+    /// Goal: what is needed is the least that is enough. Method: every amount up to a thousand at
+    /// ratios with and without exact fractions, and large ones.
+    #[test]
+    fn what_is_needed_is_the_least_that_is_enough() {
+        for milli in [1000, 1001, 1100, 1200, 1333, 1500, 2000, 3700, 16_000] {
+            let ratio = AllocationRatio::from_milli(milli);
+            for used in (0..1000).chain([1 << 30, (1 << 40) - 1, 1 << 40]) {
+                let needed = ratio.needed(used);
+                assert!(ratio.capacity(needed, 0) >= used, "{ratio} {used}");
+                assert!(
+                    needed == 0 || ratio.capacity(needed - 1, 0) < used,
+                    "{ratio} {used}"
+                );
+            }
+        }
+        assert_eq!(AllocationRatio::ONE.needed(77), 77);
+        assert_eq!((ratio(0.0).needed(0), ratio(0.0).needed(1)), (0, u64::MAX));
     }
 
     #[test]

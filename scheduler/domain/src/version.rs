@@ -62,6 +62,10 @@ impl ServiceVersion {
     /// From here on an agent may promise to stop its guests by itself when it is not heard of.
     pub const SELF_FENCE: Self = Self(3);
 
+    /// From here on the policy says how far memory is over-committed, what room is kept for failures
+    /// and when guests are balanced.
+    pub const MEMORY_POLICY: Self = Self(3);
+
     /// Returns the version that a number on the wire says; a process that says none is the oldest.
     #[must_use]
     pub fn told(number: u32) -> Self {
@@ -102,6 +106,8 @@ pub enum Feature {
     FinalizeUpgrade,
     /// Moving a guest that is off together with its disks.
     DiskFetch,
+    /// Setting how far memory is over-committed, what room is kept and when guests are balanced.
+    MemoryPolicy,
 }
 
 /// Who must be new enough for a feature.
@@ -119,7 +125,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -129,6 +135,7 @@ impl Feature {
         Self::PlacementWishes,
         Self::FinalizeUpgrade,
         Self::DiskFetch,
+        Self::MemoryPolicy,
     ];
 
     /// Returns what people call it.
@@ -144,6 +151,7 @@ impl Feature {
             Self::PlacementWishes => "server group or availability zone of a new guest",
             Self::FinalizeUpgrade => "raising the cluster version, forgetting a conductor",
             Self::DiskFetch => "cold migration that copies disks",
+            Self::MemoryPolicy => "policies of memory, failover and balancing",
         }
     }
 
@@ -159,6 +167,7 @@ impl Feature {
             Self::FinalizeUpgrade => ServiceVersion::FINALIZE_UPGRADE,
             Self::PmemLiveMigration => ServiceVersion::PMEM,
             Self::DiskFetch => ServiceVersion::DISK_FETCH,
+            Self::MemoryPolicy => ServiceVersion::MEMORY_POLICY,
         }
     }
 
@@ -172,7 +181,7 @@ impl Feature {
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
             Self::PlacementWishes => Scope::Conductor,
-            Self::FinalizeUpgrade => Scope::Cluster,
+            Self::FinalizeUpgrade | Self::MemoryPolicy => Scope::Cluster,
         }
     }
 

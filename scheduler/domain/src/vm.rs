@@ -182,6 +182,16 @@ impl State {
         Self::Resized,
         Self::Shelved,
     ];
+
+    /// Returns whether a guest runs on the active claim of a VM in this state, as far as the cluster
+    /// knows. One that is resized may have been off before; that nobody notes here.
+    #[must_use]
+    pub fn may_run(self) -> bool {
+        match self {
+            Self::Active | Self::Migrating | Self::Resized => true,
+            Self::Building | Self::Deleting | Self::Error | Self::Stopped | Self::Shelved => false,
+        }
+    }
 }
 
 /// What can happen to a VM.

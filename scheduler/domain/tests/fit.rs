@@ -151,6 +151,7 @@ fn host(cells: &[Cell]) -> (HostTopology, HostUsage) {
             shared_vcpus: cell.shared_vcpus,
             memory_mib: accounted + cell.unaccounted_gib * 1024,
             pages: used,
+            locked_mib: 0,
         });
         host_cells.push(HostCell {
             id: CellId(u32::try_from(index).unwrap() * 2),
@@ -256,24 +257,30 @@ fn pair_fits(
         .iter()
         .map(|(size, n)| u128::from(*size) * u128::from(*n) * 1024)
         .sum();
-    let unaccounted = if exact {
-        bytes(used.memory_mib) - accounted
-    } else {
-        0
-    };
+    let shared = bytes(used.memory_mib) - accounted;
     let wanted = bytes(wished.memory_mib);
     let smallest = cell.pages.first().map(|p| p.size_kib);
     let pool_has = |p: &PagePool| {
         let size = u128::from(p.size_kib) * 1024;
         let mut taken = u128::from(p.reserved) * size;
         taken += u128::from(used.pages.get(&p.size_kib).copied().unwrap_or(0)) * size;
-        if Some(p.size_kib) == smallest {
-            taken += unaccounted;
-        }
-        wanted % size == 0 && taken + wanted <= u128::from(p.total) * size
+        let all = u128::from(p.total) * size;
+        // Three bytes may be shared for two that stay.
+        let stays = Some(p.size_kib) != smallest
+            || !exact
+            || (taken + wanted <= all && shared * 2 <= (all - taken - wanted) * 3);
+        wanted % size == 0 && taken + wanted <= all && stays
+    };
+    let may_share = |p: &PagePool| {
+        let size = u128::from(p.size_kib) * 1024;
+        let taken = used.pages.get(&p.size_kib).copied().unwrap_or(0) + p.reserved;
+        let open = (u128::from(p.total) * size).saturating_sub(u128::from(taken) * size);
+        let alone = wanted <= u128::from(p.total - p.reserved) * size;
+        wanted % size == 0 && alone && (shared + wanted) * 2 <= open * 3
     };
     match (wished.page_size, cell.pages.first()) {
-        (PageSize::Unspecified, Some(first)) if any_dedicated || exact => pool_has(first),
+        (PageSize::Unspecified, Some(first)) if any_dedicated => pool_has(first),
+        (PageSize::Unspecified, Some(first)) if exact => may_share(first),
         (PageSize::Unspecified, Some(first)) => {
             let all = u128::from(first.total) * u128::from(first.size_kib) * 1024;
             wanted <= all

@@ -16,6 +16,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
+use berth_domain::memory::{MemoryVerdict, Taken};
 use berth_domain::migration::Migration;
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
@@ -23,6 +24,7 @@ use berth_domain::name::{
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
+use berth_domain::policy::memory::EffectiveMemory;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
@@ -221,6 +223,31 @@ impl State {
     #[must_use]
     pub fn policy(&self) -> &Arc<SchedulingPolicy> {
         &self.policy
+    }
+
+    /// Returns what holds of the memory of a host, and who said so.
+    #[must_use]
+    pub fn memory_policy_of(&self, host: &HostName) -> EffectiveMemory {
+        let names = self.index.host_aggregates.get(host);
+        self.policy.memory.of(host, names.into_iter().flatten())
+    }
+
+    /// Judges the memory of a host: what it holds more than it may, and because of what. It looks at
+    /// every claim of the host.
+    #[must_use]
+    pub fn memory_verdict(&self, view: &HostView) -> MemoryVerdict {
+        let topology = &view.host.report.topology;
+        let mut running = Taken::default();
+        for claim in self.claims_of_host(&view.host.name) {
+            let vm = self.vms.get(&claim.vm).filter(|_| claim.is_active());
+            if vm.is_some_and(|vm| vm.state.may_run()) {
+                running.add(view.memory_of(claim));
+            }
+        }
+        for guest in view.holders() {
+            running.add(Taken::by_cells(topology, &guest.held));
+        }
+        MemoryVerdict::new(view.books(), running, 0)
     }
 
     /// Returns all hosts.

@@ -217,10 +217,17 @@ impl<J: Journal> Transaction<'_, J> {
         });
     }
 
-    /// Writes what is preferred. It is never taken away again.
+    /// Writes what is preferred, and what follows from it for the memory of hosts. It is never taken
+    /// away again.
     pub(crate) fn put_policy(&mut self, policy: SchedulingPolicy) -> Arc<SchedulingPolicy> {
         let policy = Arc::new(policy);
         let old = std::mem::replace(&mut self.state.policy, policy.clone());
+        if old.memory != policy.memory {
+            let hosts: Vec<HostName> = self.state.hosts.keys().cloned().collect();
+            for host in hosts {
+                self.settle_memory(&host);
+            }
+        }
         self.journal.note(|| Change {
             key: Key::Policy,
             old: old.is_set().then_some(Row::Policy(old)),
@@ -260,8 +267,10 @@ impl<J: Journal> Transaction<'_, J> {
                 view
             }
             Some(_) | None => {
+                let rule = self.state.memory_policy_of(&host.name).rule;
                 let claims = self.state.claims_of_host(&host.name);
-                let mut view = HostView::new(host.clone(), claims.map(|claim| &**claim));
+                let claims = claims.map(|claim| &**claim);
+                let mut view = HostView::under(host.clone(), rule, claims);
                 view.set_aggregates(self.said_of(&host.name));
                 view
             }
@@ -273,6 +282,18 @@ impl<J: Journal> Transaction<'_, J> {
             new: Some(Row::Host(host.clone())),
         });
         host
+    }
+
+    /// Has a host's view say what holds of its memory now.
+    pub(crate) fn settle_memory(&mut self, host: &HostName) {
+        let rule = self.state.memory_policy_of(host).rule;
+        // While the state is put together from rows, the host may come later.
+        let view = self.state.hosts.get(host);
+        if view.is_some_and(|view| view.memory_rule != rule)
+            && let Some(view) = self.state.hosts.get_mut(host)
+        {
+            Arc::make_mut(view).set_memory_rule(rule);
+        }
     }
 
     pub(crate) fn remove_host(&mut self, name: &HostName) {

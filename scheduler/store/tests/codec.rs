@@ -12,9 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::audit::{Asked, Chosen, Points, Ranked};
 use berth_domain::id::{AggregateId, Generation, TimeMs};
+use berth_domain::memory::MemoryRule;
 use berth_domain::name::{AggregateName, ServerGroupName};
 use berth_domain::operation::Kind;
+use berth_domain::policy::memory::Source;
+use berth_domain::policy::{SchedulingPolicy, Setting};
 use berth_domain::refusal::Refusal;
+use berth_domain::resource::ResourceClass;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
@@ -391,4 +395,45 @@ fn what_is_not_known_is_refused() {
         decode_row(&elsewhere),
         Err(CodecError::Misplaced { .. })
     ));
+}
+
+/// Goal: a cluster that was filled before anybody could say something of memory over-commits nothing
+/// after the upgrade, and a policy that says nothing of it has the bytes of before. Method: the row as
+/// an older member stored it, byte for byte, among hosts with guests.
+#[test]
+fn a_policy_of_before_over_commits_nothing() {
+    // hosts 1, cells 2, weights 100, 1000, 10, 0, 1000, generation 3.
+    let bytes: &'static [u8] = &[
+        0xa2, 0x01, 0x12, 0x08, 0x01, 0x10, 0x02, 0x1a, 0x0a, 0x08, 0x64, 0x10, 0xe8, 0x07, 0x18,
+        0x0a, 0x28, 0xe8, 0x07, 0x20, 0x03,
+    ];
+    let mut policy = SchedulingPolicy {
+        generation: Generation(3),
+        ..SchedulingPolicy::default()
+    };
+    policy.set(Setting::parse("scheduling.cells", "pack").unwrap());
+    let mut stored = encode_row(&Row::Policy(policy.clone().into()));
+    assert_eq!(stored.value, bytes);
+    stored.value = Bytes::from_static(bytes);
+    let old = decode_row(&stored).unwrap();
+    assert_eq!(old, Row::Policy(policy.into()));
+
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(2), "h1");
+    let rows = world.state.rows().chain([old]);
+    let state = State::from_rows(rows).unwrap();
+    state.check().unwrap();
+    for view in state.hosts().values() {
+        let said = state.memory_policy_of(&view.host.name);
+        assert_eq!(
+            (said.rule, view.memory_rule),
+            (MemoryRule::EXACT, MemoryRule::EXACT)
+        );
+        assert_eq!(said.ratio_from, Source::Default);
+        let memory = &view.inventories[&ResourceClass::memory_mb()];
+        assert_eq!(
+            (memory.allocation_ratio.milli(), memory.reserved),
+            (1000, 512)
+        );
+    }
 }

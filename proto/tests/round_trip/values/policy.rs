@@ -1,7 +1,13 @@
 //! Arbitrary policies, aggregates and server groups.
 
 use super::*;
-use berth_domain::policy::{MigrationPolicy, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN};
+use berth_domain::policy::memory::{
+    MEM_NODE_MIB_MAX, MemoryTerms, RATIO_MILLI_MAX, RATIO_MILLI_MIN,
+};
+use berth_domain::policy::{
+    Admission, BalancePolicy, FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MemoryPolicy,
+    MigrationPolicy, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, THRESHOLD_MILLI_MAX,
+};
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
     let strategy = || select(vec![numa::Strategy::Spread, numa::Strategy::Pack]);
@@ -32,10 +38,12 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         select(pages),
         migration,
         option::of(SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX),
+        (memory(), admission(), balance()),
         any::<u64>(),
     )
         .prop_map(
-            |(hosts, cells, weights, mem_page_size, migration, self_fence_ms, generation)| {
+            |(hosts, cells, weights, mem_page_size, migration, self_fence_ms, rest, generation)| {
+                let (memory, admission, balance) = rest;
                 SchedulingPolicy {
                     hosts,
                     cells,
@@ -43,10 +51,49 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
                     mem_page_size,
                     migration,
                     self_fence_ms,
+                    memory,
+                    failover: FailoverPolicy { admission },
+                    balance,
                     generation: Generation(generation),
                 }
             },
         )
+}
+
+fn memory() -> impl Strategy<Value = MemoryPolicy> {
+    let terms = || {
+        let ratio = option::of(RATIO_MILLI_MIN..=RATIO_MILLI_MAX);
+        (ratio, option::of(0..=MEM_NODE_MIB_MAX)).prop_map(|(ratio_milli, mem_node_mib)| {
+            MemoryTerms {
+                ratio_milli,
+                mem_node_mib,
+            }
+        })
+    };
+    let said = || terms().prop_filter("says something", |terms| !terms.is_empty());
+    let group = NAME.prop_map(|n| AggregateName::new(&n).unwrap());
+    let groups = btree_map(group, said(), 0..4);
+    let hosts = btree_map(host_name(), said(), 0..4);
+    (terms(), groups, hosts).prop_map(|(cluster, groups, hosts)| MemoryPolicy {
+        cluster,
+        groups,
+        hosts,
+    })
+}
+
+fn admission() -> impl Strategy<Value = Admission> {
+    select(vec![Admission::Off, Admission::Warn, Admission::Refuse])
+}
+
+fn balance() -> impl Strategy<Value = BalancePolicy> {
+    let threshold = option::of(1..=THRESHOLD_MILLI_MAX);
+    (threshold, 0..=HOLD_MS_MAX, 1..=GAIN_MIN_MILLI_MAX).prop_map(
+        |(threshold_milli, hold_ms, gain_min_milli)| BalancePolicy {
+            threshold_milli,
+            hold_ms,
+            gain_min_milli,
+        },
+    )
 }
 
 pub(crate) fn aggregate() -> impl Strategy<Value = Aggregate> {

@@ -10,6 +10,7 @@
 //! | it has the qualities, and not the forbidden ones | [`qualities`] |
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
+//! | its memory is over-committed as far as it may be | [`memory`] |
 //! | the guest's cells fit on its cells | [`exact`] |
 //! | it is the kind of machine that the image asks for | [`image`] |
 //! | it is in the availability zone | [`zone`] |
@@ -35,6 +36,7 @@ pub mod group;
 pub mod image;
 mod leaving;
 pub mod liveness;
+pub mod memory;
 pub mod qualities;
 pub mod shape;
 pub mod storage;
@@ -115,6 +117,7 @@ impl<'a> Applicant<'a> {
         let assignment = exact::place(view, &self.guest, strategy)
             .map_err(|why| self.blame_unknown(view, why))?;
         capacity::check(view, self.demand)?;
+        memory::check(view, &self.demand.resources, &assignment)?;
         Ok(assignment)
     }
 
@@ -140,7 +143,9 @@ impl<'a> Applicant<'a> {
     pub fn try_place(&self, view: &HostView, strategy: Strategy) -> Option<Assignment> {
         check_rules(view, self.demand).ok()?;
         capacity::check(view, self.demand).ok()?;
-        exact::try_place(view, &self.guest, strategy)
+        let assignment = exact::try_place(view, &self.guest, strategy)?;
+        let fits = memory::check(view, &self.demand.resources, &assignment);
+        fits.is_ok().then_some(assignment)
     }
 
     /// Returns whether [`Self::try_place`] finds nothing only since the search for PCI functions is
@@ -184,8 +189,19 @@ pub fn admit(view: &HostView, demand: &Demand, claim: &Claim) -> Result<(), Viol
     if claim.resources != demand.resources {
         return Err(Violation::Counted);
     }
-    exact::admit(view, demand, &claim.assignment)?;
-    capacity::check(view, demand)
+    fits(view, demand, &claim.assignment)
+}
+
+/// Checks that what somebody chose fits beside what is taken of the host: `view` is the host without
+/// it. Whether the host may be chosen at all is not looked at.
+///
+/// # Errors
+///
+/// The first rule that is broken.
+pub fn fits(view: &HostView, demand: &Demand, assignment: &Assignment) -> Result<(), Violation> {
+    exact::admit(view, demand, assignment)?;
+    capacity::check(view, demand)?;
+    memory::check(view, &demand.resources, assignment)
 }
 
 fn check_rules(view: &HostView, demand: &Demand) -> Result<(), Violation> {

@@ -73,7 +73,9 @@ pub fn lost(topology: &HostTopology, assignment: &Assignment) -> String {
     }
     if told.is_empty() {
         told.push(
-            "there is less memory, or fewer pages or shared CPUs, than is claimed".to_owned(),
+            "there is less memory, or fewer pages or shared CPUs, than is claimed, or the policy \
+             allows less memory"
+                .to_owned(),
         );
     }
     told.join("; ")

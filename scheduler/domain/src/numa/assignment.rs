@@ -72,6 +72,26 @@ impl Assignment {
             && self.pmem.is_empty()
     }
 
+    /// Returns whether the guest's memory is never swapped out whatever the guest wishes: devices that
+    /// it has to itself write to it at any time.
+    #[must_use]
+    pub fn locks_memory(&self) -> bool {
+        self.pci.iter().any(|functions| !functions.is_empty())
+    }
+
+    /// Returns whether the guest has CPUs of its own.
+    #[must_use]
+    pub fn has_pins(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.pins.is_empty())
+    }
+
+    /// Returns whether the guest's memory is promised once, in pages of which it did not say the
+    /// size: small ones.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.locks_memory() || self.has_pins()
+    }
+
     /// Returns the host CPU of every dedicated vCPU.
     #[must_use]
     pub fn pins(&self) -> BTreeMap<VcpuId, CpuId> {

@@ -8,8 +8,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::usage::{CellUsage, HostUsage};
+
+use crate::memory::{CellBooks, pool_mib};
 use crate::overcommit::AllocationRatio;
-use crate::topology::{HostCell, HostTopology};
+use crate::topology::{HostCell, HostTopology, PagePool};
 
 /// Which cores may hold isolated vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,9 +34,10 @@ pub struct Limits {
     pub cpu_ratio: Option<AllocationRatio>,
     /// Memory; absent: it is not looked at.
     pub ram_ratio: Option<AllocationRatio>,
-    /// Whether memory that guests hold without accounting for its pages is taken off what others
-    /// are promised, so that no memory of a cell is promised twice. OpenStack does not do that:
-    /// there, such memory can be overcommitted even by guests that never overcommit themselves.
+    /// Whether small pages are given by the rule of [`crate::memory`]: those that are promised once
+    /// are never taken for over-commitment, and those that are shared are over-committed up to the
+    /// ratio of what is left. OpenStack does not do that: there, shared memory can be overcommitted
+    /// even by guests that never overcommit themselves.
     pub exact_memory: bool,
     /// Which cores may hold isolated vCPUs.
     pub threads: ThreadRules,
@@ -110,6 +113,8 @@ pub(crate) struct CellRoom {
     pub(crate) exclusive_mib: u64,
     /// The same for guests that may overcommit it.
     pub(crate) floating_mib: u64,
+    /// The same for guests that float and whose memory devices lock.
+    pub(crate) locked_mib: u64,
     /// Memory in MiB that nobody has; less than nothing where it is overcommitted.
     pub(crate) unused_mib: i64,
     /// Free PCI functions attached to it.
@@ -183,11 +188,16 @@ fn cell_room(cell: &HostCell, used: &CellUsage, limits: &Limits, pools: (u32, u3
         ratio.map_or(i64::MAX, |ratio| less(ratio.capacity(total, 0), used))
     };
     let exclusive_mib = free_small_mib(cell, used, limits);
-    let floating_mib = if limits.exact_memory {
-        exclusive_mib
-    } else {
-        let pool = cell.pages.first();
-        pool.map_or(cell.memory_mib, |pool| mib(pool.total, pool.size_kib))
+    let floating_mib = match (limits.exact_memory, cell.pages.first()) {
+        (true, Some(pool)) => books(pool, used).shared_room_mib(ratio_of(limits)),
+        // Which of the memory is promised exactly is not known without pools.
+        (true, None) => exclusive_mib,
+        (false, Some(pool)) => pool_mib(pool.total, pool.size_kib),
+        (false, None) => cell.memory_mib,
+    };
+    let locked_mib = match limits.exact_memory {
+        true => exclusive_mib,
+        false => floating_mib,
     };
     CellRoom {
         cores: core_room(cell, used, limits.threads),
@@ -197,6 +207,7 @@ fn cell_room(cell: &HostCell, used: &CellUsage, limits: &Limits, pools: (u32, u3
         memory_mib: left(limits.ram_ratio, cell.memory_mib, used.memory_mib),
         exclusive_mib,
         floating_mib,
+        locked_mib,
         unused_mib: less(cell.memory_mib, used.memory_mib),
         pci: 0,
         pools,
@@ -235,11 +246,7 @@ fn pools<'a>(
     used: &'a CellUsage,
     limits: &Limits,
 ) -> impl Iterator<Item = PoolRoom> + 'a {
-    let unaccounted_kib = if limits.exact_memory {
-        used.unaccounted_mib().saturating_mul(1024)
-    } else {
-        0
-    };
+    let unaccounted_kib = kept_mib(used, limits).saturating_mul(1024);
     cell.pages.iter().enumerate().map(move |(at, pool)| {
         let taken = used.pages.get(&pool.size_kib).copied().unwrap_or(0);
         let hidden = if at == 0 {
@@ -269,16 +276,33 @@ pub(crate) fn free_small_mib(cell: &HostCell, used: &CellUsage, limits: &Limits)
     };
     let taken = used.pages.get(&pool.size_kib).copied().unwrap_or(0);
     let left = (pool.total - pool.reserved).saturating_sub(taken);
-    let unaccounted = if limits.exact_memory {
-        used.unaccounted_mib()
-    } else {
-        0
-    };
-    mib(left, pool.size_kib).saturating_sub(unaccounted)
+    pool_mib(left, pool.size_kib).saturating_sub(kept_mib(used, limits))
 }
 
-fn mib(pages: u64, size_kib: u64) -> u64 {
-    u64::try_from(u128::from(pages) * u128::from(size_kib) / 1024).unwrap_or(u64::MAX)
+/// Returns how much of the small pages has to stay for guests whose pages are not accounted.
+fn kept_mib(used: &CellUsage, limits: &Limits) -> u64 {
+    if limits.exact_memory {
+        let shared = ratio_of(limits).needed(used.shared_mib());
+        shared.saturating_add(used.locked_mib)
+    } else {
+        0
+    }
+}
+
+/// Returns how often shared memory is given away; where that is not looked at, once.
+fn ratio_of(limits: &Limits) -> AllocationRatio {
+    limits.ram_ratio.unwrap_or(AllocationRatio::ONE)
+}
+
+fn books(pool: &PagePool, used: &CellUsage) -> CellBooks {
+    let taken = used.pages.get(&pool.size_kib).copied().unwrap_or(0);
+    let there = pool.total - pool.reserved;
+    let left = there.saturating_sub(taken);
+    CellBooks {
+        small_mib: pool_mib(there, pool.size_kib),
+        open_mib: pool_mib(left, pool.size_kib).saturating_sub(used.locked_mib),
+        shared_mib: used.shared_mib(),
+    }
 }
 
 /// Returns the difference, or the nearest number that there is.

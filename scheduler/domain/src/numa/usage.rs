@@ -25,6 +25,10 @@ pub struct CellUsage {
     /// Pages taken, by size in KiB. Guests with dedicated CPUs take small pages where they did not
     /// say which: theirs are never given to two.
     pub pages: BTreeMap<u64, u64>,
+    /// Memory in MiB that is taken without accounting for its pages and locked by devices of the
+    /// guests: it is never given to two either, but by [`crate::memory`] alone.
+    #[serde(default)]
+    pub locked_mib: u64,
 }
 
 impl CellUsage {
@@ -40,12 +44,20 @@ impl CellUsage {
         self.memory_mib.saturating_sub(accounted_mib)
     }
 
+    /// Returns what of [`Self::unaccounted_mib`] may be over-committed.
+    #[must_use]
+    pub fn shared_mib(&self) -> u64 {
+        self.unaccounted_mib().saturating_sub(self.locked_mib)
+    }
+
     fn add(&mut self, taken: &Taken<'_>) {
         self.pinned.extend(taken.cpus());
         self.shared_vcpus += taken.cell.shared_vcpus;
         self.memory_mib += taken.cell.memory_mib;
         if let Some((size_kib, count)) = taken.pages() {
             *self.pages.entry(size_kib).or_default() += count;
+        } else if taken.assignment.locks_memory() {
+            self.locked_mib += taken.cell.memory_mib;
         }
     }
 
@@ -63,6 +75,9 @@ impl CellUsage {
             if *pages == 0 {
                 self.pages.remove(&size_kib);
             }
+        } else if taken.assignment.locks_memory() {
+            let left = self.locked_mib.checked_sub(cell.memory_mib);
+            self.locked_mib = left.expect(why);
         }
     }
 }
@@ -87,11 +102,10 @@ impl Taken<'_> {
 
     /// Returns the size of its pages in KiB and their number.
     fn pages(&self) -> Option<(u64, u64)> {
-        let is_exclusive = || self.assignment.cells.iter().any(|c| !c.pins.is_empty());
         let small = || self.host.pages.first().map(|p| p.size_kib);
         let size_kib = match self.cell.page_size_kib {
             Some(size_kib) => size_kib,
-            None if is_exclusive() => small()?,
+            None if self.assignment.has_pins() => small()?,
             None => return None,
         };
         Some((size_kib, self.cell.memory_mib * 1024 / size_kib.max(1)))

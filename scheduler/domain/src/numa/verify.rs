@@ -15,6 +15,7 @@ use super::refusal::{CellShortfall, FitRefusal};
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
 use crate::instance::{InstanceCell, InstanceTopology, PageSize};
+use crate::pci::PciRequest;
 use crate::topology::{HostCell, HostTopology};
 
 /// Checks that `assignment` answers `wish` on this ground, and that everything in it is free: its
@@ -29,7 +30,7 @@ pub fn verify(
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
     match wish.topology {
-        Some(topology) => cells(ground, topology, assignment)?,
+        Some(topology) => cells(ground, topology, wish.pci, assignment)?,
         None if assignment.cells.is_empty() && assignment.emulator.is_empty() => {}
         None => {
             let what = "gives exact CPUs to a guest without a topology";
@@ -43,6 +44,7 @@ pub fn verify(
 fn cells(
     ground: Ground<'_>,
     wish: &InstanceTopology,
+    pci: &[PciRequest],
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
     let Ground {
@@ -70,7 +72,7 @@ fn cells(
         };
         let cell = &topology.cells()[position];
         answers(cell, given, wished)?;
-        let need = resolved(Need::of(wish, index), given);
+        let need = resolved(Need::of(wish, index).beside(pci), given);
         let shortages = Spot::new(outline, position).shortages(&need);
         if !shortages.is_empty() {
             return Err(FitRefusal::Cell {

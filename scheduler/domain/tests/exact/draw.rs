@@ -151,6 +151,7 @@ fn host(dice: &mut Dice, cells: usize, size: Size) -> (HostTopology, HostUsage) 
             shared_vcpus: dice.small(0, 4),
             memory_mib: dice.number(0, 2) * 512,
             pages: used_pages,
+            locked_mib: 0,
         });
     }
     let distances = vec![vec![10; cells]; cells];

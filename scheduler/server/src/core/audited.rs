@@ -8,6 +8,7 @@ use std::fmt::Display;
 
 use berth_domain::audit::{Asked, Chosen, shortened};
 use berth_domain::name::{HostName, VmName};
+use berth_domain::policy::Scope;
 use berth_selection::Choice;
 use berth_state::command::{Command, ConsumerUpdate};
 
@@ -61,10 +62,15 @@ pub fn asked(ask: &Ask, choice: Option<&Choice>) -> Option<Asked> {
         Request::ScheduleNext { operation, .. } => {
             some("ScheduleNext", format!("operation={operation}"))
         }
-        Request::SetPolicy { settings, .. } => {
+        Request::SetPolicy {
+            scope, settings, ..
+        } => {
             let settings = settings.iter().map(|setting| format!("{setting:?}"));
-            let settings: Vec<_> = settings.collect();
-            some("UpdateSchedulingPolicy", settings.join(" "))
+            let mut words: Vec<_> = settings.collect();
+            if *scope != Scope::Cluster {
+                words.push(format!("for {scope}"));
+            }
+            some("UpdateSchedulingPolicy", words.join(" "))
         }
         Request::Plain(command) => plain(command),
     }?;

@@ -149,12 +149,13 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
             claim,
         } => schedule::next(state, chooser, *operation, *epoch, *claim),
         Request::SetPolicy {
+            scope,
             settings,
             generation,
         } => {
             let mut policy = (**state.policy()).clone();
             for setting in settings {
-                policy.set(*setting);
+                policy.set_for(scope, *setting);
             }
             let faults = policy.migration.faults();
             if !faults.is_empty() {

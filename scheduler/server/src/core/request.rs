@@ -6,7 +6,7 @@
 use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::policy::Setting;
+use berth_domain::policy::{Scope, Setting};
 use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
@@ -69,6 +69,8 @@ pub enum Request {
     },
     /// Changes what is preferred.
     SetPolicy {
+        /// For what it is set.
+        scope: Scope,
         /// What is set; the rest stays.
         settings: Vec<Setting>,
         /// The generation that the client saw; absent: whatever it is.

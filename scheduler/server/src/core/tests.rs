@@ -13,7 +13,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::instance::PageSize;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
-use berth_domain::policy::Setting;
+use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints};
@@ -268,6 +268,7 @@ fn a_policy_that_is_set_decides_the_next_choice() {
         let settings = vec![Setting::parse(key, value).unwrap()];
         let generation = generation.map(Generation);
         let request = Request::SetPolicy {
+            scope: Scope::Cluster,
             settings,
             generation,
         };
@@ -292,6 +293,7 @@ fn pages_that_nobody_names_are_those_of_the_policy() {
     world.boot("before", 1);
     let settings = vec![Setting::parse("flavor.mem_page_size", "small").unwrap()];
     let request = Request::SetPolicy {
+        scope: Scope::Cluster,
         settings,
         generation: None,
     };

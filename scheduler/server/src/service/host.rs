@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open};
-use super::{list, reality, refusal, signals};
+use super::{list, policy, reality, refusal, signals};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -148,6 +148,7 @@ impl HostService for HostApi {
             )),
             hits: reality::hits(&state, view),
             revision: state.revision(),
+            memory: Some(policy::memory_of(&state, view)),
         }))
     }
 
@@ -270,5 +271,6 @@ fn summary(state: &State, view: &HostView) -> v1::HostSummary {
             .map(|(class, inventory)| (class.to_string(), inventory.capacity()))
             .collect(),
         claims: u32::try_from(state.claims_of_host(&host.name).count()).unwrap_or(u32::MAX),
+        memory: Some(policy::memory_of(state, view)),
     }
 }

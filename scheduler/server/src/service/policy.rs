@@ -1,13 +1,16 @@
 //! `berth.policy.v1.PolicyService`.
 
 use berth_domain::fault;
+use berth_domain::host_view::HostView;
 use berth_domain::id::Generation;
-use berth_domain::policy::Setting;
+use berth_domain::name::HostName;
+use berth_domain::policy::{Scope, Setting};
 use berth_proto::convert::field::{self, ADDRESS_MAX};
+use berth_proto::convert::memory::write_host_memory;
 use berth_proto::policy::v1;
 use berth_proto::policy::v1::policy_service_server::PolicyService;
 use berth_proto::status::to_status;
-use berth_state::Reply;
+use berth_state::{Reply, State};
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
@@ -27,10 +30,21 @@ impl PolicyService for PolicyApi {
         &self,
         request: Request<v1::GetSchedulingPolicyRequest>,
     ) -> Result<Response<v1::GetSchedulingPolicyResponse>, Status> {
-        let state = self.0.state(request.into_inner().consistency).await?;
+        let wire = request.into_inner();
+        let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
+        let state = self.0.state(wire.consistency).await?;
+        let memory = match &host {
+            None => None,
+            Some(name) => {
+                let view = state.host(name);
+                let view = view.ok_or_else(|| to_status(&refusal::no_host(name)))?;
+                Some(memory_of(&state, view))
+            }
+        };
         Ok(Response::new(v1::GetSchedulingPolicyResponse {
             policy: Some((&**state.policy()).into()),
             revision: state.revision(),
+            memory,
         }))
     }
 
@@ -39,13 +53,19 @@ impl PolicyService for PolicyApi {
         request: Request<v1::UpdateSchedulingPolicyRequest>,
     ) -> Result<Response<v1::UpdateSchedulingPolicyResponse>, Status> {
         let (wire, caller) = open(request)?;
-        if wire.settings.is_empty() {
+        if wire.settings.is_empty() && wire.unset.is_empty() {
             return Err(refusal::invalid("settings", "must not be empty"));
         }
+        let scope = scope(&wire.group, &wire.host)?;
         let settings = field::text_map(wire.settings, "settings", SETTINGS_MAX, ADDRESS_MAX)?;
-        let settings = Setting::parse_all(&settings)
+        field::bounded(wire.unset.len(), "unset", SETTINGS_MAX)?;
+        let unset: Result<Vec<String>, _> = (wire.unset.into_iter())
+            .map(|key| field::required_text(key, "unset", ADDRESS_MAX))
+            .collect();
+        let settings = Setting::parse_scoped(&scope, &settings, &unset?)
             .map_err(|faults| to_status(&fault::refusal("policy", &faults)))?;
         let asked = Asked::SetPolicy {
+            scope,
             settings,
             generation: wire.generation.map(Generation),
         };
@@ -57,4 +77,22 @@ impl PolicyService for PolicyApi {
             policy: Some((&*policy).into()),
         }))
     }
+}
+
+/// Reads for what something is to be set.
+fn scope(group: &str, host: &str) -> Result<Scope, Status> {
+    let group = field::optional_name(group, "group")?;
+    let host = field::optional_name(host, "host")?;
+    match (group, host) {
+        (None, None) => Ok(Scope::Cluster),
+        (Some(group), None) => Ok(Scope::Group(group)),
+        (None, Some(host)) => Ok(Scope::Host(host)),
+        (Some(_), Some(_)) => Err(refusal::invalid("host", "must be empty beside a group")),
+    }
+}
+
+/// Writes what is told of the memory of a host.
+pub(super) fn memory_of(state: &State, view: &HostView) -> v1::HostMemory {
+    let said = state.memory_policy_of(&view.host.name);
+    write_host_memory(&said, &state.memory_verdict(view))
 }

@@ -10,10 +10,12 @@ use berth_domain::aggregate::{AGGREGATES_MAX, Aggregate, AggregateChange};
 use berth_domain::fault;
 use berth_domain::id::Generation;
 use berth_domain::name::{AggregateName, HostName, ZoneName};
+use berth_domain::policy::SCOPED_KEYS;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 
 use super::inventory::examine_count;
+use super::memory::examine_group;
 use crate::refusals::{exists, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
@@ -90,6 +92,13 @@ impl<J: Journal> Transaction<'_, J> {
                     .with("aggregate", name),
             );
         }
+        if self.state.policy().memory.groups.contains_key(name) {
+            let message = format!("something is said of the memory of aggregate {name}");
+            let keys = SCOPED_KEYS.join(" ");
+            return Err(precondition("AGGREGATE_IN_USE", message)
+                .with_hint(format!("berth policy unset {keys} --group {name}"))
+                .with("aggregate", name));
+        }
         self.remove_aggregate(name);
         Ok(Reply::None)
     }
@@ -113,10 +122,15 @@ impl<J: Journal> Transaction<'_, J> {
         let zone = new.zone();
         let before = old.map(|old| &old.hosts);
         let known = |host: &HostName| before.is_some_and(|hosts| hosts.contains(host));
+        let memory = &self.state.policy().memory;
+        let is_group = memory.groups.contains_key(&new.name);
         let zone_changes = old.and_then(Aggregate::zone) != zone;
         for host in &new.hosts {
             if !known(host) {
                 self.examine_new_host(host)?;
+                if is_group {
+                    examine_group(self.state, memory, &new.name, host)?;
+                }
             }
             if zone_changes || !known(host) {
                 self.examine_zone(new, host, zone.as_ref())?;
@@ -201,11 +215,16 @@ impl<J: Journal> Transaction<'_, J> {
         let before = old.map_or(&none, |old| &old.hosts);
         let id = new.id;
         let moved: Vec<HostName> = before.symmetric_difference(&new.hosts).cloned().collect();
+        let rules: Vec<_> = moved
+            .iter()
+            .filter_map(|host| Some((host.clone(), self.state.host(host)?.memory_rule)))
+            .collect();
         let written = self.put_aggregate(new);
         for host in moved {
-            let view = self.state.host(&host);
-            let provider = view.and_then(|view| self.state.provider(view.host.provider));
-            let Some(provider) = provider.cloned() else {
+            let Some(view) = self.state.host(&host).cloned() else {
+                continue;
+            };
+            let Some(provider) = self.state.provider(view.host.provider).cloned() else {
                 continue;
             };
             let mut aggregates = provider.aggregates.clone();
@@ -216,11 +235,14 @@ impl<J: Journal> Transaction<'_, J> {
             }
             self.put_provider(ResourceProvider {
                 aggregates,
+                // Those of a host that joins or leaves a group may be others now.
+                inventories: (*view.inventories).clone(),
                 generation: provider.generation.next(),
                 updated_at: self.now(),
                 ..(*provider).clone()
             });
         }
+        self.follow_memory(rules);
         Reply::Aggregate(written)
     }
 }

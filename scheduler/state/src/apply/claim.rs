@@ -77,6 +77,7 @@ impl<J: Journal> Transaction<'_, J> {
         without.release(claim);
         // The host took the claim before and is past being chosen: what is open is the fit alone.
         constraint::exact::admit(&without, demand, assignment)
+            .and_then(|()| constraint::memory::check(&without, &demand.resources, assignment))
             .map_err(|violation| violation.to_refusal(&claim.host))?;
         Ok(Claim {
             assignment: assignment.clone(),

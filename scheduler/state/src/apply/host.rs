@@ -148,7 +148,7 @@ impl<J: Journal> Transaction<'_, J> {
             parent: None,
             root: provider,
             host: Some(name.clone()),
-            inventories: inventories_of(report),
+            inventories: inventories_of(report, self.state.memory_policy_of(name).rule),
             traits: traits_of(report),
             aggregates: BTreeSet::new(),
             origin: None,
@@ -224,7 +224,9 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Has the host's provider offer what the host has now.
     fn offer(&mut self, host: &Host) {
-        let (inventories, traits) = (inventories_of(&host.report), traits_of(&host.report));
+        let rule = self.state.memory_policy_of(&host.name).rule;
+        let inventories = inventories_of(&host.report, rule);
+        let traits = traits_of(&host.report);
         let provider = self.state.provider(host.provider).cloned();
         if let Some(provider) = provider
             && (provider.inventories != inventories || provider.traits != traits)
@@ -382,6 +384,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.remove_claim(claim);
         }
         self.leave_aggregates(name);
+        self.leave_memory_policy(name);
         self.remove_host(name);
         self.remove_provider(provider);
         Ok(Reply::None)

@@ -27,6 +27,7 @@ mod import;
 mod inventory;
 mod lease;
 mod log;
+mod memory;
 mod migration;
 mod operation;
 mod order;

@@ -1,5 +1,7 @@
-//! What is preferred: one record, replaced as a whole.
+//! What is preferred: one record, replaced as a whole. What it says of memory is a rule, and follows
+//! into the hosts in the same command.
 
+use berth_domain::policy::memory::TERMS_MAX;
 use berth_domain::policy::{SchedulingPolicy, WEIGHT_MAX};
 use berth_domain::refusal::{Code, Refusal};
 
@@ -25,15 +27,28 @@ impl<J: Journal> Transaction<'_, J> {
             .with("given", policy.generation));
         }
         if !policy.is_bounded() {
-            let rule = format!("a weight is at most {WEIGHT_MAX}");
+            let rule = format!(
+                "a weight is at most {WEIGHT_MAX}, a memory ratio from 1.0 to 16.0, of at most \
+                 {TERMS_MAX} groups and {TERMS_MAX} hosts something is said"
+            );
             return Err(invalid("INVALID_POLICY", rule));
         }
         if *old == *policy {
             return Ok(Reply::Policy(old));
         }
-        Ok(Reply::Policy(self.put_policy(SchedulingPolicy {
+        let is_of_memory = old.memory != policy.memory;
+        if is_of_memory {
+            self.examine_memory(&policy.memory)?;
+        }
+        let before = match is_of_memory {
+            true => self.memory_of_all(),
+            false => Vec::new(),
+        };
+        let written = self.put_policy(SchedulingPolicy {
             generation: policy.generation.next(),
             ..policy.clone()
-        })))
+        });
+        self.follow_memory(before);
+        Ok(Reply::Policy(written))
     }
 }

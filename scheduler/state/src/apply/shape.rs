@@ -1,7 +1,8 @@
-//! Which claims a host has no room for, since it came back smaller.
+//! Which claims a host has no room for, since it came back smaller or the policy says less of its
+//! memory.
 //!
-//! Invariant: the claims that are not hit fit together. Who was not hit when the shape came does not
-//! become it when others leave.
+//! Invariant: the claims that are not hit fit together. Who was not hit when the shape or the policy
+//! came does not become it when others leave.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,24 +26,29 @@ impl<J: Journal> Transaction<'_, J> {
             unknown: Vec::new(),
             ..host.clone()
         };
-        let mut view = HostView::new(Arc::new(bare), []);
+        let rule = self.state.memory_policy_of(&host.name).rule;
+        let mut view = HostView::under(Arc::new(bare), rule, []);
         let mut hit = BTreeSet::new();
         let (last, first): (Vec<_>, Vec<_>) = self
             .state
             .claims_of_host(&host.name)
             .partition(|claim| host.hit.contains(&claim.id));
-        let all = first.into_iter().chain(last);
+        // What is promised once has its pages; where memory is short, it is those who share that lack.
+        let (exact, shared): (Vec<_>, Vec<_>) = first.into_iter().partition(|claim| {
+            let pages = claim.assignment.cells.iter();
+            let mut pages = pages.filter_map(|cell| cell.page_size_kib);
+            claim.assignment.is_exact() || pages.next().is_some()
+        });
+        let all = exact.into_iter().chain(shared).chain(last);
         // What is to be erased after a VM hits nobody.
         let (all, releasing): (Vec<_>, Vec<_>) = all.partition(|claim| claim.is_in_use());
         for claim in releasing {
             view.place(claim);
         }
         for claim in all {
-            let fits = self.demand_of_claim(claim).is_ok_and(|demand| {
-                constraint::exact::admit(&view, &demand, &claim.assignment)
-                    .and_then(|()| constraint::capacity::check(&view, &demand))
-                    .is_ok()
-            });
+            let fits = self
+                .demand_of_claim(claim)
+                .is_ok_and(|demand| constraint::fits(&view, &demand, &claim.assignment).is_ok());
             if fits {
                 view.place(claim);
             } else {
@@ -57,9 +63,16 @@ impl<J: Journal> Transaction<'_, J> {
         let Some(view) = self.state.host(name) else {
             return;
         };
-        if view.host.hit.is_empty() {
-            return;
+        if !view.host.hit.is_empty() {
+            self.mark_hits(name);
         }
+    }
+
+    /// Marks who is hit now.
+    pub(crate) fn mark_hits(&mut self, name: &HostName) {
+        let Some(view) = self.state.host(name) else {
+            return;
+        };
         let host = view.host.clone();
         let hit = self.hit_claims(&host);
         if hit != host.hit {

@@ -21,7 +21,8 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
     let claims = by_host(state);
     for (name, view) in &state.hosts {
         let claims = claims.get(name).into_iter().flatten().copied();
-        let mut counted = HostView::new(view.host.clone(), claims);
+        let memory_rule = state.memory_policy_of(name).rule;
+        let mut counted = HostView::under(view.host.clone(), memory_rule, claims);
         // These are looked at with the aggregates.
         counted.set_aggregates(view.aggregates.clone());
         let (kept, sum) = (&view.used, &counted.used);
@@ -47,7 +48,8 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
             unknown: Vec::new(),
             ..(*view.host).clone()
         };
-        let mut filled = HostView::new(Arc::new(bare), []);
+        let memory_rule = state.memory_policy_of(name).rule;
+        let mut filled = HostView::under(Arc::new(bare), memory_rule, []);
         let all = claims.get(name).into_iter().flatten().copied();
         let (hit, good): (Vec<&Claim>, Vec<&Claim>) =
             all.partition(|claim| view.host.hit.contains(&claim.id));
@@ -113,20 +115,19 @@ fn by_host(state: &State) -> BTreeMap<&HostName, Vec<&Claim>> {
 fn fits(view: &HostView, spec: &VmSpec, claim: &Claim) -> Result<(), String> {
     let mut demand = Demand::boot(spec).map_err(|refusal| refusal.to_string())?;
     demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
-    constraint::exact::admit(view, &demand, &claim.assignment)
-        .and_then(|()| constraint::capacity::check(view, &demand))
-        .map_err(|violation| violation.to_string())
+    constraint::fits(view, &demand, &claim.assignment).map_err(|violation| violation.to_string())
 }
 
 /// The root provider of a host is its own, and has what the host reports.
 pub(super) fn roots_carry_what_hosts_report(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
         let root = state.providers.get(&view.host.provider);
+        let memory_rule = state.memory_policy_of(name).rule;
         let good = root.is_some_and(|root| {
             root.host.as_ref() == Some(name)
                 && root.name == name.as_str()
                 && root.parent.is_none()
-                && root.inventories == inventories_of(&view.host.report)
+                && root.inventories == inventories_of(&view.host.report, memory_rule)
                 && root.traits == traits_of(&view.host.report)
         });
         let what = format_args!("host {name} and provider {}", view.host.provider);

@@ -9,6 +9,7 @@ mod claims;
 mod groups;
 mod hosts;
 mod indexes;
+mod memory;
 mod migrations;
 mod operations;
 mod vms;
@@ -51,6 +52,8 @@ impl State {
         hosts::roots_carry_what_hosts_report(self)?;
         hosts::refused_shapes_are_told(self)?;
         hosts::fenced_hosts_are_closed(self)?;
+        memory::memory_is_said_of_known(self)?;
+        memory::memory_beyond_the_rule_is_marked(self)?;
         claims::claims_have_owners(self)?;
         claims::states_follow_their_owners(self)?;
         claims::released_claims_are_erased(self)?;

@@ -1,4 +1,5 @@
-//! Writes to aggregates: what they say follows into the views of their hosts.
+//! Writes to aggregates: what they say follows into the views of their hosts, and what the policy says
+//! of them as groups.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ impl<J: Journal> Transaction<'_, J> {
             {
                 Arc::make_mut(view).set_aggregates(said);
             }
+            self.settle_memory(&host);
         }
     }
 

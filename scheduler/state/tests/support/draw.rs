@@ -15,7 +15,7 @@ use berth_domain::id::{
 use berth_domain::migration::Event;
 use berth_domain::name::{AggregateName, ServerGroupName, ZoneName};
 use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
-use berth_domain::policy::SchedulingPolicy;
+use berth_domain::policy::{SchedulingPolicy, Scope, Setting};
 use berth_domain::reality::{Absence, Comparison, Finding, Unknown};
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::vm::{self, Disk, DiskFormat, Vm, VmSpec};
@@ -568,6 +568,22 @@ fn policy(world: &World, pick: [u8; 4]) -> SchedulingPolicy {
     let mut policy = (**world.state.policy()).clone();
     policy.weights.load = u16::from(pick[0] % 4);
     policy.weights.pci = if pick[1] > 250 { 1001 } else { 7 };
+    let scope = match pick[3] % 4 {
+        0 => Scope::Cluster,
+        1 => Scope::Group(some_aggregate(pick[0]).name),
+        2 => Scope::Host(host_name("h9")),
+        _ => Scope::Host(host_name("h1")),
+    };
+    let ratio = [None, Some(1000), Some(1500), Some(4000)];
+    policy.set_for(
+        &scope,
+        Setting::MemoryRatio(ratio[usize::from(pick[3] / 4) % 4]),
+    );
+    let node = [None, Some(0), Some(6000)];
+    policy.set_for(
+        &scope,
+        Setting::MemNode(node[usize::from(pick[3] / 16) % 3]),
+    );
     if pick[2] > 200 {
         policy.generation = policy.generation.next();
     }

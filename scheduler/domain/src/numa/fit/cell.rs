@@ -152,14 +152,16 @@ impl<'a> Spot<'a> {
     }
 
     /// Checks memory whose pages are not accounted: small pages. It must be free; only guests
-    /// whose vCPUs all float may overcommit it, where that is allowed at all, up to the ratio
-    /// (which was looked at before), but never with themselves.
+    /// whose vCPUs all float and that have no devices may overcommit it, where that is allowed at
+    /// all, up to the ratio, but never with themselves.
     fn unaccounted(&self, need: &Need) -> Result<(), Shortage> {
         if let Some(pool) = self.pools.first() {
             whole_pages(need, pool)?;
         }
         let available = if need.cpu_policy.is_exclusive() {
             self.room.exclusive_mib
+        } else if need.is_locked {
+            self.room.locked_mib
         } else {
             self.room.floating_mib
         };

@@ -55,6 +55,8 @@ pub(crate) struct Need {
     pub(crate) memory_mib: u64,
     /// Its pages.
     pub(crate) page_size: PageSize,
+    /// Whether devices of the guest lock its memory, so that none of it is over-committed.
+    pub(crate) is_locked: bool,
 }
 
 impl Need {
@@ -70,7 +72,14 @@ impl Need {
             shared: count(cell.shared.len()),
             memory_mib: cell.memory_mib,
             page_size: cell.page_size,
+            is_locked: false,
         }
+    }
+
+    /// Returns the need as it is where the guest has these requests for PCI functions.
+    pub(crate) fn beside(self, pci: &[PciRequest]) -> Self {
+        let is_locked = pci.iter().any(|request| request.count > 0);
+        Self { is_locked, ..self }
     }
 
     /// Returns the dedicated CPUs that it takes, the emulator's included.
@@ -96,7 +105,8 @@ impl<'a> Guest<'a> {
     pub fn new(wish: Wish<'a>) -> Self {
         let cells: Vec<Need> = wish.topology.map_or_else(Vec::new, |topology| {
             let all = 0..topology.cells.len();
-            all.map(|index| Need::of(topology, index)).collect()
+            all.map(|index| Need::of(topology, index).beside(wish.pci))
+                .collect()
         });
         Self {
             is_exclusive: cells.iter().any(|need| need.cpu_policy.is_exclusive()),

@@ -195,6 +195,7 @@ mod tests {
             shared: 0,
             memory_mib: 1,
             page_size: crate::instance::PageSize::Unspecified,
+            is_locked: false,
         };
         let taken = choose(&cell, &set(pinned), &need);
         let list = |cpus: &[CpuId]| {

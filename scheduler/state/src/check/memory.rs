@@ -1,0 +1,49 @@
+//! What must hold of the policy's word on memory: of whom it speaks, and that what is too much is marked.
+
+use std::sync::Arc;
+
+use berth_domain::host::Host;
+use berth_domain::host_view::HostView;
+
+use super::{Violation, rule};
+use crate::state::State;
+
+/// Whoever something is said of is there, and no two groups speak for one host.
+pub(super) fn memory_is_said_of_known(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "memory_is_said_of_known";
+    let memory = &state.policy.memory;
+    rule(memory.is_bounded(), RULE, "the policy is out of bounds")?;
+    for host in memory.hosts.keys() {
+        let what = format_args!("host {host} is gone");
+        rule(state.hosts.contains_key(host), RULE, what)?;
+    }
+    for group in memory.groups.keys() {
+        let what = format_args!("aggregate {group} is gone");
+        rule(state.aggregates.contains_key(group), RULE, what)?;
+    }
+    for host in state.hosts.keys() {
+        let groups = state.aggregates.values().filter(|aggregate| {
+            aggregate.hosts.contains(host) && memory.groups.contains_key(&aggregate.name)
+        });
+        let what = format_args!("host {host} is in two groups");
+        rule(groups.count() <= 1, RULE, what)?;
+    }
+    Ok(())
+}
+
+/// A host that holds more memory than its rule allows says whose it has no room for.
+pub(super) fn memory_beyond_the_rule_is_marked(state: &State) -> Result<(), Violation> {
+    for (name, view) in &state.hosts {
+        // What unknown guests hold is told by itself.
+        let bare = Host {
+            unknown: Vec::new(),
+            ..(*view.host).clone()
+        };
+        let claims = state.claims_of_host(name).map(|claim| &**claim);
+        let bare = HostView::under(Arc::new(bare), view.memory_rule, claims);
+        let good = bare.books().holds() || !view.host.hit.is_empty();
+        let what = format_args!("host {name}: {:?}", bare.books());
+        rule(good, "memory_beyond_the_rule_is_marked", what)?;
+    }
+    Ok(())
+}
