@@ -11,6 +11,7 @@ pub use self::moves::{DrainHow, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
 };
+pub use self::planner::{Balance, Capacity, Domain, Iallocator, Score, Text, Verify};
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
 pub use self::power::Power;
 pub use self::transfer::Transfer;
@@ -21,6 +22,7 @@ pub use crate::placement::arguments::Placement;
 mod audit;
 mod moves;
 mod placement;
+mod planner;
 mod policy;
 mod power;
 mod transfer;
@@ -33,7 +35,8 @@ mod watch;
 Try it without any host:    berth demo
 Keep a cluster to play:     berth dev
 Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered,
-4 the answer is no: there are no candidates, or two sides differ.
+4 the answer is no: there are no candidates, two sides differ, or a failure would not be
+survived.
 With --output json, what is refused or fails is one JSON object on standard error:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
@@ -124,6 +127,16 @@ pub enum Command {
     /// Look at who asked for what, when, and what was decided
     #[command(subcommand)]
     Audit(Audit),
+    /// Say whether the failure of each host would be survived, and whether memory is overcommitted
+    Verify(Verify),
+    /// Say how well VMs are distributed, in one number
+    Score(Score),
+    /// Plan moves that distribute VMs better or make room, and carry them out
+    Balance(Balance),
+    /// Say how many more VMs of a flavor fit, now and after a failure
+    Capacity(Capacity),
+    /// Answer a request of Ganeti's IAllocator protocol, without any cluster
+    Iallocator(Iallocator),
 }
 
 /// Would it fit?

@@ -7,6 +7,7 @@
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
+//! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`watch`], [`audit`] | what happens, as it happens; who asked for it |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
@@ -35,6 +36,7 @@ pub mod operation;
 pub mod output;
 pub mod pci_alias;
 pub mod placement;
+pub mod planner;
 pub mod policy;
 pub mod progress;
 pub mod provider;
@@ -63,6 +65,8 @@ pub const EXIT_UNREACHABLE: u8 = 3;
 pub const EXIT_DIFFERENT: u8 = 4;
 /// The exit status when there are no allocation candidates.
 pub const EXIT_NO_CANDIDATES: u8 = 4;
+/// The exit status when a failure would not be survived, or memory is given away beyond its ratio.
+pub const EXIT_UNHEALTHY: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -122,6 +126,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Demo(options) => demo::run(options, session.output).await,
         Command::Watch(asked) => watch::run(&session, asked).await,
         Command::Audit(command) => audit::run(&session, command).await,
+        Command::Verify(asked) => planner::verify::run(&session, asked).await,
+        Command::Score(asked) => planner::score::run(&session, asked).await,
+        Command::Balance(asked) => planner::balance::run(&session, asked).await,
+        Command::Capacity(asked) => planner::capacity::run(&session, asked).await,
+        Command::Iallocator(asked) => planner::text::iallocator(asked),
     }
 }
 
@@ -129,6 +138,10 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     if error.is::<candidates::NoneFound>() {
         // The answer said why.
         return ExitCode::from(EXIT_NO_CANDIDATES);
+    }
+    if error.is::<planner::Unhealthy>() {
+        // The answer said why.
+        return ExitCode::from(EXIT_UNHEALTHY);
     }
     let refusal = error.downcast_ref::<Refusal>();
     let text = match (format, refusal) {

@@ -193,6 +193,7 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
             "hosts_considered": explanation.hosts_considered,
             "hosts_fitting": explanation.hosts_fitting,
             "causes": explanation.causes,
+            "warnings": explanation.warnings,
         }));
     }
     let functions: Vec<String> = assignment
@@ -226,6 +227,9 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
         &on.report.topology,
         &assignment,
     ));
+    for warning in &explanation.warnings {
+        output::tell(&format!("warning: {warning}"));
+    }
     output::tell("nothing was claimed");
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
-//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
+//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
@@ -45,6 +45,8 @@ packages! {
     scheduler = "berth.scheduler.v1";
     /// What operators prefer: `berth.policy`.
     policy = "berth.policy.v1";
+    /// What would be survived, balanced, and what still fits: `berth.planner`.
+    planner = "berth.planner.v1";
     /// Long operations: `berth.operation`.
     operation = "berth.operation.v1";
     /// What changes, as it changes: `berth.event`.

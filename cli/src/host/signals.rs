@@ -120,7 +120,7 @@ pub(super) fn fields(measured: anyhow::Result<Option<Measured>>) -> Vec<(&'stati
     });
     let guests = signals.guests.as_ref();
     let mut fields = vec![
-        ("memory", or_unknown(memory)),
+        ("memory measured", or_unknown(memory)),
         ("swap space", or_unknown(swap)),
         ("waits for memory", or_unknown(pressure)),
         (
@@ -172,7 +172,7 @@ mod tests {
     use std::sync::Arc;
 
     use berth_domain::name::VmName;
-    use berth_domain::signals::{GuestsMemory, HostMemory, Pressure, Swap};
+    use berth_domain::signals::{GuestsMemory, NodeMemory, Pressure, Swap};
 
     fn told(signals: MemorySignals) -> Vec<String> {
         let measured = Measured {
@@ -194,7 +194,7 @@ mod tests {
         };
         let web = VmName::new("web1").unwrap();
         let signals = MemorySignals {
-            memory: Some(HostMemory {
+            memory: Some(NodeMemory {
                 total_kib: 64 << 20,
                 free_kib: 1 << 20,
                 available_kib: Some(2 << 20),
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(
             told(signals),
             [
-                "memory: 65536 MiB, 1024 free, 2048 can be given away without swapping, 0 for huge pages",
+                "memory measured: 65536 MiB, 1024 free, 2048 can be given away without swapping, 0 for huge pages",
                 "swap space: none",
                 "waits for memory: some 1.25 %, 100.00 %, all 0.00 %, 0.07 % of the last 10 s, minute",
                 &format!("guests' memory: {guest}"),
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                "memory: unknown",
+                "memory measured: unknown",
                 "swap space: unknown",
                 "waits for memory: unknown",
                 "guests' memory: unknown",

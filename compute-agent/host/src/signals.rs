@@ -8,7 +8,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use berth_domain::signals::{HostMemory, MemorySignals, Pressure, Stall, Swap};
+use berth_domain::signals::{MemorySignals, NodeMemory, Pressure, Stall, Swap};
 
 use crate::sysfs::{Error, number, text, value_error};
 
@@ -51,7 +51,7 @@ struct Meminfo<'a> {
 }
 
 impl Meminfo<'_> {
-    fn memory(&self) -> Result<HostMemory, Error> {
+    fn memory(&self) -> Result<NodeMemory, Error> {
         let free = [
             self.kib("MemFree:", "a line MemFree in kB")?,
             self.kib("Buffers:", "a line Buffers in kB")?,
@@ -60,7 +60,7 @@ impl Meminfo<'_> {
         let sum = |sum: u64, part: u64| sum.checked_add(part);
         let free_kib = free.into_iter().try_fold(0, sum);
         let expected = "amounts of free memory that can be added";
-        Ok(HostMemory {
+        Ok(NodeMemory {
             total_kib: self.kib("MemTotal:", "a line MemTotal in kB")?,
             free_kib: free_kib.ok_or_else(|| value_error(self.path, "more", expected))?,
             available_kib: self.optional("MemAvailable:", "MemAvailable in kB")?,

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use berth_domain::signals::{HostMemory, MemorySignals, Pressure, Stall, Swap};
+use berth_domain::signals::{MemorySignals, NodeMemory, Pressure, Stall, Swap};
 use berth_host::signals;
 
 fn root(name: &str) -> PathBuf {
@@ -33,7 +33,7 @@ fn stall(avg10_milli_percent: u32, avg60_milli_percent: u32) -> Stall {
 #[test]
 fn a_typical_host_is_measured() {
     let signals = measured("typical");
-    let memory = HostMemory {
+    let memory = NodeMemory {
         total_kib: 65_806_572,
         free_kib: 21_052_336 + 310_284 + 16_948_212,
         available_kib: Some(38_711_044),

@@ -118,11 +118,19 @@ impl Drain {
         }
     }
 
-    /// Begins a move. The host is chosen anew: others may have claimed what was planned.
+    /// Begins a move. Where a guest of a dead host goes was planned together with all others, so that
+    /// each finds a place: the plan is followed as long as nobody has claimed what it needs. What
+    /// moves while it runs is chosen for anew.
     async fn move_one(&self, planned: &PlannedMove) -> Option<Operation> {
         let scheduler = self.api.tools.scheduler.clone();
         let vm = planned.vm.clone();
         let kind = planned.kind();
+        // What was planned for the guest of a dead host.
+        let place = (kind == Kind::Evacuation).then(|| planned.clone());
+        let (preferred_host, preferred_assignment) = match place {
+            Some(place) => (place.destination, place.assignment),
+            None => (String::new(), None),
+        };
         let begun = self.api.begin_operation(async move {
             if kind == Kind::Live {
                 let request = ScheduleMigrationRequest {
@@ -134,6 +142,8 @@ impl Drain {
             let request = ScheduleMoveRequest {
                 vm,
                 evacuate: kind == Kind::Evacuation,
+                preferred_host,
+                preferred_assignment,
                 ..ScheduleMoveRequest::default()
             };
             scheduler.schedule_move(request).await

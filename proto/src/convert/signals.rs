@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_domain::name::VmName;
 use berth_domain::signals::{
-    GUESTS_MAX, GuestMemory, GuestsMemory, HostMemory, Measured, MemorySignals, Pressure,
+    GUESTS_MAX, GuestMemory, GuestsMemory, Measured, MemorySignals, NodeMemory, Pressure,
     STALL_MAX, Stall, Swap,
 };
 
@@ -43,8 +43,8 @@ impl TryFrom<v1::MemorySignals> for Measured {
     }
 }
 
-impl From<HostMemory> for v1::HostMemory {
-    fn from(memory: HostMemory) -> Self {
+impl From<NodeMemory> for v1::NodeMemory {
+    fn from(memory: NodeMemory) -> Self {
         Self {
             total_kib: memory.total_kib,
             free_kib: memory.free_kib,
@@ -54,8 +54,8 @@ impl From<HostMemory> for v1::HostMemory {
     }
 }
 
-impl From<v1::HostMemory> for HostMemory {
-    fn from(wire: v1::HostMemory) -> Self {
+impl From<v1::NodeMemory> for NodeMemory {
+    fn from(wire: v1::NodeMemory) -> Self {
         Self {
             total_kib: wire.total_kib,
             free_kib: wire.free_kib,

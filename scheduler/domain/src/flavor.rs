@@ -10,6 +10,7 @@
 //! properties ───┘   (typed)                                                   └──▶ Wishes
 //! ```
 
+mod auto_balance;
 mod cells;
 mod cpu_policy;
 mod emulator_threads;

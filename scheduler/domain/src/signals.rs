@@ -30,7 +30,7 @@ pub const STALL_MAX: u32 = 100_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemorySignals {
     /// The host's memory.
-    pub memory: Option<HostMemory>,
+    pub memory: Option<NodeMemory>,
     /// The host's swap space; one without any has a total of 0.
     pub swap: Option<Swap>,
     /// How long programs waited for memory; absent where the kernel does not tell.
@@ -50,7 +50,7 @@ pub struct Measured {
 
 /// The memory of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostMemory {
+pub struct NodeMemory {
     /// All of it, huge pages included.
     pub total_kib: u64,
     /// Free, or used for buffers and caches, as Ganeti counts it: MemFree + Buffers + Cached.

@@ -237,9 +237,10 @@ impl Filling<'_> {
         let free = |index| {
             let state = cluster.state(index);
             let free = state.unallocated_memory - state.reserved_memory;
-            (free - cluster.node(index).memory_floor).max(0)
+            free.saturating_sub(cluster.node(index).memory_floor).max(0)
         };
-        let fit = nodes.into_iter().map(free).sum::<i64>() / shape.memory.max(1);
+        let free = nodes.into_iter().map(free).fold(0, i64::saturating_add);
+        let fit = free / shape.memory.max(1);
         usize::try_from(fit)
             .unwrap_or(0)
             .saturating_sub(count)

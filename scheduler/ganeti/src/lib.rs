@@ -11,14 +11,18 @@
 //! |---|---|
 //! | [`text`] | reader and writer of htools' text format |
 //! | [`model`] | cluster, nodes, instances, the rules of placement, moves |
+//! | [`balance`] | plans of moves that lower the score, to the end |
+//! | [`failover`] | N+1: what a node's failure would mean |
+//! | [`score`] | the cluster score with its 20 components, whole and kept up to date |
 //! | [`choice`] | where a new instance goes, and whether a node could be evacuated |
 //! | [`capacity`] | how many more instances fit, as hspace counts |
 //! | [`json`] | JSON with positions |
 //! | [`iallocator`] | Ganeti's IAllocator protocol, as hail answers it |
-//! | [`score`] | the cluster score with its 20 components, whole and kept up to date |
 
+pub mod balance;
 pub mod capacity;
 pub mod choice;
+pub mod failover;
 pub mod iallocator;
 pub mod json;
 pub mod model;

@@ -162,6 +162,7 @@ impl<'a> Search<'a> {
             assignment: placed?,
             examined: self.examined,
             ranking: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 
@@ -223,6 +224,7 @@ pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Resu
             assignment,
             examined,
             ranking: Vec::new(),
+            warnings: Vec::new(),
         }),
         Err(violation) => {
             let refusal = explain::named(&applicant, view, &violation);

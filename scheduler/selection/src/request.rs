@@ -38,6 +38,8 @@ pub struct Choice {
     /// What the weighers say of it and of the next best hosts, in this order; nothing where the
     /// user named the host. The others were not tried: they had room at a glance.
     pub ranking: Vec<Ranked>,
+    /// What is to be told of it beside, for people. Whoever asked for the choice fills it in.
+    pub warnings: Vec<String>,
 }
 
 /// How many hosts were looked at, and how closely.

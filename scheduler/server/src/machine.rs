@@ -4,19 +4,22 @@
 //! table of hosts from which hosts are chosen. That table only makes choosing faster: it is
 //! brought up to the state whenever one is chosen, and is not copied with the state.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_proto::format::{self, Fault, Stored};
 use berth_replication::{Applied, Row as StoredRow};
+use berth_selection::failover::Broken;
+use berth_selection::fleet::FleetGuest;
 use berth_selection::{Choice, Index, NoHost};
 use berth_state::command::{Command, Envelope};
 use berth_state::{RebuildError, Reply, State};
 use berth_store::codec::{self, CodecError};
 use bytes::Bytes;
 
+use crate::core::admission::Reserve;
 use crate::core::{Ask, Chooser, Decision, decide_with};
 
 /// The newest cluster version that a member can apply, or is told to.
@@ -37,6 +40,8 @@ pub struct Machine {
     level: Level,
     /// Locked for the length of one choice; nobody waits, since one task decides.
     index: Mutex<Index>,
+    /// As the index: what would be survived, while the policy asks for it.
+    reserve: Mutex<Reserve>,
 }
 
 impl Clone for Machine {
@@ -57,6 +62,7 @@ impl Machine {
             state,
             level,
             index: Mutex::default(),
+            reserve: Mutex::default(),
         }
     }
 
@@ -69,7 +75,11 @@ impl Machine {
     /// Decides on a request; see [`crate::core`].
     #[must_use]
     pub fn decide(&self, at: TimeMs, ask: &Ask) -> Decision {
-        decide_with(&self.state, &mut Table(&self.index), at, ask)
+        let mut table = Table {
+            index: &self.index,
+            reserve: &self.reserve,
+        };
+        decide_with(&self.state, &mut table, at, ask)
     }
 }
 
@@ -158,7 +168,21 @@ impl Level {
 }
 
 /// Chooses from the table of hosts.
-struct Table<'m>(&'m Mutex<Index>);
+struct Table<'m> {
+    index: &'m Mutex<Index>,
+    reserve: &'m Mutex<Reserve>,
+}
+
+impl Table<'_> {
+    fn reserve(&self) -> MutexGuard<'_, Reserve> {
+        self.reserve.lock().unwrap_or_else(|poisoned| {
+            // What panicked may have left it half way; it is made anew.
+            let mut reserve = poisoned.into_inner();
+            reserve.clear();
+            reserve
+        })
+    }
+}
 
 impl Chooser for Table<'_> {
     fn choose(
@@ -167,9 +191,17 @@ impl Chooser for Table<'_> {
         request: &berth_selection::Request,
     ) -> Result<Choice, NoHost> {
         // A choice that panicked may have left the table half way; it is made anew then.
-        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.sync(state.hosts());
         index.select(request)
+    }
+
+    fn would_break(&mut self, state: &State, guest: &FleetGuest) -> Result<Vec<Broken>, Refusal> {
+        self.reserve().would_break(state, guest)
+    }
+
+    fn forget_reserve(&mut self) {
+        self.reserve().clear();
     }
 }
 

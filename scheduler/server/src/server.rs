@@ -26,6 +26,7 @@ use berth_proto::operation::v1::operation_service_server::{self, OperationServic
 use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
 use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
 use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
+use berth_proto::planner::v1::planner_service_server::{self, PlannerServiceServer};
 use berth_proto::policy::v1::aggregate_service_server::{self, AggregateServiceServer};
 use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
 use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
@@ -46,7 +47,8 @@ use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
-    OperationApi, PlacementApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi, Setup,
+    OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
+    Setup,
 };
 use crate::{duties, expelled, health, leadership, member, outdated, placement_rest};
 
@@ -65,6 +67,7 @@ const REFLECTION: Reflection = Reflection {
         power_service_server::SERVICE_NAME,
         operation_service_server::SERVICE_NAME,
         placement_service_server::SERVICE_NAME,
+        planner_service_server::SERVICE_NAME,
         policy_service_server::SERVICE_NAME,
         server_group_service_server::SERVICE_NAME,
         raft_service_server::SERVICE_NAME,
@@ -277,6 +280,10 @@ impl Scheduler {
             )
             .add_service(
                 PolicyServiceServer::new(PolicyApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                PlannerServiceServer::new(PlannerApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

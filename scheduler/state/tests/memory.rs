@@ -109,6 +109,11 @@ fn offers(world: &World, host: &str) -> (u64, u64, Generation) {
     (ratio, memory.reserved, provider.generation)
 }
 
+/// Returns the first cause of a refusal.
+fn cause(refusal: &Refusal) -> &str {
+    refusal.causes.keys().next().map_or("", |cause| cause)
+}
+
 fn violation(world: &World, host: &str) -> MemoryViolation {
     world.state.memory_verdict(world.view(host)).violation
 }
@@ -163,10 +168,8 @@ fn inventories_follow_the_nearest_word() {
     // A node that needs more than there is leaves nothing.
     say(&mut world, &host("h1"), Setting::MemNode(Some(1 << 30))).unwrap();
     assert_eq!(offers(&world, "h1").1, 8192);
-    assert_eq!(
-        world.begin_boot("a", &shares(1), "h1").unwrap_err().reason,
-        "RESOURCE_MEMORY_MB"
-    );
+    let none = world.begin_boot("a", &shares(1), "h1").unwrap_err();
+    assert_eq!(cause(&none), "RESOURCE_MEMORY_MB", "{none}");
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn less_than_is_there_is_seen_and_breaks_nothing() {
     }
     let begun = world.begin_boot("f", &shares(1408), "h1").unwrap();
     let more = world.begin_boot("g", &shares(1), "h1").unwrap_err();
-    assert_eq!(more.reason, "RESOURCE_MEMORY_MB", "{more}");
+    assert_eq!(cause(&more), "RESOURCE_MEMORY_MB", "{more}");
     assert_eq!(violation(&world, "h1"), MemoryViolation::None);
     // Without over-commitment five fit, and one more is only held.
     ratio(&mut world, &host("h1"), 1000);
@@ -261,7 +264,7 @@ fn less_than_is_there_is_seen_and_breaks_nothing() {
         (MemoryViolation::Hard, 1)
     );
     let more = world.begin_boot("g", &pinned_with(4), "h1").unwrap_err();
-    assert_eq!(more.reason, "RESOURCE_MEMORY_MB", "{more}");
+    assert_eq!(cause(&more), "RESOURCE_MEMORY_MB", "{more}");
     // What is too much can go, and nobody else is in the way of that.
     world.begin_migration("f", "h2").unwrap();
     delete(&mut world, "a");
@@ -296,19 +299,21 @@ fn pinned_guests_are_never_over_committed() {
         usage.iter().map(|cell| cell.memory_mib).collect::<Vec<_>>()
     };
     assert_eq!(cells(&world).iter().sum::<u64>(), 9216);
-    // One cell holds 3,072 for two that share, so 1,536 can be promised there; the other is full.
-    world.boot("p", &pinned_with(1536), "h1");
+    // The 9,216 that share need 4,608 of the 5,632 that are neither the node's nor huge pages.
+    let refused = world.begin_boot("p", &pinned_with(1028), "h1").unwrap_err();
+    assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
+    world.boot("p", &pinned_with(1024), "h1");
     let refused = world.begin_boot("q", &pinned_with(1), "h1").unwrap_err();
-    assert_ne!(refused.reason, "DEDICATED_CPUS", "{refused}");
+    assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
     let refused = world.begin_boot("d", &shares_in_cell(1), "h1").unwrap_err();
-    assert_eq!(refused.reason, "MEMORY", "{refused}");
-    // Those without cells share what is left of the whole: 2 x (5,632 - 1,536) - 9,216 is nothing.
+    assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
+    // Those without cells share what is left of the whole: 2 x (5,632 - 1,024) - 9,216 is nothing.
     let refused = world.begin_boot("e", &shares(1), "h1").unwrap_err();
-    assert_eq!(refused.reason, "RESOURCE_MEMORY_MB", "{refused}");
+    assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
     delete(&mut world, "p");
     world.boot("e", &shares(2048), "h1");
     let refused = world.begin_boot("q", &pinned_with(1), "h1").unwrap_err();
-    assert_eq!(refused.reason, "RESOURCE_MEMORY_MB", "{refused}");
+    assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
 }
 
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::id::VmUid;
 use berth_domain::name::VmName;
-use berth_domain::signals::{GuestMemory, HostMemory, MemorySignals, Pressure, Swap};
+use berth_domain::signals::{GuestMemory, MemorySignals, NodeMemory, Pressure, Swap};
 
 use super::host::{Domain, Host};
 
@@ -86,7 +86,7 @@ impl Host {
         let swap_kib = kib(self.machine.swap_mib);
         let swapped_kib = wanted_kib.saturating_sub(left_kib);
         MemorySignals {
-            memory: Some(HostMemory {
+            memory: Some(NodeMemory {
                 total_kib,
                 free_kib,
                 // It keeps nothing in caches.

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use berth_domain::name::VmName;
 use berth_domain::signals::{
-    GuestMemory, GuestsMemory, HostMemory, Measured, MemorySignals, Pressure, STALL_MAX, Stall,
+    GuestMemory, GuestsMemory, Measured, MemorySignals, NodeMemory, Pressure, STALL_MAX, Stall,
     Swap,
 };
 use proptest::collection::btree_map;
 use proptest::option;
 use proptest::prelude::*;
 
-fn memory() -> impl Strategy<Value = HostMemory> {
+fn memory() -> impl Strategy<Value = NodeMemory> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
     (numbers, option::of(any::<u64>())).prop_map(|((total_kib, free_kib, huge_kib), available)| {
-        HostMemory {
+        NodeMemory {
             total_kib,
             free_kib,
             available_kib: available,

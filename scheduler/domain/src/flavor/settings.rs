@@ -14,8 +14,8 @@ use super::mask::Mask;
 use super::passthrough::{self, Wanted};
 use super::setting::{Both, Said, Setting};
 use super::{
-    CELLS_MAX, EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX, Flavor, MEMORY_MIB_MAX, Side, cpu_policy,
-    emulator_threads, page_size, pmem, shape, text, thread_policy,
+    CELLS_MAX, EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX, Flavor, MEMORY_MIB_MAX, Side, auto_balance,
+    cpu_policy, emulator_threads, page_size, pmem, shape, text, thread_policy,
 };
 use crate::aggregate::{self, AggregateSpecs};
 use crate::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
@@ -156,6 +156,13 @@ impl<'a> Settings<'a> {
             }
             ("pci_passthrough", _) => {
                 entry.fault("is not a known key; known is pci_passthrough:alias", faults);
+            }
+            ("berth", "auto_balance") => {
+                entry.note(text::boolean(value).map(drop), faults);
+            }
+            ("berth", _) => {
+                let rule = format!("is not a known key; known is {}", auto_balance::KEY);
+                entry.fault(rule, faults);
             }
             (namespace, _) if NOT_YET.contains(&namespace) => {
                 entry.fault(format!("{namespace}: is not supported yet"), faults);

@@ -23,29 +23,29 @@ pub enum Setting {
     Cells(Strategy),
     /// [`SchedulingPolicy::mem_page_size`].
     MemPageSize(Option<DefaultPages>),
-    /// [`Weights::load`].
+    /// [`Weights::load`](super::Weights::load).
     Load(u16),
-    /// [`Weights::numa`].
+    /// [`Weights::numa`](super::Weights::numa).
     Numa(u16),
-    /// [`Weights::pci`].
+    /// [`Weights::pci`](super::Weights::pci).
     Pci(u16),
-    /// [`Weights::fragmentation`].
+    /// [`Weights::fragmentation`](super::Weights::fragmentation).
     Fragmentation(u16),
-    /// [`Weights::soft_affinity`].
+    /// [`Weights::soft_affinity`](super::Weights::soft_affinity).
     SoftAffinity(u16),
-    /// [`TransferPolicy::bandwidth_mib_per_s_max`].
+    /// [`TransferPolicy::bandwidth_mib_per_s_max`](crate::transfer::TransferPolicy::bandwidth_mib_per_s_max).
     MigrationBandwidth(Option<u32>),
-    /// [`TransferPolicy::downtime_ms_max`].
+    /// [`TransferPolicy::downtime_ms_max`](crate::transfer::TransferPolicy::downtime_ms_max).
     MigrationDowntime(Option<u32>),
-    /// [`TransferPolicy::auto_converge`].
+    /// [`TransferPolicy::auto_converge`](crate::transfer::TransferPolicy::auto_converge).
     MigrationAutoConverge(bool),
-    /// [`TransferPolicy::post_copy`].
+    /// [`TransferPolicy::post_copy`](crate::transfer::TransferPolicy::post_copy).
     MigrationPostCopy(bool),
-    /// [`TransferPolicy::timeout_ms`].
+    /// [`TransferPolicy::timeout_ms`](crate::transfer::TransferPolicy::timeout_ms).
     MigrationTimeout(Option<u64>),
-    /// [`TransferPolicy::timeout_action`].
+    /// [`TransferPolicy::timeout_action`](crate::transfer::TransferPolicy::timeout_action).
     MigrationTimeoutAction(TimeoutAction),
-    /// [`MigrationPolicy::hosts_tried_max`].
+    /// [`MigrationPolicy::hosts_tried_max`](super::MigrationPolicy::hosts_tried_max).
     MigrationHostsTried(u32),
     /// [`SchedulingPolicy::self_fence_ms`].
     SelfFence(Option<u64>),

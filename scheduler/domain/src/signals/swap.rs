@@ -160,17 +160,17 @@ pub fn swap_warnings(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HostMemory, Swap};
+    use super::super::{NodeMemory, Swap};
     use super::*;
 
     const NODE_MIB: u64 = 1024;
 
     fn signals(total_mib: u64, huge_mib: u64, swap_mib: u64) -> MemorySignals {
         MemorySignals {
-            memory: Some(HostMemory {
+            memory: Some(NodeMemory {
                 total_kib: total_mib * 1024,
                 huge_kib: huge_mib * 1024,
-                ..HostMemory::default()
+                ..NodeMemory::default()
             }),
             swap: Some(Swap {
                 total_kib: swap_mib * 1024,

@@ -6,7 +6,7 @@
 //! where a cleverer plan would do.
 
 use super::{Disk, Reason, disks_of, policy};
-use crate::model::{Change, Cluster, GroupIndex, InstanceIndex, Move, NodeIndex};
+use crate::model::{Change, Cluster, GroupIndex, InstanceIndex, MemoryRule, Move, NodeIndex};
 use crate::score::Totals;
 
 /// Which nodes must stay possible to evacuate.
@@ -162,11 +162,14 @@ fn real(cluster: &Cluster, node: NodeIndex) -> Vec<InstanceIndex> {
         .collect()
 }
 
-/// Returns the other nodes of a node's group.
+/// Returns the other nodes of a node's group. The strict rules are htools', which takes offline
+/// ones too.
 fn escapes(cluster: &Cluster, node: NodeIndex) -> Vec<NodeIndex> {
     let group = cluster.node(node).group;
-    let others = cluster.node_indexes().filter(|other| *other != node);
-    others
-        .filter(|other| cluster.node(*other).group == group)
-        .collect()
+    let offline_too = cluster.rules().memory == MemoryRule::Strict;
+    let others = cluster.node_indexes().filter(|other| {
+        let there = cluster.node(*other);
+        *other != node && there.group == group && (offline_too || !there.offline)
+    });
+    others.collect()
 }

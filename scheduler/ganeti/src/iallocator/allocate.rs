@@ -24,7 +24,8 @@ impl Found {
 impl Work<'_> {
     pub(super) fn allocate(&mut self, wanted: &Wanted, only: Option<&[String]>) -> Answer {
         let instance = self.add(wanted);
-        match self.find(instance, wanted, only) {
+        let dedicated = self.is_dedicated(wanted.group.as_deref());
+        match self.find(instance, wanted, only, dedicated) {
             Err(why) => Answer::no(&why),
             Ok(found) => match &found.solution.best {
                 None => Answer::no(&found.info()),
@@ -37,10 +38,17 @@ impl Work<'_> {
     }
 
     pub(super) fn allocate_all(&mut self, all: &[Wanted]) -> Answer {
+        let mut named: Vec<&str> = all.iter().filter_map(|w| w.group.as_deref()).collect();
+        named.sort_unstable();
+        named.dedup();
+        let dedicated = self.is_dedicated(match named[..] {
+            [group] => Some(group),
+            [..] => None,
+        });
         let (mut placed, mut failed) = (Vec::new(), Vec::new());
         for wanted in all {
             let instance = self.add(wanted);
-            let found = match self.find(instance, wanted, None) {
+            let found = match self.find(instance, wanted, None, dedicated) {
                 Ok(found) => found,
                 // The whole request, as hail does: half of it is not what was asked for.
                 Err(why) => return Answer::no(&why),
@@ -93,7 +101,7 @@ impl Work<'_> {
             redundancy: self.redundancy.as_mut(),
         };
         let solution = search.best(&mut self.cluster, instance);
-        let info = self.description(&solution);
+        let info = self.description(&solution, None);
         let second = solution.best.and_then(|best| best.change.after.secondary);
         match second {
             Some(node) => Answer::yes(&info, text(&self.node_name(node))),
@@ -107,6 +115,7 @@ impl Work<'_> {
         instance: InstanceIndex,
         wanted: &Wanted,
         only: Option<&[String]>,
+        dedicated: bool,
     ) -> Result<Found, String> {
         let count = wanted.node_count;
         if count != 1 && count != 2 {
@@ -114,17 +123,23 @@ impl Work<'_> {
         }
         let pair = count == 2;
         let Some(name) = &wanted.group else {
+            if dedicated {
+                return self.find_dedicated((instance, pair), None, only);
+            }
             return self.best_group(instance, pair, None, only);
         };
         let groups = self.document.groups.iter();
         let group = groups.clone().position(|group| &group.name == name);
         let group = group.ok_or_else(|| format!("Couldn't find element with name '{name}'"))?;
         let group = GroupIndex(group as u32);
+        if dedicated {
+            return self.find_dedicated((instance, pair), Some(group), only);
+        }
         if let Some(why) = self.unreached(group, instance) {
             return Err(why);
         }
         let solution = self.search((instance, pair), group, only, Some(group))?;
-        let log = vec![self.group_description(group, &solution)];
+        let log = vec![self.group_description(group, &solution, None)];
         Ok(Found {
             solution,
             log,
@@ -159,7 +174,7 @@ impl Work<'_> {
                     log.push(format!("Group {name}: error {why}"));
                 }
                 Ok(solution) => {
-                    log.push(self.group_description(group, &solution));
+                    log.push(self.group_description(group, &solution, None));
                     let policy = self.cluster.groups()[group.at()].allocation_policy;
                     if policy != AllocationPolicy::Unallocable && solution.best.is_some() {
                         found.push((policy, group, solution));
@@ -220,7 +235,7 @@ impl Work<'_> {
     }
 
     /// Returns why a group cannot take an instance for its networks.
-    fn unreached(&self, group: GroupIndex, instance: InstanceIndex) -> Option<String> {
+    pub(super) fn unreached(&self, group: GroupIndex, instance: InstanceIndex) -> Option<String> {
         let line = &self.document.groups[group.at()];
         let networks = &self.networks[instance.at()];
         if networks
@@ -235,14 +250,20 @@ impl Work<'_> {
         ))
     }
 
-    fn group_description(&self, group: GroupIndex, solution: &Solution) -> String {
+    /// Returns what is said of a group; a score that is none of the usual kind is given.
+    pub(super) fn group_description(
+        &self,
+        group: GroupIndex,
+        solution: &Solution,
+        score: Option<String>,
+    ) -> String {
         let group = &self.cluster.groups()[group.at()];
         let policy = policy_word(group.allocation_policy);
-        let told = self.description(solution);
+        let told = self.description(solution, score);
         format!("Group {} ({policy}): {told}", group.name)
     }
 
-    fn description(&self, solution: &Solution) -> String {
+    fn description(&self, solution: &Solution, score: Option<String>) -> String {
         let reasons = solution.failures.iter();
         let reasons: Vec<String> = reasons
             .map(|(reason, count)| format!("{}: {count}", reason.htools()))
@@ -258,8 +279,8 @@ impl Work<'_> {
         };
         let nodes = best.nodes().into_iter().map(|node| self.node_name(node));
         format!(
-            "score: {:.8}, successes {}, failures {} ({reasons}) for node(s) {}",
-            best.score,
+            "score: {}, successes {}, failures {} ({reasons}) for node(s) {}",
+            score.unwrap_or_else(|| format!("{:.8}", best.score)),
             solution.successes,
             solution.failures.values().sum::<u64>(),
             nodes.collect::<Vec<_>>().join("/"),

@@ -6,6 +6,7 @@
 
 mod allocate;
 mod answer;
+mod dedicated;
 mod evacuate;
 mod read;
 

@@ -74,6 +74,12 @@ pub enum Fault {
         /// The limit in bytes.
         limit: usize,
     },
+    /// A string, number or space that is longer than any real one.
+    #[error("this goes on for more than {limit} bytes")]
+    Endless {
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// Values inside of values inside of values.
     #[error("values are nested more than {limit} deep")]
     TooDeep {

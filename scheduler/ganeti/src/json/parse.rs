@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 
 use super::{Error, Fault, Kind, Value, shortened};
 
+/// The longest string, number or space between values, in bytes.
+const LONGEST: usize = 1 << 20;
+
 /// How much is read before a text is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -99,10 +102,20 @@ impl<I: Iterator<Item = u8>> Parser<I> {
     }
 
     fn space(&mut self) -> Result<(), Error> {
+        let mut left = LONGEST;
         while matches!(self.next, Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.advance()?;
+            self.spend(&mut left)?;
         }
         Ok(())
+    }
+
+    /// Goes to the next byte of something that may be so long and no longer.
+    fn spend(&mut self, left: &mut usize) -> Result<(), Error> {
+        if *left == 0 {
+            return Err(self.error(Fault::Endless { limit: LONGEST }));
+        }
+        *left -= 1;
+        self.advance()
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Error> {
@@ -204,17 +217,17 @@ impl<I: Iterator<Item = u8>> Parser<I> {
 
     fn text(&mut self) -> Result<String, Error> {
         self.advance()?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut left) = (Vec::new(), LONGEST);
         loop {
             match self.next {
                 Some(b'"') => break,
                 Some(b'\\') => {
-                    self.advance()?;
+                    self.spend(&mut left)?;
                     self.escaped(&mut bytes)?;
                 }
                 Some(byte) if byte >= 0x20 => {
                     bytes.push(byte);
-                    self.advance()?;
+                    self.spend(&mut left)?;
                 }
                 Some(_) | None => return Err(self.unexpected("the end of the string")),
             }
@@ -314,6 +327,9 @@ impl<I: Iterator<Item = u8>> Parser<I> {
             return Err(self.unexpected("a digit"));
         }
         while matches!(self.next, Some(b'0'..=b'9')) {
+            if text.len() >= LONGEST {
+                return Err(self.error(Fault::Endless { limit: LONGEST }));
+            }
             self.take(text)?;
         }
         Ok(())
@@ -387,5 +403,12 @@ mod tests {
         let error = parse(spaces, limits).unwrap_err();
         assert_eq!(error.fault, Fault::TooLong { limit: 1000 });
         assert_eq!(asked, 1001);
+        for (first, then) in [(b' ', b' '), (b'"', b'a'), (b'1', b'1')] {
+            let mut asked = 0;
+            let bytes = std::iter::once(first).chain(std::iter::repeat_n(then, 1 << 30));
+            let error = parse(bytes.inspect(|_| asked += 1), Limits::default()).unwrap_err();
+            assert_eq!(error.fault, Fault::Endless { limit: LONGEST });
+            assert!(asked < LONGEST + 10);
+        }
     }
 }

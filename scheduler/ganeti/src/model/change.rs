@@ -6,7 +6,12 @@
 //! as it is then.
 
 use super::{
-    Cluster, InstanceIndex, LocationPair, Node, NodeIndex, NodeState, Placement, Refusal, TagIndex,
+    Cluster, InstanceIndex, LocationPair, MemoryRule, Node, NodeIndex, NodeState, Placement,
+    Refusal, TagIndex,
+};
+
+use super::limits::{
+    hard_limits, promised_disk_limits, promised_limits, soft_disk_limits, soft_limits,
 };
 
 /// A node that a change touches, before and after it.
@@ -526,7 +531,11 @@ impl Cluster {
             let count = self.location_pairs.entry(pair).or_insert(0);
             let before = (*count - 1).max(0);
             *count += if add { 1 } else { -1 };
-            self.location_exclusion[pair.0.at()] += (*count - 1).max(0) - before;
+            let after = *count;
+            self.location_exclusion[pair.0.at()] += (after - 1).max(0) - before;
+            if after == 0 {
+                self.location_pairs.remove(&pair);
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 mod build;
 mod change;
 mod copy;
+mod limits;
 mod moves;
 mod render;
 mod rules;

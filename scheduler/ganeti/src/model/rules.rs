@@ -5,6 +5,9 @@
 //! memory must stay *above* its floor, so the last byte of a node is never given away. `Strict` is
 //! the only rule that can be compared with htools; `AtMost` is the default.
 
+/// The lowest that a floor can be, in MiB.
+const FLOOR_MAX: f64 = 1e12;
+
 /// How free memory is compared with its floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemoryRule {
@@ -52,7 +55,8 @@ impl Rules {
     /// bound and allows for the last bits of the multiplication, since 1.2 x 100 must be 120.
     #[must_use]
     pub fn floor(&self, ratio: f64, available: i64) -> i64 {
-        let exact = (1.0 - ratio) * available as f64;
+        // No node has memory of which this would be too little, and sums of it are exact.
+        let exact = ((1.0 - ratio) * available as f64).clamp(-FLOOR_MAX, FLOOR_MAX);
         match self.memory {
             MemoryRule::Strict => exact.trunc() as i64,
             MemoryRule::AtMost => {

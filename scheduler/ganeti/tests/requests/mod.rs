@@ -229,9 +229,21 @@ pub(crate) fn of_every_kind(seed: u64) -> Vec<(String, String)> {
         );
         add("allocate on some nodes", only);
     }
-    let requests = tasks.into_iter().map(|(kind, task)| {
-        let request = format!("{{{cluster},\"request\":{{{task}}}}}");
-        (kind, request)
-    });
-    requests.collect()
+    let several: Vec<(String, String)> = tasks
+        .into_iter()
+        .flat_map(|(kind, task)| {
+            let shared = format!("{{{cluster},\"request\":{{{task}}}}}");
+            // The same with exclusive storage, where new instances go by what they make impossible.
+            let dedicated = shared
+                .replace("\"exclusive_storage\":false", "\"exclusive_storage\":true")
+                .replace("\"mode\":\"rw\"", "\"mode\":\"rw\",\"spindles\":1")
+                .replace("\"total_spindles\":1,", "\"total_spindles\":40,")
+                .replace("\"free_spindles\":1,", "\"free_spindles\":20,");
+            [
+                (kind.clone(), shared),
+                (format!("{kind}, dedicated"), dedicated),
+            ]
+        })
+        .collect();
+    several
 }

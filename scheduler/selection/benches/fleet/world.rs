@@ -138,6 +138,7 @@ impl World {
                         assignment,
                         examined: Examined::default(),
                         ranking: Vec::new(),
+                        warnings: Vec::new(),
                     }));
                 }
             }

@@ -5,7 +5,7 @@
 //! same; `docs/balancing.md` says what differs, and why. What is taken is always a part of what
 //! the host has, so that hosts of several sizes are treated alike.
 //!
-//! Not here: what to do about it ([`super::plan`]).
+//! Not here: what to do about it ([`super::plan`](mod@super::plan)).
 //!
 //! Invariant: parts are whole numbers of 2^-30, and sums of them exact. So a metric that followed
 //! any number of changes says the same to the last bit as one that is made anew, on every machine.

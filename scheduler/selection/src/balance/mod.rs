@@ -5,7 +5,7 @@
 //! | [`metric`] | how well the guests are spread, in one number |
 //! | [`weights`] | how much each of its components says |
 //! | [`policy`] | what a plan is to reach, and what a move may cost |
-//! | [`plan`] | the moves that help, until no single one is worth its cost |
+//! | [`mod@plan`] | the moves that help, until no single one is worth its cost |
 //! | `board`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
 //! | [`guard`] | moves that keep hosts able to fail |
 //! | [`mod@defragment`] | the moves that make room for a guest |

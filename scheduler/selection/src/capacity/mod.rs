@@ -8,7 +8,7 @@
 //! |---|---|
 //! | here | how many fit now |
 //! | [`failure`] | how many fit after the worst failure |
-//! | [`tiered`] | how many of a shape that shrinks while it fits nowhere |
+//! | [`mod@tiered`] | how many of a shape that shrinks while it fits nowhere |
 //!
 //! Invariant: the count is what is reached with the given choice of cells. A host that was filled
 //! takes no further one; that another arrangement of its guests would take more is not ruled out

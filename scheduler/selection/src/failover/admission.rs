@@ -23,6 +23,10 @@ pub struct Broken {
     pub verdict: Verdict,
 }
 
+/// As much as so many changes may cost, one question may: what it is too much for is told as not
+/// known any more.
+const ADMISSION_CHANGES: u64 = 4;
+
 impl Keeper {
     /// Returns the first few domains that are proven and would not be any more with this claim:
     /// none, if it does no harm. What is not proven now is not asked.
@@ -50,12 +54,13 @@ impl Keeper {
             altered: &altered,
         };
         let mut broken = Vec::new();
-        self.take_time();
+        self.take_time(self.budget.per_change * ADMISSION_CHANGES);
         for key in doubtful {
             if broken.len() >= HOSTS_MAX {
                 break;
             }
-            if self.kept[&key].verdict.plan().is_none() {
+            // One that a change was too much for may be proven: it is asked like those that are.
+            if self.kept[&key].verdict.plan().is_none() && !self.is_pending(&key) {
                 continue;
             }
             let verdict = self.repaired(&key, doubt);
@@ -117,7 +122,7 @@ pub fn refusal(guest: &FleetGuest, broken: &[Broken]) -> Option<Refusal> {
         guest.vm, guest.claim.host
     );
     let hint = format!(
-        "{}; or let this VM in by the policy for failover capacity",
+        "{}; or say failover.admission=warn for the cluster",
         first.help()
     );
     let refusal = Refusal::new(Code::ResourceExhausted, "FAILOVER_CAPACITY", message);

@@ -25,9 +25,9 @@ use crate::request::Request;
 /// So many guests are named.
 const NAMES: usize = 4;
 
-/// The hosts that could take a guest are told apart up to so many.
+/// The hosts that could take a guest are told apart up to so many, or as many as there are guests.
 const FEW: usize = 16;
-/// More hosts than this are summed up only for more guests than [`FEW`].
+/// More hosts than this are told apart for no guest, and summed up only for more guests than this.
 const SOME: usize = 64;
 
 /// Why there is no plan.
@@ -40,7 +40,7 @@ pub enum Bound {
         /// The reason, for people.
         why: String,
     },
-    /// No other host could take a guest, even alone. [`explain`] says why of each.
+    /// No other host could take a guest, even alone. [`explain()`] says why of each.
     Alone {
         /// The guest.
         vm: VmName,
@@ -315,14 +315,20 @@ impl<'a> Bounds<'a> {
             let demand = self.fleet.demand(guest);
             let seeker = Seeker::new(self.fleet, &demand);
             let could = all.iter().copied().filter(|at| self.may_take(&seeker, *at));
-            let could: BTreeSet<usize> = could.take(FEW + 1).collect();
-            if could.len() > FEW {
+            let could: BTreeSet<usize> = could.take(self.many() + 1).collect();
+            if could.len() > self.many() {
                 all.clone()
             } else {
                 could
             }
         });
         guests.collect()
+    }
+
+    /// Returns how many hosts are many: where no guest has fewer, each finds one where no other is,
+    /// up to [`SOME`] guests.
+    fn many(&self) -> usize {
+        self.guests.len().clamp(FEW, SOME)
     }
 
     /// Returns a bound that some of the guests break together.
@@ -344,7 +350,7 @@ impl<'a> Bounds<'a> {
         if sets.len() > 1 {
             sets.push(&union);
         }
-        sets.retain(|hosts| hosts.len() <= SOME || self.guests.len() > FEW);
+        sets.retain(|hosts| hosts.len() <= SOME || self.guests.len() > SOME);
         sets.into_iter()
             .find_map(|hosts| self.compare(reach, hosts))
     }

@@ -251,6 +251,11 @@ impl Keeper {
         changed
     }
 
+    /// Returns whether a verdict is open since one change was too much for it.
+    pub(super) fn is_pending(&self, key: &Key) -> bool {
+        self.pending.contains(key)
+    }
+
     /// Returns whether verdicts are open that one change was too much for.
     #[must_use]
     pub fn is_behind(&self) -> bool {
@@ -400,8 +405,8 @@ impl Keeper {
     }
 
     /// Gives a question that changes nothing a budget without end.
-    pub(super) fn take_time(&mut self) {
-        self.left = u64::MAX;
+    pub(super) fn take_time(&mut self, placements: u64) {
+        self.left = placements;
     }
 
     /// Asks again of a domain without a plan, after a host got more room.

@@ -152,6 +152,7 @@ impl<'f> Search<'f> {
         if let Some(bound) = refute_one(self.fleet, &order, left) {
             return Verdict::Refuted(bound);
         }
+        let mut ranked = Vec::new();
         for round in 0..ROUNDS {
             let party = order.remove(left);
             order.insert(0, party);
@@ -165,10 +166,11 @@ impl<'f> Search<'f> {
                 if let Some(bound) = refute_all(self.fleet, &mut order) {
                     return Verdict::Refuted(bound);
                 }
+                ranked.clone_from(&order);
                 left = 0;
             }
         }
-        self.search_all(order)
+        self.search_all(&ranked)
     }
 
     /// Returns the fleet, to put guests on hosts beforehand.
@@ -302,17 +304,13 @@ impl<'f> Search<'f> {
         true
     }
 
-    /// Tries every host for every party, those first that have the fewest.
-    fn search_all(&mut self, mut order: Vec<Party>) -> Verdict {
-        order.sort_by_cached_key(|party| {
-            let demand = self.fleet.demand(&party.guests[0]);
-            let seeker = Seeker::new(self.fleet, &demand);
-            self.candidates(&seeker).len()
-        });
+    /// Tries every host for every party, in an order in which those are first that could go to the
+    /// fewest: where they spoil it for each other, that is found before the others are tried.
+    fn search_all(&mut self, order: &[Party]) -> Verdict {
         let guests = || order.iter().flat_map(|party| &party.guests);
         let is_whole = guests().all(|guest| is_plain(&guest.demand));
         let names = guests().map(|guest| guest.vm.clone()).collect();
-        match self.descend(&order, is_whole) {
+        match self.descend(order, is_whole) {
             Outcome::Placed => Verdict::Proven(self.plan()),
             Outcome::Stuck(_) if is_whole => Verdict::Refuted(Bound::Searched {
                 guests: names,

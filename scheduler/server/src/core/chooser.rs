@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use berth_domain::constraint::exact;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::refusal::Refusal;
+use berth_selection::failover::Broken;
+use berth_selection::fleet::FleetGuest;
 use berth_selection::{Choice, Index, NoHost, Request, explain};
 use berth_state::State;
 use imbl::OrdMap;
+
+use super::admission::Reserve;
+use super::request::Preferred;
 
 /// Chooses a host of a state. What it remembers from one choice to the next only makes it
 /// faster: for the same state and request every chooser chooses the same.
@@ -18,6 +24,16 @@ pub trait Chooser {
     ///
     /// When no host will do.
     fn choose(&mut self, state: &State, request: &Request) -> Result<Choice, NoHost>;
+
+    /// Returns which proofs that a failure is survived a guest would break.
+    ///
+    /// # Errors
+    ///
+    /// The state contradicts itself.
+    fn would_break(&mut self, state: &State, guest: &FleetGuest) -> Result<Vec<Broken>, Refusal>;
+
+    /// Nobody asks any more which proofs break: what is remembered for it is dropped.
+    fn forget_reserve(&mut self);
 }
 
 /// Looks at every host each time.
@@ -28,6 +44,12 @@ impl Chooser for EveryHost {
     fn choose(&mut self, state: &State, request: &Request) -> Result<Choice, NoHost> {
         Index::from_hosts(state.hosts().values()).select(request)
     }
+
+    fn would_break(&mut self, state: &State, guest: &FleetGuest) -> Result<Vec<Broken>, Refusal> {
+        Reserve::default().would_break(state, guest)
+    }
+
+    fn forget_reserve(&mut self) {}
 }
 
 /// A "no" by all hosts whose reason is still to be worked out. That takes longer than the decision,
@@ -66,6 +88,32 @@ impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
         Self::Refusal(Box::new(refusal))
     }
+}
+
+/// Returns what a plan has, if it will do, and otherwise the choice. A plan that is followed exactly
+/// leaves for those that come later what it has for them.
+pub(super) fn choose_preferring(
+    chooser: &mut dyn Chooser,
+    state: &State,
+    preferred: Option<&Preferred>,
+    request: Request,
+) -> Result<Choice, No> {
+    let Some(preferred) = preferred else {
+        return choose(chooser, state, request);
+    };
+    let planned = Request {
+        requested: Some(preferred.host.clone()),
+        ..request.clone()
+    };
+    let Ok(mut choice) = choose(chooser, state, planned) else {
+        return choose(chooser, state, request);
+    };
+    if let (Some(view), Some(assignment)) = (state.host(&choice.host), &preferred.assignment)
+        && exact::admit(view, &request.demand, assignment).is_ok()
+    {
+        choice.assignment = assignment.clone();
+    }
+    Ok(choice)
 }
 
 /// Returns the choice.

@@ -1,8 +1,14 @@
 //! The plan of a drain: where each VM of a host would go, in which order, if all were moved now.
 //!
+//! The VMs of a dead host go where the plan has them that proves that the failure is survived (see
+//! [`super::verify`]), if there is one: chosen one by one, the first could take the only place of the
+//! last.
+//!
 //! Pure: each move is decided on a copy of the state in which those before it are claimed already,
 //! as the real ones will be. A plan claims nothing; what is moved later is decided anew, since
 //! others go on claiming meanwhile.
+
+use std::collections::BTreeMap;
 
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
@@ -14,12 +20,14 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{self, Vm};
+use berth_selection::failover::{Budget, Plan};
 use berth_state::State;
 use uuid::Uuid;
 
 use super::decide::decide;
 use super::decision::Decision;
-use super::request::{Ask, Request, ScheduleMigration, ScheduleMove};
+use super::request::{Ask, Preferred, Request, ScheduleMigration, ScheduleMove};
+use super::verify::plan_of_host;
 
 /// One move of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +77,20 @@ pub fn plan_drain(
     }
     let mut future = state.clone();
     let mut plan = DrainPlan::default();
-    for (number, vm) in vms_of(state, host).into_iter().enumerate() {
-        match plan_one(&mut future, at, vm, number, evacuate) {
+    let mut vms = vms_of(state, host);
+    let proven = match evacuate {
+        true => plan_of_host(state, host, Budget::default())?.unwrap_or_default(),
+        false => Plan::default(),
+    };
+    let moves = proven.moves.iter().enumerate();
+    let planned: BTreeMap<_, _> = moves.map(|(at, step)| (&step.vm, (at, step))).collect();
+    vms.sort_by_key(|vm| planned.get(&vm.name).map_or(usize::MAX, |(at, _)| *at));
+    for (number, vm) in vms.into_iter().enumerate() {
+        let preferred = planned.get(&vm.name).map(|(_, step)| Preferred {
+            host: step.to.clone(),
+            assignment: Some(step.assignment.clone()),
+        });
+        match plan_one(&mut future, at, vm, number, evacuate, preferred) {
             Ok(planned) => plan.moves.push(planned),
             Err(refusal) => plan.stuck.push(Stuck {
                 vm: vm.name.clone(),
@@ -104,6 +124,7 @@ fn plan_one(
     vm: &Vm,
     number: usize,
     evacuate: bool,
+    preferred: Option<Preferred>,
 ) -> Result<PlannedMove, Refusal> {
     let how = match (evacuate, vm.state) {
         (true, _) => migration::Kind::Evacuation,
@@ -119,7 +140,7 @@ fn plan_one(
             | vm::State::Shelved,
         ) => migration::Kind::Live,
     };
-    let ask = Ask::new("plan", request(vm, how, number));
+    let ask = Ask::new("plan", request(vm, how, number, preferred));
     let proposal = match decide(future, at, &ask) {
         Decision::Command(proposal) => proposal,
         Decision::Refuse(refusal) => return Err(*refusal),
@@ -142,7 +163,7 @@ fn plan_one(
     })
 }
 
-fn request(vm: &Vm, how: migration::Kind, number: usize) -> Request {
+fn request(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Preferred>) -> Request {
     // They are never heard of outside the plan, so that counting makes them distinct enough.
     let id = |kind: u128| Uuid::from_u128(kind << 64 | number as u128);
     let operation = OperationId(id(1));
@@ -169,6 +190,7 @@ fn request(vm: &Vm, how: migration::Kind, number: usize) -> Request {
                 claim,
                 flavor: None,
                 host: None,
+                preferred,
                 verify: false,
                 evacuate: how == migration::Kind::Evacuation,
                 lease,

@@ -11,27 +11,39 @@
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
 //! | [`decision`] | what deciding came to |
+//! | [`admission`] | whether a new guest leaves room for failures |
+//! | [`balance`] | how well guests are spread, and which moves would help |
+//! | [`capacity`] | how many more VMs of a flavor fit |
 //! | [`drain`] | where the VMs of a host would go |
+//! | [`fleet`] | hosts and guests for plans of several steps |
 //! | [`audited`] | what the audit notes of a request |
 //! | [`upgrade`] | what the cluster version allows, and when it may be raised |
+//! | [`verify`] | what the failure of hosts would mean |
 //! | [`clock`] | the moment that is written on a command |
 
+pub mod admission;
 pub mod audited;
+pub mod balance;
+pub mod capacity;
 pub mod chooser;
 pub mod clock;
 pub mod decide;
 pub mod decision;
 pub mod drain;
+pub mod fleet;
 pub mod request;
 mod reschedule;
 mod schedule;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
+pub mod verify;
 
 pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use drain::{DrainPlan, PlannedMove, Stuck, plan_drain};
-pub use request::{Ask, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm};
+pub use request::{
+    Ask, Preferred, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
+};

@@ -6,6 +6,7 @@
 use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::numa::Assignment;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
@@ -143,12 +144,23 @@ pub struct ScheduleMove {
     pub flavor: Option<FlavorName>,
     /// The host that the user named, if any.
     pub host: Option<HostName>,
+    /// Where a plan has it: taken if it still will do, else a host is chosen.
+    pub preferred: Option<Preferred>,
     /// Whether it waits to be confirmed or reverted.
     pub verify: bool,
     /// Whether the VM's host is dead, and it is started elsewhere.
     pub evacuate: bool,
     /// Who carries it out.
     pub lease: LeaseRequest,
+}
+
+/// Where a plan has a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preferred {
+    /// The host.
+    pub host: HostName,
+    /// What it takes there; absent: it is fitted anew.
+    pub assignment: Option<Assignment>,
 }
 
 /// A shelved VM to be started.

@@ -15,7 +15,8 @@ use berth_domain::vm::{Vm, VmSpec};
 use berth_state::State;
 use berth_state::command::Command;
 
-use super::chooser::{Chooser, No, choose};
+use super::admission::{Newcomer, choose_admitted};
+use super::chooser::{Chooser, No, choose_preferring};
 use super::request::{ScheduleMove, ScheduleUnshelve};
 use super::schedule::{Rest, Scheduled, held, known_host, known_vm, sized};
 
@@ -49,17 +50,22 @@ pub(super) fn cold_move(
     };
     let demanded = spec.as_ref().unwrap_or(&vm.spec);
     let why = Anew::of_move(wanted.evacuate, spec.is_some());
-    let choice = choose(
-        chooser,
-        state,
-        berth_selection::Request {
-            demand: state.cold_demand(vm, demanded, why)?,
-            requested: wanted.host.clone(),
-            excluded: Vec::new(),
-            seed: wanted.claim.0,
-            policy: (**state.policy()).clone(),
-        },
-    )?;
+    let request = berth_selection::Request {
+        demand: state.cold_demand(vm, demanded, why)?,
+        requested: wanted.host.clone(),
+        excluded: Vec::new(),
+        seed: wanted.claim.0,
+        policy: (**state.policy()).clone(),
+    };
+    let newcomer = Newcomer {
+        vm: &wanted.vm,
+        claim: wanted.claim,
+        spec: demanded,
+    };
+    let choice = match spec.is_some() && !wanted.evacuate {
+        true => choose_admitted(chooser, state, request, &newcomer)?,
+        false => choose_preferring(chooser, state, wanted.preferred.as_ref(), request)?,
+    };
     let claim = held(
         wanted.claim,
         &wanted.vm,
@@ -91,7 +97,12 @@ pub(super) fn unshelve(
     let vm = known_vm(state, &wanted.vm)?;
     idle(vm, &Kind::Unshelve)?;
     known_host(state, wanted.host.as_ref())?;
-    let choice = choose(
+    let newcomer = Newcomer {
+        vm: &wanted.vm,
+        claim: wanted.claim,
+        spec: &vm.spec,
+    };
+    let choice = choose_admitted(
         chooser,
         state,
         berth_selection::Request {
@@ -101,6 +112,7 @@ pub(super) fn unshelve(
             seed: wanted.claim.0,
             policy: (**state.policy()).clone(),
         },
+        &newcomer,
     )?;
     let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
     Ok(Scheduled {

@@ -20,6 +20,7 @@ use berth_selection::Choice;
 use berth_state::State;
 use berth_state::command::{Command, Effect};
 
+use super::admission::{Newcomer, choose_admitted};
 use super::chooser::{Chooser, No, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
 
@@ -48,7 +49,12 @@ pub(super) fn vm(
     let spec = spec_of(state, wanted)?;
     state.examine_group(&spec)?;
     known_zone(state, &spec)?;
-    let choice = choose(
+    let newcomer = Newcomer {
+        vm: &wanted.vm,
+        claim: wanted.claim,
+        spec: &spec,
+    };
+    let choice = choose_admitted(
         chooser,
         state,
         berth_selection::Request {
@@ -58,6 +64,7 @@ pub(super) fn vm(
             seed: wanted.claim.0,
             policy: (**state.policy()).clone(),
         },
+        &newcomer,
     )?;
     let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
     Ok(Scheduled {
@@ -156,17 +163,25 @@ pub(super) fn next(
         .kind
         .claiming()
         .map_or(Owner::Vm, Owner::Migration);
-    let choice = choose(
-        chooser,
-        state,
-        berth_selection::Request {
-            demand,
-            requested: operation.requested_host.clone(),
-            excluded: operation.excluded.clone(),
-            seed: claim.0,
-            policy: (**state.policy()).clone(),
-        },
-    )?;
+    let request = berth_selection::Request {
+        demand,
+        requested: operation.requested_host.clone(),
+        excluded: operation.excluded.clone(),
+        seed: claim.0,
+        policy: (**state.policy()).clone(),
+    };
+    let migration = operation.kind.claiming().and_then(|id| state.migration(id));
+    let resize = migration.and_then(|migration| migration.resize.as_deref());
+    let newcomer = Newcomer {
+        vm: &vm.name,
+        claim,
+        spec: resize.map_or(&vm.spec, |resize| &resize.after),
+    };
+    let takes_more = resize.is_some() || matches!(operation.kind, Kind::Boot | Kind::Unshelve);
+    let choice = match takes_more {
+        true => choose_admitted(chooser, state, request, &newcomer)?,
+        false => choose(chooser, state, request)?,
+    };
     let claim = held(claim, &operation.vm, owner, &choice);
     Ok(Scheduled {
         command: Command::Advance {

@@ -36,6 +36,8 @@ use crate::refusals::Refusals;
 
 /// How many reasons are worked out at once.
 const EXPLANATIONS_MAX: usize = 2;
+/// How many plans of the planner's are made at the same time: each takes a processor for a while.
+const PLANNERS_MAX: usize = 2;
 
 /// What a context is made of.
 pub(crate) struct Setup {
@@ -68,6 +70,7 @@ struct Inner {
     clock: Mutex<Clock>,
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
+    planners: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
@@ -118,6 +121,7 @@ impl Context {
                 clock: Mutex::default(),
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
+                planners: Arc::new(Semaphore::new(PLANNERS_MAX)),
                 watches,
                 refusals: Mutex::default(),
                 started: Instant::now(),
@@ -137,6 +141,11 @@ impl Context {
     /// Returns the right to be told events, if it is still to be had.
     pub(crate) fn watch_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.inner.watches.clone().try_acquire_owned().ok()
+    }
+
+    /// Returns the right to make a plan, if it is to be had now.
+    pub(crate) fn planner_permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.inner.planners.clone().try_acquire_owned().ok()
     }
 
     pub(crate) fn cluster_id(&self) -> &str {

@@ -10,7 +10,7 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`filter`] | which providers a list is asked for |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
-//! | `host`, `placement`, `catalog`, `import`, `policy`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
+//! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
 //!
 //! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
 
@@ -31,6 +31,7 @@ mod list;
 mod moves;
 mod operation;
 mod placement;
+mod planner;
 mod policy;
 mod power;
 mod query;
@@ -56,6 +57,7 @@ pub(crate) use import::ImportApi;
 pub(crate) use moves::MoveApi;
 pub(crate) use operation::OperationApi;
 pub(crate) use placement::PlacementApi;
+pub(crate) use planner::PlannerApi;
 pub(crate) use policy::PolicyApi;
 pub(crate) use power::PowerApi;
 pub(crate) use scheduler::SchedulerApi;

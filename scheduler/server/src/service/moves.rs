@@ -17,7 +17,7 @@ use super::keyed::{Caller, open};
 use super::scheduler::{Parts, explain, lease, operation_of};
 use super::wall;
 use crate::core::{
-    PlannedMove, Request as Asked, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
+    PlannedMove, Preferred, Request as Asked, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
 };
 
 /// Serves `MoveService`.
@@ -192,7 +192,20 @@ fn write_stuck(stuck: &Stuck) -> v1::StuckVm {
     }
 }
 
+fn preferred(wire: &v1::ScheduleMoveRequest) -> Result<Option<Preferred>, Invalid> {
+    let Some(host) = field::optional_name(&wire.preferred_host, "preferred_host")? else {
+        return Ok(None);
+    };
+    let assignment = wire.preferred_assignment.clone();
+    let assignment = assignment.map(TryInto::try_into).transpose()?;
+    Ok(Some(Preferred { host, assignment }))
+}
+
 fn schedule_move(wire: &v1::ScheduleMoveRequest) -> Result<ScheduleMove, Invalid> {
+    if !wire.preferred_host.is_empty() && !wire.requested_host.is_empty() {
+        let rule = "must be empty where requested_host is given";
+        return Err(Invalid::new("preferred_host", rule));
+    }
     Ok(ScheduleMove {
         operation: OperationId(Uuid::now_v7()),
         migration: MigrationId(Uuid::now_v7()),
@@ -200,6 +213,7 @@ fn schedule_move(wire: &v1::ScheduleMoveRequest) -> Result<ScheduleMove, Invalid
         claim: ClaimId(Uuid::now_v7()),
         flavor: field::optional_name(&wire.flavor, "flavor")?,
         host: field::optional_name(&wire.requested_host, "requested_host")?,
+        preferred: preferred(wire)?,
         verify: wire.verify,
         evacuate: wire.evacuate,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,

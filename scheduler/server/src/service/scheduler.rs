@@ -347,6 +347,7 @@ pub(super) fn explain(choice: &Choice) -> v1::Explanation {
         assignment: Some((&choice.assignment).into()),
         hosts_considered: examined.hosts,
         hosts_fitting: examined.passed,
+        warnings: choice.warnings.clone(),
         ..Default::default()
     }
 }

@@ -268,6 +268,7 @@ impl World {
             claim: ClaimId(self.chance.uuid()),
             flavor: None,
             host: None,
+            preferred: None,
             verify,
             evacuate,
             lease: lease(),

@@ -1,0 +1,248 @@
+//! `berth balance`: a plan of live migrations, and carrying it out.
+//!
+//! Carrying out goes set by set. Each VM has to be where the plan has it, with no operation at work on
+//! it, and its destination has to take it: where reality differs from the plan, what is left of it is
+//! void, and nothing more is begun. The score is no measure for that: live signals lag behind moves.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, IsTerminal as _};
+
+use anyhow::bail;
+use berth_domain::operation::Operation;
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::conductor::v1::MigrateVmRequest;
+use berth_proto::planner::v1::planner_service_client::PlannerServiceClient;
+use berth_proto::planner::v1::{
+    BalanceMove, GetScoreRequest, PlanBalanceRequest, PlanBalanceResponse,
+};
+use berth_proto::scheduler::v1::GetVmRequest;
+use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_proto::status::from_status;
+use serde_json::json;
+
+use super::{number, text};
+use crate::arguments::Balance;
+use crate::session::{Session, request_id, resource, short};
+use crate::{ask, output, progress};
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused, or why carrying out ended early.
+pub async fn run(session: &Session, asked: Balance) -> anyhow::Result<()> {
+    if asked.text.text.is_some() {
+        return text::balance(session, &asked);
+    }
+    let request = PlanBalanceRequest {
+        gain_min: asked.gain_min,
+        threshold: asked.threshold,
+        usage_threshold: asked.usage.unwrap_or_default(),
+        moves_max: asked.moves_max,
+        room_for: match &asked.room_for {
+            Some(flavor) => resource("flavors", flavor),
+            None => String::new(),
+        },
+        room_count: asked.count,
+        ..Default::default()
+    };
+    let plan = ask!(session, PlannerServiceClient, plan_balance, request)?;
+    if !session.json() {
+        show(&plan);
+    }
+    let mut done = Vec::new();
+    let mut stopped = None;
+    if asked.execute && !plan.moves.is_empty() {
+        confirm(&asked, &plan)?;
+        stopped = execute(session, &plan, &mut done).await.err();
+    }
+    if session.json() {
+        let mut told = told(&plan);
+        if asked.execute {
+            told["done"] = json!(done);
+        }
+        output::json(&told)?;
+    }
+    match stopped {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+fn show(plan: &PlanBalanceResponse) {
+    let rows = plan.moves.iter().map(|planned| {
+        [
+            planned.set.to_string(),
+            short(&planned.vm).to_owned(),
+            short(&planned.source).to_owned(),
+            short(&planned.destination).to_owned(),
+            planned.memory_mib.to_string(),
+            number(planned.score_after),
+            planned.reason.clone(),
+        ]
+    });
+    let head = [
+        "set",
+        "vm",
+        "from",
+        "to",
+        "memory mib",
+        "score after",
+        "why",
+    ];
+    output::table(head, rows.collect(), "no move is planned");
+    let total = |score: &Option<berth_proto::planner::v1::Score>| {
+        score.as_ref().map_or(0.0, |score| score.total)
+    };
+    output::print(&format!(
+        "score {} -> {} with {} moves; {}\n",
+        number(total(&plan.before)),
+        number(total(&plan.after)),
+        plan.moves.len(),
+        plan.ended
+    ));
+}
+
+fn told(plan: &PlanBalanceResponse) -> serde_json::Value {
+    let moves = plan.moves.iter().map(|planned| {
+        json!({
+            "set": planned.set,
+            "vm": short(&planned.vm),
+            "from": short(&planned.source),
+            "to": short(&planned.destination),
+            "memory_mib": planned.memory_mib,
+            "score_after": planned.score_after,
+            "reason": planned.reason,
+        })
+    });
+    let total = |score: &Option<berth_proto::planner::v1::Score>| {
+        score.as_ref().map_or(0.0, |score| score.total)
+    };
+    json!({
+        "score_before": total(&plan.before),
+        "score_after": total(&plan.after),
+        "moves": moves.collect::<Vec<_>>(),
+        "ended": plan.ended,
+        "revision": plan.revision,
+    })
+}
+
+/// Asks a person, unless told not to.
+fn confirm(asked: &Balance, plan: &PlanBalanceResponse) -> anyhow::Result<()> {
+    if asked.yes {
+        return Ok(());
+    }
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        bail!("nobody can be asked whether to go on: say --yes");
+    }
+    output::tell(&format!(
+        "{} VMs are moved while they run. Go on? [y/N]",
+        plan.moves.len()
+    ));
+    let mut line = String::new();
+    input.lock().read_line(&mut line)?;
+    match line.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => bail!("nothing was moved"),
+    }
+}
+
+/// Carries a plan out, set by set.
+async fn execute(
+    session: &Session,
+    plan: &PlanBalanceResponse,
+    done: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let mut sets: BTreeMap<u32, Vec<&BalanceMove>> = BTreeMap::new();
+    for planned in &plan.moves {
+        sets.entry(planned.set).or_default().push(planned);
+    }
+    for moves in sets.into_values() {
+        for planned in &moves {
+            expect_at_source(session, planned).await?;
+        }
+        let mut begun = Vec::new();
+        for planned in &moves {
+            begun.push((planned, begin(session, planned).await));
+        }
+        let mut failed = None;
+        for (planned, operation) in begun {
+            let ended = match operation {
+                Ok(operation) => progress::follow(session, &operation.id.to_string()).await,
+                Err(refusal) => Err(refusal.into()),
+            };
+            let vm = short(&planned.vm);
+            match ended {
+                Ok(_) => {
+                    output::tell(&format!("{vm} is on {}", short(&planned.destination)));
+                    done.push(vm.to_owned());
+                }
+                Err(error) => {
+                    output::tell(&format!("{vm} stays: {error:#}"));
+                    failed.get_or_insert(vm.to_owned());
+                }
+            }
+        }
+        if let Some(vm) = failed {
+            return Err(differs(format!("vm {vm} was not moved")).into());
+        }
+    }
+    output::tell(&format!("score is {}", number(score(session).await?)));
+    Ok(())
+}
+
+fn differs(what: String) -> Refusal {
+    let message = format!("{what}: the rest of the plan is void, and was not begun");
+    Refusal::new(Code::Aborted, "PLAN_VOID", message)
+        .with_hint("look at the cluster, and run `berth balance` again: it plans from what is now")
+}
+
+async fn score(session: &Session) -> anyhow::Result<f64> {
+    let request = GetScoreRequest::default();
+    let answer = ask!(session, PlannerServiceClient, get_score, request)?;
+    Ok(answer.score.unwrap_or_default().total)
+}
+
+async fn expect_at_source(session: &Session, planned: &BalanceMove) -> anyhow::Result<()> {
+    let request = GetVmRequest {
+        name: planned.vm.clone(),
+        ..Default::default()
+    };
+    let vm = match ask!(session, SchedulerServiceClient, get_vm, request) {
+        Ok(answer) => answer.vm.unwrap_or_default(),
+        Err(refusal) if refusal.code == Code::NotFound => {
+            return Err(differs(format!("vm {} is gone", short(&planned.vm))).into());
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
+    if vm.host != planned.source {
+        let what = format!(
+            "vm {} is on {}, and the plan has it on {}",
+            short(&vm.name),
+            short(&vm.host),
+            short(&planned.source)
+        );
+        return Err(differs(what).into());
+    }
+    if !vm.operation.is_empty() {
+        let what = format!("an operation is at work on vm {}", short(&vm.name));
+        return Err(differs(what).into());
+    }
+    Ok(())
+}
+
+async fn begin(session: &Session, planned: &BalanceMove) -> Result<Operation, Refusal> {
+    let request = MigrateVmRequest {
+        vm: planned.vm.clone(),
+        requested_host: planned.destination.clone(),
+        request_id: request_id(None),
+        ..Default::default()
+    };
+    let answer = session.conductor().await?.migrate_vm(request).await;
+    let answer = answer.map_err(|status| from_status(&status))?.into_inner();
+    let operation = answer.operation.unwrap_or_default().try_into();
+    operation.map_err(|error: berth_proto::convert::Invalid| {
+        Refusal::new(Code::Internal, "INVALID_ANSWER", error.to_string())
+    })
+}

@@ -1,0 +1,43 @@
+//! `berth score --text`.
+
+use berth_ganeti::model::RatioSource;
+use berth_ganeti::score::{COMPONENTS, Score};
+use serde_json::{Map, json};
+
+use super::super::number;
+use super::load::load;
+use crate::arguments;
+use crate::output;
+use crate::session::Session;
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What is wrong with the file.
+pub fn score(session: &Session, asked: &arguments::Score) -> anyhow::Result<()> {
+    // The score of released htools knows no ratio, and this one is to be comparable.
+    let loaded = load(&asked.text, RatioSource::Ignored)?;
+    let score = Score::new(&loaded.cluster, loaded.group);
+    if session.json() {
+        let components = score.named();
+        let mut told: Map<_, _> = components
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect();
+        told.insert("score".to_owned(), json!(score.total));
+        return output::json(&told);
+    }
+    let rows = COMPONENTS.iter().zip(score.components);
+    let rows = rows.map(|((name, weight), value)| {
+        [
+            (*name).to_owned(),
+            format!("{value:.8}"),
+            weight.to_string(),
+            format!("{:.8}", value * weight),
+        ]
+    });
+    let head = ["component", "value", "weight", "counts"];
+    output::table(head, rows.collect(), "there are no components");
+    output::print(&format!("score {}\n", number(score.total)));
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! `berth:auto_balance`: whether a guest may be moved to distribute guests better, as Ganeti's
+//! parameter of that name.
+//!
+//! Not a wish of placement: where the guest goes when it is made, or when its host fails, is not
+//! touched by it.
+
+use super::{Flavor, text};
+
+/// The extra spec.
+pub(super) const KEY: &str = "berth:auto_balance";
+
+impl Flavor {
+    /// Returns whether its guests may be moved to distribute guests better. What cannot be read
+    /// says no: nobody is moved by a misunderstanding.
+    #[must_use]
+    pub fn auto_balance(&self) -> bool {
+        let said = self.extra_specs.get(KEY);
+        said.is_none_or(|value| text::boolean(value) == Ok(true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::name::FlavorName;
+
+    #[test]
+    fn guests_are_moved_unless_the_flavor_says_no() {
+        let flavor = |extra_specs: &[(&str, &str)]| Flavor {
+            name: FlavorName::new("f").unwrap(),
+            vcpus: 1,
+            memory_mib: 1,
+            disk_gib: 0,
+            extra_specs: BTreeMap::from_iter(
+                extra_specs
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+            ),
+        };
+        assert!(flavor(&[]).auto_balance());
+        assert!(flavor(&[(KEY, "yes")]).auto_balance());
+        assert!(!flavor(&[(KEY, "false")]).auto_balance());
+        let bad = flavor(&[(KEY, "sometimes")]);
+        assert!(!bad.auto_balance());
+        let told = bad.validate().unwrap_err()[0].to_string();
+        assert!(told.contains("must be true or false"), "{told}");
+        let unknown = flavor(&[("berth:autobalance", "no")]);
+        let told = unknown.validate().unwrap_err()[0].to_string();
+        assert!(told.contains("known is berth:auto_balance"), "{told}");
+    }
+}

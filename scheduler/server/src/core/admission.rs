@@ -1,0 +1,262 @@
+//! Whether a new guest leaves room for the guests of a host that dies: admission control.
+//!
+//! Only what takes more than before is looked at: a boot, an unshelving, a resize. What is moved as
+//! it is may use what is kept free, evacuations above all: that is what it is kept for.
+//!
+//! Pure. A host on which the guest would break a proof is passed over, and the next best is tried;
+//! only when none of several will do is the guest refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::claim::{self, Claim, Owner};
+use berth_domain::constraint::{Anew, Demand};
+use berth_domain::host_view::HostView;
+use berth_domain::id::ClaimId;
+use berth_domain::name::{HostName, VmName};
+use berth_domain::policy::Admission;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::{Vm, VmSpec};
+use berth_selection::failover::{Broken, Budget, Keeper, admission};
+use berth_selection::fleet::{FleetGuest, Rescue};
+use berth_selection::{Choice, Request};
+use berth_state::State;
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use super::chooser::{Chooser, No, choose};
+use super::fleet::{Purpose, bound_to_others, fleet_of, guests_of};
+
+/// How many hosts are tried for one guest before it is refused.
+const HOSTS_TRIED_MAX: usize = 4;
+
+/// How many placements one decision spends at most on verdicts that earlier changes left open: the
+/// others wait while it does.
+const CATCH_UP_PLACEMENTS: u64 = 2_000;
+
+/// What one verdict may cost here, and all that one change touches: others wait meanwhile. What it is
+/// too much for is not known, and counts as not proven.
+const BUDGET: Budget = Budget {
+    placements: 1_000,
+    per_change: 2_000,
+};
+
+/// Who is to be admitted.
+pub(super) struct Newcomer<'a> {
+    pub(super) vm: &'a VmName,
+    pub(super) claim: ClaimId,
+    pub(super) spec: &'a VmSpec,
+}
+
+/// The verdicts of all hosts, kept from one decision to the next. They are brought up to the state
+/// by what changed of it.
+#[derive(Debug, Default)]
+pub struct Reserve {
+    kept: Option<Kept>,
+}
+
+/// The verdicts of a state, and the state's hosts and VMs.
+#[derive(Debug)]
+struct Kept {
+    hosts: OrdMap<HostName, Arc<HostView>>,
+    vms: OrdMap<VmName, Arc<Vm>>,
+    keeper: Keeper,
+}
+
+impl Reserve {
+    /// Returns which proofs a guest would break.
+    ///
+    /// # Errors
+    ///
+    /// The state contradicts itself.
+    pub fn would_break(
+        &mut self,
+        state: &State,
+        guest: &FleetGuest,
+    ) -> Result<Vec<Broken>, Refusal> {
+        self.sync(state)?;
+        let keeper = &mut self.kept.as_mut().expect("just synchronised").keeper;
+        let broken = match keeper.fleet().guest(&guest.vm).cloned() {
+            None => keeper.would_break(guest),
+            // Of one that gets another size, what counts is how it is when that is done.
+            Some(before) => {
+                let mut after = keeper.clone();
+                without(&mut after, &before).map_err(|what| broken_state(&what))?;
+                after.would_break(guest)
+            }
+        };
+        broken.map_err(|error| broken_state(&error.to_string()))
+    }
+
+    /// Forgets everything: nobody asks any more.
+    pub fn clear(&mut self) {
+        self.kept = None;
+    }
+
+    fn sync(&mut self, state: &State) -> Result<(), Refusal> {
+        let Some(kept) = &mut self.kept else {
+            let fleet = fleet_of(state, Purpose::Failover)?;
+            self.kept = Some(Kept {
+                hosts: state.hosts().clone(),
+                vms: state.vms().clone(),
+                keeper: Keeper::new(fleet, Vec::new(), BUDGET),
+            });
+            return Ok(());
+        };
+        match kept.follow(state) {
+            Ok(()) => Ok(()),
+            Err(what) => {
+                self.kept = None;
+                Err(broken_state(&what))
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// Brings the verdicts to a newer state.
+    fn follow(&mut self, state: &State) -> Result<(), String> {
+        let (gone, changed) = self.changed(state);
+        for name in &gone {
+            self.keeper.remove(name);
+        }
+        // A guest is taken off its old host by the host that has it now, so that each guest is on one
+        // at any time.
+        for name in &changed {
+            let view = state.host(name).expect("it is there");
+            let guests = guests_of(state, name, Purpose::Failover);
+            let renewed = self.keeper.renew(view, guests);
+            renewed.map_err(|error| error.to_string())?;
+        }
+        if self.keeper.is_behind() {
+            self.keeper.catch_up(CATCH_UP_PLACEMENTS);
+        }
+        self.hosts = state.hosts().clone();
+        self.vms = state.vms().clone();
+        Ok(())
+    }
+
+    /// Returns the hosts that are gone, and those that changed or of which a guest did: what is to
+    /// become of a guest follows from the VM, too.
+    fn changed(&self, state: &State) -> (Vec<HostName>, BTreeSet<HostName>) {
+        let mut gone = Vec::new();
+        let mut changed = BTreeSet::new();
+        for difference in self.hosts.diff(state.hosts()) {
+            match difference {
+                DiffItem::Add(name, _) => {
+                    changed.insert(name.clone());
+                }
+                DiffItem::Update { new, .. } => {
+                    changed.insert(new.0.clone());
+                }
+                DiffItem::Remove(name, _) => gone.push(name.clone()),
+            }
+        }
+        for difference in self.vms.diff(state.vms()) {
+            let (DiffItem::Add(vm, _)
+            | DiffItem::Remove(vm, _)
+            | DiffItem::Update { new: (vm, _), .. }) = difference;
+            let known = self.keeper.fleet().guest(vm);
+            changed.extend(known.map(|guest| guest.claim.host.clone()));
+            changed.extend(state.claims_of_vm(vm).map(|claim| claim.host.clone()));
+        }
+        changed.retain(|name| state.host(name).is_some());
+        (gone, changed)
+    }
+}
+
+/// Takes a guest off its host.
+fn without(keeper: &mut Keeper, guest: &FleetGuest) -> Result<(), String> {
+    let host = &guest.claim.host;
+    let fleet = keeper.fleet();
+    let (Some(view), Some(at)) = (fleet.view(host), fleet.place(host)) else {
+        return Err(format!("host {host} is not known"));
+    };
+    let mut view = (**view).clone();
+    view.release(&guest.claim);
+    let others = fleet.guests_at(at).filter(|other| other.vm != guest.vm);
+    let others: Vec<FleetGuest> = others.map(|other| (**other).clone()).collect();
+    let renewed = keeper.renew(&Arc::new(view), others);
+    renewed.map(drop).map_err(|error| error.to_string())
+}
+
+/// Chooses a host for a guest that takes more than before, by the policy of admission. Where it only
+/// warns, a choice that breaks a proof says so.
+pub(super) fn choose_admitted(
+    chooser: &mut dyn Chooser,
+    state: &State,
+    request: Request,
+    newcomer: &Newcomer<'_>,
+) -> Result<Choice, No> {
+    let policy = state.policy().failover.admission;
+    let first = choose(chooser, state, request.clone())?;
+    if policy == Admission::Off {
+        chooser.forget_reserve();
+        return Ok(first);
+    }
+    let mut request = request;
+    let mut choice = first.clone();
+    let mut why = None;
+    for _ in 0..HOSTS_TRIED_MAX {
+        let guest = guest_of(state, &choice, newcomer)?;
+        let broken = chooser.would_break(state, &guest)?;
+        let Some(refusal) = admission::refusal(&guest, &broken) else {
+            return Ok(choice);
+        };
+        why.get_or_insert(refusal);
+        if request.requested.is_some() {
+            break;
+        }
+        request.excluded.push(choice.host.clone());
+        match choose(chooser, state, request.clone()) {
+            Ok(next) => choice = next,
+            Err(_) => break,
+        }
+    }
+    match (policy, why) {
+        (Admission::Refuse, Some(refusal)) => Err(refusal.into()),
+        (_, why) => Ok(Choice {
+            warnings: why.iter().map(ToString::to_string).collect(),
+            ..first
+        }),
+    }
+}
+
+/// Returns the guest that the choice would make.
+fn guest_of(
+    state: &State,
+    choice: &Choice,
+    newcomer: &Newcomer<'_>,
+) -> Result<FleetGuest, Refusal> {
+    let view = state.host(&choice.host);
+    let view = view.ok_or_else(|| Refusal::not_found("host", &choice.host))?;
+    let demand = Demand::cold(newcomer.spec, &view.host, Anew::Evacuation)?;
+    let demand = state.with_group(demand, newcomer.vm, newcomer.spec)?;
+    // What it has elsewhere is gone when it has got its new size.
+    let rescue = match bound_to_others(&demand, &choice.host) {
+        None => Rescue::Restart,
+        Some(why) => Rescue::Impossible(why),
+    };
+    Ok(FleetGuest {
+        vm: newcomer.vm.clone(),
+        claim: Arc::new(Claim {
+            id: newcomer.claim,
+            vm: newcomer.vm.clone(),
+            owner: Owner::Vm,
+            host: choice.host.clone(),
+            state: claim::State::Held,
+            resources: choice.resources.clone(),
+            assignment: choice.assignment.clone(),
+            erasures: BTreeMap::new(),
+        }),
+        also_on: Vec::new(),
+        demand: Arc::new(demand),
+        fixed: None,
+        rescue,
+    })
+}
+
+fn broken_state(what: &str) -> Refusal {
+    let message = format!("the room for failures cannot be judged: {what}");
+    Refusal::new(Code::Internal, "FAILOVER_STATE", message)
+}

@@ -1,0 +1,374 @@
+//! `berth.planner.v1.PlannerService`: what would be survived, balanced, and what still fits.
+//!
+//! Plans are made on a frozen state, away from the replica's task, and few at the same time: each
+//! may take a processor for seconds.
+
+use std::collections::BTreeSet;
+
+use berth_domain::host_view::HostView;
+use berth_domain::migration;
+use berth_domain::name::HostName;
+use berth_domain::overcommit::AllocationRatio;
+use berth_domain::policy::{RATIO_MILLI_MAX, RATIO_MILLI_MIN};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::signals::swap_warnings;
+use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::planner::v1;
+use berth_proto::planner::v1::planner_service_server::PlannerService;
+use berth_proto::scheduler::v1::PlannedMove;
+use berth_proto::scheduler::v1::migration::Kind;
+use berth_proto::status::to_status;
+use berth_selection::balance::{End, Move, Plan, Score};
+use berth_selection::failover::{self, Budget, Verdict};
+use berth_state::State;
+use tonic::{Request, Response, Status};
+
+use super::context::Context;
+use super::policy;
+use crate::core::balance::{self, Live, Wanted};
+use crate::core::capacity::{self, AtRatio};
+use crate::core::verify::{self, Failing, Judged};
+
+/// How many placements may be asked for at most for one verdict.
+const BUDGET_MAX: u64 = 100_000_000;
+
+/// Serves `PlannerService`.
+pub(crate) struct PlannerApi(pub(crate) Context);
+
+impl PlannerApi {
+    /// Works on a frozen state, if it is not worked on too many already.
+    async fn plan<T: Send + 'static>(
+        &self,
+        state: State,
+        work: impl FnOnce(&State) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Status> {
+        let Some(permit) = self.0.planner_permit() else {
+            let message = "as many plans as may be are being made";
+            let refusal = Refusal::new(Code::ResourceExhausted, "PLANNER_BUSY", message);
+            return Err(to_status(&refusal.with_hint("ask again a little later")));
+        };
+        let planned = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&state)
+        });
+        let planned = planned
+            .await
+            .map_err(|error| Status::internal(format!("the plan was not made: {error}")))?;
+        planned.map_err(|refusal| to_status(&refusal))
+    }
+}
+
+impl PlannerApi {
+    /// Returns what guests really hold of each host's memory, as far as agents say.
+    fn live(&self, state: &State) -> Live {
+        let (liveness, now_ms) = (self.0.liveness(), self.0.monotonic_ms());
+        let hosts = state.hosts().keys();
+        let told = hosts.filter_map(|host| {
+            let measured = liveness.signals(host, now_ms)?;
+            let held_kib = measured.signals.non_discardable_kib()?;
+            Some((host.clone(), held_kib / 1024))
+        });
+        told.collect()
+    }
+
+    /// Returns what is to be said of each host's memory.
+    fn hosts(&self, state: &State, failing: Failing, names: &[String]) -> Vec<v1::VerifiedHost> {
+        let is_asked = |name: String| match failing {
+            Failing::Host => names.is_empty() || names.contains(&name),
+            Failing::Zone | Failing::Aggregate => true,
+        };
+        let views = state.hosts().values();
+        let asked = views.filter(|view| is_asked(view.host.name.resource_name()));
+        let told = asked.map(|view| v1::VerifiedHost {
+            host: view.host.name.resource_name(),
+            memory: Some(policy::memory_of(state, view)),
+            warnings: self.warnings(view),
+        });
+        told.collect()
+    }
+
+    /// Returns what is wrong with the swap of a host, as far as its agent says what it has.
+    fn warnings(&self, view: &HostView) -> Vec<String> {
+        let now_ms = self.0.monotonic_ms();
+        let books = view.books();
+        let Some(measured) = self.0.liveness().signals(&view.host.name, now_ms) else {
+            let matters = books.ratio > AllocationRatio::ONE;
+            let unknown = "its agent has not told yet how much swap space there is";
+            return Vec::from_iter(matters.then(|| unknown.to_owned()));
+        };
+        let (node_mib, used_mib) = (books.mem_node_mib, books.taken.total_mib());
+        let warnings = swap_warnings(&measured.signals, books.ratio, node_mib, used_mib);
+        let told = warnings.iter();
+        told.map(|warning| format!("{warning}; {}", warning.hint()))
+            .collect()
+    }
+}
+
+#[tonic::async_trait]
+impl PlannerService for PlannerApi {
+    async fn verify_cluster(
+        &self,
+        request: Request<v1::VerifyClusterRequest>,
+    ) -> Result<Response<v1::VerifyClusterResponse>, Status> {
+        let wire = request.into_inner();
+        let (failing, names) = asked(&wire)?;
+        let budget = budget(wire.budget)?;
+        let state = self.0.state(wire.consistency).await?;
+        let revision = state.revision();
+        let work = move |state: &State| verify::verify(state, failing, &names, budget);
+        let hosts = self.hosts(&state, failing, &wire.names);
+        let judged = self.plan(state, work).await?;
+        Ok(Response::new(v1::VerifyClusterResponse {
+            domains: judged.iter().map(write_judged).collect(),
+            hosts,
+            revision,
+        }))
+    }
+
+    async fn get_score(
+        &self,
+        request: Request<v1::GetScoreRequest>,
+    ) -> Result<Response<v1::GetScoreResponse>, Status> {
+        let wire = request.into_inner();
+        let state = self.0.state(wire.consistency).await?;
+        let (revision, live) = (state.revision(), self.live(&state));
+        let work = move |state: &State| balance::score(state, &live);
+        let score = self.plan(state, work).await?;
+        Ok(Response::new(v1::GetScoreResponse {
+            score: Some(write_score(&score)),
+            revision,
+        }))
+    }
+
+    async fn plan_balance(
+        &self,
+        request: Request<v1::PlanBalanceRequest>,
+    ) -> Result<Response<v1::PlanBalanceResponse>, Status> {
+        let wire = request.into_inner();
+        let wanted = wanted(&wire);
+        let state = self.0.state(wire.consistency).await?;
+        let (revision, live) = (state.revision(), self.live(&state));
+        if let Some(flavor) = field::optional_name(&wire.room_for, "room_for")? {
+            let count = room_count(wire.room_count)?;
+            let work = move |state: &State| balance::plan_room(state, &flavor, count);
+            let made = self.plan(state, work).await?;
+            return Ok(Response::new(write_made(&made, revision)));
+        }
+        let work = move |state: &State| balance::plan_balance(state, live, &wanted);
+        let plan = self.plan(state, work).await?;
+        Ok(Response::new(write_plan(&plan, revision)))
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<v1::GetCapacityRequest>,
+    ) -> Result<Response<v1::GetCapacityResponse>, Status> {
+        let wire = request.into_inner();
+        let wanted = capacity_wanted(&wire)?;
+        let state = self.0.state(wire.consistency).await?;
+        let revision = state.revision();
+        let work = move |state: &State| capacity::capacity(state, &wanted);
+        let ratios = self.plan(state, work).await?;
+        Ok(Response::new(v1::GetCapacityResponse {
+            ratios: ratios.iter().map(write_capacity).collect(),
+            revision,
+        }))
+    }
+}
+
+fn write_score(score: &Score) -> v1::Score {
+    let components = score.components.iter();
+    v1::Score {
+        total: score.total,
+        components: components
+            .map(|component| v1::ScoreComponent {
+                name: component.name.to_owned(),
+                value: component.value,
+                weight: component.weight,
+            })
+            .collect(),
+    }
+}
+
+fn write_planned(planned: &Move) -> v1::BalanceMove {
+    v1::BalanceMove {
+        vm: planned.vm.resource_name(),
+        source: planned.from.resource_name(),
+        destination: planned.to.resource_name(),
+        score_after: planned.score_after,
+        reason: planned.why.clone(),
+        set: u32::try_from(planned.set).unwrap_or(u32::MAX),
+        memory_mib: planned.sent_mib,
+    }
+}
+
+fn write_plan(plan: &Plan, revision: u64) -> v1::PlanBalanceResponse {
+    let mut ended = match plan.end {
+        End::BelowThreshold => "nothing is above the thresholds".to_owned(),
+        End::Balanced => "no single move gains more than the minimum".to_owned(),
+        End::MovesMax => "there are as many moves as were asked for at most".to_owned(),
+    };
+    for (why, moves) in &plan.refused {
+        ended.push_str(&format!("; {moves} x not made since {why}"));
+    }
+    v1::PlanBalanceResponse {
+        before: Some(write_score(&plan.before)),
+        after: Some(write_score(&plan.after)),
+        moves: plan.moves.iter().map(write_planned).collect(),
+        ended,
+        revision,
+    }
+}
+
+/// How many guests room may be asked for.
+const ROOM_MAX: u32 = 1000;
+
+fn room_count(count: u32) -> Result<usize, Invalid> {
+    let count = count.max(1);
+    match count <= ROOM_MAX {
+        true => Ok(count as usize),
+        false => Err(Invalid::new(
+            "room_count",
+            format!("must be at most {ROOM_MAX}"),
+        )),
+    }
+}
+
+fn write_made(made: &balance::Made, revision: u64) -> v1::PlanBalanceResponse {
+    let moves = made.way.moves.iter().zip(&made.scores);
+    let last = made.scores.last().unwrap_or(&made.before);
+    v1::PlanBalanceResponse {
+        before: Some(write_score(&made.before)),
+        after: Some(write_score(last)),
+        moves: moves
+            .map(|(step, score)| v1::BalanceMove {
+                vm: step.vm.resource_name(),
+                source: step.from.resource_name(),
+                destination: step.to.resource_name(),
+                score_after: score.total,
+                reason: "to make room".to_owned(),
+                set: u32::try_from(step.set).unwrap_or(u32::MAX),
+                memory_mib: step.sent_mib,
+            })
+            .collect(),
+        ended: made.told.clone(),
+        revision,
+    }
+}
+
+/// How many ratios may be asked for at once.
+const RATIOS_MAX: usize = 16;
+
+fn capacity_wanted(wire: &v1::GetCapacityRequest) -> Result<capacity::Wanted, Invalid> {
+    if wire.ratios_milli.len() > RATIOS_MAX {
+        let rule = format!("at most {RATIOS_MAX} at once");
+        return Err(Invalid::new("ratios_milli", rule));
+    }
+    let (least, most) = (u64::from(RATIO_MILLI_MIN), u64::from(RATIO_MILLI_MAX));
+    if !wire.ratios_milli.iter().all(|r| (least..=most).contains(r)) {
+        let rule = format!("must be from {least} to {most}");
+        return Err(Invalid::new("ratios_milli", rule));
+    }
+    Ok(capacity::Wanted {
+        flavor: field::name(&wire.flavor, "flavor")?,
+        ratios_milli: wire.ratios_milli.clone(),
+        with_failure: !wire.without_failure,
+        with_tiers: wire.tiered,
+    })
+}
+
+fn write_capacity(at: &AtRatio) -> v1::CapacityAtRatio {
+    let after = at.after.as_ref().map(|worst| &worst.worst);
+    let tiers = at.tiers.iter().flat_map(|tiered| &tiered.tiers);
+    let or_none = |text: Option<&String>| text.cloned().unwrap_or_default();
+    v1::CapacityAtRatio {
+        ratio_milli: at.ratio_milli.unwrap_or(0),
+        vms: at.now.count,
+        limiting: or_none(at.now.binding.as_ref()),
+        vms_after_failure: after.map(|after| after.count),
+        worst_host: after.map_or(String::new(), |after| format!("hosts/{}", after.domain)),
+        limiting_after_failure: match after {
+            Some(after) if !after.is_survived => "NOT_SURVIVED".to_owned(),
+            Some(_) | None => or_none(after.and_then(|after| after.binding.as_ref())),
+        },
+        tiers: tiers
+            .map(|tier| v1::CapacityTier {
+                memory_mib: tier.shape.memory_mib,
+                vcpus: tier.shape.vcpus,
+                disk_gib: tier.shape.disk_gib,
+                vms: tier.count,
+            })
+            .collect(),
+    }
+}
+
+fn wanted(wire: &v1::PlanBalanceRequest) -> Wanted {
+    Wanted {
+        gain_min: wire.gain_min,
+        threshold: wire.threshold,
+        usage: wire.usage_threshold,
+        moves_max: wire.moves_max,
+    }
+}
+
+fn asked(wire: &v1::VerifyClusterRequest) -> Result<(Failing, BTreeSet<String>), Invalid> {
+    let failing = match v1::FailureDomain::try_from(wire.domain) {
+        Ok(v1::FailureDomain::Unspecified | v1::FailureDomain::Host) => Failing::Host,
+        Ok(v1::FailureDomain::Zone) => Failing::Zone,
+        Ok(v1::FailureDomain::Aggregate) => Failing::Aggregate,
+        Err(_) => return Err(Invalid::new("domain", "must be one of the named values")),
+    };
+    let read = |name: &String| match failing {
+        Failing::Host => {
+            let host: HostName = field::name(name, "names")?;
+            Ok(host.to_string())
+        }
+        Failing::Zone | Failing::Aggregate => Ok(name.clone()),
+    };
+    let names: Result<_, Invalid> = wire.names.iter().map(read).collect();
+    Ok((failing, names?))
+}
+
+fn budget(placements: u64) -> Result<Budget, Invalid> {
+    match placements {
+        0 => Ok(Budget::default()),
+        1..=BUDGET_MAX => Ok(Budget {
+            placements,
+            ..Budget::default()
+        }),
+        _ => Err(Invalid::new(
+            "budget",
+            format!("must be at most {BUDGET_MAX}"),
+        )),
+    }
+}
+
+fn write_judged(judged: &Judged) -> v1::DomainVerdict {
+    let (verdict, tried) = match &judged.verdict {
+        Verdict::Proven(_) => (v1::Verdict::Proven, 0),
+        Verdict::Refuted(_) => (v1::Verdict::Refuted, 0),
+        Verdict::Unknown { tried, .. } => (v1::Verdict::Unknown, *tried),
+    };
+    let plan = judged.verdict.plan();
+    let plan = plan.map_or(Vec::new(), |plan| {
+        plan.moves.iter().map(write_move).collect()
+    });
+    let hosts = judged.domain.hosts.iter();
+    v1::DomainVerdict {
+        name: judged.domain.name.clone(),
+        hosts: hosts.map(|host| host.resource_name()).collect(),
+        verdict: verdict.into(),
+        plan,
+        reason: verify::reason(judged).as_ref().map(Into::into),
+        tried,
+    }
+}
+
+fn write_move(planned: &failover::Move) -> PlannedMove {
+    PlannedMove {
+        vm: planned.vm.resource_name(),
+        kind: Kind::from(migration::Kind::Evacuation).into(),
+        destination: planned.to.resource_name(),
+        assignment: Some((&planned.assignment).into()),
+    }
+}
