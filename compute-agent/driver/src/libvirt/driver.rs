@@ -12,9 +12,9 @@
 //!
 //! Invariant: only domains with Berth's metadata are listed, stopped or moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus, Side};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
@@ -83,6 +83,9 @@ pub struct LibvirtDriver {
     eraser: Box<dyn Eraser>,
     connection: Mutex<Option<Connection>>,
     looks: Looks,
+    /// Guests whose transfer was asked to stop: libvirt sometimes says then that the other side broke
+    /// off, which it did for that reason.
+    told_to_stop: Mutex<BTreeSet<VmUid>>,
 }
 
 impl LibvirtDriver {
@@ -110,7 +113,14 @@ impl LibvirtDriver {
             eraser,
             connection: Mutex::new(None),
             looks: Looks::default(),
+            told_to_stop: Mutex::default(),
         })
+    }
+
+    fn told_to_stop(&self) -> MutexGuard<'_, BTreeSet<VmUid>> {
+        // The set is whole between any two statements.
+        let set = self.told_to_stop.lock();
+        set.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the connection, a new one if the last was lost.
@@ -498,6 +508,7 @@ impl Driver for LibvirtDriver {
         let migration = self.migration(&domain, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;
         let downtime = sending.policy.downtime_ms_max;
+        self.told_to_stop().remove(&vm);
         let Err(error) = send::migrate(&domain, destination_uri, &migration, downtime) else {
             return disk::remove_left(vm, settings);
         };
@@ -524,7 +535,10 @@ impl Driver for LibvirtDriver {
         match self.domain(vm)?.state {
             State::Running => {
                 disk::stayed(vm, settings);
-                Err(error)
+                match self.told_to_stop().remove(&vm) {
+                    true => Err(Error::Aborted { vm }),
+                    false => Err(error),
+                }
             }
             state @ (State::Absent
             | State::Starting
@@ -547,7 +561,13 @@ impl Driver for LibvirtDriver {
             let attempted = "stop the post-copy of";
             return Err(Self::wrong_state(vm, State::MigratingOut, attempted));
         }
-        match domain.abort_job() {
+        // Before it is: the transfer may have ended by the time that libvirt answers.
+        self.told_to_stop().insert(vm);
+        let result = domain.abort_job();
+        if result.is_err() {
+            self.told_to_stop().remove(&vm);
+        }
+        match result {
             Ok(()) => Ok(()),
             Err(error) if matches!(error.kind(), Kind::OperationInvalid | Kind::NoDomain) => Ok(()),
             Err(error) => Err(error_of(&error)),
