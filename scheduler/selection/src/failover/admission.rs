@@ -29,7 +29,8 @@ const ADMISSION_CHANGES: u64 = 4;
 
 impl Keeper {
     /// Returns the first few domains that are proven and would not be any more with this claim:
-    /// none, if it does no harm. What is not proven now is not asked.
+    /// none, if it does no harm. What is refuted now is not asked; what a change was too much for
+    /// is, as if it were proven.
     ///
     /// # Errors
     ///

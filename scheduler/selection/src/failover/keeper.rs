@@ -404,7 +404,7 @@ impl Keeper {
         verdict
     }
 
-    /// Gives a question that changes nothing a budget without end.
+    /// Gives a question that changes nothing a budget of its own.
     pub(super) fn take_time(&mut self, placements: u64) {
         self.left = placements;
     }

@@ -16,7 +16,8 @@ use super::admission::Reserve;
 use super::request::Preferred;
 
 /// Chooses a host of a state. What it remembers from one choice to the next only makes it
-/// faster: for the same state and request every chooser chooses the same.
+/// faster: for the same state and request every chooser chooses the same. Only where the policy asks
+/// for admission, a proof that is kept may be known where one from scratch is not found in time.
 pub trait Chooser {
     /// Returns the choice.
     ///
