@@ -436,6 +436,7 @@ mod tests {
             traits: Default::default(),
             platform: Default::default(),
             self_fence_ms: 0,
+            regions: Vec::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
-//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
+//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`volume`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`state`] | what is stored: commands and rows |
@@ -61,6 +61,8 @@ packages! {
     cluster = "berth.cluster.v1";
     /// Stored commands and rows: `berth.state`.
     state = "berth.state.v1";
+    /// Volumes of persistent memory: `berth.volume`.
+    volume = "berth.volume.v1";
     /// What members of a scheduler group tell each other: `berth.raft`.
     raft = "berth.raft.v1";
 }

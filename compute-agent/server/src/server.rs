@@ -323,6 +323,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         traits,
         platform,
         self_fence_ms: 0,
+        regions: Vec::new(),
     };
     Ok((facts, report, known, driver, fencing, memories, watchdog))
 }

@@ -12,6 +12,7 @@ use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::reality::UNKNOWN_MAX;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
+use berth_domain::volume::REGIONS_MAX;
 
 use super::field::{self, ADDRESS_MAX, Invalid, choices};
 use super::name::ResourceName;
@@ -37,6 +38,7 @@ impl From<&HostReport> for v1::HostReport {
             architecture: text(report.platform.architecture.as_ref()),
             hypervisor_type: text(report.platform.hypervisor.as_ref()),
             self_fence_ms: report.self_fence_ms,
+            regions: report.regions.iter().map(Into::into).collect(),
         }
     }
 }
@@ -66,6 +68,7 @@ impl TryFrom<v1::HostReport> for HostReport {
                 )?,
             },
             self_fence_ms: wire.self_fence_ms,
+            regions: field::each(wire.regions, "regions", REGIONS_MAX)?,
         })
     }
 }

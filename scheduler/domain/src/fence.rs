@@ -187,6 +187,7 @@ mod tests {
             traits: Default::default(),
             platform: Default::default(),
             self_fence_ms: 0,
+            regions: Vec::new(),
         };
         Host {
             name: HostName::new("h1").unwrap(),

@@ -17,6 +17,7 @@ use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
+use crate::volume::Region;
 
 /// What an agent reports of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct HostReport {
     /// own clock; see [`fence::lapsed_after_ms`](crate::fence::lapsed_after_ms).
     #[serde(default)]
     pub self_fence_ms: u64,
+    /// The regions of persistent memory that volumes can be made of, by name.
+    #[serde(default)]
+    pub regions: Vec<Region>,
 }
 
 /// Whether an agent is heard of.

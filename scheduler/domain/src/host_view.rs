@@ -346,6 +346,7 @@ impl HostView {
             traits: _,
             platform,
             self_fence_ms: _,
+            regions: _,
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);

@@ -14,6 +14,7 @@
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
 //! | [`memory`] | how much memory of guests a host may hold, and whether it holds more |
+//! | [`volume`] | volumes of persistent memory: regions, sizes, extents |
 //! | [`import`] | what is taken over from another Placement |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
@@ -69,3 +70,4 @@ pub mod topology;
 pub mod transfer;
 pub mod version;
 pub mod vm;
+pub mod volume;

@@ -116,6 +116,14 @@ name!(
     FlavorName, "flavor"
 );
 name!(
+    /// The name of a region of persistent memory, as `region0`.
+    RegionName, "region"
+);
+name!(
+    /// The id of a volume; `volumes/{volume}` on the wire.
+    VolumeId, "volume"
+);
+name!(
     /// The name of a PCI alias; `pciAliases/{alias}` on the wire.
     PciAliasName, "pci alias"
 );

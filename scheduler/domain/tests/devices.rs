@@ -183,6 +183,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
             storage_id: "shared".to_owned(),
             platform: Default::default(),
             self_fence_ms: 0,
+            regions: Vec::new(),
             traits: BTreeSet::new(),
         },
         liveness: Liveness::Up,

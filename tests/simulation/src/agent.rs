@@ -154,6 +154,7 @@ impl Agent {
             traits: Default::default(),
             platform: Default::default(),
             self_fence_ms: 0,
+            regions: Vec::new(),
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(report);

@@ -87,6 +87,7 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
             traits: Default::default(),
             platform: Default::default(),
             self_fence_ms: 0,
+            regions: Vec::new(),
         },
         liveness: Liveness::Up,
         cordoned: false,

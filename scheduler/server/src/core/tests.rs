@@ -74,6 +74,7 @@ fn report(version: u32) -> HostReport {
         traits: Default::default(),
         platform: Default::default(),
         self_fence_ms: 0,
+        regions: Vec::new(),
     }
 }
 

@@ -107,6 +107,7 @@ pub(crate) fn report(topology: HostTopology) -> HostReport {
         traits: Default::default(),
         platform: Default::default(),
         self_fence_ms: 0,
+        regions: Vec::new(),
     }
 }
 
