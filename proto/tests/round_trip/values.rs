@@ -9,6 +9,7 @@ mod policy;
 mod reality;
 pub(crate) mod signals;
 pub(crate) mod transfer;
+mod volume;
 
 pub(crate) use operation::*;
 pub(crate) use placement::*;
@@ -580,13 +581,13 @@ fn report() -> impl Strategy<Value = HostReport> {
             any::<u64>(),
             TEXT,
             traits(),
-            (platform(), any::<u64>()),
+            (platform(), any::<u64>(), vec(volume::region(), 0..3)),
         ),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
                 let (topology, memory_reserved_mib, disk_gib, storage_id, traits, more) = rest;
-                let (platform, self_fence_ms) = more;
+                let (platform, self_fence_ms, regions) = more;
                 HostReport {
                     agent_address,
                     incarnation,
@@ -600,6 +601,7 @@ fn report() -> impl Strategy<Value = HostReport> {
                     traits,
                     platform,
                     self_fence_ms,
+                    regions,
                 }
             },
         )

@@ -232,6 +232,7 @@ mod tests {
             traits: Default::default(),
             platform: Default::default(),
             self_fence_ms,
+            regions: Vec::new(),
         };
         let register = Command::RegisterHost {
             host: name(),
