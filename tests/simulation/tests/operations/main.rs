@@ -17,6 +17,8 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use berth_domain::operation::Step;
 use berth_saga::plan::Undo;
@@ -83,22 +85,39 @@ fn every_step_of_every_operation_meets_every_fault() {
     println!("{report}{total} combinations of step and fault");
 }
 
+/// Has the conductor die at every effect of a case; returns how often it did.
+fn deaths(story: &Story, scripts: &[Script]) -> usize {
+    let effects = run(story, scripts, None).effects;
+    for number in 1..=effects {
+        for death in [Death::Before(number), Death::After(number)] {
+            run(story, scripts, Some(death));
+        }
+    }
+    2 * effects
+}
+
+/// Returns the sum of what `count` says of each; every core takes the next one that is left.
+fn on_all_cores<T: Sync>(all: &[T], count: impl Fn(&T) -> usize + Sync) -> usize {
+    let next = AtomicUsize::new(0);
+    let take = || std::iter::from_fn(|| all.get(next.fetch_add(1, Ordering::Relaxed)));
+    let work = || take().map(&count).sum::<usize>();
+    let cores = thread::available_parallelism().map_or(1, Into::into);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let sums = workers.into_iter().map(|worker| worker.join());
+        sums.map(|sum| sum.expect("its panic was printed")).sum()
+    })
+}
+
 /// Goal: the conductor may die before and after everything that it does, whatever else goes wrong.
 /// Method: for every case of the test above, a death at every effect; another conductor takes over.
 #[test]
 fn every_operation_survives_its_conductor() {
-    let mut runs = 0;
-    for story in STORIES {
-        for scripts in cases(story) {
-            let effects = run(story, &scripts, None).effects;
-            for number in 1..=effects {
-                for death in [Death::Before(number), Death::After(number)] {
-                    run(story, &scripts, Some(death));
-                    runs += 1;
-                }
-            }
-        }
-    }
+    let all: Vec<(&Story, Vec<Script>)> = STORIES
+        .iter()
+        .flat_map(|story| cases(story).into_iter().map(move |case| (story, case)))
+        .collect();
+    let runs = on_all_cores(&all, |(story, scripts)| deaths(story, scripts));
     println!("{runs} deaths of a conductor");
     assert!(runs > 10_000, "only {runs}");
 }
