@@ -44,7 +44,7 @@ pub mod signals;
 pub mod topology;
 pub mod transfer;
 pub mod vm;
-mod volume;
+pub mod volume;
 
 pub use field::Invalid;
 pub use name::ResourceName;

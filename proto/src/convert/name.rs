@@ -5,6 +5,7 @@
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    VolumeId,
 };
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
@@ -58,6 +59,7 @@ resource_names! {
     ServiceName: "services/", "service";
     AggregateName: "aggregates/", "aggregate";
     ServerGroupName: "serverGroups/", "server group";
+    VolumeId: "volumes/", "volume";
 }
 
 macro_rules! uuid_names {

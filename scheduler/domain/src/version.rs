@@ -66,6 +66,10 @@ impl ServiceVersion {
     /// and when guests are balanced.
     pub const MEMORY_POLICY: Self = Self(3);
 
+    /// From here on hosts have regions of persistent memory for volumes. Before, what an agent says of
+    /// them is left out.
+    pub const VOLUMES: Self = Self(3);
+
     /// Returns the version that a number on the wire says; a process that says none is the oldest.
     #[must_use]
     pub fn told(number: u32) -> Self {
@@ -108,6 +112,8 @@ pub enum Feature {
     DiskFetch,
     /// Setting how far memory is over-committed, what room is kept and when guests are balanced.
     MemoryPolicy,
+    /// Volumes of persistent memory.
+    Volumes,
 }
 
 /// Who must be new enough for a feature.
@@ -125,7 +131,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -136,6 +142,7 @@ impl Feature {
         Self::FinalizeUpgrade,
         Self::DiskFetch,
         Self::MemoryPolicy,
+        Self::Volumes,
     ];
 
     /// Returns what people call it.
@@ -152,6 +159,7 @@ impl Feature {
             Self::FinalizeUpgrade => "raising the cluster version, forgetting a conductor",
             Self::DiskFetch => "cold migration that copies disks",
             Self::MemoryPolicy => "policies of memory, failover and balancing",
+            Self::Volumes => "volumes of persistent memory",
         }
     }
 
@@ -168,6 +176,7 @@ impl Feature {
             Self::PmemLiveMigration => ServiceVersion::PMEM,
             Self::DiskFetch => ServiceVersion::DISK_FETCH,
             Self::MemoryPolicy => ServiceVersion::MEMORY_POLICY,
+            Self::Volumes => ServiceVersion::VOLUMES,
         }
     }
 
@@ -181,7 +190,7 @@ impl Feature {
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
             Self::PlacementWishes => Scope::Conductor,
-            Self::FinalizeUpgrade | Self::MemoryPolicy => Scope::Cluster,
+            Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes => Scope::Cluster,
         }
     }
 

@@ -11,7 +11,7 @@ use tonic_health::server::HealthReporter;
 use crate::machine::Machine;
 
 /// The services that clients ask about, and the empty name for the whole.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 12] = [
     "",
     "berth.scheduler.v1.SchedulerService",
     "berth.operation.v1.OperationService",
@@ -23,6 +23,7 @@ const SERVICES: [&str; 11] = [
     "berth.policy.v1.PolicyService",
     "berth.policy.v1.ServerGroupService",
     "berth.cluster.v1.ClusterService",
+    "berth.volume.v1.VolumeService",
 ];
 
 /// Reports until `stopping`.

@@ -34,6 +34,7 @@ use berth_proto::raft::v1::raft_service_server;
 use berth_proto::scheduler::v1::move_service_server::{self, MoveServiceServer};
 use berth_proto::scheduler::v1::power_service_server::{self, PowerServiceServer};
 use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
+use berth_proto::volume::v1::volume_service_server::{self, VolumeServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
 use berth_store::FileDisk;
@@ -48,7 +49,7 @@ use crate::machine::Machine;
 use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    Setup,
+    Setup, VolumeApi,
 };
 use crate::{duties, expelled, health, leadership, member, outdated, placement_rest};
 
@@ -72,6 +73,7 @@ const REFLECTION: Reflection = Reflection {
         server_group_service_server::SERVICE_NAME,
         raft_service_server::SERVICE_NAME,
         scheduler_service_server::SERVICE_NAME,
+        volume_service_server::SERVICE_NAME,
     ],
 };
 
@@ -288,6 +290,10 @@ impl Scheduler {
             )
             .add_service(
                 ServerGroupServiceServer::new(ServerGroupApi(context.clone()))
+                    .max_decoding_message_size(limit),
+            )
+            .add_service(
+                VolumeServiceServer::new(VolumeApi(context.clone()))
                     .max_decoding_message_size(limit),
             )
             .add_service(

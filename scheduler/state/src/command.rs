@@ -20,7 +20,7 @@ use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, PmemName, ServerGroupName, ServiceName,
-    VmName,
+    VmName, VolumeId,
 };
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
@@ -32,6 +32,7 @@ use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
+use berth_domain::volume::{Report, Volume};
 
 /// A command with what surrounds every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -479,6 +480,27 @@ pub enum Command {
         /// The namespace.
         namespace: PmemName,
     },
+    /// Makes a volume together with what it takes, unless one of its name is there that will do.
+    CreateVolume {
+        /// The volume, with its id and where it goes.
+        volume: Box<Volume>,
+        /// How much of it may be usable at most, in bytes; 0: no limit.
+        limit_bytes: u64,
+    },
+    /// Has a volume removed.
+    DeleteVolume {
+        /// Which.
+        volume: VolumeId,
+    },
+    /// Takes what an agent says of the volumes of its host.
+    NoteVolumes {
+        /// The host.
+        host: HostName,
+        /// The run of its agent.
+        incarnation: Incarnation,
+        /// What it says.
+        reports: Vec<Report>,
+    },
     /// Raises the cluster version: from here on commands and rows may hold what it brought.
     FinalizeUpgrade {
         /// The version that every member knows from now on.
@@ -554,6 +576,9 @@ impl Command {
             | Self::NoteReality { .. }
             | Self::NoteErasures { .. }
             | Self::WriteOffPmem { .. }
+            | Self::CreateVolume { .. }
+            | Self::DeleteVolume { .. }
+            | Self::NoteVolumes { .. }
             | Self::FinalizeUpgrade { .. }
             | Self::UnregisterService { .. } => false,
         }

@@ -16,6 +16,7 @@
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
 //! | [`reality`] | what agents are told to expect, and what their findings change |
+//! | [`volumes`] | volumes of persistent memory: where they are, what is left for others |
 //! | [`check`] | every invariant |
 
 pub mod apply;
@@ -35,6 +36,7 @@ pub mod request;
 pub mod row;
 pub mod state;
 mod transaction;
+pub mod volumes;
 
 pub use berth_domain::host_view::HostView;
 pub use check::Violation;

@@ -151,7 +151,8 @@ impl State {
     /// As [`Self::used_of`], of a provider that was looked up; absent where nothing is taken.
     #[must_use]
     pub fn used_of_this(&self, provider: &ResourceProvider) -> Option<&Resources> {
-        let host = provider.host.as_ref();
+        // What is taken from the regions below a host is counted as from clients' providers.
+        let host = provider.host.as_ref().filter(|_| provider.is_root());
         match host.and_then(|name| self.hosts.get(name)) {
             Some(view) => Some(&view.used),
             None => Some(&**self.index.provider_used.get(&provider.id)?),

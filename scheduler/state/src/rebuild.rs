@@ -52,6 +52,7 @@ impl State {
             )
             .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
             .chain(self.audit.values().cloned().map(Row::Audit))
+            .chain(self.volumes.values().cloned().map(Row::Volume))
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -93,6 +94,7 @@ impl State {
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
                 Row::Audit(row) => tx.put_audit((*row).clone()),
+                Row::Volume(row) => drop(tx.put_volume((*row).clone())),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

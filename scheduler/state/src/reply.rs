@@ -17,6 +17,7 @@ use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
+use berth_domain::volume::Volume;
 
 use crate::row::Change;
 
@@ -68,6 +69,8 @@ pub enum Reply {
     Operation(Arc<Operation>),
     /// The operations whose leases are held by the one who asked.
     Leases(Vec<OperationId>),
+    /// The volume as it is now.
+    Volume(Arc<Volume>),
 }
 
 /// What applying a command gave.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use berth_domain::allocation::Consumer;
 use berth_domain::id::{ConsumerId, OperationId, ProviderId, RequestId, TimeMs};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName,
+    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VolumeId,
 };
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
@@ -88,6 +88,8 @@ pub enum Receipt {
     Leases(Vec<OperationId>),
     /// It was refused.
     Refused(Refusal),
+    /// A volume.
+    Volume(VolumeId),
 }
 
 /// A remembered request.
@@ -147,6 +149,7 @@ impl Receipt {
             Ok(Reply::Policy(_)) => Self::Policy,
             Ok(Reply::Operation(operation)) => Self::Operation(operation.id),
             Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
+            Ok(Reply::Volume(volume)) => Self::Volume(volume.id.clone()),
         }
     }
 }
@@ -236,6 +239,7 @@ impl State {
             }
             Receipt::Aggregate(name) => self.aggregate(name).cloned().map(Reply::Aggregate),
             Receipt::ServerGroup(name) => self.server_group(name).cloned().map(Reply::ServerGroup),
+            Receipt::Volume(id) => self.volume(id).cloned().map(Reply::Volume),
             Receipt::Policy => Some(Reply::Policy(self.policy.clone())),
             Receipt::Operation(id) => self.operation(*id).cloned().map(Reply::Operation),
             Receipt::Consumers(ids) => Some(Reply::Consumers(self.those_left(ids))),

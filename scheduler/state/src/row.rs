@@ -14,6 +14,7 @@ use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId
 use berth_domain::migration::Migration;
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    VolumeId,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -23,6 +24,7 @@ use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
+use berth_domain::volume::Volume;
 
 use crate::header::Header;
 use crate::request::{Request, RequestName};
@@ -66,6 +68,8 @@ pub enum Key {
     Aggregate(AggregateName),
     /// An entry of the audit, by its revision.
     Audit(u64),
+    /// A volume.
+    Volume(VolumeId),
 }
 
 /// One record of the state.
@@ -107,6 +111,8 @@ pub enum Row {
     Aggregate(Arc<Aggregate>),
     /// An entry of the audit.
     Audit(Arc<Entry>),
+    /// A volume.
+    Volume(Arc<Volume>),
 }
 
 impl Row {
@@ -132,6 +138,7 @@ impl Row {
             Self::Aggregate(row) => Key::Aggregate(row.name.clone()),
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
             Self::Audit(row) => Key::Audit(row.revision),
+            Self::Volume(row) => Key::Volume(row.id.clone()),
         }
     }
 }

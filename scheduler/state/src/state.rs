@@ -20,6 +20,7 @@ use berth_domain::memory::{MemoryVerdict, Taken};
 use berth_domain::migration::Migration;
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    VolumeId,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -31,6 +32,7 @@ use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::{Nic, Vm};
+use berth_domain::volume::Volume;
 use imbl::{OrdMap, OrdSet};
 use uuid::Uuid;
 
@@ -60,6 +62,7 @@ pub struct State {
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
     /// By revision, which is also the order in which they are forgotten.
     pub(crate) audit: OrdMap<u64, Arc<Entry>>,
+    pub(crate) volumes: OrdMap<VolumeId, Arc<Volume>>,
     pub(crate) index: Index,
 }
 
@@ -106,6 +109,12 @@ pub(crate) struct Index {
     pub(crate) ended: OrdSet<(TimeMs, MigrationId)>,
     /// Remembered requests, in the order in which they are forgotten.
     pub(crate) remembered: OrdMap<u64, Arc<RequestName>>,
+    /// Volumes by their hosts.
+    pub(crate) host_volumes: OrdSet<(HostName, VolumeId)>,
+    /// Volumes that are not being deleted, by what people call them.
+    pub(crate) volume_names: OrdMap<Arc<str>, VolumeId>,
+    /// Volumes by the consumers that take what they take.
+    pub(crate) volume_consumers: OrdMap<ConsumerId, VolumeId>,
 }
 
 macro_rules! table {

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod audit;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::audit::{Asked, Chosen, Points, Ranked};
-use berth_domain::id::{AggregateId, Generation, TimeMs};
+use berth_domain::id::{AggregateId, Generation, Incarnation, ProviderId, TimeMs};
 use berth_domain::memory::MemoryRule;
-use berth_domain::name::{AggregateName, ServerGroupName};
+use berth_domain::name::{AggregateName, RegionName, ServerGroupName};
 use berth_domain::operation::Kind;
 use berth_domain::policy::memory::Source;
 use berth_domain::policy::{SchedulingPolicy, Setting};
@@ -21,7 +21,12 @@ use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
+use berth_domain::topology::CellId;
 use berth_domain::version::ServiceVersion;
+use berth_domain::volume::{
+    DeviceMode, DisplayName, Extent, Kind as VolumeKind, Outcome, Parameters, Phase, Region,
+    Replica, Report, Volume,
+};
 use berth_state::command::{Command, Envelope};
 use berth_state::{Reply, Row, State};
 use berth_store::codec::{
@@ -301,11 +306,106 @@ fn by_hand() -> Vec<Envelope> {
             host: host_name("h1"),
             namespace: "ns0".parse().unwrap(),
         },
+        host_with_a_region(),
+        Command::CreateVolume {
+            volume: Box::new(volume(VolumeKind::Persistent)),
+            limit_bytes: 1 << 30,
+        },
+        Command::NoteVolumes {
+            host: host_name("hv"),
+            incarnation: Incarnation(uuid(9, 1)),
+            reports: outcomes_of_volumes(),
+        },
+        Command::DeleteVolume {
+            volume: volume(VolumeKind::Cache).id,
+        },
     ];
     let numbered = (1_000..).zip(commands);
     numbered
         .map(|(number, command)| envelope(5, Some(request(number, u128::MAX)), command))
         .collect()
+}
+
+fn host_with_a_region() -> Command {
+    let region = Region {
+        name: RegionName::new("region0").unwrap(),
+        cell: Some(CellId(1)),
+        mode: DeviceMode::Direct,
+        capacity_bytes: 8 << 30,
+        align_bytes: 1 << 30,
+        foreign: vec![Extent {
+            offset_bytes: 0,
+            length_bytes: 1 << 30,
+        }],
+        trouble: String::new(),
+    };
+    let mut report = report(topology(2, 3, 1));
+    report.regions = vec![region];
+    Command::RegisterHost {
+        host: host_name("hv"),
+        provider: ProviderId(uuid(2, 4711)),
+        report,
+    }
+}
+
+fn volume(kind: VolumeKind) -> Volume {
+    let display_name = DisplayName::new("pvc 1/ü").unwrap();
+    let replica = Replica {
+        host: host_name("hv"),
+        region: RegionName::new("region0").unwrap(),
+        cell: Some(CellId(1)),
+        mode: DeviceMode::Direct,
+        gross_bytes: 2 << 30,
+        size_bytes: 2_113_929_216,
+        extent: Some(Extent {
+            offset_bytes: 1 << 30,
+            length_bytes: 2 << 30,
+        }),
+        placed: false,
+        phase: Phase::Creating,
+        sequence: 0,
+        erased_bytes: 0,
+        failure: String::new(),
+        failures: 0,
+    };
+    Volume {
+        id: display_name.id(uuid(7, 1)),
+        display_name,
+        kind,
+        required_bytes: 1 << 30,
+        parameters: Parameters {
+            erase_after: false,
+            kata_containers: true,
+        },
+        replicas: vec![replica],
+        created_at: TimeMs(0),
+        generation: Generation(0),
+    }
+}
+
+/// Everything that an agent can say of one.
+fn outcomes_of_volumes() -> Vec<Report> {
+    let why = || "no space left".to_owned();
+    let extent = Extent {
+        offset_bytes: 3 << 30,
+        length_bytes: 2 << 30,
+    };
+    let all = [
+        Outcome::Delayed { why: why() },
+        Outcome::Created {
+            size_bytes: 5,
+            extent: Some(extent),
+        },
+        Outcome::Failed { why: why() },
+        Outcome::Erasing { erased_bytes: 7 },
+        Outcome::Deleted,
+    ];
+    let volume = volume(VolumeKind::Persistent).id;
+    let report = |outcome| Report {
+        volume: volume.clone(),
+        outcome,
+    };
+    all.map(report).into()
 }
 
 #[test]
@@ -329,12 +429,12 @@ fn every_kind_is_among_them() {
         let (_, stored) = store(&played);
         rows.extend(read_back(&stored).iter().map(kind_of_row));
     }
-    // 56 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 55 + 18, "{commands:#?}");
-    // 18 tables, of which requests with each of 16 receipts.
-    assert_eq!(rows.len(), 17 + 16, "{rows:#?}");
-    // Fourteen kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 16, "{answers:#?}");
+    // 59 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 58 + 18, "{commands:#?}");
+    // 19 tables, of which requests with each of 17 receipts.
+    assert_eq!(rows.len(), 18 + 17, "{rows:#?}");
+    // Fifteen kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 17, "{answers:#?}");
 }
 
 #[test]

@@ -515,6 +515,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Batch { .. }
         | Reply::Class { .. }
         | Reply::Trait { .. }
+        | Reply::Volume(_)
         | Reply::Leases(_) => unreachable!("an operation was asked for"),
     }
 }

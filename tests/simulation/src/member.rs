@@ -631,7 +631,8 @@ fn epoch_of(ask: &Ask) -> Option<Epoch> {
         | Request::ScheduleVm(_)
         | Request::ScheduleMigration(_)
         | Request::ScheduleMove(_)
-        | Request::ScheduleUnshelve(_) => None,
+        | Request::ScheduleUnshelve(_)
+        | Request::CreateVolume(_) => None,
     }
 }
 
@@ -672,7 +673,8 @@ fn under_any_epoch(state: &State, mut ask: Ask) -> Ask {
         | Request::ScheduleVm(_)
         | Request::ScheduleMigration(_)
         | Request::ScheduleMove(_)
-        | Request::ScheduleUnshelve(_) => {}
+        | Request::ScheduleUnshelve(_)
+        | Request::CreateVolume(_) => {}
     }
     ask
 }

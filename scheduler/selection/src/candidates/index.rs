@@ -271,7 +271,9 @@ impl Index {
     }
 
     fn set_cells(&mut self, number: u32, new: &ResourceProvider, sources: &Sources) {
-        let host = new.host.as_ref().and_then(|name| sources.hosts.get(name));
+        // What is taken from the regions below a host is not in its view.
+        let host = new.host.as_ref().filter(|_| new.is_root());
+        let host = host.and_then(|name| sources.hosts.get(name));
         let used = match host {
             Some(view) => Some(&view.used),
             None => sources.used.get(&new.id).map(|used| &**used),

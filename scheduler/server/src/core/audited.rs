@@ -72,6 +72,16 @@ pub fn asked(ask: &Ask, choice: Option<&Choice>) -> Option<Asked> {
             }
             some("UpdateSchedulingPolicy", words.join(" "))
         }
+        Request::CreateVolume(wanted) => some(
+            "CreateVolume",
+            format!(
+                "volume={:?} kind={} required_bytes={} replicas={}",
+                wanted.display_name.as_str(),
+                wanted.kind,
+                wanted.required_bytes,
+                wanted.replicas
+            ),
+        ),
         Request::Plain(command) => plain(command),
     }?;
     Some(Asked {
@@ -158,6 +168,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             host: Some(host),
             summary: format!("namespace={namespace}"),
         }),
+        Command::DeleteVolume { volume } => named("DeleteVolume", "volume", volume),
         Command::FenceHost { host, how, .. } => Some(Words {
             method: "FenceHost",
             vm: None,
@@ -235,6 +246,8 @@ fn plain(command: &Command) -> Option<Words<'_>> {
         | Command::SetLiveness { .. }
         | Command::NoteReality { .. }
         | Command::NoteErasures { .. }
+        | Command::CreateVolume { .. }
+        | Command::NoteVolumes { .. }
         | Command::RegisterService(_)
         | Command::TakeLease { .. }
         | Command::RenewLeases { .. }

@@ -9,13 +9,13 @@
 use berth_domain::fault;
 use berth_domain::id::TimeMs;
 use berth_state::command::{Command, Envelope};
-use berth_state::{Recall, State};
+use berth_state::{Recall, Reply, State};
 
 use super::chooser::{Chooser, EveryHost, No};
 use super::decision::{Decision, Proposal};
 use super::request::{Ask, Request};
 use super::schedule::{self, Scheduled};
-use super::{audited, reschedule, upgrade};
+use super::{audited, reschedule, upgrade, volume};
 
 /// Decides on a request, looking at every host where one is to be chosen, and with every reason
 /// worked out.
@@ -34,6 +34,14 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
         return match outcome {
             Ok(reply) => Decision::answer(reply, None),
             Err(refusal) => Decision::refuse(refusal),
+        };
+    }
+    if let Request::CreateVolume(wanted) = &ask.request
+        && let Some(known) = volume::known(state, wanted)
+    {
+        return match known {
+            Ok(known) => Decision::answer(Reply::Volume(known), None),
+            Err(refusal) => Decision::Refuse(refusal),
         };
     }
     let scheduled = match plan(state, chooser, &ask.request) {
@@ -80,6 +88,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::BeginMigration { .. }
         | Command::BeginMove { .. }
         | Command::BeginUnshelve { .. }
+        | Command::CreateVolume { .. }
         | Command::RenewLeases { .. }
         | Command::Advance { .. } => false,
         Command::Bootstrap { .. }
@@ -131,6 +140,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::NoteReality { .. }
         | Command::NoteErasures { .. }
         | Command::WriteOffPmem { .. }
+        | Command::DeleteVolume { .. }
+        | Command::NoteVolumes { .. }
         | Command::FinalizeUpgrade { .. }
         | Command::UnregisterService { .. } => true,
     }
@@ -148,6 +159,10 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
             epoch,
             claim,
         } => schedule::next(state, chooser, *operation, *epoch, *claim),
+        Request::CreateVolume(wanted) => Ok(Scheduled {
+            command: volume::create(state, wanted).map_err(No::Refusal)?,
+            choice: None,
+        }),
         Request::SetPolicy {
             scope,
             settings,

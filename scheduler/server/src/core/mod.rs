@@ -38,6 +38,7 @@ mod schedule;
 mod tests;
 pub mod upgrade;
 pub mod verify;
+mod volume;
 
 pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
@@ -45,5 +46,6 @@ pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use drain::{DrainPlan, PlannedMove, Stuck, plan_drain};
 pub use request::{
-    Ask, Preferred, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
+    Ask, CreateVolume, Preferred, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve,
+    ScheduleVm,
 };

@@ -3,14 +3,19 @@
 //! Not the wire: `service` converts from it, the simulator makes requests itself. Every fresh id
 //! that a request may need is inside, made by whoever received it, so that deciding stays pure.
 
+use std::collections::BTreeSet;
+
 use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::numa::Assignment;
 use berth_domain::policy::{Scope, Setting};
+use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferWishes;
 use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
+use berth_domain::volume::{DisplayName, Kind, Parameters};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
+use uuid::Uuid;
 
 /// A request with what surrounds every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +82,8 @@ pub enum Request {
         /// The generation that the client saw; absent: whatever it is.
         generation: Option<Generation>,
     },
+    /// Makes a volume: chooses its hosts and regions and claims there.
+    CreateVolume(Box<CreateVolume>),
     /// Asks for a command as it is: no host is to be chosen for it.
     Plain(Command),
 }
@@ -176,4 +183,29 @@ pub struct ScheduleUnshelve {
     pub host: Option<HostName>,
     /// Who carries it out.
     pub lease: LeaseRequest,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateVolume {
+    /// The number in its id.
+    pub number: Uuid,
+    /// What people call it.
+    pub display_name: DisplayName,
+    /// How long it lives, and where.
+    pub kind: Kind,
+    /// What its hosts have to know.
+    pub parameters: Parameters,
+    /// How much of it must be usable at least, in bytes.
+    pub required_bytes: u64,
+    /// How much at most; 0: no limit.
+    pub limit_bytes: u64,
+    /// On how many hosts.
+    pub replicas: usize,
+    /// The hosts that are tried first, in this order.
+    pub preferred: Vec<HostName>,
+    /// The hosts that may be taken at all; empty: all.
+    pub requisite: BTreeSet<HostName>,
+    /// The cell of the host that it is to be near to.
+    pub preferred_cell: Option<CellId>,
 }

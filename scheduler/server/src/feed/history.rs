@@ -79,7 +79,8 @@ fn record(row: Row) -> Option<Record> {
         | Row::Policy(_)
         | Row::PciAlias(_)
         | Row::ServerGroup(_)
-        | Row::Aggregate(_) => None,
+        | Row::Aggregate(_)
+        | Row::Volume(_) => None,
     }
 }
 

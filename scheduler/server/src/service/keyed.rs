@@ -5,7 +5,7 @@
 //! asks another one, with the same id, and gets the first answer.
 
 use berth_proto::convert::{Invalid, field};
-use berth_proto::{cluster, host, operation, placement, policy, scheduler};
+use berth_proto::{cluster, host, operation, placement, policy, scheduler, volume};
 use berth_state::command::RequestKey;
 use prost::Message;
 use tonic::Request;
@@ -103,6 +103,8 @@ keyed! {
     "RenewLeases": operation::v1::RenewLeasesRequest;
     "RegisterService": cluster::v1::RegisterServiceRequest;
     "FinalizeUpgrade": cluster::v1::FinalizeUpgradeRequest;
+    "CreateVolume": volume::v1::CreateVolumeRequest;
+    "DeleteVolume": volume::v1::DeleteVolumeRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 

@@ -112,7 +112,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Counts a write of allocations in a provider's generation.
-    fn count_write(&mut self, id: ProviderId) {
+    pub(super) fn count_write(&mut self, id: ProviderId) {
         if let Some(provider) = self.state.provider(id).cloned() {
             self.put_provider(ResourceProvider {
                 generation: provider.generation.next(),
@@ -123,6 +123,16 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     pub(super) fn examine_owner(&self, id: ConsumerId) -> Result<(), Refusal> {
+        if let Some(volume) = self.state.volume_of_consumer(id) {
+            return Err(precondition(
+                "CONSUMER_READ_ONLY",
+                format!(
+                    "consumer {id} is volume {volume}: only its agent and who deletes it change it"
+                ),
+            )
+            .with("consumer", id)
+            .with("volume", volume));
+        }
         let Some(claim) = self.state.claim(ClaimId(id.0)) else {
             return Ok(());
         };

@@ -50,6 +50,10 @@ impl<J: Journal> Transaction<'_, J> {
             .with("class", to));
         }
         let providers: Vec<_> = self.state.providers_of_custom(from).cloned().collect();
+        // A host goes on reporting what it has by the name that it knows.
+        if let Some(reported) = providers.iter().find(|provider| provider.is_reported()) {
+            super::provider::read_only(reported)?;
+        }
         for provider in providers {
             self.rename_in(&provider, from, to);
         }

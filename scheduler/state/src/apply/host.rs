@@ -3,6 +3,7 @@
 //! A host's root provider lives and dies with it and carries its inventories.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use berth_domain::constraint::shape;
 use berth_domain::cpu_set::CpuSet;
@@ -16,6 +17,7 @@ use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{Custom, Trait};
 use berth_domain::version::ServiceVersion;
+use berth_domain::volume::REGIONS_MAX;
 
 use super::inventory::examine_count;
 use crate::refusals::{exists, invalid, precondition};
@@ -40,6 +42,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_host_traits(name, report)?;
         self.examine_namespaces(name, report)?;
+        examine_regions(name, report)?;
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
@@ -155,7 +158,7 @@ impl<J: Journal> Transaction<'_, J> {
             created_at,
             updated_at: created_at,
         });
-        Ok(Reply::Host(self.put_host(Host {
+        let host = self.put_host(Host {
             name: name.clone(),
             provider,
             report: report.clone(),
@@ -169,7 +172,9 @@ impl<J: Journal> Transaction<'_, J> {
             compared: 0,
             hit: BTreeSet::new(),
             registered_version: self.registering_under(),
-        })))
+        });
+        self.settle_regions(name);
+        Ok(Reply::Host(host))
     }
 
     /// Returns what a host that registers notes of the cluster version; nothing before there is a
@@ -219,7 +224,13 @@ impl<J: Journal> Transaction<'_, J> {
         host.generation = old.generation.next();
         self.create_missing(&host.report);
         self.offer(&host);
-        Ok(Reply::Host(self.put_host(host)))
+        let has_regions = !(host.report.regions.is_empty() && old.report.regions.is_empty());
+        let host = self.put_host(host);
+        if has_regions {
+            self.place_volumes_again(&host.name);
+            self.settle_regions(&host.name);
+        }
+        Ok(Reply::Host(host))
     }
 
     /// Has the host's provider offer what the host has now.
@@ -339,10 +350,9 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(super) fn forget_host(&mut self, name: &HostName) -> Result<Reply, Refusal> {
         let view = self.state.host(name);
-        let provider = view
-            .ok_or_else(|| Refusal::not_found("host", name))?
-            .host
-            .provider;
+        let host = view.ok_or_else(|| Refusal::not_found("host", name))?;
+        let host = host.host.clone();
+        let provider = host.provider;
         let claims = self.state.claims_of_host(name);
         let (lost, claims): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.is_written_off());
         let lost: Vec<_> = lost.iter().map(|claim| claim.id).collect();
@@ -372,7 +382,9 @@ impl<J: Journal> Transaction<'_, J> {
             .with("host", name)
             .with("vm", &claim.vm));
         }
-        if let Some(child) = self.state.children_of(provider).next() {
+        self.examine_volumes_gone(name)?;
+        let is_clients = |child: &&Arc<ResourceProvider>| !child.is_reported();
+        if let Some(child) = self.state.children_of(provider).find(is_clients) {
             return Err(precondition(
                 "HOST_IN_USE",
                 format!("resource provider {} is below host {name}", child.name),
@@ -383,12 +395,32 @@ impl<J: Journal> Transaction<'_, J> {
         for claim in lost {
             self.remove_claim(claim);
         }
+        self.drop_regions(&host);
         self.leave_aggregates(name);
         self.leave_memory_policy(name);
         self.remove_host(name);
         self.remove_provider(provider);
         Ok(Reply::None)
     }
+}
+
+/// Refuses regions that cannot be told apart, or are too many.
+fn examine_regions(name: &HostName, report: &HostReport) -> Result<(), Refusal> {
+    let names: BTreeSet<_> = report.regions.iter().map(|region| &region.name).collect();
+    let is_good = names.len() == report.regions.len()
+        && names.len() <= REGIONS_MAX
+        && report.regions.iter().all(|region| region.align_bytes > 0);
+    if is_good {
+        return Ok(());
+    }
+    Err(invalid(
+        "INVALID_HOST_REPORT",
+        format!(
+            "host {name} reports more than {REGIONS_MAX} regions, two of one name, or one with sizes \
+             in steps of 0"
+        ),
+    )
+    .with("host", name))
 }
 
 /// Returns the names of VMs, of many only the first.

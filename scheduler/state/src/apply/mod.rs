@@ -46,6 +46,7 @@ mod shape;
 mod shelve;
 mod trim;
 mod version;
+mod volume;
 
 pub use audit::AUDIT_MAX;
 pub use batch::MOVED_MAX;
@@ -346,6 +347,16 @@ impl<J: Journal> Transaction<'_, J> {
                 reports,
             } => self.note_erasures(host, *incarnation, reports),
             Command::WriteOffPmem { host, namespace } => self.write_off_pmem(host, namespace),
+            Command::CreateVolume {
+                volume,
+                limit_bytes,
+            } => self.create_volume(volume, *limit_bytes),
+            Command::DeleteVolume { volume } => self.delete_volume(volume),
+            Command::NoteVolumes {
+                host,
+                incarnation,
+                reports,
+            } => self.note_volumes(host, *incarnation, reports),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
             Command::UnregisterService { service } => self.unregister_service(service),
         }

@@ -177,14 +177,19 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
+    /// Returns a provider that others can be put below: any but a region, which goes as its host says.
     pub(super) fn parent(&self, id: ProviderId) -> Result<&Arc<ResourceProvider>, Refusal> {
-        self.state.provider(id).ok_or_else(|| {
+        let parent = self.state.provider(id).ok_or_else(|| {
             invalid(
                 "PARENT_NOT_FOUND",
                 format!("parent resource provider {id} does not exist"),
             )
             .with("parent", id)
-        })
+        })?;
+        if !parent.is_root() {
+            read_only(parent)?;
+        }
+        Ok(parent)
     }
 
     fn examine_free(&self, name: &str) -> Result<(), Refusal> {

@@ -26,7 +26,8 @@ pub(super) fn trees_hang_together(state: &State) -> Result<(), Violation> {
         let host = provider.host.as_ref();
         let reported = host.is_none_or(|name| {
             let view = state.hosts.get(name);
-            view.is_some_and(|v| v.host.provider == *id)
+            let root = provider.parent.unwrap_or(*id);
+            view.is_some_and(|v| v.host.provider == root)
         });
         let what = format_args!("provider {id} is of no host");
         rule(reported, "trees_hang_together", what)?;
@@ -64,7 +65,8 @@ pub(super) fn classes_and_traits_exist(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Consumers take something, from providers of clients, in classes that these have.
+/// Consumers take something, from providers of clients, in classes that these have; volumes take from
+/// regions of hosts.
 pub(super) fn consumers_take_from_clients_providers(state: &State) -> Result<(), Violation> {
     const RULE: &str = "consumers_take_from_clients_providers";
     for (id, consumer) in &state.consumers {
@@ -72,11 +74,13 @@ pub(super) fn consumers_take_from_clients_providers(state: &State) -> Result<(),
         rule(alone, RULE, format_args!("consumer {id} is a claim too"))?;
         let something = !consumer.allocations.is_empty();
         rule(something, RULE, format_args!("consumer {id} takes nothing"))?;
+        let is_volume = state.volume_of_consumer(*id).is_some();
         for (provider, resources) in &consumer.allocations {
             let from = state.providers.get(provider);
             let good = from.is_some_and(|from| {
                 let has = |class| from.inventories.contains_key(class);
-                from.host.is_none() && !resources.is_empty() && resources.keys().all(has)
+                let is_theirs = from.host.is_none() || is_volume && !from.is_root();
+                is_theirs && !resources.is_empty() && resources.keys().all(has)
             });
             let what = format_args!("consumer {id} takes {resources:?} from {provider}");
             rule(good, RULE, what)?;

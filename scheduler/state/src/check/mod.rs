@@ -13,6 +13,7 @@ mod memory;
 mod migrations;
 mod operations;
 mod vms;
+mod volumes;
 
 pub(crate) use claims::spec_of;
 use std::fmt;
@@ -80,6 +81,11 @@ impl State {
         aggregates::zones_hold(self)?;
         groups::hard_policies_hold(self)?;
         groups::members_are_found(self)?;
+        volumes::volumes_are_whole(self)?;
+        volumes::volumes_are_found(self)?;
+        volumes::volumes_are_counted(self)?;
+        volumes::regions_are_offered(self)?;
+        volumes::volumes_fit_together(self)?;
         indexes::claims_are_found(self)?;
         indexes::macs_are_found(self)?;
         indexes::providers_are_found(self)?;

@@ -5,6 +5,7 @@ use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::pmem::NAMESPACES_MAX;
 use berth_domain::policy::MigrationPolicy;
 use berth_domain::version::ServiceVersion;
+use berth_domain::volume::REPORTS_MAX;
 use berth_proto::convert::aggregate::{read_change, write_change};
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::operation::{read_effect, read_power, write_effect, write_power};
@@ -138,6 +139,25 @@ fn write(command: &Command) -> envelope::Command {
             incarnation,
             reports,
         } => Wire::NoteErasures(v1::NoteErasures {
+            host: host.resource_name(),
+            incarnation: incarnation.to_string(),
+            reports: reports.iter().map(Into::into).collect(),
+        }),
+        Command::CreateVolume {
+            volume,
+            limit_bytes,
+        } => Wire::CreateVolume(v1::CreateVolume {
+            volume: Some((&**volume).into()),
+            limit_bytes: *limit_bytes,
+        }),
+        Command::DeleteVolume { volume } => Wire::DeleteVolume(v1::DeleteVolume {
+            volume: volume.resource_name(),
+        }),
+        Command::NoteVolumes {
+            host,
+            incarnation,
+            reports,
+        } => Wire::NoteVolumes(v1::NoteVolumes {
             host: host.resource_name(),
             incarnation: incarnation.to_string(),
             reports: reports.iter().map(Into::into).collect(),
@@ -542,6 +562,18 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             host: field::name(&wire.host, "host")?,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
             reports: field::each(wire.reports, "reports", NAMESPACES_MAX)?,
+        },
+        Wire::CreateVolume(wire) => Command::CreateVolume {
+            volume: Box::new(field::required(wire.volume, "volume")?),
+            limit_bytes: wire.limit_bytes,
+        },
+        Wire::DeleteVolume(wire) => Command::DeleteVolume {
+            volume: field::name(&wire.volume, "volume")?,
+        },
+        Wire::NoteVolumes(wire) => Command::NoteVolumes {
+            host: field::name(&wire.host, "host")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            reports: field::each(wire.reports, "reports", REPORTS_MAX)?,
         },
         Wire::WriteOffPmem(wire) => Command::WriteOffPmem {
             host: field::name(&wire.host, "host")?,

@@ -40,6 +40,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::Aggregate(name) => put(&mut bytes, 22, name.as_str().as_bytes()),
         // Most significant byte first: in the order of the revisions.
         Key::Audit(revision) => put(&mut bytes, 23, &revision.to_be_bytes()),
+        Key::Volume(id) => put(&mut bytes, 24, id.as_str().as_bytes()),
     }
     bytes.freeze()
 }

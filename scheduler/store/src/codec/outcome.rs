@@ -69,6 +69,7 @@ fn write(reply: &Reply) -> Wire {
         }),
         Reply::Aggregate(aggregate) => Wire::Aggregate((&**aggregate).into()),
         Reply::ServerGroup(group) => Wire::ServerGroup((&**group).into()),
+        Reply::Volume(volume) => Wire::Volume((&**volume).into()),
         Reply::Policy(policy) => Wire::Policy((&**policy).into()),
         Reply::Operation(operation) => Wire::Operation((&**operation).into()),
         Reply::Leases(ids) => Wire::Leases(v1::OperationNames {
@@ -111,6 +112,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
         },
         Wire::Aggregate(wire) => Reply::Aggregate(Arc::new(wire.try_into()?)),
         Wire::ServerGroup(wire) => Reply::ServerGroup(Arc::new(wire.try_into()?)),
+        Wire::Volume(wire) => Reply::Volume(Arc::new(wire.try_into()?)),
         Wire::Policy(wire) => Reply::Policy(Arc::new(wire.try_into()?)),
         Wire::Operation(wire) => Reply::Operation(Arc::new(wire.try_into()?)),
         Wire::Leases(wire) => Reply::Leases(read_names(wire.names, "leases")?),

@@ -75,6 +75,7 @@ fn write_receipt(receipt: &Receipt) -> Wire {
             name: name.to_string(),
             existed: *existed,
         }),
+        Receipt::Volume(id) => Wire::Volume(id.resource_name()),
         Receipt::Refused(refusal) => Wire::Refused(refusal.into()),
     }
 }
@@ -106,6 +107,7 @@ fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
             name: placement::read_trait(&wire.name, "name")?,
             existed: wire.existed,
         },
+        Wire::Volume(name) => Receipt::Volume(field::name(&name, "volume")?),
         Wire::Refused(wire) => Receipt::Refused(wire.try_into()?),
     })
 }

@@ -75,6 +75,7 @@ fn encode_value(row: &Row) -> Bytes {
         Row::Policy(row) => Wire::Policy((&**row).into()),
         Row::PciAlias(row) => Wire::PciAlias((&**row).into()),
         Row::Audit(row) => Wire::Audit((&**row).into()),
+        Row::Volume(row) => Wire::Volume((&**row).into()),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -104,6 +105,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::Trait(wire) => Row::Trait(Arc::new(read_custom(&wire, placement::read_trait)?)),
         Wire::PciAlias(wire) => Row::PciAlias(Arc::new(wire.try_into()?)),
         Wire::Audit(wire) => Row::Audit(Arc::new(wire.try_into()?)),
+        Wire::Volume(wire) => Row::Volume(Arc::new(wire.try_into()?)),
     })
 }
 

@@ -1,0 +1,157 @@
+//! `berth.volume.v1.VolumeService`: what changes something. Reads are in [`super::volume_read`].
+
+use berth_domain::id::Incarnation;
+use berth_domain::name::HostName;
+use berth_domain::topology::CellId;
+use berth_domain::volume::{Kind, Outcome, REPLICAS_MAX, REPORTS_MAX, Report};
+use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::volume::{read_display_name, read_kind, read_parameters};
+use berth_proto::volume::v1;
+use berth_proto::volume::v1::volume_service_server::VolumeService;
+use berth_state::Reply;
+use berth_state::command::Command;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::context::Context;
+use super::keyed::{Caller, open};
+use super::{refusal, volume_read};
+use crate::core::{CreateVolume, Request as Asked};
+
+/// The most hosts that a request names.
+pub(super) const HOSTS_MAX: usize = 10_000;
+
+/// Serves `VolumeService`.
+pub(crate) struct VolumeApi(pub(crate) Context);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl VolumeService for VolumeApi {
+    async fn create_volume(
+        &self,
+        request: Request<v1::CreateVolumeRequest>,
+    ) -> Answer<v1::CreateVolumeResponse> {
+        let (wire, caller) = open(request)?;
+        let wanted = Asked::CreateVolume(Box::new(read_create(wire)?));
+        let done = self.0.ask(caller.ask(false, wanted)).await?;
+        let Reply::Volume(volume) = done.reply else {
+            return Err(refusal::mismatch());
+        };
+        let volume = Some((&*volume).into());
+        Ok(Response::new(v1::CreateVolumeResponse { volume }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<v1::DeleteVolumeRequest>,
+    ) -> Answer<v1::DeleteVolumeResponse> {
+        let (wire, caller) = open(request)?;
+        let volume = field::name(&wire.name, "name")?;
+        let command = Command::DeleteVolume { volume };
+        let mut answer = v1::DeleteVolumeResponse::default();
+        // It may not have been there.
+        if let Reply::Volume(volume) = self.0.command(caller, command).await? {
+            answer.volume = Some((&*volume).into());
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn get_volume(
+        &self,
+        request: Request<v1::GetVolumeRequest>,
+    ) -> Answer<v1::GetVolumeResponse> {
+        volume_read::volume(&self.0, request.into_inner()).await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<v1::ListVolumesRequest>,
+    ) -> Answer<v1::ListVolumesResponse> {
+        volume_read::volumes(&self.0, request.into_inner()).await
+    }
+
+    async fn get_volume_capacity(
+        &self,
+        request: Request<v1::GetVolumeCapacityRequest>,
+    ) -> Answer<v1::GetVolumeCapacityResponse> {
+        volume_read::capacity(&self.0, request.into_inner()).await
+    }
+
+    async fn fit_volumes(
+        &self,
+        request: Request<v1::FitVolumesRequest>,
+    ) -> Answer<v1::FitVolumesResponse> {
+        volume_read::fit(&self.0, request.into_inner()).await
+    }
+
+    async fn plan_volume_room(
+        &self,
+        request: Request<v1::PlanVolumeRoomRequest>,
+    ) -> Answer<v1::PlanVolumeRoomResponse> {
+        volume_read::plan_room(&self.0, request.into_inner()).await
+    }
+
+    async fn report_volumes(
+        &self,
+        request: Request<v1::ReportVolumesRequest>,
+    ) -> Answer<v1::ReportVolumesResponse> {
+        let wire = request.into_inner();
+        let host: HostName = field::name(&wire.host, "host")?;
+        let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
+        let reports: Vec<Report> = field::each(wire.reports, "reports", REPORTS_MAX)?;
+        if reports.is_empty() {
+            return Err(refusal::invalid("reports", "must say something"));
+        }
+        reports.iter().for_each(|report| log(&host, report));
+        let command = Command::NoteVolumes {
+            host,
+            incarnation,
+            reports,
+        };
+        self.0.command(Caller::unkeyed(), command).await?;
+        Ok(Response::new(v1::ReportVolumesResponse {}))
+    }
+}
+
+fn log(host: &HostName, report: &Report) {
+    let volume = &report.volume;
+    match &report.outcome {
+        Outcome::Created { size_bytes, .. } => {
+            tracing::info!(%host, %volume, size_bytes, "a volume is made");
+        }
+        Outcome::Failed { why } => tracing::warn!(%host, %volume, why, "a volume cannot be made"),
+        Outcome::Delayed { why } => tracing::warn!(%host, %volume, why, "a volume is delayed"),
+        Outcome::Deleted => tracing::info!(%host, %volume, "a volume is gone"),
+        Outcome::Erasing { .. } => {}
+    }
+}
+
+fn read_create(wire: v1::CreateVolumeRequest) -> Result<CreateVolume, Invalid> {
+    let kind = read_kind(wire.kind, "kind")?;
+    let replicas = wire.replicas as usize;
+    if replicas > REPLICAS_MAX {
+        let rule = format!("must be at most {REPLICAS_MAX}");
+        return Err(Invalid::new("replicas", rule));
+    }
+    if replicas > 1 && kind != Kind::Cache {
+        let rule = "must be 1: only a cache is on several hosts";
+        return Err(Invalid::new("replicas", rule));
+    }
+    let hosts = |names: Vec<String>, field: &str| {
+        field::each_by(names, field, HOSTS_MAX, |name| field::name(&name, "host"))
+    };
+    let requisite: Vec<HostName> = hosts(wire.requisite_hosts, "requisite_hosts")?;
+    Ok(CreateVolume {
+        number: Uuid::new_v4(),
+        display_name: read_display_name(&wire.display_name, "display_name")?,
+        kind,
+        parameters: read_parameters(wire.parameters),
+        required_bytes: wire.required_bytes,
+        limit_bytes: wire.limit_bytes,
+        replicas: replicas.max(1),
+        preferred: hosts(wire.preferred_hosts, "preferred_hosts")?,
+        requisite: requisite.into_iter().collect(),
+        preferred_cell: wire.preferred_cell.map(CellId),
+    })
+}

@@ -1,0 +1,467 @@
+//! Volumes of persistent memory: claimed, told of by agents, removed.
+//!
+//! Invariant: what a volume takes is counted until its host says that it is gone. Where a volume in
+//! mode direct lies is what its host said, and before that where a kernel would put it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use berth_domain::allocation::Consumer;
+use berth_domain::host::{Host, Liveness};
+use berth_domain::id::{ClaimId, Generation, Incarnation};
+use berth_domain::name::{HostName, VolumeId};
+use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::resource::{ConsumerType, Custom};
+use berth_domain::volume::{
+    After, DeviceMode, HOST_VOLUMES_MAX, Kind, Phase, REPORTS_MAX, Replica, Report, Room, Taken,
+    VOLUMES_MAX, Volume, consumer_of, place_again, provider_name, provider_of, resource_class,
+};
+
+use crate::refusals::{exists, invalid, precondition};
+use crate::reply::Reply;
+use crate::transaction::{Journal, Transaction};
+use crate::volumes::{Same, closed, region_inventories, taken_by};
+
+/// The project and the kind of the consumers that volumes are.
+const PROJECT: &str = "berth";
+const CONSUMER_TYPE: &str = "BERTH_VOLUME";
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Makes a volume where it was chosen to be, unless one of its name is there that will do.
+    pub(super) fn create_volume(
+        &mut self,
+        wanted: &Volume,
+        limit_bytes: u64,
+    ) -> Result<Reply, Refusal> {
+        if let Some(known) = self.state.volume_named(wanted.display_name.as_str()) {
+            let same = Same {
+                kind: wanted.kind,
+                parameters: wanted.parameters,
+                replicas: wanted.replicas.len(),
+                required_bytes: wanted.required_bytes,
+                limit_bytes,
+            };
+            self.state.examine_same(known, &same)?;
+            return Ok(Reply::Volume(known.clone()));
+        }
+        self.examine_new_volume(wanted)?;
+        for replica in &wanted.replicas {
+            self.examine_replica(replica)?;
+        }
+        let replica = |replica: &Replica| Replica {
+            placed: false,
+            phase: Phase::Creating,
+            sequence: self.state.header.revision,
+            erased_bytes: 0,
+            failure: String::new(),
+            failures: 0,
+            ..replica.clone()
+        };
+        let volume = Volume {
+            replicas: wanted.replicas.iter().map(replica).collect(),
+            created_at: self.now(),
+            generation: Generation(1),
+            ..wanted.clone()
+        };
+        let volume = self.write_volume(volume);
+        for replica in &volume.replicas {
+            self.settle_regions(&replica.host);
+        }
+        Ok(Reply::Volume(volume))
+    }
+
+    fn examine_new_volume(&self, wanted: &Volume) -> Result<(), Refusal> {
+        let id = &wanted.id;
+        let Some(consumer) = consumer_of(id) else {
+            let message = format!("{id} is no id of a volume");
+            return Err(invalid("INVALID_VOLUME", message));
+        };
+        let is_taken = self.state.volume(id).is_some()
+            || self.state.volume_of_consumer(consumer).is_some()
+            || self.state.consumer(consumer).is_some()
+            || self.state.claim(ClaimId(consumer.0)).is_some();
+        if is_taken {
+            return Err(exists("volume", id));
+        }
+        let hosts: BTreeSet<&HostName> = wanted.replicas.iter().map(|r| &r.host).collect();
+        let is_several = wanted.kind == Kind::Cache;
+        if hosts.len() != wanted.replicas.len()
+            || hosts.is_empty()
+            || hosts.len() > 1 && !is_several
+        {
+            return Err(invalid(
+                "INVALID_VOLUME",
+                format!("volume {id} is to be on one host, or as a cache on several distinct ones"),
+            ));
+        }
+        let too_many = |what: String| {
+            Err(Refusal::new(
+                Code::ResourceExhausted,
+                "TOO_MANY_VOLUMES",
+                format!("{what} volumes, as many as there may be"),
+            ))
+        };
+        if self.state.volumes.len() >= VOLUMES_MAX {
+            return too_many(format!("the cluster has {VOLUMES_MAX}"));
+        }
+        for host in hosts {
+            let volumes = self.state.volumes_of_host(host).take(HOST_VOLUMES_MAX);
+            if volumes.count() >= HOST_VOLUMES_MAX {
+                return too_many(format!("host {host} has {HOST_VOLUMES_MAX}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether a replica can be where it was chosen to be.
+    fn examine_replica(&self, replica: &Replica) -> Result<(), Refusal> {
+        let name = &replica.host;
+        let host = self.state.host(name);
+        let host = &host.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        let taken = |why: &str| {
+            let message = format!("region {} of host {name}: {why}", replica.region);
+            Refusal::new(Code::Aborted, "VOLUME_PLACE_TAKEN", message)
+                .with_hint("ask again: another place is chosen then")
+                .with("host", name)
+                .with("region", &replica.region)
+        };
+        let why = closed(host);
+        if !why.is_empty() {
+            return Err(taken(why));
+        }
+        let rooms = self.state.rooms_of(host);
+        let room = rooms.iter().find(|room| *room.name() == replica.region);
+        let room = room.ok_or_else(|| taken("there is no such region"))?;
+        if !room.is_open() {
+            return Err(taken(&room.region.trouble));
+        }
+        let is_good = room.region.mode == replica.mode
+            && replica.gross_bytes > 0
+            && replica.gross_bytes.is_multiple_of(room.region.align_bytes)
+            && fits(room, replica);
+        if !is_good {
+            return Err(taken("what was chosen there is not free any more"));
+        }
+        Ok(())
+    }
+
+    /// Has a volume removed. One that is not there, or is being removed, is no mistake.
+    pub(super) fn delete_volume(&mut self, id: &VolumeId) -> Result<Reply, Refusal> {
+        let Some(volume) = self.state.volume(id).cloned() else {
+            return Ok(Reply::None);
+        };
+        if volume.is_deleting() {
+            return Ok(Reply::Volume(volume));
+        }
+        Ok(Reply::Volume(self.write_volume(volume.deleted())))
+    }
+
+    /// Takes what an agent says of the volumes of its host. What is void is passed over.
+    pub(super) fn note_volumes(
+        &mut self,
+        name: &HostName,
+        incarnation: Incarnation,
+        reports: &[Report],
+    ) -> Result<Reply, Refusal> {
+        let view = self.state.host(name);
+        let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        if host.report.incarnation != incarnation {
+            let message = format!("another run of the agent of host {name} has registered");
+            return Err(precondition("STALE_INCARNATION", message).with("host", name));
+        }
+        if reports.len() > REPORTS_MAX {
+            let message = format!("at most {REPORTS_MAX} volumes are told of at once");
+            return Err(invalid("INVALID_VOLUME_REPORTS", message));
+        }
+        let mut is_changed = false;
+        for report in reports {
+            let Some(volume) = self.state.volume(&report.volume) else {
+                continue;
+            };
+            match volume.after(name, &report.outcome) {
+                After::Same => continue,
+                After::Changed(after) => drop(self.write_volume(*after)),
+                After::Gone => self.drop_volume(&report.volume),
+            }
+            is_changed = true;
+        }
+        if is_changed {
+            self.place_volumes_again(name);
+            self.settle_regions(name);
+        }
+        Ok(Reply::None)
+    }
+
+    /// Looks again at where volumes are to lie that nobody has made yet, after their host reported what
+    /// it has. One that has no room any more is to be removed, and says so.
+    pub(super) fn place_volumes_again(&mut self, name: &HostName) {
+        let Some(view) = self.state.host(name) else {
+            return;
+        };
+        let regions = view.host.report.regions.clone();
+        for region in regions {
+            if region.mode != DeviceMode::Direct || !region.trouble.is_empty() {
+                continue;
+            }
+            let volumes = self.state.volumes_of_host(name).filter_map(|volume| {
+                let replica = volume.on(name)?;
+                let is_here = replica.region == region.name && replica.mode == region.mode;
+                (is_here && replica.extent.is_some()).then(|| (replica.sequence, volume.clone()))
+            });
+            let mut volumes: Vec<(u64, Arc<Volume>)> = volumes.collect();
+            volumes.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
+            let replica = |volume: &Arc<Volume>| volume.on(name).cloned();
+            let (fixed, floating): (Vec<Replica>, Vec<Replica>) = volumes
+                .iter()
+                .filter_map(|(_, volume)| replica(volume))
+                .partition(|replica| replica.placed);
+            let fixed: Vec<Taken> = fixed.iter().filter_map(Replica::taken).collect();
+            let room = Room {
+                region,
+                held: Vec::new(),
+            };
+            if lie_well(&room, &fixed, &floating) {
+                continue;
+            }
+            let lengths: Vec<u64> = floating.iter().map(|r| r.gross_bytes).collect();
+            let places = place_again(&room, &fixed, &lengths);
+            let volumes = volumes.into_iter().map(|(_, volume)| volume);
+            let floating = volumes.filter(|v| v.on(name).is_some_and(|r| !r.placed));
+            for (volume, extent) in floating.zip(places) {
+                self.place_volume(&volume, name, extent);
+            }
+        }
+    }
+
+    /// Writes where a volume is to lie, or that it cannot be made.
+    fn place_volume(
+        &mut self,
+        volume: &Volume,
+        host: &HostName,
+        extent: Option<berth_domain::volume::Extent>,
+    ) {
+        if volume
+            .on(host)
+            .is_some_and(|replica| replica.extent == extent)
+        {
+            return;
+        }
+        let mut after = match extent {
+            None => volume.deleted(),
+            Some(_) => Volume {
+                generation: volume.generation.next(),
+                ..volume.clone()
+            },
+        };
+        for replica in after.replicas.iter_mut().filter(|r| r.host == *host) {
+            replica.extent = extent;
+            if extent.is_none() {
+                let gross = replica.gross_bytes;
+                replica.failure = format!(
+                    "region {} has no piece of {gross} bytes any more",
+                    replica.region
+                );
+                replica.failures = 1;
+            }
+        }
+        self.write_volume(after);
+    }
+
+    /// Has the providers of a host's regions say what these have now.
+    pub(super) fn settle_regions(&mut self, name: &HostName) {
+        let Some(view) = self.state.host(name) else {
+            return;
+        };
+        let host = view.host.clone();
+        if !host.report.regions.is_empty() {
+            self.know_volume_class();
+        }
+        let rooms = self.state.rooms_of(&host);
+        for room in &rooms {
+            self.make_region_provider(&host, room.name());
+        }
+        // What has a provider now may be open now.
+        let rooms = self.state.rooms_of(&host);
+        let providers = self.state.region_providers(host.provider);
+        let providers: Vec<Arc<ResourceProvider>> = providers.cloned().collect();
+        for provider in providers {
+            let is_of = |room: &&Room| provider_of(host.provider, room.name()) == provider.id;
+            let Some(room) = rooms.iter().find(is_of) else {
+                self.remove_provider(provider.id);
+                continue;
+            };
+            let inventories = region_inventories(room);
+            if inventories != provider.inventories {
+                self.put_provider(ResourceProvider {
+                    inventories,
+                    generation: provider.generation.next(),
+                    updated_at: self.now(),
+                    ..(*provider).clone()
+                });
+            }
+        }
+    }
+
+    fn know_volume_class(&mut self) {
+        let name = resource_class();
+        if !self.state.knows_class(&name) {
+            let (created_at, updated_at) = (self.now(), self.now());
+            self.put_class(Custom {
+                name,
+                created_at,
+                updated_at,
+            });
+        }
+    }
+
+    /// Makes the provider of a region, unless it is there or a client's has its id: the region says so
+    /// then.
+    fn make_region_provider(&mut self, host: &Host, region: &berth_domain::name::RegionName) {
+        let id = provider_of(host.provider, region);
+        let mut name = provider_name(&host.name, region);
+        if self.state.provider_named(&name).is_some() {
+            // A client was first.
+            name = format!("{name}_{id}");
+        }
+        if self.state.provider(id).is_some() || self.state.provider_named(&name).is_some() {
+            return;
+        }
+        let created_at = self.now();
+        self.put_provider(ResourceProvider {
+            id,
+            name,
+            generation: Generation::default(),
+            parent: Some(host.provider),
+            root: host.provider,
+            host: Some(host.name.clone()),
+            inventories: Default::default(),
+            traits: BTreeSet::new(),
+            aggregates: BTreeSet::new(),
+            origin: None,
+            created_at,
+            updated_at: created_at,
+        });
+    }
+
+    /// Refuses to forget a host that has volumes. With one that is lost goes what was to be removed
+    /// from it.
+    pub(super) fn examine_volumes_gone(&self, name: &HostName) -> Result<(), Refusal> {
+        let view = self.state.host(name);
+        let is_down = view.is_some_and(|view| view.host.liveness == Liveness::Down);
+        let mut volumes = self.state.volumes_of_host(name);
+        let left = volumes.find(|volume| !(is_down && volume.is_deleting()));
+        let Some(left) = left else { return Ok(()) };
+        let (what, hint) = match left.is_deleting() {
+            false => ("has", "delete its volumes first: berth volume list --host"),
+            true => (
+                "is still removing",
+                "wait until its agent has removed them; if the host is lost, stop its agent and wait \
+                 until it counts as down",
+            ),
+        };
+        let message = format!(
+            "host {name} {what} volumes, among them {} ({})",
+            left.display_name, left.id
+        );
+        Err(precondition("HOST_IN_USE", message)
+            .with_hint(hint)
+            .with("host", name)
+            .with("volume", &left.id))
+    }
+
+    /// Takes what is left of volumes, and the providers of regions, away with their host.
+    pub(super) fn drop_regions(&mut self, host: &Host) {
+        let volumes = self.state.volumes_of_host(&host.name);
+        let volumes: Vec<Arc<Volume>> = volumes.cloned().collect();
+        for volume in volumes {
+            match volume.without(&host.name) {
+                After::Changed(rest) => drop(self.write_volume(*rest)),
+                After::Same | After::Gone => self.drop_volume(&volume.id),
+            }
+        }
+        let providers = self.state.region_providers(host.provider);
+        let providers: Vec<_> = providers.map(|provider| provider.id).collect();
+        for provider in providers {
+            self.remove_provider(provider);
+        }
+    }
+
+    fn drop_volume(&mut self, id: &VolumeId) {
+        if let Some(consumer) = consumer_of(id).filter(|c| self.state.consumer(*c).is_some()) {
+            self.remove_consumer(consumer);
+        }
+        self.remove_volume(id);
+    }
+
+    /// Writes a volume and what it takes.
+    fn write_volume(&mut self, volume: Volume) -> Arc<Volume> {
+        let volume = self.put_volume(volume);
+        let Some(id) = consumer_of(&volume.id) else {
+            return volume;
+        };
+        let allocations = taken_by(self.state, &volume);
+        let old = self.state.consumer(id).cloned();
+        if old.as_ref().map(|old| &old.allocations) == Some(&allocations) {
+            return volume;
+        }
+        if allocations.is_empty() {
+            if old.is_some() {
+                self.remove_consumer(id);
+            }
+            return volume;
+        }
+        for provider in allocations.keys() {
+            self.count_write(*provider);
+        }
+        let now = self.now();
+        self.put_consumer(Consumer {
+            id,
+            generation: old
+                .as_ref()
+                .map(|c| c.generation)
+                .unwrap_or_default()
+                .next(),
+            project: PROJECT.to_owned(),
+            user: volume.id.to_string(),
+            consumer_type: ConsumerType::new(CONSUMER_TYPE).ok(),
+            origin: None,
+            created_at: old.map_or(now, |c| c.created_at),
+            updated_at: now,
+            allocations,
+        });
+        volume
+    }
+}
+
+/// Returns whether what was chosen is free, and is where the kernel would put it.
+fn fits(room: &Room, replica: &Replica) -> bool {
+    let free = room.free();
+    match replica.mode {
+        DeviceMode::Lvm => {
+            let has_room = free
+                .iter()
+                .any(|hole| hole.length_bytes >= replica.gross_bytes);
+            replica.extent.is_none() && has_room
+        }
+        DeviceMode::Direct => {
+            let first = berth_domain::volume::first_fit(&free, replica.gross_bytes);
+            first.is_some() && first == replica.extent
+        }
+    }
+}
+
+/// Returns whether what is not made yet can lie where it is to.
+fn lie_well(room: &Room, fixed: &[Taken], floating: &[Replica]) -> bool {
+    let mut taken = fixed.to_vec();
+    floating.iter().all(|replica| {
+        let Some(extent) = replica.extent else {
+            return true;
+        };
+        let free = room.region.free(&taken);
+        taken.extend(replica.taken());
+        free.iter().any(|hole| {
+            hole.offset_bytes <= extent.offset_bytes && extent.end_bytes() <= hole.end_bytes()
+        })
+    })
+}

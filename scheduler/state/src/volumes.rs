@@ -1,0 +1,260 @@
+//! Volumes of persistent memory: where they are, what their hosts have left, and what their regions
+//! count as in Placement.
+//!
+//! It changes nothing: see [`crate::apply`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_domain::allocation::Resources;
+use berth_domain::host::{Host, Liveness};
+use berth_domain::host_view::HostView;
+use berth_domain::id::{ConsumerId, ProviderId};
+use berth_domain::inventory::{Inventory, UNITS_MAX};
+use berth_domain::name::{HostName, VolumeId};
+use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::resource::ResourceClass;
+use berth_domain::topology::CellId;
+use berth_domain::volume::{
+    Candidate, HOST_VOLUMES_MAX, Kind, Parameters, Replica, Room, Volume, counted_mib, holes,
+    provider_of, resource_class, rooms,
+};
+use imbl::OrdMap;
+
+use crate::state::State;
+
+/// What a repetition of a request for a volume asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Same {
+    /// How long it lives, and where.
+    pub kind: Kind,
+    /// What its hosts have to know.
+    pub parameters: Parameters,
+    /// On how many hosts.
+    pub replicas: usize,
+    /// How much must be usable at least, in bytes.
+    pub required_bytes: u64,
+    /// How much at most; 0: no limit.
+    pub limit_bytes: u64,
+}
+
+impl State {
+    /// Returns the volume of this id, if there is one.
+    #[must_use]
+    pub fn volume(&self, id: &VolumeId) -> Option<&Arc<Volume>> {
+        self.volumes.get(id)
+    }
+
+    /// Returns all volumes.
+    #[must_use]
+    pub fn volumes(&self) -> &OrdMap<VolumeId, Arc<Volume>> {
+        &self.volumes
+    }
+
+    /// Returns the volume that people call so and that is not being deleted.
+    #[must_use]
+    pub fn volume_named(&self, name: &str) -> Option<&Arc<Volume>> {
+        let id = self.index.volume_names.get(name)?;
+        self.volumes.get(id)
+    }
+
+    /// Returns the volume that this consumer is.
+    #[must_use]
+    pub fn volume_of_consumer(&self, consumer: ConsumerId) -> Option<&VolumeId> {
+        self.index.volume_consumers.get(&consumer)
+    }
+
+    /// Returns the volumes that have something on this host, in order of their ids.
+    pub fn volumes_of_host(&self, host: &HostName) -> impl Iterator<Item = &Arc<Volume>> + '_ {
+        // No name comes before this one, as ids begin with a letter or a digit.
+        let first = VolumeId::new("0").expect("a digit is a name");
+        let of_host = host.clone();
+        let entries = self.index.host_volumes.range((host.clone(), first)..);
+        entries
+            .take_while(move |(name, _)| *name == of_host)
+            .filter_map(|(_, id)| self.volumes.get(id))
+    }
+
+    /// Returns the regions of a host with the volumes in them; first those that it reports.
+    #[must_use]
+    pub fn rooms_of(&self, host: &Host) -> Vec<Room> {
+        let replicas = self.replicas_on(&host.name);
+        let mut rooms = rooms(&host.report.regions, replicas);
+        for room in rooms.iter_mut().filter(|room| room.is_open()) {
+            if self.region_provider(host, room).is_none() {
+                let id = provider_of(host.provider, room.name());
+                room.region.trouble = format!("a client's resource provider has the id {id}");
+            }
+        }
+        rooms
+    }
+
+    fn replicas_on<'s>(
+        &'s self,
+        host: &'s HostName,
+    ) -> impl Iterator<Item = (&'s VolumeId, &'s Replica)> {
+        let volumes = self.volumes_of_host(host);
+        volumes.filter_map(move |volume| Some((&volume.id, volume.on(host)?)))
+    }
+
+    /// Returns the hosts that have regions or volumes as new volumes may come to them, with how far
+    /// each region is from the cell that is preferred.
+    #[must_use]
+    pub fn volume_candidates(&self, preferred_cell: Option<CellId>) -> Vec<Candidate> {
+        let hosts = self.hosts.values();
+        let hosts = hosts.filter(|view| !view.host.report.regions.is_empty());
+        hosts
+            .map(|view| self.volume_candidate(view, preferred_cell))
+            .collect()
+    }
+
+    fn volume_candidate(&self, view: &HostView, preferred_cell: Option<CellId>) -> Candidate {
+        let host = &view.host;
+        let count = self.volumes_of_host(&host.name).take(HOST_VOLUMES_MAX);
+        let closed = match closed(host) {
+            "" if count.count() == HOST_VOLUMES_MAX => {
+                format!("it has {HOST_VOLUMES_MAX} volumes, as many as it may")
+            }
+            why => why.to_owned(),
+        };
+        let rooms = self.rooms_of(host).into_iter();
+        let rooms = rooms.map(|room| (distance(host, preferred_cell, room.region.cell), room));
+        Candidate {
+            host: host.name.clone(),
+            closed,
+            rooms: rooms.collect(),
+        }
+    }
+
+    /// Says whether a volume is what a repetition asks for.
+    ///
+    /// # Errors
+    ///
+    /// It is not: which of it.
+    pub fn examine_same(&self, volume: &Volume, same: &Same) -> Result<(), Refusal> {
+        let size = volume.size_bytes();
+        let differs = if volume.kind != same.kind {
+            Some(format!("is {}, not {}", volume.kind, same.kind))
+        } else if volume.parameters != same.parameters {
+            Some("has other parameters".to_owned())
+        } else if volume.replicas.len() != same.replicas.max(1) {
+            let count = volume.replicas.len();
+            Some(format!("is on {count} hosts, not {}", same.replicas))
+        } else if size < same.required_bytes {
+            let wanted = same.required_bytes;
+            Some(format!("has {size} usable bytes, and {wanted} are needed"))
+        } else if same.limit_bytes > 0 && size > same.limit_bytes {
+            let limit = same.limit_bytes;
+            Some(format!(
+                "has {size} usable bytes, and at most {limit} are wanted"
+            ))
+        } else {
+            None
+        };
+        let Some(differs) = differs else {
+            return Ok(());
+        };
+        Err(volume_differs(volume, &differs))
+    }
+
+    /// Returns the provider of a region.
+    pub(crate) fn region_provider(
+        &self,
+        host: &Host,
+        room: &Room,
+    ) -> Option<&Arc<ResourceProvider>> {
+        let provider = self.provider(provider_of(host.provider, room.name()))?;
+        (provider.host.as_ref() == Some(&host.name)).then_some(provider)
+    }
+
+    /// Returns the providers of the regions of a host.
+    pub(crate) fn region_providers<'s>(
+        &'s self,
+        root: ProviderId,
+    ) -> impl Iterator<Item = &'s Arc<ResourceProvider>> + 's {
+        let children = self.children_of(root);
+        children.filter(|provider| provider.is_reported())
+    }
+}
+
+/// Refuses a volume of a name that another one has.
+#[must_use]
+pub fn volume_differs(volume: &Volume, how: &str) -> Refusal {
+    let name = &volume.display_name;
+    Refusal::new(
+        Code::AlreadyExists,
+        "VOLUME_DIFFERS",
+        format!("volume {name} ({}) exists already and {how}", volume.id),
+    )
+    .with_hint("use another name, or delete that volume first")
+    .with("volume", &volume.id)
+}
+
+/// Returns why nothing new comes to a host now; nothing where it may.
+#[must_use]
+pub fn closed(host: &Host) -> &'static str {
+    if host.liveness == Liveness::Down {
+        "its agent is not heard of"
+    } else if host.cordoned {
+        "it is cordoned"
+    } else if host.fenced.is_some() {
+        "it is fenced"
+    } else if host.shape_refused.is_some() {
+        "what its agent reports was not taken over"
+    } else {
+        ""
+    }
+}
+
+/// How far a region is where nobody told.
+const FAR: u32 = 255;
+
+fn distance(host: &Host, wanted: Option<CellId>, of: Option<CellId>) -> u32 {
+    let Some(wanted) = wanted else { return 0 };
+    let topology = &host.report.topology;
+    let position = |cell: Option<CellId>| topology.position(cell?);
+    let (Some(from), Some(to)) = (position(Some(wanted)), position(of)) else {
+        return FAR;
+    };
+    let row = topology.distances().get(from);
+    row.and_then(|row| row.get(to)).copied().unwrap_or(FAR)
+}
+
+/// Returns what a region counts as having. One about which something is wrong offers nothing, and
+/// counts what its volumes take.
+pub(crate) fn region_inventories(room: &Room) -> BTreeMap<ResourceClass, Inventory> {
+    const MIB: u64 = 1 << 20;
+    let region = &room.region;
+    let whole = holes(region.capacity_bytes, region.foreign.iter().copied());
+    let usable: u64 = whole.iter().map(|hole| hole.length_bytes).sum();
+    // What was made in another mode is not in what the host counts as the region's now.
+    let strange = room.held.iter().filter(|held| held.mode != region.mode);
+    let strange = strange.map(|held| held.taken.gross_bytes);
+    let usable = strange.fold(usable, u64::saturating_add) / MIB;
+    let used = room.held.iter().map(|h| counted_mib(h.taken.gross_bytes));
+    let used = used.fold(0, u64::saturating_add);
+    let total = usable.max(used).min(UNITS_MAX);
+    if total == 0 {
+        return BTreeMap::new();
+    }
+    let step = counted_mib(region.align_bytes).clamp(1, total);
+    let inventory = Inventory {
+        reserved: if room.is_open() { 0 } else { total },
+        min_unit: step,
+        step_size: step,
+        ..Inventory::exact(total)
+    };
+    [(resource_class(), inventory)].into()
+}
+
+/// Returns what a volume takes, by the providers of its regions.
+pub(crate) fn taken_by(state: &State, volume: &Volume) -> BTreeMap<ProviderId, Resources> {
+    let taken = volume.replicas.iter().filter_map(|replica| {
+        let view = state.host(&replica.host)?;
+        let provider = provider_of(view.host.provider, &replica.region);
+        let amount = counted_mib(replica.taken()?.gross_bytes);
+        Some((provider, Resources::from([(resource_class(), amount)])))
+    });
+    taken.collect()
+}
