@@ -17,6 +17,7 @@
 //! | [`real`] | with the programs `ndctl` and `daxio` |
 //! | [`simulated`] | in memory, under any clock, with faults on order |
 //! | [`conformance`] | what both are held to |
+//! | [`volume`] | volumes: devices made and removed, and what is written down of them |
 
 pub mod command;
 pub mod config;
@@ -28,6 +29,7 @@ pub mod ndctl;
 pub mod real;
 pub mod simulated;
 pub mod versions;
+pub mod volume;
 
 pub use config::Configured;
 pub use discovery::{Discovery, Record};

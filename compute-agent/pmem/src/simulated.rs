@@ -22,6 +22,7 @@ use crate::discovery::Discovery;
 use crate::memory::{Error, Order, Pmem, Progress};
 use crate::versions::Versions;
 
+pub(crate) use contents::Contents;
 use erases::Erases;
 pub use world::{Memory, World};
 

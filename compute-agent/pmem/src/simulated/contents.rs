@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 /// The contents of a namespace.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Contents {
+pub(crate) struct Contents {
     /// By where each run begins: its length and its byte. No two overlap, none is of zeros.
     runs: BTreeMap<u64, (u64, u8)>,
 }
 
 impl Contents {
     /// Writes a run; what was there before is gone.
-    pub(super) fn fill(&mut self, start: u64, length: u64, byte: u8) {
+    pub(crate) fn fill(&mut self, start: u64, length: u64, byte: u8) {
         let end = start.saturating_add(length);
         if start == end {
             return;
@@ -37,7 +37,7 @@ impl Contents {
         }
     }
 
-    pub(super) fn read(&self, start: u64, length: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, start: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let end = start + length as u64;
         for (begin, (length, byte)) in self.runs.range(..end) {

@@ -1,0 +1,28 @@
+//! Volumes of persistent memory on a host: what makes their devices, and what is written down of
+//! them.
+//!
+//! What it is not: a chooser. How large a volume is and in which region it lies is decided by the
+//! scheduler.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`manager`] | the trait behind which devices are made, and what it answers |
+//! | [`keeper`] | the volumes of this host: state before the device, one volume at a time |
+//! | [`record`], `folder` | what is written down of a volume, and how it survives everything |
+//! | [`simulated`] | devices in memory, with faults on order |
+//! | [`conformance`] | what all managers are held to |
+//!
+//! Invariant: a device is made, wiped or removed only under the name of a volume; whatever bears
+//! another name is somebody else's and is not touched.
+
+pub mod conformance;
+mod folder;
+pub mod keeper;
+pub mod manager;
+pub mod record;
+pub mod simulated;
+
+pub use keeper::{Order, Volume, Volumes};
+pub use manager::{Device, Error, VolumeManager, Watch, Wipe};
+pub use record::{Phase, Record};
+pub use simulated::{SimulatedManager, SimulatedMemory};

@@ -1,0 +1,159 @@
+//! The folder with the files of the volumes: `<id>.json`, one each.
+//!
+//! A file is written beside its place, synced, moved there, and the folder is synced: after a loss of
+//! power there is the old one or the new one, whole. What is no file of a volume, or cannot be read,
+//! is moved aside under `.torn` and is in nobody's way.
+//!
+//! Invariant: nothing in here is ever thrown away unread, but for what was being written.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use berth_domain::name::VolumeId;
+
+use super::manager::{Error, volume_id};
+use super::record::{FILE_BYTES_MAX, Record};
+
+/// How the name of a file that is being written ends.
+const NEW: &str = ".new";
+
+/// The most files that are looked at, and the most of one name that are moved aside.
+const FILES_MAX: usize = 65_536;
+
+/// Where the records are.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(PathBuf);
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) records: Vec<Record>,
+    /// What was moved aside: the file as it is called now, and why.
+    pub(crate) torn: Vec<(PathBuf, String)>,
+}
+
+impl Folder {
+    /// Makes the folder unless it is there.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(path);
+        made.map_err(io_error("make the folder", path))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    fn file(&self, id: &VolumeId) -> PathBuf {
+        self.0.join(format!("{id}.json"))
+    }
+
+    /// Reads all of it, and moves aside what is no record.
+    pub(crate) fn read(&self) -> Result<Found, Error> {
+        let mut found = Found::default();
+        let entries = fs::read_dir(&self.0).map_err(io_error("read the folder", &self.0))?;
+        for entry in entries.take(FILES_MAX) {
+            let entry = entry.map_err(io_error("read the folder", &self.0))?;
+            let path = entry.path();
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.ends_with(".torn") {
+                continue;
+            }
+            if name.ends_with(NEW) {
+                // It was being written when the program ended; the one before it counts.
+                fs::remove_file(&path).map_err(io_error("remove", &path))?;
+                continue;
+            }
+            match read_record(&path, &name) {
+                Ok(record) => found.records.push(record),
+                Err(why) => found.torn.push((self.move_aside(&path)?, why)),
+            }
+        }
+        found.records.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(found)
+    }
+
+    fn move_aside(&self, path: &Path) -> Result<PathBuf, Error> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let names = (0..FILES_MAX).map(|number| match number {
+            0 => format!("{name}.torn"),
+            number => format!("{name}.{number}.torn"),
+        });
+        let mut places = names.map(|name| self.0.join(name));
+        // Nobody else writes here, so that a name that is free stays so.
+        let aside = places.find(|place| !place.exists());
+        let aside = aside.ok_or_else(|| Error::Io {
+            what: "move aside",
+            path: path.to_owned(),
+            why: "too many files of that name were already; remove those ending in .torn"
+                .to_owned(),
+        })?;
+        fs::rename(path, &aside).map_err(io_error("move aside", path))?;
+        self.sync()?;
+        Ok(aside)
+    }
+
+    /// Writes a record; when this returns it is there after a loss of power too.
+    pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
+        let path = self.file(&record.id);
+        let new = self.0.join(format!("{}.json{NEW}", record.id));
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(&record.write())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(io_error("write", &path))?;
+        self.sync()
+    }
+
+    /// Removes a record; none there: no effect.
+    pub(crate) fn remove(&self, id: &VolumeId) -> Result<(), Error> {
+        let path = self.file(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(io_error("remove", &path)(error)),
+            Ok(()) => self.sync(),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
+        synced.map_err(io_error("sync the folder", &self.0))
+    }
+}
+
+/// Reads a file that is called so.
+fn read_record(path: &Path, name: &str) -> Result<Record, String> {
+    let id = name.strip_suffix(".json").and_then(volume_id);
+    let id = id.ok_or("it does not bear the name of a volume")?;
+    let metadata = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
+    }
+    let record = Record::read(&bytes)?;
+    match record.id == id {
+        true => Ok(record),
+        false => Err(format!("it is of volume {}", record.id)),
+    }
+}
+
+pub(crate) fn io_error<'a>(
+    what: &'static str,
+    path: &'a Path,
+) -> impl Fn(io::Error) -> Error + use<'a> {
+    move |error| Error::Io {
+        what,
+        path: path.to_owned(),
+        why: error.to_string(),
+    }
+}

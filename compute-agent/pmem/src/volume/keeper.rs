@@ -1,0 +1,546 @@
+//! The volumes of this host: what is written down of each, and its device.
+//!
+//! What is being done with one volume keeps nobody from another: there is a mark for each volume
+//! while something is done with it, a second call for that one is refused with
+//! [`Error::Underway`], and no lock is held while a device is made or wiped.
+//!
+//! Invariant: a record is on the disk before its device is made, and until its device has gone. A
+//! device that somebody uses is not removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_domain::name::{RegionName, VolumeId};
+use berth_domain::volume::{DeviceMode, Region};
+use tracing::{info, warn};
+
+use super::folder::Folder;
+use super::manager::{Device, Error, VolumeManager, Watch, Wipe, check_id, check_same};
+use super::record::{Phase, Record, WORDS_BYTES_MAX, Words, words_bytes};
+
+/// A volume that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Its id.
+    pub id: VolumeId,
+    /// Where.
+    pub region: RegionName,
+    /// How.
+    pub mode: DeviceMode,
+    /// How much of the region it takes.
+    pub gross_bytes: u64,
+    /// Whether its contents are overwritten when it is deleted.
+    pub erase_after: bool,
+    /// What else is to be kept with it.
+    pub parameters: Words,
+}
+
+/// A volume of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// What is written down of it.
+    pub record: Record,
+    /// Its device as it was when it was last looked at; none while it is made, and when it has gone.
+    pub device: Option<Device>,
+}
+
+impl Volume {
+    /// Returns its device if it can be used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Vanished`], [`Error::Unusable`].
+    pub fn usable(&self) -> Result<&Device, Error> {
+        let id = self.record.id.clone();
+        let (region, mode) = (&self.record.region, self.record.mode);
+        match &self.device {
+            None => Err(Error::Vanished {
+                id,
+                why: format!("nothing of that name is in {region} in mode {mode}"),
+            }),
+            Some(device) if !device.trouble.is_empty() => Err(Error::Unusable {
+                id,
+                why: device.trouble.clone(),
+            }),
+            Some(device) => Ok(device),
+        }
+    }
+}
+
+/// The volumes of this host.
+pub struct Volumes {
+    folder: Folder,
+    /// The first one is for new volumes of regions; the others are for those that are there.
+    managers: Vec<Arc<dyn VolumeManager>>,
+    volumes: Mutex<BTreeMap<VolumeId, Volume>>,
+    underway: Mutex<BTreeSet<VolumeId>>,
+}
+
+/// Something is being done with a volume, until this is dropped.
+struct Turn<'a> {
+    volumes: &'a Volumes,
+    id: VolumeId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        locked(&self.volumes.underway).remove(&self.id);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Volumes {
+    /// Reads what is written down, holds it against the devices, and cleans up: records without
+    /// device go, unless they are of volumes that were ready; what was made in part is removed;
+    /// devices without record get one. Volumes that were being deleted are left so, see
+    /// [`Volumes::unfinished`]. The first manager is the one whose regions are told.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be read or written. What cannot be seen of one mode leaves its volumes
+    /// as they are.
+    pub fn open(folder: &Path, managers: Vec<Arc<dyn VolumeManager>>) -> Result<Self, Error> {
+        let folder = Folder::open(folder)?;
+        let found = folder.read()?;
+        for (path, why) in &found.torn {
+            warn!(path = %path.display(), why, "a file of a volume cannot be read and was moved aside");
+        }
+        let whole = |record: Record| {
+            let id = record.id.clone();
+            let volume = Volume {
+                record,
+                device: None,
+            };
+            (id, volume)
+        };
+        let volumes = Self {
+            folder,
+            managers,
+            volumes: Mutex::new(found.records.into_iter().map(whole).collect()),
+            underway: Mutex::default(),
+        };
+        for manager in &volumes.managers {
+            match manager.devices() {
+                Ok(devices) => volumes.settle(manager.as_ref(), devices)?,
+                Err(error) => {
+                    let mode = manager.mode().to_string();
+                    warn!(mode, %error, "volumes of this mode cannot be seen and are left as they are");
+                }
+            }
+        }
+        Ok(volumes)
+    }
+
+    /// Holds what is written down of one mode against its devices.
+    fn settle(&self, manager: &dyn VolumeManager, devices: Vec<Device>) -> Result<(), Error> {
+        let mut devices: BTreeMap<VolumeId, Device> = devices
+            .into_iter()
+            .map(|device| (device.id.clone(), device))
+            .collect();
+        for volume in self.list() {
+            let record = volume.record;
+            if record.mode != manager.mode() {
+                continue;
+            }
+            let device = devices.remove(&record.id);
+            self.settle_one(manager, record, device)?;
+        }
+        for device in devices.into_values() {
+            let id = device.id.clone();
+            if let Some(other) = self.get(&id) {
+                let mode = other.record.mode.to_string();
+                warn!(%id, mode, "a second device bears the name of a volume; it is left alone");
+                continue;
+            }
+            warn!(%id, region = %device.region, "a device without record: it gets one");
+            let record = Record::recovered(&device);
+            self.folder.write(&record)?;
+            self.put(record, Some(device));
+        }
+        Ok(())
+    }
+
+    fn settle_one(
+        &self,
+        manager: &dyn VolumeManager,
+        mut record: Record,
+        device: Option<Device>,
+    ) -> Result<(), Error> {
+        let id = record.id.clone();
+        match (record.phase, device) {
+            (Phase::Creating | Phase::Deleting, None) => match check_seen(manager, &record) {
+                Ok(()) => {
+                    info!(%id, "a record without device is dropped");
+                    self.forget(&id)
+                }
+                Err(error) => {
+                    warn!(%id, %error, "a record without device is kept");
+                    Ok(())
+                }
+            },
+            (Phase::Creating, Some(_)) => match remove_unused(manager, &id) {
+                Ok(()) => {
+                    info!(%id, "a device that was made in part is removed");
+                    self.forget(&id)
+                }
+                // It is tried again when the volume is created again.
+                Err(error) => {
+                    warn!(%id, %error, "a device that was made in part cannot be removed");
+                    Ok(())
+                }
+            },
+            (Phase::Ready, None) => {
+                warn!(%id, region = %record.region, "the device of a volume has gone");
+                Ok(())
+            }
+            (Phase::Ready | Phase::Deleting, Some(device)) => {
+                if record.region != device.region || record.gross_bytes != device.gross_bytes {
+                    warn!(%id, region = %device.region, gross_bytes = device.gross_bytes,
+                        "a device is not as it is written down; what it is counts");
+                    record.region = device.region.clone();
+                    record.gross_bytes = device.gross_bytes;
+                    self.folder.write(&record)?;
+                }
+                self.put(record, Some(device));
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the managers make what has to be there before volumes; only the first one, which makes
+    /// new ones, can fail.
+    ///
+    /// # Errors
+    ///
+    /// See [`VolumeManager::prepare`].
+    pub fn prepare(&self) -> Result<(), Error> {
+        let first = self.managers.first();
+        first.map_or(Ok(()), |manager| manager.prepare())
+    }
+
+    /// Returns the regions as volumes are made in them now, by name.
+    ///
+    /// # Errors
+    ///
+    /// See [`VolumeManager::regions`].
+    pub fn regions(&self) -> Result<Vec<Region>, Error> {
+        let first = self.managers.first();
+        first.map_or(Ok(Vec::new()), |manager| manager.regions())
+    }
+
+    /// Returns the volumes, by id.
+    #[must_use]
+    pub fn list(&self) -> Vec<Volume> {
+        locked(&self.volumes).values().cloned().collect()
+    }
+
+    /// Returns a volume.
+    #[must_use]
+    pub fn get(&self, id: &VolumeId) -> Option<Volume> {
+        locked(&self.volumes).get(id).cloned()
+    }
+
+    /// Returns those that were being deleted when the program ended, or whose removal failed.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<VolumeId> {
+        let underway = locked(&self.underway).clone();
+        let volumes = self.list().into_iter().map(|volume| volume.record);
+        volumes
+            .filter(|record| record.phase == Phase::Deleting && !underway.contains(&record.id))
+            .map(|record| record.id)
+            .collect()
+    }
+
+    /// Looks at a volume's device anew, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoVolume`], and what keeps it from being seen.
+    pub fn look(&self, id: &VolumeId) -> Result<Volume, Error> {
+        let volume = self.known(id)?;
+        let device = self.manager(&volume.record)?.device(id)?;
+        if let Some(kept) = locked(&self.volumes).get_mut(id) {
+            kept.device.clone_from(&device);
+        }
+        Ok(Volume { device, ..volume })
+    }
+
+    /// Makes a volume. Repeated: the one that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] when it is there with another region, size or mode; [`Error::Deleting`];
+    /// [`Error::Vanished`] when it was ready and its device is not there any more: it is not made
+    /// anew as an empty one; else why it cannot be made, with nothing left behind that would keep it
+    /// from being tried again.
+    pub fn create(&self, order: &Order) -> Result<Volume, Error> {
+        let id = &order.id;
+        check_id(id)?;
+        check_words(id, &order.parameters)?;
+        let _turn = self.turn(id)?;
+        if let Some(volume) = self.get(id) {
+            match volume.record.phase {
+                Phase::Ready => return self.same(order, volume),
+                Phase::Deleting => return Err(Error::Deleting { id: id.clone() }),
+                Phase::Creating => remove_unused(self.manager(&volume.record)?.as_ref(), id)?,
+            }
+        }
+        let record = Record {
+            id: id.clone(),
+            region: order.region.clone(),
+            mode: order.mode,
+            gross_bytes: order.gross_bytes,
+            phase: Phase::Creating,
+            erase_after: order.erase_after,
+            parameters: order.parameters.clone(),
+            targets: Words::new(),
+            uuid: String::new(),
+            erased_bytes: 0,
+            is_recovered: false,
+        };
+        let manager = self.manager(&record)?.clone();
+        self.folder.write(&record)?;
+        self.put(record.clone(), None);
+        self.make(manager.as_ref(), record)
+    }
+
+    fn make(&self, manager: &dyn VolumeManager, mut record: Record) -> Result<Volume, Error> {
+        let id = record.id.clone();
+        let made = manager.create(&id, &record.region, record.gross_bytes);
+        let made = made.and_then(|device| {
+            record.phase = Phase::Ready;
+            record.uuid.clone_from(&device.uuid);
+            self.folder.write(&record)?;
+            Ok(device)
+        });
+        match made {
+            Ok(device) => Ok(self.put(record, Some(device))),
+            Err(error) => {
+                match remove_unused(manager, &id).and_then(|()| self.forget(&id)) {
+                    Ok(()) => {}
+                    // The record stays, so that it is removed at the next try or start.
+                    Err(left) => warn!(%id, %left, "what was made of a volume cannot be removed"),
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Holds the volume that is there against what is asked for.
+    fn same(&self, order: &Order, volume: Volume) -> Result<Volume, Error> {
+        let record = &volume.record;
+        if record.mode != order.mode {
+            return Err(Error::Exists {
+                id: order.id.clone(),
+                what: format!("in mode {}, not in mode {}", record.mode, order.mode),
+            });
+        }
+        let volume = self.look(&order.id)?;
+        check_same(volume.usable()?, &order.region, order.gross_bytes)?;
+        Ok(volume)
+    }
+
+    /// Returns who uses a volume: where it is staged and published, and who has its device open.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be seen.
+    pub fn users(&self, id: &VolumeId) -> Result<Vec<String>, Error> {
+        let Some(volume) = self.get(id) else {
+            return Ok(Vec::new());
+        };
+        let targets = volume.record.targets.keys();
+        let mut users: Vec<String> = targets.map(|target| format!("target {target}")).collect();
+        if volume.device.is_some() {
+            users.extend(self.manager(&volume.record)?.users(id)?);
+        }
+        Ok(users)
+    }
+
+    /// Changes what is written down of where a volume is staged and published.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoVolume`], [`Error::Deleting`], [`Error::Underway`], and when it cannot be written.
+    pub fn set_targets(
+        &self,
+        id: &VolumeId,
+        change: impl FnOnce(&mut Words),
+    ) -> Result<Volume, Error> {
+        let _turn = self.turn(id)?;
+        let volume = self.known(id)?;
+        let mut record = volume.record;
+        match record.phase {
+            Phase::Ready => {}
+            Phase::Creating => return Err(Error::NoVolume { id: id.clone() }),
+            Phase::Deleting => return Err(Error::Deleting { id: id.clone() }),
+        }
+        change(&mut record.targets);
+        check_words(id, &record.targets)?;
+        self.folder.write(&record)?;
+        Ok(self.put(record, volume.device))
+    }
+
+    /// Begins to delete a volume: from now on nobody is given it. Repeated, and without such a
+    /// volume: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while somebody uses it, and nothing is changed then.
+    pub fn begin_delete(&self, id: &VolumeId) -> Result<(), Error> {
+        let _turn = self.turn(id)?;
+        self.condemn(id).map(|_| ())
+    }
+
+    /// Deletes a volume: wipes it as it was created to be, removes it, and forgets it. Takes as long
+    /// as that takes, and keeps nobody from other volumes. Repeated, it goes on from where it was;
+    /// without such a volume: no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`], [`Error::Stopped`], and what failed; it can be repeated.
+    pub fn delete(&self, id: &VolumeId, watch: &Watch<'_>) -> Result<(), Error> {
+        let _turn = self.turn(id)?;
+        let Some(volume) = self.condemn(id)? else {
+            return Ok(());
+        };
+        let manager = self.manager(&volume.record)?.clone();
+        let device = manager.device(id)?;
+        let wipe = wipe(&volume.record, device.as_ref());
+        let mut record = volume.record;
+        match &device {
+            Some(device) => record.uuid.clone_from(&device.uuid),
+            None => check_seen(manager.as_ref(), &record)?,
+        }
+        let progress = |erased_bytes: u64| {
+            let erased = Record {
+                erased_bytes,
+                ..record.clone()
+            };
+            // Lost, it is only done again.
+            if let Err(error) = self.folder.write(&erased) {
+                warn!(%id, %error, "how far a volume is erased cannot be written down");
+            }
+            self.put(erased, device.clone());
+            (watch.progress)(erased_bytes);
+        };
+        let watch = Watch {
+            stop: watch.stop,
+            progress: &progress,
+        };
+        manager.delete(id, wipe, &watch)?;
+        self.forget(id)
+    }
+
+    /// Writes down that a volume is to go, once nobody uses it.
+    fn condemn(&self, id: &VolumeId) -> Result<Option<Volume>, Error> {
+        let Some(volume) = self.get(id) else {
+            return Ok(None);
+        };
+        let by = self.users(id)?;
+        if !by.is_empty() {
+            let id = id.clone();
+            return Err(Error::Busy { id, by });
+        }
+        match volume.record.phase {
+            Phase::Deleting => Ok(Some(volume)),
+            Phase::Creating => {
+                remove_unused(self.manager(&volume.record)?.as_ref(), id)?;
+                self.forget(id).map(|()| None)
+            }
+            Phase::Ready => {
+                let mut record = volume.record;
+                record.phase = Phase::Deleting;
+                record.erased_bytes = 0;
+                self.folder.write(&record)?;
+                Ok(Some(self.put(record, volume.device)))
+            }
+        }
+    }
+
+    fn known(&self, id: &VolumeId) -> Result<Volume, Error> {
+        let volume = self.get(id);
+        volume.ok_or_else(|| Error::NoVolume { id: id.clone() })
+    }
+
+    fn manager(&self, record: &Record) -> Result<&Arc<dyn VolumeManager>, Error> {
+        let mut managers = self.managers.iter();
+        let manager = managers.find(|manager| manager.mode() == record.mode);
+        manager.ok_or_else(|| Error::NoManager {
+            id: record.id.clone(),
+            mode: record.mode,
+        })
+    }
+
+    fn turn(&self, id: &VolumeId) -> Result<Turn<'_>, Error> {
+        match locked(&self.underway).insert(id.clone()) {
+            true => Ok(Turn {
+                volumes: self,
+                id: id.clone(),
+            }),
+            false => Err(Error::Underway { id: id.clone() }),
+        }
+    }
+
+    fn put(&self, record: Record, device: Option<Device>) -> Volume {
+        let volume = Volume { record, device };
+        let id = volume.record.id.clone();
+        locked(&self.volumes).insert(id, volume.clone());
+        volume
+    }
+
+    fn forget(&self, id: &VolumeId) -> Result<(), Error> {
+        self.folder.remove(id)?;
+        locked(&self.volumes).remove(id);
+        Ok(())
+    }
+}
+
+/// Returns what has to be wiped still.
+fn wipe(record: &Record, device: Option<&Device>) -> Wipe {
+    let is_same = device.is_some_and(|device| device.uuid == record.uuid);
+    match (record.erase_after, is_same) {
+        (false, true | false) => Wipe::Beginning,
+        (true, true) => Wipe::Everything {
+            from_bytes: record.erased_bytes,
+        },
+        (true, false) => Wipe::Everything { from_bytes: 0 },
+    }
+}
+
+/// Removes what was made of a volume that nobody was given.
+fn remove_unused(manager: &dyn VolumeManager, id: &VolumeId) -> Result<(), Error> {
+    let watch = Watch {
+        stop: &std::sync::atomic::AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    manager.delete(id, Wipe::Nothing, &watch)
+}
+
+/// Holds that a device that is not there has gone, and is not merely out of sight.
+fn check_seen(manager: &dyn VolumeManager, record: &Record) -> Result<(), Error> {
+    let regions = manager.regions()?;
+    let region = regions.iter().find(|region| region.name == record.region);
+    let why = match region {
+        Some(region) if region.trouble.is_empty() => return Ok(()),
+        Some(region) => region.trouble.clone(),
+        None => "it is not there".to_owned(),
+    };
+    let why = format!("its region {} cannot be looked into: {why}", record.region);
+    let id = record.id.clone();
+    Err(Error::Vanished { id, why })
+}
+
+fn check_words(id: &VolumeId, words: &Words) -> Result<(), Error> {
+    if words_bytes(words) <= WORDS_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::Unusable {
+        id: id.clone(),
+        why: format!("more than {WORDS_BYTES_MAX} bytes are to be kept with it"),
+    })
+}
