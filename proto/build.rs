@@ -1,4 +1,4 @@
-//! Compiles every `.proto` file below `berth/` without a system `protoc`.
+//! Compiles every `.proto` file below `berth/` and `csi/` without a system `protoc`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -6,9 +6,11 @@ use std::{env, fs, io};
 use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=berth");
     let mut files = Vec::new();
-    collect(Path::new("berth"), &mut files)?;
+    for folder in ["berth", "csi"] {
+        println!("cargo:rerun-if-changed={folder}");
+        collect(Path::new(folder), &mut files)?;
+    }
     files.sort();
 
     let descriptors = protox::compile(&files, ["."])?;

@@ -12,6 +12,7 @@
 //! | [`client`] | connections, and calls that find the leader |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group tell each other |
+//! | [`csi`] | the Container Storage Interface |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
 
@@ -65,6 +66,8 @@ packages! {
     volume = "berth.volume.v1";
     /// What members of a scheduler group tell each other: `berth.raft`.
     raft = "berth.raft.v1";
+    /// The Container Storage Interface, which is not ours: `csi`.
+    csi = "csi.v1";
 }
 
 // The package's own name is a keyword.
