@@ -248,7 +248,7 @@ const SHOWN_MAX: usize = 64;
 
 /// Returns a wrong value for the message that refuses it: quoted, on one line, and cut where it is
 /// long.
-pub(super) fn shown(value: &str) -> String {
+pub(crate) fn shown(value: &str) -> String {
     let mut characters = value.chars();
     let kept: String = characters.by_ref().take(SHOWN_MAX).collect();
     match characters.count() {
