@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-host", &["berth-domain"]),
     ("berth-driver", &["berth-domain"]),
     ("berth-pmem", &["berth-domain"]),
+    ("berth-csi", &["berth-domain", "berth-proto"]),
     (
         "berth-store",
         &[
@@ -56,9 +57,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-host",
             "berth-driver",
             "berth-pmem",
+            "berth-csi",
             "berth-proto",
             "berth-process",
         ],
+    ),
+    (
+        "berth-csi-controller",
+        &["berth-domain", "berth-proto", "berth-process"],
     ),
     (
         "berth-conductor",

@@ -7,10 +7,12 @@
 //! | [`capability`] | how a volume is to be used |
 //! | [`quantity`] | sizes as Kubernetes writes them |
 //! | [`topology`] | hosts as places |
+//! | [`identity`] | what the driver is called, and what it can do |
 //!
 //! Not here: what is done about any of it. Everything is a function of its arguments.
 
 pub mod capability;
+pub mod identity;
 pub mod parameters;
 pub mod quantity;
 pub mod topology;
