@@ -9,6 +9,7 @@
 //! | [`flags`] | the flags that every server has |
 //! | [`listening`] | where a server listens, what others dial, and the word that it needs |
 //! | [`schedulers`] | the list of schedulers that a program calls |
+//! | [`socket`] | a socket of this machine, for who must not come from elsewhere |
 //! | [`log`] | log lines |
 //! | [`server`] | the gRPC server that they all start from, and what it says about itself |
 //! | [`run`] | from the command line to the exit status |
@@ -25,6 +26,7 @@ pub mod places;
 pub mod run;
 pub mod schedulers;
 pub mod server;
+pub mod socket;
 
 pub use configuration::{Configuration, Faults};
 pub use keys::Keys;

@@ -10,7 +10,6 @@
 //! | [`identity`] | what the driver is called, and what it can do |
 //! | [`node`] | stage, publish, and what takes them back; statistics |
 //! | [`host`] | what these need of the host that they run on |
-//! | [`socket`] | where the kubelet finds them |
 //!
 //! What it is not: a keeper of anything. Where a volume is staged and published is kept with the
 //! volume, so that a new run of the program knows it.
@@ -22,7 +21,6 @@ pub mod host;
 pub mod identity;
 mod locks;
 pub mod node;
-pub mod socket;
 
 pub use host::{Host, Local, Mount, Space};
 pub use identity::IdentityApi;

@@ -1,0 +1,142 @@
+//! What a controller is told when it starts: one struct, read from TOML, overridden by flags.
+//!
+//! Invariant: unknown keys are refused, and all faults are told at once. The sample under
+//! `deploy/` holds every key with its default.
+
+use std::path::{Path, PathBuf};
+
+use berth_process::configuration::{self, Configuration, Faults, check_bounds};
+use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
+use berth_process::{Keys, Log, socket};
+use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
+
+/// Where a controller listens unless told otherwise.
+pub const ENDPOINT_DEFAULT: &str = "unix:///run/berth/csi-controller/csi.sock";
+
+/// What a controller is told when it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The socket that it serves on, for a provisioner in the same pod.
+    pub csi_endpoint: String,
+    /// What the driver is called; the agents are told the same.
+    pub driver_name: String,
+    /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
+    pub schedulers: Vec<String>,
+    /// How long an agent may take to make a volume before the caller is told to ask again.
+    pub create_timeout_ms: u64,
+    /// How long an agent may take to say whether a volume is used, before its host counts as down.
+    pub ask_timeout_ms: u64,
+    /// Whether ControllerPublishVolume and ControllerUnpublishVolume are offered. Nothing has to be
+    /// attached, and Kubernetes waits for an attacher where they are: only for callers that want them.
+    pub controller_publish: bool,
+    /// Which log lines are written, and how.
+    pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            csi_endpoint: ENDPOINT_DEFAULT.to_owned(),
+            driver_name: DRIVER_NAME_DEFAULT.to_owned(),
+            schedulers: vec![SCHEDULER_DEFAULT.to_owned()],
+            create_timeout_ms: 60_000,
+            ask_timeout_ms: 5_000,
+            controller_publish: false,
+            log: Log::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Returns the configuration in this file, as overridden by `flags`.
+    ///
+    /// # Errors
+    ///
+    /// All faults: a file that cannot be read, unknown keys, values of a wrong type or out of
+    /// range.
+    pub fn load(file: Option<&Path>, flags: impl FnOnce(&mut Self)) -> Result<Self, Faults> {
+        configuration::load(Self::default(), file, flags)
+    }
+
+    /// Returns the socket to listen on, if nothing in the configuration is wrong.
+    ///
+    /// # Errors
+    ///
+    /// All faults.
+    pub fn validate(&self) -> Result<PathBuf, Faults> {
+        let mut faults = Vec::new();
+        let path = socket::path(&self.csi_endpoint);
+        let path = path.map_err(|why| faults.push(format!("csi_endpoint = {why}")));
+        if !is_driver_name(&self.driver_name) {
+            faults.push(format!(
+                "driver_name = {:?} is not a domain name of at most 63 characters",
+                self.driver_name
+            ));
+        }
+        schedulers::check(&self.schedulers, &mut faults);
+        check_bounds(
+            [
+                ("create_timeout_ms", self.create_timeout_ms, 100, 3_600_000),
+                ("ask_timeout_ms", self.ask_timeout_ms, 100, 600_000),
+            ],
+            &mut faults,
+        );
+        match path {
+            Ok(path) if faults.is_empty() => Ok(path),
+            Ok(_) | Err(()) => Err(Faults(faults)),
+        }
+    }
+}
+
+impl Configuration for Config {
+    fn read(&mut self, keys: &mut Keys) {
+        keys.take("csi_endpoint", &mut self.csi_endpoint);
+        keys.take("driver_name", &mut self.driver_name);
+        keys.take("schedulers", &mut self.schedulers);
+        keys.take("create_timeout_ms", &mut self.create_timeout_ms);
+        keys.take("ask_timeout_ms", &mut self.ask_timeout_ms);
+        keys.take("controller_publish", &mut self.controller_publish);
+        self.log.read(keys);
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.validate()
+            .err()
+            .map_or_else(Vec::new, |faults| faults.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the sample is a working configuration and shows the true defaults, each key once.
+    #[test]
+    fn the_sample_holds_every_default() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/csi-controller.toml");
+        let sample = Config::load(Some(&path), |_| ()).unwrap();
+        assert_eq!(sample, Config::default());
+        let text = std::fs::read_to_string(path).unwrap();
+        let (_, faults) = configuration::parse(Config::default(), "x = 1");
+        let known = faults[0].rsplit_once("are ").unwrap().1.to_owned();
+        for key in known.split(", ") {
+            let lines = text
+                .lines()
+                .filter(|l| l.trim_start_matches("# ").starts_with(&format!("{key} =")));
+            assert_eq!(lines.count(), 1, "{key}");
+        }
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once() {
+        let config = Config {
+            csi_endpoint: "tcp://0.0.0.0:1".to_owned(),
+            driver_name: "a/b".to_owned(),
+            schedulers: Vec::new(),
+            create_timeout_ms: 0,
+            ..Config::default()
+        };
+        let faults = config.validate().unwrap_err();
+        assert_eq!(faults.0.len(), 4, "{faults}");
+    }
+}

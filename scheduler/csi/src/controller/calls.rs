@@ -1,0 +1,159 @@
+//! The calls to schedulers and agents.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_proto::agent::v1::volume_agent_service_client::VolumeAgentServiceClient;
+use berth_proto::agent::v1::{SyncVolumeRequest, SyncVolumeResponse};
+use berth_proto::client::{self, SchedulerChannel};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
+use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
+use berth_proto::volume::v1::{
+    CreateVolumeRequest, DeleteVolumeRequest, GetVolumeCapacityRequest, GetVolumeCapacityResponse,
+    GetVolumeRequest, ListVolumesRequest, ListVolumesResponse, Volume,
+};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// The most connections to agents that are kept.
+const AGENTS_MAX: usize = 1024;
+
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    scheduler: SchedulerChannel,
+    /// Connections to agents by address; lost ones are made anew when they are used.
+    agents: Arc<Mutex<BTreeMap<String, Channel>>>,
+}
+
+impl Calls {
+    pub(super) fn new(scheduler: SchedulerChannel) -> Self {
+        Self {
+            scheduler,
+            agents: Arc::default(),
+        }
+    }
+
+    pub(super) async fn create(&self, request: CreateVolumeRequest) -> Result<Volume, Status> {
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                VolumeServiceClient::new(channel)
+                    .create_volume(request)
+                    .await
+            }
+        });
+        complete(asked.await?.volume)
+    }
+
+    pub(super) async fn delete(&self, request: DeleteVolumeRequest) -> Result<(), Status> {
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                VolumeServiceClient::new(channel)
+                    .delete_volume(request)
+                    .await
+            }
+        });
+        asked.await.map(drop)
+    }
+
+    /// Returns a volume; none if there is none of that name.
+    pub(super) async fn get(&self, request: GetVolumeRequest) -> Result<Option<Volume>, Status> {
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move { VolumeServiceClient::new(channel).get_volume(request).await }
+        });
+        match asked.await {
+            Ok(answer) => complete(answer.volume).map(Some),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    pub(super) async fn list(
+        &self,
+        request: ListVolumesRequest,
+    ) -> Result<ListVolumesResponse, Status> {
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                VolumeServiceClient::new(channel)
+                    .list_volumes(request)
+                    .await
+            }
+        });
+        asked.await
+    }
+
+    pub(super) async fn capacity(
+        &self,
+        request: GetVolumeCapacityRequest,
+    ) -> Result<GetVolumeCapacityResponse, Status> {
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move {
+                let mut client = VolumeServiceClient::new(channel);
+                client.get_volume_capacity(request).await
+            }
+        });
+        asked.await
+    }
+
+    /// Has the agent of a host (`hosts/{host}`) look at a volume.
+    pub(super) async fn sync(
+        &self,
+        host: &str,
+        volume: &str,
+        timeout: Duration,
+    ) -> Result<SyncVolumeResponse, Status> {
+        let ask = async {
+            let channel = self.agent(host).await?;
+            let request = SyncVolumeRequest {
+                volume: volume.to_owned(),
+            };
+            let answer = VolumeAgentServiceClient::new(channel)
+                .sync_volume(request)
+                .await?;
+            Ok(answer.into_inner())
+        };
+        tokio::time::timeout(timeout, ask)
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = timeout.as_secs_f32();
+                let message = format!("the agent of {host} has not answered within {seconds} s");
+                Err(Status::deadline_exceeded(message))
+            })
+    }
+
+    async fn agent(&self, host: &str) -> Result<Channel, Status> {
+        let request = GetHostRequest {
+            name: host.to_owned(),
+            ..GetHostRequest::default()
+        };
+        let asked = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move { HostServiceClient::new(channel).get_host(request).await }
+        });
+        let report = asked.await?.host.and_then(|host| host.report);
+        let address = report
+            .map(|report| report.agent_address)
+            .unwrap_or_default();
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = agents.get(&address) {
+            return Ok(channel.clone());
+        }
+        let channel =
+            client::channel(&address).map_err(|error| Status::unavailable(error.to_string()))?;
+        if agents.len() >= AGENTS_MAX {
+            agents.clear();
+        }
+        agents.insert(address, channel.clone());
+        Ok(channel)
+    }
+}
+
+fn complete(volume: Option<Volume>) -> Result<Volume, Status> {
+    volume.ok_or_else(|| Status::internal("the scheduler answered without a volume"))
+}

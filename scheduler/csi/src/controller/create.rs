@@ -1,0 +1,287 @@
+//! A volume chosen, claimed and made.
+//!
+//! Invariant: what is answered as created is there, with its true size. Where it is not known yet,
+//! the caller is told to ask again, and finds it then.
+
+use std::collections::BTreeSet;
+
+use berth_domain::name::HostName;
+use berth_proto::convert::csi::{Origin, Parameters, capability, topology};
+use berth_proto::convert::{Invalid, ResourceName as _};
+use berth_proto::csi::v1::{CapacityRange, CreateVolumeRequest, CreateVolumeResponse};
+use berth_proto::status;
+use berth_proto::volume::v1::{
+    self as wire, DeleteVolumeRequest, GetVolumeCapacityRequest, ReplicaPhase, VolumeKind,
+};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use super::ControllerApi;
+
+/// The longest name, in bytes.
+const NAME_MAX: usize = 128;
+
+/// How often it is chosen anew where a host cannot make what was claimed there. What a region really
+/// has is told by its agent when that happens, so that another one is chosen then.
+const CHOICES_MAX: usize = 3;
+
+/// What is wanted, read and doubted.
+struct Wanted {
+    claim: wire::CreateVolumeRequest,
+}
+
+impl ControllerApi {
+    pub(super) async fn create(
+        &self,
+        request: CreateVolumeRequest,
+    ) -> Result<CreateVolumeResponse, Status> {
+        let wanted = self.read(request)?;
+        let mut refused = None;
+        for _ in 0..CHOICES_MAX {
+            let claimed = self.claim(&wanted).await?;
+            match self.make(&claimed).await? {
+                Ok(volume) => {
+                    return Ok(CreateVolumeResponse {
+                        volume: Some(self.shown(&volume)?),
+                    });
+                }
+                // Its claim is given back: it may fit elsewhere.
+                Err(why) => refused = Some(why),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Status::internal("it was not tried")))
+    }
+
+    fn read(&self, request: CreateVolumeRequest) -> Result<Wanted, Status> {
+        check_name(&request.name)?;
+        let parameters = Parameters::read(Origin::Class, request.parameters)?;
+        let volume = capability::Volume {
+            is_cache: parameters.kind == VolumeKind::Cache,
+            is_kata: parameters.kata_containers,
+        };
+        capability::usages(request.volume_capabilities, volume)?;
+        if request.volume_content_source.is_some() {
+            let rule = "is not offered: volumes begin empty";
+            return Err(Invalid::new("volume_content_source", rule).into());
+        }
+        if !request.mutable_parameters.is_empty() {
+            return Err(Invalid::new("mutable_parameters", "are not offered").into());
+        }
+        let (required_bytes, limit_bytes) = sizes(request.capacity_range.unwrap_or_default())?;
+        let places = topology::places(self.driver(), request.accessibility_requirements)?;
+        Ok(Wanted {
+            claim: wire::CreateVolumeRequest {
+                display_name: request.name,
+                kind: parameters.kind.into(),
+                required_bytes,
+                limit_bytes,
+                parameters: Some(parameters.wire()),
+                preferred_hosts: names(&places.preferred),
+                requisite_hosts: names(&places.requisite),
+                replicas: parameters.replicas,
+                preferred_cell: None,
+                request_id: String::new(),
+            },
+        })
+    }
+
+    async fn claim(&self, wanted: &Wanted) -> Result<wire::Volume, Status> {
+        let mut claim = wanted.claim.clone();
+        claim.request_id = Uuid::new_v4().to_string();
+        match self.calls.create(claim.clone()).await {
+            // A node that is no host of ours any more, or not yet, is no reason to refuse the others.
+            Err(status) if status.code() == Code::NotFound => {
+                claim.request_id = Uuid::new_v4().to_string();
+                self.calls.create(self.without_unknown(claim).await?).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Leaves out the hosts that are not known.
+    async fn without_unknown(
+        &self,
+        claim: wire::CreateVolumeRequest,
+    ) -> Result<wire::CreateVolumeRequest, Status> {
+        let capacity = self
+            .calls
+            .capacity(GetVolumeCapacityRequest::default())
+            .await?;
+        let known: BTreeSet<String> = capacity.hosts.into_iter().map(|host| host.host).collect();
+        let keep = |hosts: &[String]| -> Vec<String> {
+            let kept = hosts.iter().filter(|host| known.contains(*host));
+            kept.cloned().collect()
+        };
+        let requisite = keep(&claim.requisite_hosts);
+        if requisite.is_empty() && !claim.requisite_hosts.is_empty() {
+            let hosts = claim.requisite_hosts.join(", ");
+            let shown: String = hosts.chars().take(256).collect();
+            let message = format!("none of the hosts that are allowed has volumes: {shown}");
+            return Err(Status::resource_exhausted(message));
+        }
+        Ok(wire::CreateVolumeRequest {
+            preferred_hosts: keep(&claim.preferred_hosts),
+            requisite_hosts: requisite,
+            ..claim
+        })
+    }
+
+    /// Has every replica made that is not there yet. Refused inside: it cannot be made, and its claim
+    /// is given back.
+    async fn make(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
+        let waiting = claimed
+            .replicas
+            .iter()
+            .filter(|r| r.phase() == ReplicaPhase::Creating);
+        let mut asking = JoinSet::new();
+        for replica in waiting {
+            let (calls, timeout) = (self.calls.clone(), self.settings.create_timeout);
+            let (host, volume) = (replica.host.clone(), claimed.name.clone());
+            asking.spawn(async move { calls.sync(&host, &volume, timeout).await });
+        }
+        if asking.is_empty() {
+            return Ok(Ok(claimed.clone()));
+        }
+        let mut refused = None;
+        let mut unknown = None;
+        while let Some(asked) = asking.join_next().await {
+            match asked.unwrap_or_else(|_| Err(Status::internal("a call failed"))) {
+                Ok(_) => {}
+                Err(status) if is_final(&status) => refused = Some(status),
+                Err(status) => unknown = Some(status),
+            }
+        }
+        if let Some(status) = refused {
+            self.give_back(claimed).await?;
+            return Ok(Err(told(claimed, status)));
+        }
+        if let Some(status) = unknown {
+            return Err(told(claimed, status));
+        }
+        self.made(claimed).await
+    }
+
+    /// Returns the volume as it is now that every agent says that it has made its part.
+    async fn made(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
+        let request = wire::GetVolumeRequest {
+            name: claimed.name.clone(),
+            ..wire::GetVolumeRequest::default()
+        };
+        let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
+        match self.calls.get(request).await? {
+            Some(now) if now.replicas.len() < claimed.replicas.len() => {
+                self.give_back(claimed).await?;
+                let message = "a host could not make its part of the volume";
+                Ok(Err(Status::resource_exhausted(message)))
+            }
+            Some(now) if now.replicas.iter().all(ready) => Ok(Ok(now)),
+            Some(_) => {
+                let message = format!("{} is being made, or deleted; ask again", claimed.name);
+                Err(Status::aborted(message))
+            }
+            None => {
+                let message = format!("{} was deleted while it was made; ask again", claimed.name);
+                Err(Status::aborted(message))
+            }
+        }
+    }
+
+    /// A volume with a part that cannot be made goes as a whole: a cache volume on fewer hosts than
+    /// were asked for is not what was asked for.
+    async fn give_back(&self, volume: &wire::Volume) -> Result<(), Status> {
+        let request = DeleteVolumeRequest {
+            name: volume.name.clone(),
+            request_id: Uuid::new_v4().to_string(),
+        };
+        self.calls.delete(request).await
+    }
+}
+
+/// Says whether an agent says that it cannot make a volume; otherwise it may yet.
+fn is_final(status: &Status) -> bool {
+    let refusal = status::refusal_of(status);
+    let reasons = ["NO_SPACE", "VOLUME_NOT_MADE"];
+    refusal.is_some_and(|refusal| reasons.contains(&refusal.reason.as_str()))
+}
+
+fn told(volume: &wire::Volume, status: Status) -> Status {
+    // Where nobody answered, only the volume's name helps whoever reads it.
+    match client_side(&status) {
+        true => Status::unavailable(format!(
+            "{} is claimed and its host does not answer: {}; ask again",
+            volume.name,
+            status.message()
+        )),
+        false => status,
+    }
+}
+
+fn client_side(status: &Status) -> bool {
+    berth_proto::client::is_unanswered(status)
+}
+
+fn names(hosts: &[HostName]) -> Vec<String> {
+    hosts.iter().map(HostName::resource_name).collect()
+}
+
+fn check_name(name: &str) -> Result<(), Invalid> {
+    let rule = match name.len() {
+        0 => "is required".to_owned(),
+        1..=NAME_MAX if !name.contains(char::is_control) => return Ok(()),
+        length => format!("has {length} bytes; it may have {NAME_MAX}, and no control characters"),
+    };
+    Err(Invalid::new("name", rule))
+}
+
+/// Returns how much is required and how much is the limit; 0: not said.
+fn sizes(range: CapacityRange) -> Result<(u64, u64), Status> {
+    let read = |bytes: i64, field: &str| {
+        u64::try_from(bytes).map_err(|_| {
+            Invalid::new(
+                format!("capacity_range.{field}"),
+                format!("is {bytes}: it is negative"),
+            )
+        })
+    };
+    let required = read(range.required_bytes, "required_bytes")?;
+    let limit = read(range.limit_bytes, "limit_bytes")?;
+    if limit > 0 && limit < required {
+        let message =
+            format!("limit_bytes is {limit}, less than required_bytes, which is {required}");
+        return Err(Status::out_of_range(message));
+    }
+    Ok((required, limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_not_negative_and_in_order() {
+        let read = |required_bytes, limit_bytes| {
+            let read = sizes(CapacityRange {
+                required_bytes,
+                limit_bytes,
+            });
+            read.map_err(|status| status.code())
+        };
+        assert_eq!(read(0, 0), Ok((0, 0)));
+        assert_eq!(read(7, 7), Ok((7, 7)));
+        assert_eq!(read(i64::MAX, 0), Ok((i64::MAX as u64, 0)));
+        assert_eq!(read(8, 7), Err(Code::OutOfRange));
+        assert_eq!(read(-1, 0), Err(Code::InvalidArgument));
+        assert_eq!(read(0, i64::MIN), Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        for good in ["a", "pvc-1", "ü", &"x".repeat(128)] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a\nb", "a\u{85}b", &"x".repeat(129)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Why a controller cannot start, or stopped by itself.
+
+use berth_process::{Faults, socket};
+
+/// Why a controller cannot start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// The socket is taken or cannot be made.
+    #[error(transparent)]
+    Listen(#[from] socket::Error),
+    /// The server failed.
+    #[error("the server failed")]
+    Serve(#[from] tonic::transport::Error),
+    /// A part of the program ended that never should.
+    #[error("{0} ended unexpectedly")]
+    Task(&'static str),
+}

@@ -1,0 +1,69 @@
+//! One controller as a whole.
+//!
+//! Invariant: when it ends, nothing of it goes on.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use berth_process::server::{self, Reflection};
+use berth_process::{Faults, schedulers, socket};
+use berth_proto::client::SchedulerChannel;
+use berth_proto::csi::v1::controller_server::{self, ControllerServer};
+use berth_proto::csi::v1::identity_server::{self, IdentityServer};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::controller::{ControllerApi, IdentityApi, Settings};
+use crate::error::Error;
+
+/// The descriptors are those of all programs; only what is served here is listed.
+const REFLECTION: Reflection = Reflection {
+    descriptors: berth_proto::DESCRIPTOR_SET,
+    served: &[
+        identity_server::SERVICE_NAME,
+        controller_server::SERVICE_NAME,
+    ],
+};
+
+/// Runs one controller until `shutdown` is ready.
+///
+/// # Errors
+///
+/// Why it cannot start, or had to stop.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    let path = config.validate()?;
+    let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
+        .map_err(|error| Faults(vec![error.to_string()]))?;
+    let mut socket = socket::listen(&path)?;
+    let api = ControllerApi::new(
+        scheduler,
+        Settings {
+            driver: config.driver_name.clone(),
+            create_timeout: Duration::from_millis(config.create_timeout_ms),
+            ask_timeout: Duration::from_millis(config.ask_timeout_ms),
+            publishes: config.controller_publish,
+        },
+    );
+    let stopping = CancellationToken::new();
+    let server = server::new()
+        .add_service(IdentityServer::new(IdentityApi::new(&config.driver_name)))
+        .add_service(ControllerServer::new(api))
+        .add_service(REFLECTION.v1())
+        .add_service(REFLECTION.v1alpha());
+    let closing = stopping.clone().cancelled_owned();
+    let incoming = socket.incoming();
+    let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
+    tracing::info!(endpoint = config.csi_endpoint, "serving");
+    let mut shutdown = pin!(shutdown);
+    let ended = tokio::select! {
+        () = &mut shutdown => Ok(()),
+        ended = &mut server => Err(match ended {
+            Ok(Err(error)) => Error::Serve(error),
+            Ok(Ok(())) | Err(_) => Error::Task("the server"),
+        }),
+    };
+    stopping.cancel();
+    server::goodbye(&mut server).await;
+    tracing::info!("stopped");
+    ended
+}
