@@ -43,10 +43,7 @@ pub(crate) fn holders(proc: &Path, device: &Path) -> Result<Vec<Holder>, String>
         fs::metadata(device).map_err(|error| format!("{}: {error}", device.display()))?;
     let name = device.file_name().and_then(|name| name.to_str());
     let wanted = Wanted {
-        number: metadata
-            .file_type()
-            .is_char_device()
-            .then(|| metadata.rdev()),
+        number: number(&metadata),
         name: name.unwrap_or_default().to_owned(),
     };
     let processes = fs::read_dir(proc).map_err(|error| format!("{}: {error}", proc.display()))?;
@@ -70,6 +67,13 @@ pub(crate) fn holders(proc: &Path, device: &Path) -> Result<Vec<Holder>, String>
     Ok(holders)
 }
 
+/// Returns what the kernel knows a device by. Block and character devices are counted apart.
+fn number(metadata: &fs::Metadata) -> Option<(bool, u64)> {
+    let kind = metadata.file_type();
+    let is_device = kind.is_char_device() || kind.is_block_device();
+    is_device.then(|| (kind.is_block_device(), metadata.rdev()))
+}
+
 fn unreadable(directory: &Path, pid: u32, error: &io::Error) -> String {
     let program = program(directory);
     format!("process {pid} ({program}) cannot be looked into: {error}; this takes root")
@@ -91,8 +95,8 @@ fn is_eraser(directory: &Path, device: &Path) -> bool {
 
 /// What is looked for.
 struct Wanted {
-    /// The device's number; none for what is no device.
-    number: Option<u64>,
+    /// Whether it is a block device, and its number; none for what is no device.
+    number: Option<(bool, u64)>,
     /// The last part of its path.
     name: String,
 }
@@ -129,9 +133,8 @@ impl Wanted {
         let Some(metadata) = unless_ended(fs::metadata(file))? else {
             return Ok(false);
         };
-        let is_device = metadata.file_type().is_char_device();
         Ok(match self.number {
-            Some(number) => is_device && metadata.rdev() == number,
+            Some(_) => number(&metadata) == self.number,
             None => self.is_named(&target),
         })
     }

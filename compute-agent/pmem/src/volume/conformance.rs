@@ -122,9 +122,11 @@ pub fn regions_are_told_and_stay_so(bench: &Bench<'_>) {
     for region in &regions {
         assert_eq!(region.mode, manager.mode());
         assert!(region.align_bytes > 0);
-        assert_eq!(region.trouble, "", "{region:?}");
-        assert!(region.largest(&[]) > 0, "{region:?}");
     }
+    // There may be others that are full of what is not ours.
+    let usable = region(manager.as_ref());
+    assert_eq!(usable.trouble, "", "{usable:?}");
+    assert!(usable.largest(&[]) > 0, "{usable:?}");
     assert!(regions.is_sorted_by(|a, b| a.name < b.name));
     assert_eq!(start(bench).regions(), Ok(regions));
     assert_eq!(manager.devices(), Ok(Vec::new()));

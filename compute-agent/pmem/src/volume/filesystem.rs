@@ -1,0 +1,541 @@
+//! File systems on the devices of volumes: made, found, mounted, counted.
+//!
+//! Whatever is on a device is told by its first 4 KiB: a device is given to a volume with these zeroed,
+//! so that nothing of a volume before it is taken for the new one's.
+//!
+//! Invariant: a device that holds anything is not formatted. A mount without dax is made only where the
+//! caller says so.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::folder::io_error;
+use super::manager::Error;
+use crate::command;
+
+/// How often it is looked whether a device is free.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// A file system that volumes can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileSystem {
+    /// ext4, with blocks of a page.
+    Ext4,
+    /// xfs, with blocks of a page and without shared blocks, which cannot be mapped.
+    Xfs,
+}
+
+impl FileSystem {
+    /// Returns the one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "ext4" => Some(Self::Ext4),
+            "xfs" => Some(Self::Xfs),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        })
+    }
+}
+
+/// What is on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Its first 4 KiB are zeros.
+    Nothing,
+    /// A file system that volumes can have.
+    FileSystem(FileSystem),
+    /// Something else, by name.
+    Other(&'static str),
+}
+
+/// Returns what a device holds, by its first 4 KiB.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn detect(device: &Path) -> Result<Found, Error> {
+    let mut bytes = Vec::new();
+    let read = File::open(device).and_then(|file| file.take(4096).read_to_end(&mut bytes));
+    read.map_err(io_error("read", device))?;
+    bytes.resize(4096, 0);
+    Ok(recognise(&bytes))
+}
+
+/// Returns what begins with these 4 KiB.
+fn recognise(bytes: &[u8]) -> Found {
+    let has = |at: usize, mark: &[u8]| bytes[at..].starts_with(mark);
+    /// Where the superblock of ext2 and its successors lies, and in there what it cannot be read
+    /// without.
+    const EXT: usize = 1024;
+    const EXTENTS: u8 = 0x40;
+    if has(EXT + 56, &[0x53, 0xef]) {
+        return match bytes[EXT + 96] & EXTENTS {
+            0 => Found::Other("ext2 or ext3"),
+            _ => Found::FileSystem(FileSystem::Ext4),
+        };
+    }
+    if has(0, b"XFSB") {
+        // While it is made a byte says so.
+        if bytes[126] != 0 {
+            return Found::Nothing;
+        }
+        return Found::FileSystem(FileSystem::Xfs);
+    }
+    let others: [(usize, &[u8], &str); 6] = [
+        (0, b"LUKS\xba\xbe", "an encrypted volume"),
+        (512, b"LABELONE", "a physical volume of LVM"),
+        (512, b"EFI PART", "a partition table"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (3, b"NTFS", "ntfs"),
+        (510, &[0x55, 0xaa], "a partition table"),
+    ];
+    if let Some((_, _, name)) = others.iter().find(|(at, mark, _)| has(*at, mark)) {
+        return Found::Other(name);
+    }
+    match bytes.iter().all(|byte| *byte == 0) {
+        true => Found::Nothing,
+        false => Found::Other("data"),
+    }
+}
+
+/// How much of a file system is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Its size, in bytes.
+    pub total_bytes: u64,
+    /// What is used.
+    pub used_bytes: u64,
+    /// What those who are not root can still use.
+    pub available_bytes: u64,
+    /// How many files it can have.
+    pub total_inodes: u64,
+    /// How many it has.
+    pub used_inodes: u64,
+    /// How many more there can be.
+    pub available_inodes: u64,
+}
+
+/// A mount, as the kernel tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// What is mounted.
+    pub source: PathBuf,
+    /// Where.
+    pub target: PathBuf,
+    /// The name of the file system.
+    pub kind: String,
+    /// Its options.
+    pub options: Vec<String>,
+}
+
+impl Mount {
+    /// Returns whether files of it are mapped directly.
+    #[must_use]
+    pub fn is_dax(&self) -> bool {
+        let mut options = self.options.iter();
+        options.any(|option| option == "dax" || option == "dax=always")
+    }
+}
+
+/// Whether a file system has to be mounted with dax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dax {
+    /// It has to.
+    Required,
+    /// Where the device cannot do that, it is mounted without.
+    Preferred,
+    /// It is not asked for.
+    Off,
+}
+
+/// The programs that are used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Programs {
+    /// Makes ext4.
+    pub mkfs_ext4: PathBuf,
+    /// Makes xfs.
+    pub mkfs_xfs: PathBuf,
+    /// Mounts.
+    pub mount: PathBuf,
+    /// Unmounts.
+    pub umount: PathBuf,
+    /// Sets up loop devices.
+    pub losetup: PathBuf,
+    /// Where the kernel tells of mounts.
+    pub proc: PathBuf,
+    /// How long making a file system may take.
+    pub format_limit: Duration,
+    /// How long anything else may take.
+    pub limit: Duration,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self {
+            mkfs_ext4: "mkfs.ext4".into(),
+            mkfs_xfs: "mkfs.xfs".into(),
+            mount: "mount".into(),
+            umount: "umount".into(),
+            losetup: "losetup".into(),
+            proc: "/proc".into(),
+            format_limit: Duration::from_secs(600),
+            limit: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Programs {
+    /// Runs a program whose last arguments are paths.
+    pub(super) fn run(
+        &self,
+        program: &Path,
+        options: &[&str],
+        paths: &[&Path],
+        limit: Duration,
+    ) -> Result<String, Error> {
+        let mut arguments = options.to_vec();
+        for path in paths {
+            let odd = || Error::Io {
+                what: "use",
+                path: path.to_path_buf(),
+                why: "its path is not UTF-8, or not absolute".to_owned(),
+            };
+            // An absolute one cannot be taken for an option either.
+            arguments.push(
+                path.to_str()
+                    .filter(|_| path.is_absolute())
+                    .ok_or_else(odd)?,
+            );
+        }
+        let output = command::run(program, &arguments, limit, &AtomicBool::new(false))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Makes a file system on a device that holds nothing. One of the same kind is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// When it holds something else, or cannot be formatted.
+    pub fn format(&self, device: &Path, kind: FileSystem) -> Result<(), Error> {
+        let refused = |what: String| Error::Io {
+            what: "make a file system on",
+            path: device.to_owned(),
+            why: format!("it holds {what}, not nothing"),
+        };
+        self.wait_for_others(device)?;
+        match detect(device)? {
+            Found::Nothing => self.make(device, kind),
+            Found::FileSystem(found) if found == kind => Ok(()),
+            Found::FileSystem(found) => Err(refused(found.to_string())),
+            Found::Other(found) => Err(refused(found.to_owned())),
+        }
+    }
+
+    /// Waits until nobody else has a device for himself alone, unless it is mounted: a program that
+    /// makes a file system goes on by itself when the one who started it was killed.
+    fn wait_for_others(&self, device: &Path) -> Result<(), Error> {
+        let deadline = Instant::now() + self.format_limit;
+        let flags = i32::try_from(OFlags::EXCL.bits()).expect("flags of the kernel");
+        loop {
+            let opened = OpenOptions::new()
+                .read(true)
+                .custom_flags(flags)
+                .open(device);
+            match opened {
+                Ok(_) => return Ok(()),
+                Err(error) if error.raw_os_error() != Some(Errno::BUSY.raw_os_error()) => {
+                    return Err(io_error("open", device)(error));
+                }
+                Err(_) if self.is_mounted(device)? => return Ok(()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(io_error("make a file system on", device)(error));
+                }
+                Err(_) => thread::sleep(LOOK_AGAIN_AFTER),
+            }
+        }
+    }
+
+    fn is_mounted(&self, device: &Path) -> Result<bool, Error> {
+        let real = fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
+        let is_it = |source: &Path| fs::canonicalize(source).is_ok_and(|source| source == real);
+        Ok(self.mounts()?.iter().any(|mount| is_it(&mount.source)))
+    }
+
+    fn make(&self, device: &Path, kind: FileSystem) -> Result<(), Error> {
+        let (program, options) = match kind {
+            FileSystem::Ext4 => (&self.mkfs_ext4, &["-q", "-b", "4096", "-F"][..]),
+            FileSystem::Xfs => (
+                &self.mkfs_xfs,
+                &["-q", "-b", "size=4096", "-m", "reflink=0", "-f"][..],
+            ),
+        };
+        let made = self.run(program, options, &[device], self.format_limit);
+        made.map(|_| ())
+    }
+
+    /// Mounts a device on a folder that is there. Returns whether it is mounted with dax.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be mounted so.
+    pub fn mount(
+        &self,
+        device: &Path,
+        target: &Path,
+        kind: FileSystem,
+        dax: Dax,
+        flags: &[&str],
+    ) -> Result<bool, Error> {
+        let kind = kind.to_string();
+        let mount = |is_dax: bool| {
+            let flags = flags.iter().copied().chain(is_dax.then_some("dax"));
+            let flags: Vec<&str> = flags.collect();
+            let flags = flags.join(",");
+            let mut options = vec!["-t", kind.as_str()];
+            if !flags.is_empty() {
+                options.extend(["-o", flags.as_str()]);
+            }
+            let mounted = self.run(&self.mount, &options, &[device, target], self.limit);
+            mounted.map(|_| is_dax)
+        };
+        let mounted = match dax {
+            Dax::Required => mount(true)?,
+            Dax::Preferred => mount(true).or_else(|_| mount(false))?,
+            Dax::Off => mount(false)?,
+        };
+        // ext4 may take the option, say so in the kernel's log, and leave dax out.
+        if dax == Dax::Required && !self.mounted(target)?.is_some_and(|mount| mount.is_dax()) {
+            self.unmount(target)?;
+            return Err(Error::Io {
+                what: "mount with dax",
+                path: device.to_owned(),
+                why: "the kernel has mounted it without".to_owned(),
+            });
+        }
+        Ok(mounted)
+    }
+
+    /// Makes a file or folder appear at another place too: a folder on a folder, the node of a
+    /// device on a file, both of which are there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be mounted there; then it is not.
+    pub fn bind(&self, source: &Path, target: &Path, is_read_only: bool) -> Result<(), Error> {
+        self.run(&self.mount, &["--bind"], &[source, target], self.limit)?;
+        if is_read_only {
+            let options = ["-o", "remount,bind,ro"];
+            let remounted = self.run(&self.mount, &options, &[target], self.limit);
+            if let Err(error) = remounted {
+                self.unmount(target)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmounts what is mounted at a place. Nothing is: no effect.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be unmounted, as while somebody works in it.
+    pub fn unmount(&self, target: &Path) -> Result<(), Error> {
+        while self.mounted(target)?.is_some() {
+            self.run(&self.umount, &[], &[target], self.limit)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what is mounted at a place; of several, the last.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn mounted(&self, target: &Path) -> Result<Option<Mount>, Error> {
+        let real = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let mounts = self.mounts()?.into_iter();
+        Ok(mounts.rev().find(|mount| mount.target == real))
+    }
+
+    fn mounts(&self) -> Result<Vec<Mount>, Error> {
+        let path = self.proc.join("self/mountinfo");
+        let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+        Ok(text.lines().filter_map(read_mount).collect())
+    }
+
+    /// Returns how much of a mounted file system is used.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn statistics(&self, target: &Path) -> Result<Statistics, Error> {
+        let told = rustix::fs::statvfs(target);
+        let told = told.map_err(|errno| io_error("look at", target)(errno.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+        Ok(Statistics {
+            total_bytes: bytes(told.f_blocks),
+            used_bytes: bytes(told.f_blocks.saturating_sub(told.f_bfree)),
+            available_bytes: bytes(told.f_bavail),
+            total_inodes: told.f_files,
+            used_inodes: told.f_files.saturating_sub(told.f_ffree),
+            available_inodes: told.f_favail,
+        })
+    }
+}
+
+/// Reads a line of `mountinfo`.
+fn read_mount(line: &str) -> Option<Mount> {
+    let (place, what) = line.split_once(" - ")?;
+    let place: Vec<&str> = place.split(' ').collect();
+    let mut what = what.split(' ');
+    let (kind, source, last) = (what.next()?, what.next()?, what.next()?);
+    let options = place.get(5)?.split(',').chain(last.split(','));
+    Some(Mount {
+        source: PathBuf::from(unescape(source)),
+        target: PathBuf::from(unescape(place.get(4)?)),
+        kind: kind.to_owned(),
+        options: options.map(str::to_owned).collect(),
+    })
+}
+
+/// Blanks and the like are written as `\040`.
+fn unescape(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        plain.push_str(before);
+        let digits = after.get(..3).unwrap_or_default();
+        match u8::from_str_radix(digits, 8) {
+            Ok(byte) if byte.is_ascii() => {
+                plain.push(char::from(byte));
+                rest = &after[3..];
+            }
+            Ok(_) | Err(_) => {
+                plain.push('\\');
+                rest = after;
+            }
+        }
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what the programs make is recognised. Method: files in the place of devices; a program
+    /// that is not there skips its part with a sentence.
+    #[test]
+    fn what_programs_make_is_found() {
+        let programs = Programs::default();
+        for kind in [FileSystem::Ext4, FileSystem::Xfs] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(320 << 20).unwrap();
+            assert_eq!(detect(file.path()), Ok(Found::Nothing));
+            match programs.format(file.path(), kind) {
+                Err(Error::Program(command::Error::Missing { program }))
+                    if std::env::var("BERTH_REAL").as_deref() != Ok("require") =>
+                {
+                    println!("skipped: there is no {program} (.ci/install brings it)");
+                    continue;
+                }
+                made => made.unwrap(),
+            }
+            assert_eq!(detect(file.path()), Ok(Found::FileSystem(kind)));
+            let begin = || {
+                let mut begin = Vec::new();
+                let file = File::open(file.path()).unwrap();
+                file.take(1 << 20).read_to_end(&mut begin).unwrap();
+                begin
+            };
+            let before = begin();
+            programs.format(file.path(), kind).unwrap();
+            let other = match kind {
+                FileSystem::Ext4 => FileSystem::Xfs,
+                FileSystem::Xfs => FileSystem::Ext4,
+            };
+            let said = programs.format(file.path(), other).unwrap_err().to_string();
+            assert!(
+                said.ends_with(&format!("it holds {kind}, not nothing")),
+                "{said}"
+            );
+            assert!(begin() == before);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_system_of_volumes_is_named() {
+        let with = |at: usize, mark: &[u8]| {
+            let mut bytes = vec![0; 4096];
+            bytes[at..at + mark.len()].copy_from_slice(mark);
+            recognise(&bytes)
+        };
+        assert_eq!(with(0, b""), Found::Nothing);
+        assert_eq!(with(4095, b"x"), Found::Other("data"));
+        assert_eq!(with(1080, &[0x53, 0xef]), Found::Other("ext2 or ext3"));
+        assert_eq!(with(510, &[0x55, 0xaa]), Found::Other("a partition table"));
+        assert_eq!(
+            with(512, b"LABELONE"),
+            Found::Other("a physical volume of LVM")
+        );
+        assert_eq!(with(4086, b"SWAPSPACE2"), Found::Other("swap space"));
+        let absent = detect(Path::new("/dev/berth-absent"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            absent.starts_with("cannot read /dev/berth-absent: No such"),
+            "{absent}"
+        );
+    }
+
+    #[test]
+    fn mounts_are_read() {
+        let line =
+            "36 35 98:0 /m /mnt\\040x rw,noatime master:1 - ext4 /dev/ro\\134ot rw,dax=always";
+        let mount = read_mount(line).unwrap();
+        assert_eq!(mount.target, Path::new("/mnt x"));
+        assert_eq!(mount.source, Path::new("/dev/ro\\ot"));
+        assert_eq!(mount.kind, "ext4");
+        assert!(mount.is_dax());
+        for odd in ["", " - ", "1 2 3 - a b c", "1 2 3 4 5 6", "a\\"] {
+            assert_eq!(read_mount(odd), None, "{odd:?}");
+        }
+        assert_eq!(unescape("a\\9b\\"), "a\\9b\\");
+    }
+
+    #[test]
+    fn a_folder_can_be_counted_and_odd_places_are_refused() {
+        let programs = Programs::default();
+        let folder = tempfile::tempdir().unwrap();
+        let counted = programs.statistics(folder.path()).unwrap();
+        assert!(counted.total_bytes >= counted.used_bytes);
+        assert_eq!(programs.mounted(folder.path()), Ok(None));
+        programs.unmount(folder.path()).unwrap();
+        let said = programs.bind(Path::new("-x"), folder.path(), false);
+        let said = said.unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "cannot use -x: its path is not UTF-8, or not absolute"
+        );
+        let gone = programs.statistics(Path::new("/berth-absent")).unwrap_err();
+        assert!(gone.to_string().contains("No such file"), "{gone}");
+    }
+}
