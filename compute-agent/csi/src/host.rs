@@ -90,12 +90,12 @@ pub trait Host: Send + Sync + 'static {
     /// When a program fails.
     fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Refusal>;
 
-    /// Takes away what is mounted or shown at a path. Nothing there: no effect.
+    /// Takes away what of a volume is mounted or shown at a path. Nothing there: no effect.
     ///
     /// # Errors
     ///
     /// When somebody uses it, and when a program fails.
-    fn unmount(&self, at: &Path) -> Result<(), Refusal>;
+    fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Refusal>;
 
     /// Removes the empty folder or the file at a path. Nothing there: no effect.
     ///

@@ -20,6 +20,7 @@ use berth_process::{Keys, Log, Places};
 use serde::Deserialize;
 
 use crate::hypervisor;
+use crate::volumes::settings::Settings as Volumes;
 use crate::watchdog::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
 /// Where an agent listens unless told otherwise.
@@ -211,6 +212,8 @@ pub struct Config {
     pub sim: Sim,
     /// What resets the machine unless it is fed.
     pub watchdog: Watchdog,
+    /// The volumes of persistent memory.
+    pub volumes: Volumes,
     /// Which log lines are written, and how.
     pub log: Log,
     /// Where all of this was told.
@@ -245,6 +248,7 @@ impl Default for Config {
             libvirt: Libvirt::default(),
             sim: Sim::default(),
             watchdog: Watchdog::default(),
+            volumes: Volumes::default(),
             log: Log::default(),
             places: Places::default(),
         }
@@ -293,6 +297,7 @@ impl Config {
         check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
         self.watchdog.validate(self.driver, &mut faults);
+        self.volumes.validate(&mut faults);
         for (index, rule) in self.pci.iter().enumerate() {
             let wrong = rule.faults().into_iter();
             faults.extend(wrong.map(|what| format!("pci.device_spec[{index}] {what}")));
@@ -403,6 +408,7 @@ impl Configuration for Config {
         keys.table("libvirt", |keys| self.libvirt.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));
         keys.table("watchdog", |keys| self.watchdog.read(keys));
+        keys.table("volumes", |keys| self.volumes.read(keys));
         keys.table("pci", |keys| {
             keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));
         });
@@ -537,9 +543,9 @@ mod tests {
         let text = std::fs::read_to_string(sample()).unwrap();
         let (_, faults) = configuration::parse(
             Config::default(),
-            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1",
+            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1\n[volumes]\nx = 1",
         );
-        assert_eq!(faults.len(), 6, "{faults:?}");
+        assert_eq!(faults.len(), 7, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];

@@ -53,6 +53,21 @@ pub enum Error {
     /// The hypervisor does not tell what runs, without which nothing may be started.
     #[error("the hypervisor does not tell what runs on this host")]
     Hypervisor(#[from] berth_driver::Error),
+    /// What is written down of volumes cannot be read or written.
+    #[error(transparent)]
+    Volumes(#[from] berth_pmem::volume::Error),
+    /// As above, of what is simulated.
+    #[error("{} cannot be read or written", .path.display())]
+    VolumeState {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kubelet's socket is taken or cannot be made.
+    #[error(transparent)]
+    Socket(#[from] berth_process::socket::Error),
     /// The watchdog that is configured is of no use.
     #[error(transparent)]
     Watchdog(#[from] watchdog::Error),

@@ -19,6 +19,7 @@
 //! | `signals` | the memory of the host and of its guests, measured now and then |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
 //! | `pmem` | the persistent memory that is configured, looked at and erased |
+//! | [`volumes`] | the volumes of persistent memory, made and erased as the leader says |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
@@ -45,6 +46,7 @@ mod service;
 mod shell;
 mod signals;
 mod transfers;
+pub mod volumes;
 pub mod watchdog;
 
 pub use config::Config;

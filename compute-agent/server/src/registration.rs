@@ -11,6 +11,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::pmem::PmemNamespace;
 use berth_domain::refusal::Refusal;
+use berth_domain::volume::Region;
 use berth_proto::client::SchedulerChannel;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1 as wire;
@@ -67,6 +68,8 @@ pub(crate) struct Registration {
     pub(crate) news: mpsc::Sender<Event>,
     /// The namespaces of persistent memory as they were looked at last.
     pub(crate) namespaces: watch::Receiver<Vec<PmemNamespace>>,
+    /// The regions of persistent memory as they were looked at last, where there are volumes.
+    pub(crate) regions: Option<watch::Receiver<Vec<Region>>>,
     /// What is promised of the guests when nobody hears of this agent.
     pub(crate) fencing: SelfFencing,
     /// When the report was sent that was answered last; before the first, that of an earlier run.
@@ -136,7 +139,10 @@ impl Registration {
 
     /// Returns whether what is registered is not so any more.
     fn is_outdated(&self) -> bool {
-        self.fencing.differs() || self.namespaces.has_changed().unwrap_or(false)
+        let regions = self.regions.as_ref();
+        self.fencing.differs()
+            || self.namespaces.has_changed().unwrap_or(false)
+            || regions.is_some_and(|regions| regions.has_changed().unwrap_or(false))
     }
 
     /// Takes back what was promised, since this agent stops and its guests go on. Where that fails the
@@ -180,6 +186,9 @@ impl Registration {
             let namespaces = self.namespaces.borrow_and_update().clone();
             if let Ok(topology) = pmem::with(&self.report.topology, namespaces) {
                 self.report.topology = Arc::new(topology);
+            }
+            if let Some(regions) = &mut self.regions {
+                self.report.regions = regions.borrow_and_update().clone();
             }
             let sent_at = shell::now();
             match self.register_once().await {

@@ -16,6 +16,7 @@ use berth_driver::{Driver, Known};
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
+use berth_proto::agent::v1::volume_agent_service_server;
 use berth_proto::client::SchedulerChannel;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,13 +33,17 @@ use crate::registration::Registration;
 use crate::self_fencing::SelfFencing;
 use crate::service::AgentApi;
 use crate::signals::{Newest, Sampler};
+use crate::volumes::{Managed, Running};
 use crate::watchdog::Watchdog;
 use crate::{hypervisor, qualities, shell};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
     descriptors: berth_proto::DESCRIPTOR_SET,
-    served: &[compute_agent_service_server::SERVICE_NAME],
+    served: &[
+        compute_agent_service_server::SERVICE_NAME,
+        volume_agent_service_server::SERVICE_NAME,
+    ],
 };
 
 /// An agent that knows its host and listens, but does not serve yet.
@@ -55,6 +60,7 @@ pub struct ComputeAgent {
     watchdog: Option<Watchdog>,
     sampler: Option<Sampler>,
     signals: Newest,
+    volumes: Option<Managed>,
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -81,8 +87,11 @@ impl ComputeAgent {
         let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
-        let (facts, report, known, driver, fencing, memories, watchdog) =
+        let (facts, report, known, driver, fencing, memories, watchdog, mut volumes) =
             woken.map_err(|_| Error::Task("the start"))??;
+        if let Some(volumes) = &mut volumes {
+            volumes.listen()?;
+        }
         let (sampler, signals) = Sampler::new(interval, root, &driver);
         Ok(Self {
             listener,
@@ -97,6 +106,7 @@ impl ComputeAgent {
             watchdog,
             sampler,
             signals,
+            volumes,
         })
     }
 
@@ -152,8 +162,14 @@ impl ComputeAgent {
             let news = outside.news.clone();
             tokio::spawn(memories.watch(namespaces, news, found, stopping.clone()))
         });
+        let incarnation = self.facts.incarnation.to_string();
+        let volumes = self.volumes.map(|volumes| {
+            let scheduler = self.scheduler.clone();
+            volumes.begin(scheduler, &self.facts.host, incarnation, &stopping)
+        });
         let registration = Registration {
             namespaces: looked,
+            regions: volumes.as_ref().map(|volumes| volumes.regions.clone()),
             scheduler: self.scheduler,
             host: self.facts.host.clone(),
             report: self.report,
@@ -176,6 +192,7 @@ impl ComputeAgent {
         };
         let server = server::new()
             .add_service(ComputeAgentServiceServer::new(api))
+            .add_optional_service(volumes.as_ref().map(Running::service))
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
@@ -219,6 +236,9 @@ impl ComputeAgent {
         {
             tracing::error!("measuring memory failed");
         }
+        if let Some(volumes) = volumes {
+            volumes.end().await;
+        }
         ending.cancel();
         if !shell.is_finished() && shell.await.is_err() {
             tracing::error!("the core failed while it stopped");
@@ -260,6 +280,7 @@ type Woken = (
     SelfFencing,
     Option<Memories>,
     Option<Watchdog>,
+    Option<Managed>,
 );
 
 /// Does what blocks at the start.
@@ -287,6 +308,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         }
         None => topology,
     };
+    let volumes = Managed::open(&config.volumes, &config.pmem)?;
     let known = driver.domains()?;
     tracing::info!(
         hypervisor = info.hypervisor,
@@ -323,7 +345,11 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         traits,
         platform,
         self_fence_ms: 0,
-        regions: Vec::new(),
+        regions: volumes
+            .as_ref()
+            .map_or_else(Vec::new, |v| v.regions().to_vec()),
     };
-    Ok((facts, report, known, driver, fencing, memories, watchdog))
+    Ok((
+        facts, report, known, driver, fencing, memories, watchdog, volumes,
+    ))
 }

@@ -163,7 +163,7 @@ fn hide(host: &dyn Host, id: &str, path: &Path) -> Result<Option<Local>, Refusal
     let how = volume.targets.get(&*shown);
     if how.is_none_or(|how| is_published(how)) {
         // What is not written down may be there too: its record may have been lost.
-        host.unmount(path)?;
+        host.unmount(&volume, path)?;
         host.remove(path)?;
     }
     if how.is_some_and(|how| is_published(how)) {

@@ -59,7 +59,7 @@ pub(super) fn unstage(
     // What is not written down may be there too: its record may have been lost. The folder is the
     // caller's.
     if how.is_none_or(|how| how.starts_with(STAGED)) {
-        host.unmount(path)?;
+        host.unmount(&volume, path)?;
     }
     if how.is_some_and(|how| how.starts_with(STAGED)) {
         host.note(&volume.id, &shown, None)?;

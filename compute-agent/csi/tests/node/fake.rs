@@ -198,7 +198,7 @@ impl Host for Fake {
         Ok(())
     }
 
-    fn unmount(&self, at: &Path) -> Result<(), Refusal> {
+    fn unmount(&self, _: &Local, at: &Path) -> Result<(), Refusal> {
         self.may("unmount", Code::Internal)?;
         self.world().mounted.remove(at.to_str().unwrap());
         Ok(())

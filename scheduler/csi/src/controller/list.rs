@@ -3,7 +3,6 @@
 use berth_proto::convert::Invalid;
 use berth_proto::csi::v1::list_volumes_response::Entry;
 use berth_proto::csi::v1::{ListVolumesRequest, ListVolumesResponse};
-use berth_proto::status;
 use berth_proto::volume::v1 as wire;
 use tonic::{Code, Status};
 
@@ -53,11 +52,10 @@ impl ControllerApi {
     }
 }
 
-/// A token that is not ours has a code of its own.
+/// Nothing but the token can be wrong, and a token that is not ours has a code of its own.
 fn odd_token(refused: Status) -> Status {
-    let reason = status::refusal_of(&refused).map(|refusal| refusal.reason);
-    match (refused.code(), reason.as_deref()) {
-        (Code::InvalidArgument, Some("INVALID_PAGE_TOKEN")) => Status::aborted(refused.message()),
-        _ => refused,
+    match refused.code() == Code::InvalidArgument {
+        true => Status::aborted(refused.message()),
+        false => refused,
     }
 }

@@ -1,0 +1,394 @@
+//! Looks at what the leader says of the volumes of this host, and makes it so.
+//!
+//! Invariant: volumes of one region are made one after the other, in the order of their claims: the
+//! leader has predicted where each comes to lie. Regions do not wait for each other, and nothing
+//! waits for what is erased.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use berth_domain::name::{RegionName, VolumeId};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::volume::{DeviceMode, Region};
+use berth_pmem::volume::{Error as ManagerError, Order, Phase, Volumes};
+use berth_proto::agent::v1::SyncVolumeResponse;
+use berth_proto::convert::field;
+use berth_proto::status::to_status;
+use berth_proto::volume::v1::volume_report::Outcome;
+use berth_proto::volume::v1::{
+    self as wire, Replica, ReplicaPhase, Volume, VolumeCreated, VolumeFailed, VolumeKind,
+};
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::leader::Leader;
+use super::removal::Removals;
+
+/// How often it looks by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How soon it looks again where the leader did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Of how many volumes it is remembered why they could not be made, for who waits for them.
+const FAILURES_MAX: usize = 1024;
+
+/// What a record keeps of a volume beside its device.
+pub(super) mod word {
+    /// What its creator calls it.
+    pub(crate) const NAME: &str = "name";
+    /// How long it lives.
+    pub(crate) const KIND: &str = "kind";
+    /// The kind of those that are for one pod.
+    pub(crate) const EPHEMERAL: &str = "ephemeral";
+    /// Whether its file system is in an image file.
+    pub(crate) const KATA: &str = "kata";
+}
+
+/// Takes care of the volumes of this host. Clones are the same one.
+#[derive(Clone)]
+pub(super) struct Caretaker(Arc<Shared>);
+
+struct Shared {
+    leader: Leader,
+    keeper: Arc<Volumes>,
+    removals: Removals,
+    /// Held while volumes of a region are made, or their removal begins.
+    turns: StdMutex<BTreeMap<RegionName, Arc<Mutex<()>>>>,
+    /// Why volumes could not be made.
+    failures: StdMutex<BTreeMap<VolumeId, Refusal>>,
+    regions: watch::Sender<Vec<Region>>,
+    /// Told when nobody stands in the way of a removal any more.
+    released: Notify,
+}
+
+impl Caretaker {
+    pub(super) fn new(
+        leader: Leader,
+        keeper: Arc<Volumes>,
+        regions: watch::Sender<Vec<Region>>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let removals = Removals::new(leader.clone(), keeper.clone(), stop);
+        Self(Arc::new(Shared {
+            leader,
+            keeper,
+            removals,
+            turns: StdMutex::default(),
+            failures: StdMutex::default(),
+            regions,
+            released: Notify::new(),
+        }))
+    }
+
+    /// A volume is used at one place less: its removal may have waited for that.
+    pub(super) fn released(&self, id: &VolumeId) {
+        if self.0.removals.waits(id) {
+            self.0.released.notify_one();
+        }
+    }
+
+    /// Looks again and again until `stopping`.
+    pub(super) async fn run(self, stopping: CancellationToken) {
+        loop {
+            let wait = match self.look().await {
+                Ok(()) => LOOK_EVERY,
+                Err(status) => {
+                    let why = status.message();
+                    tracing::warn!(why, "the scheduler does not say which volumes there are");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = self.0.released.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Waits for the removals that are under way, after they were told to stop.
+    pub(super) async fn end(&self) {
+        self.0.removals.end().await;
+    }
+
+    /// Looks at everything.
+    async fn look(&self) -> Result<(), Status> {
+        self.look_at_regions().await;
+        let volumes = self.0.leader.list().await?;
+        let mut making: BTreeMap<RegionName, ()> = BTreeMap::new();
+        let mut known = Vec::new();
+        for volume in &volumes {
+            let (id, region) = self.here(volume)?;
+            let replica = self.0.leader.replica(volume);
+            match replica.map(Replica::phase) {
+                Some(ReplicaPhase::Creating) => {
+                    making.insert(region, ());
+                }
+                Some(ReplicaPhase::Deleting) => self.begin_removal(&id, region).await,
+                Some(ReplicaPhase::Ready) if self.0.keeper.get(&id).is_none() => {
+                    tracing::error!(volume = %id, "a volume of this host is not here any more");
+                }
+                Some(ReplicaPhase::Ready | ReplicaPhase::Unspecified) | None => {}
+            }
+            known.push(id);
+        }
+        let mut regions = JoinSet::new();
+        for region in making.into_keys() {
+            let caretaker = self.clone();
+            regions.spawn(async move { caretaker.make_all(&region).await });
+        }
+        while let Some(made) = regions.join_next().await {
+            if let Ok(Err(status)) = made {
+                tracing::warn!(
+                    why = status.message(),
+                    "volumes of a region wait to be made"
+                );
+            }
+        }
+        self.finish_unknown(&known).await;
+        Ok(())
+    }
+
+    /// Goes on with removals that the leader knows nothing of any more. Volumes that it does not know
+    /// are left alone: somebody's data may be on them.
+    async fn finish_unknown(&self, known: &[VolumeId]) {
+        for volume in self.0.keeper.list() {
+            let record = volume.record;
+            if record.phase == Phase::Ready && !known.contains(&record.id) {
+                tracing::warn!(volume = %record.id, region = %record.region,
+                    "the scheduler does not know a volume of this host; it is left alone");
+            }
+        }
+        for id in self.0.keeper.unfinished() {
+            if !known.contains(&id)
+                && let Some(volume) = self.0.keeper.get(&id)
+            {
+                self.begin_removal(&id, volume.record.region).await;
+            }
+        }
+    }
+
+    /// Looks which regions there are, and tells whoever registers the host where that has changed.
+    async fn look_at_regions(&self) {
+        let keeper = self.0.keeper.clone();
+        let looked = tokio::task::spawn_blocking(move || keeper.regions()).await;
+        match looked {
+            Ok(Ok(regions)) => {
+                self.0.regions.send_if_modified(|before| {
+                    let differs = *before != regions;
+                    *before = regions;
+                    differs
+                });
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the regions cannot be seen"),
+            Err(_) => tracing::error!("looking at regions failed"),
+        }
+    }
+
+    /// Returns which volume it is, and in which region its part of this host is to be.
+    fn here(&self, volume: &Volume) -> Result<(VolumeId, RegionName), Status> {
+        let id: VolumeId = field::name(&volume.name, "volume.name")?;
+        let replica = self.0.leader.replica(volume).ok_or_else(|| not_here(&id))?;
+        let region = RegionName::new(&replica.region)
+            .map_err(|error| Status::internal(format!("the region of {id}: {error}")))?;
+        Ok((id, region))
+    }
+
+    fn turn(&self, region: &RegionName) -> Arc<Mutex<()>> {
+        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(region.clone()).or_default().clone()
+    }
+
+    /// Makes a volume's word true now, and says how it is with it then.
+    pub(super) async fn sync(&self, id: &VolumeId) -> Result<SyncVolumeResponse, Status> {
+        let volume = self.0.leader.get(id).await?;
+        let volume = volume.ok_or_else(|| not_here(id))?;
+        let (_, region) = self.here(&volume)?;
+        let phase = self.0.leader.replica(&volume).map(Replica::phase);
+        match phase {
+            Some(ReplicaPhase::Creating) => self.make_one(id, &region).await?,
+            Some(ReplicaPhase::Deleting) => self.begin_removal(id, region).await,
+            Some(ReplicaPhase::Ready | ReplicaPhase::Unspecified) | None => {}
+        }
+        let keeper = self.0.keeper.clone();
+        let asked = id.clone();
+        let users = tokio::task::spawn_blocking(move || keeper.users(&asked)).await;
+        let in_use = match users {
+            Ok(Ok(users)) => !users.is_empty(),
+            // Whoever cannot be seen may be there.
+            Ok(Err(error)) => {
+                tracing::warn!(volume = %id, %error, "it cannot be seen who uses a volume");
+                true
+            }
+            Err(_) => return Err(Status::internal("looking at a volume failed")),
+        };
+        Ok(SyncVolumeResponse {
+            volume: self.0.leader.get(id).await?,
+            in_use,
+        })
+    }
+
+    async fn make_one(&self, id: &VolumeId, region: &RegionName) -> Result<(), Status> {
+        let turn = self.turn(region);
+        let _turn = turn.lock().await;
+        // Somebody may have made it meanwhile, with all others that waited.
+        if self.is_creating(id).await? {
+            self.make_waiting(region).await?;
+        }
+        let mut failures = self.failures();
+        match failures.remove(id) {
+            Some(why) => Err(to_status(&why)),
+            None => Ok(()),
+        }
+    }
+
+    async fn is_creating(&self, id: &VolumeId) -> Result<bool, Status> {
+        let volume = self.0.leader.get(id).await?;
+        let replica = volume
+            .as_ref()
+            .and_then(|volume| self.0.leader.replica(volume));
+        Ok(replica.is_some_and(|replica| replica.phase() == ReplicaPhase::Creating))
+    }
+
+    async fn make_all(&self, region: &RegionName) -> Result<(), Status> {
+        let turn = self.turn(region);
+        let _turn = turn.lock().await;
+        self.make_waiting(region).await
+    }
+
+    /// Makes everything of a region that waits to be made, in order; its turn is held.
+    async fn make_waiting(&self, region: &RegionName) -> Result<(), Status> {
+        let volumes = self.0.leader.list().await?;
+        let mut waiting: Vec<(u64, VolumeId, Order)> = Vec::new();
+        for volume in &volumes {
+            let (id, there) = self.here(volume)?;
+            let Some(replica) = self.0.leader.replica(volume) else {
+                continue;
+            };
+            if there == *region && replica.phase() == ReplicaPhase::Creating {
+                let order = order(volume, replica, id.clone(), there)?;
+                waiting.push((replica.sequence, id, order));
+            }
+        }
+        waiting.sort_by_key(|(sequence, ..)| *sequence);
+        for (_, id, order) in waiting {
+            let outcome = self.make(order).await?;
+            self.0.leader.report(&id, outcome).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a volume; returns what is to be told of it.
+    async fn make(&self, order: Order) -> Result<Outcome, Status> {
+        let id = order.id.clone();
+        let keeper = self.0.keeper.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            keeper
+                .create(&order)
+                .and_then(|volume| volume.usable().cloned())
+        });
+        match made
+            .await
+            .map_err(|_| Status::internal("making a volume failed"))?
+        {
+            Ok(device) => {
+                tracing::info!(volume = %id, region = %device.region, "made");
+                self.failures().remove(&id);
+                Ok(Outcome::Created(VolumeCreated {
+                    size_bytes: device.size_bytes,
+                    extent: device.extent.map(|extent| wire::Extent {
+                        offset_bytes: extent.offset_bytes,
+                        length_bytes: extent.length_bytes,
+                    }),
+                }))
+            }
+            Err(error) => {
+                tracing::warn!(volume = %id, %error, "a volume cannot be made");
+                let why = error.to_string();
+                self.remember(&id, refusal(&error));
+                // What really is there has to be known before anybody chooses anew.
+                self.look_at_regions().await;
+                // What is left of it is removed first: its space cannot be given to anybody yet.
+                Ok(match self.0.keeper.get(&id) {
+                    Some(_) => Outcome::Delayed(why),
+                    None => Outcome::Failed(VolumeFailed { why }),
+                })
+            }
+        }
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, BTreeMap<VolumeId, Refusal>> {
+        let failures = self.0.failures.lock();
+        failures.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, id: &VolumeId, why: Refusal) {
+        let mut failures = self.failures();
+        if failures.len() >= FAILURES_MAX {
+            failures.pop_first();
+        }
+        failures.insert(id.clone(), why);
+    }
+
+    /// Begins to remove a volume, beside everything else.
+    async fn begin_removal(&self, id: &VolumeId, region: RegionName) {
+        let turn = self.turn(&region);
+        let _turn = turn.lock().await;
+        self.0.removals.begin(id).await;
+    }
+}
+
+fn not_here(id: &VolumeId) -> Status {
+    let message = format!("the scheduler knows no volume {id} for this host");
+    to_status(&Refusal::new(Code::NotFound, "VOLUME_NOT_FOUND", message))
+}
+
+/// Returns what is to be made.
+fn order(
+    volume: &Volume,
+    replica: &Replica,
+    id: VolumeId,
+    region: RegionName,
+) -> Result<Order, Status> {
+    let mode = match replica.mode() {
+        wire::DeviceMode::Lvm => DeviceMode::Lvm,
+        wire::DeviceMode::Direct => DeviceMode::Direct,
+        wire::DeviceMode::Unspecified => {
+            return Err(Status::internal(format!(
+                "the mode of {id} is not known here"
+            )));
+        }
+    };
+    let kind = match volume.kind() {
+        VolumeKind::Ephemeral => word::EPHEMERAL,
+        VolumeKind::Cache => "cache",
+        VolumeKind::Persistent | VolumeKind::Unspecified => "persistent",
+    };
+    let told = volume.parameters.unwrap_or_default();
+    let words = [
+        (word::NAME, volume.display_name.clone()),
+        (word::KIND, kind.to_owned()),
+        (word::KATA, told.kata_containers.to_string()),
+    ];
+    Ok(Order {
+        id,
+        region,
+        mode,
+        gross_bytes: replica.gross_bytes,
+        erase_after: told.erase_after.unwrap_or(true),
+        parameters: words.map(|(key, value)| (key.to_owned(), value)).into(),
+    })
+}
+
+fn refusal(error: &ManagerError) -> Refusal {
+    let is_full = matches!(error, ManagerError::NoSpace { .. });
+    let (code, reason) = match is_full {
+        true => (Code::ResourceExhausted, "NO_SPACE"),
+        false => (Code::Internal, "VOLUME_NOT_MADE"),
+    };
+    Refusal::new(code, reason, error.to_string())
+}

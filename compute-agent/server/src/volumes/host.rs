@@ -1,0 +1,225 @@
+//! What the CSI services need of this host: its volumes, what is mounted, and claims for pods.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use berth_csi::{Host, Local, Mount, Space};
+use berth_domain::name::VolumeId;
+use berth_domain::refusal::{Code, Refusal};
+use berth_pmem::volume::manager::volume_id;
+use berth_pmem::volume::{Error as ManagerError, Phase, Volume, Volumes};
+use berth_proto::convert::csi::Parameters;
+use berth_proto::convert::field;
+use berth_proto::status::from_status;
+use berth_proto::volume::v1 as wire;
+use tonic::Status;
+
+use super::caretaker::{Caretaker, word};
+use super::leader::Leader;
+use super::mounts::{Error as MountError, Mounts};
+
+pub(super) struct VolumeHost {
+    leader: Leader,
+    caretaker: Caretaker,
+    keeper: Arc<Volumes>,
+    mounts: Arc<dyn Mounts>,
+}
+
+impl VolumeHost {
+    pub(super) fn new(
+        leader: Leader,
+        caretaker: Caretaker,
+        keeper: Arc<Volumes>,
+        mounts: Arc<dyn Mounts>,
+    ) -> Self {
+        Self {
+            leader,
+            caretaker,
+            keeper,
+            mounts,
+        }
+    }
+
+    /// Finds the record of a volume, by its id or, of one for a pod, by what the kubelet calls it.
+    fn record(&self, id: &str) -> Option<Volume> {
+        if let Some(id) = volume_id(id) {
+            return self.keeper.get(&id);
+        }
+        let volumes = self.keeper.list().into_iter();
+        let mut named = volumes.filter(is_ephemeral);
+        named.find(|volume| {
+            volume
+                .record
+                .parameters
+                .get(word::NAME)
+                .is_some_and(|name| name == id)
+        })
+    }
+}
+
+fn is_ephemeral(volume: &Volume) -> bool {
+    let kind = volume.record.parameters.get(word::KIND);
+    kind.is_some_and(|kind| kind == word::EPHEMERAL)
+}
+
+/// Returns a volume as the CSI services see it.
+fn local(volume: &Volume) -> Result<Local, ManagerError> {
+    let device = volume.usable()?;
+    let kata = volume.record.parameters.get(word::KATA);
+    Ok(Local {
+        id: volume.record.id.clone(),
+        device: device.path.clone(),
+        size_bytes: device.size_bytes,
+        is_kata: kata.is_some_and(|kata| kata == "true"),
+        is_ephemeral: is_ephemeral(volume),
+        targets: volume.record.targets.clone(),
+    })
+}
+
+#[tonic::async_trait]
+impl Host for VolumeHost {
+    fn find(&self, id: &str) -> Result<Option<Local>, Refusal> {
+        let Some(volume) = self.record(id) else {
+            return Ok(None);
+        };
+        if volume.record.phase != Phase::Ready {
+            return Ok(None);
+        }
+        let looked = self.keeper.look(&volume.record.id);
+        looked
+            .and_then(|volume| local(&volume))
+            .map(Some)
+            .map_err(|error| refusal(&error))
+    }
+
+    fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {
+        let noted = self.keeper.set_targets(id, |targets| {
+            match how {
+                Some(how) => targets.insert(path.to_owned(), how.to_owned()),
+                None => targets.remove(path),
+            };
+        });
+        noted.map_err(|error| refusal(&error))?;
+        if how.is_none() {
+            self.caretaker.released(id);
+        }
+        Ok(())
+    }
+
+    fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Refusal> {
+        self.mounts
+            .mount(volume, at, how)
+            .map_err(|e| mount_refusal(&e))
+    }
+
+    fn bind(&self, volume: &Local, from: &Path, at: &Path, readonly: bool) -> Result<(), Refusal> {
+        self.mounts
+            .bind(volume, from, at, readonly)
+            .map_err(|e| mount_refusal(&e))
+    }
+
+    fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Refusal> {
+        self.mounts
+            .bind_device(volume, at, readonly)
+            .map_err(|e| mount_refusal(&e))
+    }
+
+    fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Refusal> {
+        self.mounts
+            .unmount(volume, at)
+            .map_err(|e| mount_refusal(&e))
+    }
+
+    fn remove(&self, at: &Path) -> Result<(), Refusal> {
+        let removed = match std::fs::symlink_metadata(at) {
+            Ok(there) if there.is_dir() => std::fs::remove_dir(at),
+            Ok(_) => std::fs::remove_file(at),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|error| {
+                let message = format!("cannot remove {}: {error}", at.display());
+                Refusal::new(Code::Internal, "TARGET_NOT_REMOVED", message)
+            }),
+        }
+    }
+
+    fn is_mounted(&self, at: &Path) -> Result<bool, Refusal> {
+        self.mounts.is_mounted(at).map_err(|e| mount_refusal(&e))
+    }
+
+    fn space(&self, at: &Path) -> Result<(Space, Space), Refusal> {
+        self.mounts.space(at).map_err(|e| mount_refusal(&e))
+    }
+
+    async fn claim(&self, name: &str, parameters: &Parameters) -> Result<Local, Refusal> {
+        let claimed = self.leader.claim(name, parameters).await;
+        let claimed = claimed.map_err(|status| from_status(&status))?;
+        let id = id_of(&claimed)?;
+        let synced = self.caretaker.sync(&id).await;
+        synced.map_err(|status| from_status(&status))?;
+        let found = self.find(id.as_str())?;
+        found.ok_or_else(|| {
+            let message = format!("volume {id} was claimed for a pod and is not there; ask again");
+            Refusal::new(Code::Aborted, "VOLUME_NOT_MADE", message)
+        })
+    }
+
+    async fn give_back(&self, name: &str) -> Result<(), Refusal> {
+        // Those that are not for pods are called by their ids, and are not given back here.
+        if volume_id(name).is_some() {
+            return Ok(());
+        }
+        let refused = |status: Status| from_status(&status);
+        let Some(volume) = self.leader.ephemeral(name).await.map_err(refused)? else {
+            return Ok(());
+        };
+        self.leader.delete(&volume).await.map_err(refused)?;
+        // It would be looked at soon anyway; its name is free already.
+        if let Err(status) = self.caretaker.sync(&id_of(&volume)?).await {
+            let why = status.message();
+            tracing::warn!(volume = volume.name, why, "it is removed later");
+        }
+        Ok(())
+    }
+}
+
+fn id_of(volume: &wire::Volume) -> Result<VolumeId, Refusal> {
+    let id: VolumeId = field::name(&volume.name, "volume.name")?;
+    Ok(id)
+}
+
+fn refusal(error: &ManagerError) -> Refusal {
+    let (code, reason) = match error {
+        ManagerError::Underway { .. } | ManagerError::Deleting { .. } => {
+            (Code::Aborted, "OPERATION_PENDING")
+        }
+        ManagerError::NoVolume { .. } => (Code::NotFound, "VOLUME_NOT_FOUND"),
+        ManagerError::Busy { .. } => (Code::FailedPrecondition, "VOLUME_IN_USE"),
+        ManagerError::Vanished { .. } | ManagerError::Unusable { .. } => {
+            (Code::Internal, "VOLUME_UNUSABLE")
+        }
+        ManagerError::Program(_)
+        | ManagerError::Listing { .. }
+        | ManagerError::OddId { .. }
+        | ManagerError::OddSize { .. }
+        | ManagerError::NoRegion { .. }
+        | ManagerError::Trouble { .. }
+        | ManagerError::NoSpace { .. }
+        | ManagerError::Exists { .. }
+        | ManagerError::Stopped { .. }
+        | ManagerError::Io { .. }
+        | ManagerError::NoManager { .. } => (Code::Internal, "VOLUME_FAILED"),
+    };
+    Refusal::new(code, reason, error.to_string())
+}
+
+fn mount_refusal(error: &MountError) -> Refusal {
+    let (code, reason) = match error {
+        MountError::OtherFileSystem { .. } => (Code::FailedPrecondition, "OTHER_FILE_SYSTEM"),
+        MountError::InTheWay { .. } => (Code::FailedPrecondition, "IN_THE_WAY"),
+        MountError::Failed { .. } => (Code::Internal, "MOUNT_FAILED"),
+    };
+    Refusal::new(code, reason, error.to_string())
+}

@@ -1,0 +1,48 @@
+//! File systems and devices at paths.
+
+use std::path::Path;
+
+use berth_csi::{Local, Mount, Space};
+
+/// Why something is not at a path.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The volume has another file system.
+    #[error("volume {volume} has file system {is}, not {wanted}")]
+    OtherFileSystem {
+        /// The volume.
+        volume: String,
+        /// What it has.
+        is: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Something else is in the way.
+    #[error("{path} {why}")]
+    InTheWay {
+        /// Where.
+        path: String,
+        /// What.
+        why: String,
+    },
+    /// Something of the operating system failed.
+    #[error("cannot {what} {path}: {why}")]
+    Failed {
+        /// What was attempted.
+        what: &'static str,
+        /// Where.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Shows volumes at paths. All calls block; see [`berth_csi::Host`] for what they do.
+pub(crate) trait Mounts: Send + Sync {
+    fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error>;
+    fn bind(&self, volume: &Local, from: &Path, at: &Path, readonly: bool) -> Result<(), Error>;
+    fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Error>;
+    fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Error>;
+    fn is_mounted(&self, at: &Path) -> Result<bool, Error>;
+    fn space(&self, at: &Path) -> Result<(Space, Space), Error>;
+}
