@@ -2,7 +2,7 @@
 //!
 //! A test gets the path of this binary from cargo, but not those of other packages' binaries. It
 //! behaves as the program whose name it was started under (`berth`, `berth-scheduler`,
-//! `berth-conductor`, `berth-compute-agent`), and otherwise takes that name as its first argument.
+//! `berth-conductor`, `berth-compute-agent`, `berth-csi-controller`), and otherwise takes that name as its first argument.
 //! The stand-in for `grpcurl` is here too, for the documentation's commands.
 
 use std::ffi::OsString;
@@ -20,7 +20,10 @@ fn main() -> ExitCode {
             return code;
         }
     }
-    eprintln!("usage: berth-programs berth|berth-scheduler|berth-conductor|berth-compute-agent …");
+    eprintln!(
+        "usage: berth-programs \
+         berth|berth-scheduler|berth-conductor|berth-compute-agent|berth-csi-controller …"
+    );
     ExitCode::from(2)
 }
 
@@ -33,6 +36,7 @@ fn run(arguments: &[OsString]) -> Option<ExitCode> {
         "berth-scheduler" => Some(berth_scheduler::main(arguments)),
         "berth-conductor" => Some(berth_conductor::main(arguments)),
         "berth-compute-agent" => Some(berth_compute_agent::main(arguments)),
+        "berth-csi-controller" => Some(berth_csi_controller::main(arguments)),
         "grpcurl" => Some(berth_tests::processes::grpcurl::main(arguments)),
         _ => None,
     }

@@ -23,6 +23,8 @@ pub struct Host {
     pub machine_more: String,
     /// What else its agent is told, as its configuration file writes it: tables.
     pub config_more: String,
+    /// What its agent is told of volumes, beside where it keeps them; it has none if absent.
+    pub volumes: Option<String>,
     /// The namespaces of persistent memory that are for guests, as the agent is told them.
     pub pmem_namespaces: String,
     /// How much persistent memory is erased in a second.
@@ -54,6 +56,7 @@ impl Host {
             service_version: None,
             machine_more: String::new(),
             config_more: String::new(),
+            volumes: None,
             pmem_namespaces: String::new(),
             erase_mib_per_s: 1 << 30,
             described: None,
@@ -116,6 +119,16 @@ impl Host {
             self.machine_more.push_str(&described);
         }
         self.pmem_namespaces = option.to_owned();
+        self
+    }
+
+    /// Returns the same host with simulated volumes in these regions, each as `region0:1024` (MiB),
+    /// made as `manager` says (`sim` or `sim-direct`), and what else is told of them.
+    #[must_use]
+    pub fn with_volumes(mut self, manager: &str, regions: &[&str], more: &str) -> Self {
+        self.volumes = Some(format!(
+            "manager = {manager:?}\nsim_regions = {regions:?}\n{more}\n"
+        ));
         self
     }
 
@@ -243,6 +256,7 @@ impl Builder {
             schedulers: Vec::new(),
             conductors: Vec::new(),
             agents: Vec::new(),
+            csi_controllers: Vec::new(),
             addresses: Addresses::new(),
             checkpoint_entries: self.checkpoint_entries,
             schedulers_made: 0,
@@ -275,6 +289,8 @@ pub struct Cluster {
     pub conductors: Vec<Part>,
     /// The agents, named like their hosts.
     pub agents: Vec<Part>,
+    /// The controllers of volumes, in the order in which they were started.
+    pub csi_controllers: Vec<Part>,
     addresses: Addresses,
     checkpoint_entries: u64,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
@@ -409,7 +425,9 @@ impl Cluster {
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
                  story_file = {story:?}\nerase_mib_per_s = {}\n\
                  {disks}{}",
-                host.pmem_namespaces, host.erase_mib_per_s, host.config_more
+                host.pmem_namespaces,
+                host.erase_mib_per_s,
+                self.config_more(host)
             ),
         );
         let mut arguments = vec![
@@ -428,6 +446,19 @@ impl Cluster {
         self.agents.push(part);
     }
 
+    /// Returns what else the agent of a host is told.
+    fn config_more(&self, host: &Host) -> String {
+        let Some(volumes) = &host.volumes else {
+            return host.config_more.clone();
+        };
+        let folder = self.volume_dir(&host.name);
+        let socket = format!("unix://{}", folder.join("csi.sock").display());
+        format!(
+            "{}\n[volumes]\nstate_dir = {folder:?}\ncsi_endpoint = {socket:?}\n{volumes}",
+            host.config_more
+        )
+    }
+
     fn first_version(&self) -> Vec<&str> {
         let version = self.begin_at.iter();
         version
@@ -435,7 +466,7 @@ impl Cluster {
             .collect()
     }
 
-    fn part(
+    pub(super) fn part(
         &self,
         program: &'static str,
         name: String,
@@ -494,7 +525,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let parts = self.schedulers.iter().chain(&self.conductors);
-            for part in parts.chain(&self.agents) {
+            for part in parts.chain(&self.agents).chain(&self.csi_controllers) {
                 eprintln!("{}", part.shown());
             }
         }

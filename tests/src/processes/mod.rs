@@ -9,6 +9,7 @@
 //! | [`Addresses`] | where they listen, apart from everybody else |
 //! | [`Gate`] | what is shut between two of them |
 //! | [`Answer`] | what a command printed, and how it ended |
+//! | [`csi`] | the interface through which volumes are had |
 //! | [`Load`] | many users at once, and what was promised to them |
 //! | [`Traffic`] | users who boot, move and delete without end |
 //! | [`verdict`] | what must hold of every cluster at any time, asked through the API |
@@ -24,6 +25,7 @@ mod addresses;
 mod answer;
 mod asking;
 mod cluster;
+pub mod csi;
 mod gate;
 pub mod grpcurl;
 mod load;
@@ -39,6 +41,7 @@ use std::time::{Duration, Instant};
 pub use addresses::Addresses;
 pub use answer::Answer;
 pub use cluster::{Builder, Cluster, Described, Host};
+pub use csi::Csi;
 pub use gate::Gate;
 pub use load::{Load, Promise};
 pub use part::Part;

@@ -5,11 +5,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// What is to be found under its own name.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "berth",
     "berth-scheduler",
     "berth-conductor",
     "berth-compute-agent",
+    "berth-csi-controller",
     "grpcurl",
 ];
 
