@@ -98,7 +98,10 @@ impl Caretaker {
                 Ok(()) => LOOK_EVERY,
                 Err(status) => {
                     let why = status.message();
-                    tracing::warn!(why, "the scheduler does not say which volumes there are");
+                    tracing::warn!(
+                        why,
+                        "the scheduler does not say or hear which volumes there are"
+                    );
                     RETRY
                 }
             };
@@ -141,16 +144,12 @@ impl Caretaker {
             let caretaker = self.clone();
             regions.spawn(async move { caretaker.make_all(&region).await });
         }
+        let mut unheard = None;
         while let Some(made) = regions.join_next().await {
-            if let Ok(Err(status)) = made {
-                tracing::warn!(
-                    why = status.message(),
-                    "volumes of a region wait to be made"
-                );
-            }
+            unheard = unheard.or(made.ok().and_then(Result::err));
         }
         self.finish_unknown(&known).await;
-        Ok(())
+        unheard.map_or(Ok(()), Err)
     }
 
     /// Goes on with removals that the leader knows nothing of any more. Volumes that it does not know

@@ -4,7 +4,7 @@
 //! is kept.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -128,7 +128,10 @@ impl Removals {
         match removed {
             Ok(Ok(())) => {
                 tracing::info!(volume = %id, "removed");
-                self.tell(id, Outcome::Deleted(VolumeDeleted {})).await;
+                // Its space is of no use to anybody before that is heard.
+                while !self.tell(id, Outcome::Deleted(VolumeDeleted {})).await && !self.stops() {
+                    tokio::time::sleep(TELL_EVERY).await;
+                }
             }
             Ok(Err(ManagerError::Stopped { .. })) => {}
             Ok(Err(error)) => self.delayed(id, &error).await,
@@ -141,12 +144,18 @@ impl Removals {
         self.tell(id, Outcome::Delayed(error.to_string())).await;
     }
 
-    /// What is not heard is told again with the next look.
-    async fn tell(&self, id: &VolumeId, outcome: Outcome) {
-        if let Err(status) = self.0.leader.report(id, outcome).await {
+    /// Tells how it is with a volume; returns whether that was heard.
+    async fn tell(&self, id: &VolumeId, outcome: Outcome) -> bool {
+        let told = self.0.leader.report(id, outcome).await;
+        if let Err(status) = &told {
             let why = status.message();
             tracing::warn!(volume = %id, why, "the scheduler did not hear of a volume");
         }
+        told.is_ok()
+    }
+
+    fn stops(&self) -> bool {
+        self.0.stop.load(Ordering::Acquire)
     }
 
     /// Waits for those that are under way.
