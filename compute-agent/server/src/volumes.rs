@@ -197,6 +197,14 @@ fn forget_stale(keeper: &Volumes, mounts: &dyn Mounts) {
         if gone.is_empty() {
             continue;
         }
+        if let Ok(local) = host::local(&volume) {
+            // Something below may have been mounted when the agent was killed.
+            for path in &gone {
+                if let Err(error) = mounts.unmount(&local, path.as_ref()) {
+                    tracing::warn!(volume = %local.id, path, %error, "it may stay in use");
+                }
+            }
+        }
         let id = &volume.record.id;
         let forgotten = keeper.set_targets(id, |targets| {
             targets.retain(|path, _| !gone.contains(path));

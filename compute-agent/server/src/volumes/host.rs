@@ -63,7 +63,7 @@ fn is_ephemeral(volume: &Volume) -> bool {
 }
 
 /// Returns a volume as the CSI services see it.
-fn local(volume: &Volume) -> Result<Local, ManagerError> {
+pub(super) fn local(volume: &Volume) -> Result<Local, ManagerError> {
     let device = volume.usable()?;
     let kata = volume.record.parameters.get(word::KATA);
     Ok(Local {

@@ -71,13 +71,8 @@ impl Kernel {
         let formatted = self.programs.format(device, kind);
         formatted.map_err(|error| failed("format", device, &error))
     }
-}
 
-impl Mounts for Kernel {
-    fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
-        if self.is_mounted(at)? {
-            return Ok(());
-        }
+    fn mount_anew(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
         let kind = match how.file_system {
             csi::FileSystem::Ext4 => FileSystem::Ext4,
             csi::FileSystem::Xfs => FileSystem::Xfs,
@@ -94,6 +89,22 @@ impl Mounts for Kernel {
         mounted
             .map(drop)
             .map_err(|error| failed("mount", at, &error))
+    }
+}
+
+impl Mounts for Kernel {
+    fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
+        if self.is_mounted(at)? {
+            return Ok(());
+        }
+        let mounted = self.mount_anew(volume, at, how);
+        if mounted.is_err() && volume.is_kata {
+            // What is below would keep the device in use for ever.
+            if let Err(error) = self.unmount(volume, at) {
+                tracing::warn!(volume = %volume.id, %error, "it stays mounted below its image");
+            }
+        }
+        mounted
     }
 
     fn bind(&self, _: &Local, from: &Path, at: &Path, readonly: bool) -> Result<(), Error> {
@@ -186,5 +197,134 @@ fn failed_io(what: &'static str, at: &Path, error: &io::Error) -> Error {
         what,
         path: at.display().to_string(),
         why: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    use berth_domain::name::VolumeId;
+
+    use super::*;
+
+    /// A loop device over a file, as root can make it; removed when dropped.
+    struct Loop(PathBuf);
+
+    impl Loop {
+        fn over(file: &Path) -> Result<Self, String> {
+            let made = Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(file)
+                .output();
+            let made = made.map_err(|error| error.to_string())?;
+            match made.status.success() {
+                true => Ok(Self(String::from_utf8_lossy(&made.stdout).trim().into())),
+                false => Err(String::from_utf8_lossy(&made.stderr).into_owned()),
+            }
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup")
+                .arg("--detach")
+                .arg(&self.0)
+                .status();
+        }
+    }
+
+    fn skip(why: &str) {
+        assert_ne!(
+            std::env::var("BERTH_REAL").as_deref(),
+            Ok("require"),
+            "{why}"
+        );
+        eprintln!("skipped: {why}");
+    }
+
+    /// Goal: what was mounted is there, what was taken away is gone, image and loop device included.
+    /// Method: a volume for Kata Containers over a loop device, which needs no dax; then its device as
+    /// a file. Needs root and loop devices.
+    #[test]
+    fn real_mounts_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("device");
+        File::create(&file).unwrap().set_len(128 << 20).unwrap();
+        let device = match Loop::over(&file) {
+            Ok(device) => device,
+            Err(why) => return skip(&format!("no loop device can be made: {}", why.trim())),
+        };
+        let kernel = Kernel::new(folder.path());
+        let path = |name: &str| folder.path().join(name);
+        let (staging, target, block) = (path("staging"), path("target"), path("block"));
+        let mut volume = Local {
+            id: VolumeId::new("kata-0123456789abcdef0123456789abcdef").unwrap(),
+            device: device.0.clone(),
+            size_bytes: 128 << 20,
+            is_kata: true,
+            is_ephemeral: false,
+            targets: BTreeMap::new(),
+        };
+        let how = Mount {
+            file_system: csi::FileSystem::Ext4,
+            flags: vec!["noatime".to_owned()],
+            readonly: false,
+        };
+        if let Err(error) = kernel.mount(&volume, &staging, &how) {
+            return skip(&format!("nothing can be mounted: {error}"));
+        }
+        kernel.mount(&volume, &staging, &how).unwrap();
+        for path in [&staging, &target] {
+            volume
+                .targets
+                .insert(path.display().to_string(), "used".to_owned());
+        }
+        for _ in 0..2 {
+            kernel.bind(&volume, &staging, &target, true).unwrap();
+        }
+        fs::write(staging.join("file"), "kept").unwrap();
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"kept");
+        assert!(
+            fs::write(target.join("file"), "no").is_err(),
+            "it is read only"
+        );
+        let (bytes, files) = kernel.space(&target).unwrap();
+        assert!(
+            bytes.total > 32 << 20 && bytes.used > 0 && files.total > 0,
+            "{bytes:?}"
+        );
+        assert!(kernel.below(&volume).join(kata::IMAGE).exists());
+        for _ in 0..2 {
+            kernel.unmount(&volume, &target).unwrap();
+        }
+        assert!(kernel.is_mounted(&staging).unwrap());
+        assert!(kernel.is_mounted(&kernel.below(&volume)).unwrap());
+        for _ in 0..2 {
+            kernel.unmount(&volume, &staging).unwrap();
+        }
+        assert!(!kernel.is_mounted(&staging).unwrap());
+        assert!(!kernel.below(&volume).exists(), "nothing is left of it");
+        let xfs = Mount {
+            file_system: csi::FileSystem::Xfs,
+            ..how.clone()
+        };
+        let refused = kernel.mount(&volume, &staging, &xfs).unwrap_err();
+        assert!(
+            matches!(refused, Error::OtherFileSystem { .. }),
+            "{refused}"
+        );
+        // What is written is found again.
+        kernel.mount(&volume, &staging, &how).unwrap();
+        assert_eq!(fs::read(staging.join("file")).unwrap(), b"kept");
+        kernel.unmount(&volume, &staging).unwrap();
+
+        for _ in 0..2 {
+            kernel.bind_device(&volume, &block, true).unwrap();
+        }
+        assert!(kernel.is_mounted(&block).unwrap());
+        kernel.unmount(&volume, &block).unwrap();
+        assert!(!kernel.is_mounted(&block).unwrap() && block.exists());
     }
 }
