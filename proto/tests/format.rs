@@ -6,6 +6,7 @@ use berth_proto::host::v1::HostReport;
 use berth_proto::state::v1::envelope::Command;
 use berth_proto::state::v1::{Envelope, RegisterHost};
 use berth_proto::types::v1::{HostCell, HostTopology, PciDevice, PciKind};
+use berth_proto::volume::v1::{DeviceMode, Extent, Region};
 use prost::Message as _;
 
 /// Goal: a command, a field or a named value without a line in the table fails here, with the line
@@ -87,6 +88,30 @@ fn only_what_may_be_left_out_is() {
         panic!("the socket may not be left out");
     };
     assert_eq!(newest.what, "berth.type.v1.HostCell.socket");
+}
+
+/// Goal: an agent whose host has regions for volumes registers before the upgrade is finalized, without
+/// them.
+#[test]
+fn regions_are_left_out_of_an_older_cluster() {
+    let region = Region {
+        name: "region0".to_owned(),
+        mode: DeviceMode::Direct.into(),
+        capacity_bytes: 1 << 30,
+        align_bytes: 1 << 30,
+        foreign: vec![Extent::default()],
+        ..Region::default()
+    };
+    let with = HostReport {
+        regions: vec![region],
+        ..report()
+    };
+    let fitted = replicated().fit(Stored::Command, &command(with), ServiceVersion(2));
+    let Fitted::Shortened(shorter) = fitted.expect("well-formed bytes") else {
+        panic!("they may be left out");
+    };
+    let read = Envelope::decode(shorter).expect("a command");
+    assert_eq!(read.encode_to_vec(), command(report()));
 }
 
 /// Goal: what a newer program wrote is noticed, not skipped as protobuf would; damaged bytes too.

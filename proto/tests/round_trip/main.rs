@@ -12,7 +12,7 @@ use berth_proto::convert::agent::{FencedCall, Request};
 use berth_proto::convert::operation::{
     Advance, read_effect, read_power, write_effect, write_power,
 };
-use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types};
+use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types, volume};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -77,6 +77,8 @@ round_trips! {
     assignments: values::assignment() => types::v1::Assignment;
     claims: values::claim() => types::v1::Claim;
     flavors: values::flavor() => types::v1::Flavor;
+    volumes: values::volume::volume() => volume::v1::Volume;
+    volume_reports: values::volume::report() => volume::v1::VolumeReport;
     erasure_reports: values::pmem::report() => types::v1::PmemErasureReport;
     pci_requests: values::pci_request() => types::v1::PciRequest;
     pci_aliases: values::pci_alias() => types::v1::PciAlias;

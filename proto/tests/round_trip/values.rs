@@ -9,7 +9,7 @@ mod policy;
 mod reality;
 pub(crate) mod signals;
 pub(crate) mod transfer;
-mod volume;
+pub(crate) mod volume;
 
 pub(crate) use operation::*;
 pub(crate) use placement::*;

@@ -3,7 +3,7 @@
 //!
 //! It changes nothing: see [`crate::apply`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::allocation::Resources;
@@ -98,22 +98,31 @@ impl State {
         volumes.filter_map(move |volume| Some((&volume.id, volume.on(host)?)))
     }
 
-    /// Returns the hosts that have regions or volumes as new volumes may come to them, with how far
-    /// each region is from the cell that is preferred.
+    /// Returns the hosts that have regions as new volumes may come to them, with how far each region is
+    /// from the cell that is preferred. Where some are named, only these.
     #[must_use]
-    pub fn volume_candidates(&self, preferred_cell: Option<CellId>) -> Vec<Candidate> {
-        let hosts = self.hosts.values();
-        let hosts = hosts.filter(|view| !view.host.report.regions.is_empty());
-        hosts
-            .map(|view| self.volume_candidate(view, preferred_cell))
-            .collect()
+    pub fn volume_candidates(
+        &self,
+        preferred_cell: Option<CellId>,
+        named: &BTreeSet<HostName>,
+    ) -> Vec<Candidate> {
+        let has_regions = |view: &&Arc<HostView>| !view.host.report.regions.is_empty();
+        let candidate = |view: &Arc<HostView>| self.volume_candidate(view, preferred_cell);
+        if named.is_empty() {
+            let hosts = self.hosts.values().filter(has_regions);
+            return hosts.map(candidate).collect();
+        }
+        let hosts = named.iter().filter_map(|name| self.hosts.get(name));
+        hosts.map(candidate).collect()
     }
 
-    fn volume_candidate(&self, view: &HostView, preferred_cell: Option<CellId>) -> Candidate {
+    /// Returns a host as new volumes may come to it.
+    #[must_use]
+    pub fn volume_candidate(&self, view: &HostView, preferred_cell: Option<CellId>) -> Candidate {
         let host = &view.host;
-        let count = self.volumes_of_host(&host.name).take(HOST_VOLUMES_MAX);
+        let count = self.volumes_of_host(&host.name);
         let closed = match closed(host) {
-            "" if count.count() == HOST_VOLUMES_MAX => {
+            "" if count.count() >= HOST_VOLUMES_MAX => {
                 format!("it has {HOST_VOLUMES_MAX} volumes, as many as it may")
             }
             why => why.to_owned(),

@@ -98,7 +98,7 @@ impl<'r> Space<'r> {
     }
 
     /// Returns what tells whether two spaces give the same from now on.
-    fn key(&self) -> Vec<(u64, u64)> {
+    fn key(&self) -> Holes {
         let free = self.room.region.free(&self.taken);
         let free = free
             .iter()
@@ -162,8 +162,11 @@ struct Search {
     /// How many placements may still be tried.
     tries: u32,
     /// What was found to lead nowhere: what is left to be placed, and what is free.
-    dead: BTreeSet<(Vec<u64>, Vec<Vec<(u64, u64)>>)>,
+    dead: BTreeSet<(Vec<u64>, Vec<Holes>)>,
 }
+
+/// Where what is free begins, and how long it is.
+type Holes = Vec<(u64, u64)>;
 
 impl Search {
     /// Places what is left, in every order and everywhere; equal volumes are tried once.

@@ -58,7 +58,7 @@ pub(super) fn create(state: &State, wanted: &CreateVolume) -> Result<Command, Bo
         preferred: wanted.preferred.clone(),
         requisite: wanted.requisite.clone(),
     };
-    let candidates = state.volume_candidates(wanted.preferred_cell);
+    let candidates = state.volume_candidates(wanted.preferred_cell, &wanted.requisite);
     let chosen = choose(&candidates, &wish)?;
     let volume = Volume {
         id: wanted.display_name.id(wanted.number),

@@ -2,6 +2,7 @@
 //!
 //! What takes longer for many hosts is worked out of a frozen state, away from the replica's task.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::name::{HostName, RegionName, VolumeId};
@@ -181,11 +182,12 @@ fn fit_on(state: &State, name: &HostName, sizes: &[u64]) -> v1::VolumeFit {
     let Some(view) = state.host(name) else {
         return no("it is not part of this cluster");
     };
-    let why = closed(&view.host);
-    if !why.is_empty() {
-        return no(why);
+    let candidate = state.volume_candidate(view, None);
+    if !candidate.closed.is_empty() {
+        return no(&candidate.closed);
     }
-    match fit_together(&state.rooms_of(&view.host), sizes) {
+    let rooms: Vec<Room> = candidate.rooms.into_iter().map(|(_, room)| room).collect();
+    match fit_together(&rooms, sizes) {
         Ok(fit) => v1::VolumeFit {
             host,
             fits: true,
@@ -245,7 +247,7 @@ fn plan(
             "`berth volume capacity` says how large the regions are",
         )));
     };
-    let open = state.volume_candidates(None).into_iter();
+    let open = state.volume_candidates(None, &BTreeSet::new()).into_iter();
     let open = open.filter(|candidate| candidate.closed.is_empty());
     let rooms = open.flat_map(|candidate| {
         let host = candidate.host;
