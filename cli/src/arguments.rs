@@ -15,6 +15,7 @@ pub use self::planner::{Balance, Capacity, Domain, Iallocator, Score, Text, Veri
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
 pub use self::power::Power;
 pub use self::transfer::Transfer;
+pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
@@ -26,6 +27,7 @@ mod planner;
 mod policy;
 mod power;
 mod transfer;
+mod volume;
 mod watch;
 
 /// Places and moves virtual machines, down to the CPU and the memory page.
@@ -137,6 +139,9 @@ pub enum Command {
     Capacity(Capacity),
     /// Answer a request of Ganeti's IAllocator protocol, without any cluster
     Iallocator(Iallocator),
+    /// Make, look at and delete volumes of persistent memory
+    #[command(subcommand)]
+    Volume(Volume),
 }
 
 /// Would it fit?

@@ -5,6 +5,7 @@
 
 mod devices;
 mod pmem;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,6 +18,8 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::{HostCell, HostTopology};
+
+pub use volumes::bytes;
 
 /// How wide a picture may be, in columns.
 const WIDTH: usize = 78;
@@ -176,19 +179,17 @@ fn guest_cell(host: &HostName, topology: &HostTopology, cell: &CellAssignment) -
 /// Gives each claim a letter: A to Z, then A1, B1 …
 fn letters(claims: &[Claim]) -> BTreeMap<usize, String> {
     (0..claims.len())
-        .map(|index| {
-            let letter = char::from(b'A' + u8::try_from(index % 26).expect("below 26"));
-            let round = index / 26;
-            (
-                index,
-                if round == 0 {
-                    letter.to_string()
-                } else {
-                    format!("{letter}{round}")
-                },
-            )
-        })
+        .map(|index| (index, letter(index)))
         .collect()
+}
+
+/// Returns what one of many is called in a picture.
+fn letter(index: usize) -> String {
+    let letter = char::from(b'A' + u8::try_from(index % 26).expect("below 26"));
+    match index / 26 {
+        0 => letter.to_string(),
+        round => format!("{letter}{round}"),
+    }
 }
 
 /// Draws what is left of the host's memory: guests without cells count here only, and so does what

@@ -224,6 +224,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let host: Host = answer.host.unwrap_or_default().try_into()?;
     let claims: Vec<Claim> = read_all(answer.claims)?;
     let measured = signals::of(session, &host.name).await;
+    let volumes = crate::volume::of_host(session, host.name.as_str()).await?;
     if session.json() {
         let measured = measured.ok().flatten();
         let memory = answer.memory.as_ref().map(memory::value).transpose()?;
@@ -232,9 +233,15 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             "claims": claims,
             "memory": memory,
             "memory_signals": measured,
+            "volume_capacity": volumes.as_ref().map(|(capacity, _)| {
+                crate::volume::capacity_value(capacity)
+            }),
         }));
     }
     output::print(&draw::host(&host.name, &host.report, &claims));
+    if let Some((capacity, volumes)) = volumes {
+        output::print(&crate::volume::drawn(&capacity, &volumes)?);
+    }
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
     fields.extend(host.fenced.as_ref().map(|f| ("fenced by", fenced(f))));

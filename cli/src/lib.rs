@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade`, `volume` | one noun each |
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
@@ -45,6 +45,7 @@ pub mod server_group;
 pub mod session;
 mod upgrade;
 pub mod vm;
+pub mod volume;
 pub mod watch;
 
 use std::ffi::OsString;
@@ -131,6 +132,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Balance(asked) => planner::balance::run(&session, asked).await,
         Command::Capacity(asked) => planner::capacity::run(&session, asked).await,
         Command::Iallocator(asked) => planner::text::iallocator(asked),
+        Command::Volume(command) => volume::run(&session, command).await,
     }
 }
 

@@ -1,0 +1,436 @@
+//! `berth volume`: volumes of persistent memory, where they are and what there is room for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use berth_domain::name::VolumeId;
+use berth_domain::volume::{Phase, Replica, Volume, consumer_of};
+use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
+use berth_proto::volume::v1::{
+    self, CreateVolumeRequest, DeleteVolumeRequest, GetVolumeCapacityRequest, GetVolumeRequest,
+    ListVolumesRequest, PlanVolumeRoomRequest,
+};
+use serde_json::{Value, json};
+use tonic::{Code, Response};
+
+use crate::arguments::{Volume as Verb, VolumeCreate};
+use crate::draw::bytes;
+use crate::draw::volumes::{Drawn, draw};
+use crate::session::{Session, request_id, resource, short};
+use crate::{all_pages, ask, output};
+
+/// How long, and how often, it is looked whether a volume is there.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// Does what was typed.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Create(wanted) => create(session, wanted).await,
+        Verb::List { host } => list(session, host.as_deref()).await,
+        Verb::Show { volume } => {
+            let volume = find(session, &volume).await?;
+            show(session, &volume)
+        }
+        Verb::Delete { volume } => {
+            let volume = find(session, &volume).await?;
+            let request = DeleteVolumeRequest {
+                name: resource("volumes", volume.id.as_str()),
+                request_id: request_id(None),
+            };
+            ask!(session, VolumeServiceClient, delete_volume, request)?;
+            output::tell(&format!(
+                "volume {} ({}) is being deleted; its space is free once its host has removed it",
+                volume.display_name, volume.id
+            ));
+            Ok(())
+        }
+        Verb::Capacity { hosts } => capacity(session, &hosts).await,
+        Verb::PlanRoom { host, size, region } => {
+            let request = PlanVolumeRoomRequest {
+                host: resource("hosts", &host),
+                region: region.unwrap_or_default(),
+                required_bytes: size,
+            };
+            let plan = ask!(session, VolumeServiceClient, plan_volume_room, request)?;
+            plan_room(session, &host, size, &plan)
+        }
+    }
+}
+
+async fn create(session: &Session, wanted: VolumeCreate) -> anyhow::Result<()> {
+    let hosts = |names: &[String]| names.iter().map(|name| resource("hosts", name)).collect();
+    let kind = match wanted.cache {
+        Some(_) => v1::VolumeKind::Cache,
+        None => v1::VolumeKind::Persistent,
+    };
+    let request = CreateVolumeRequest {
+        display_name: wanted.name.clone(),
+        kind: kind.into(),
+        required_bytes: wanted.size,
+        limit_bytes: wanted.limit.unwrap_or(0),
+        parameters: Some(v1::VolumeParameters {
+            erase_after: Some(!wanted.no_erase),
+            kata_containers: wanted.kata,
+        }),
+        preferred_hosts: hosts(&wanted.prefer),
+        requisite_hosts: hosts(&wanted.host),
+        replicas: wanted.cache.unwrap_or(0),
+        preferred_cell: wanted.cell,
+        request_id: request_id(None),
+    };
+    let answer = ask!(session, VolumeServiceClient, create_volume, request)?;
+    let mut volume: Volume = answer.volume.unwrap_or_default().try_into()?;
+    if wanted.wait {
+        volume = made(session, volume).await?;
+    }
+    show(session, &volume)
+}
+
+/// Waits until a volume is there on all of its hosts.
+async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
+    let deadline = Instant::now() + WAIT_MAX;
+    let name = volume.display_name.clone();
+    let mut told = String::new();
+    while !volume.is_ready() {
+        if volume.is_deleting() {
+            bail!("volume {name} is being deleted: {}", failure(&volume));
+        }
+        if failure(&volume) != told {
+            told = failure(&volume);
+            output::tell(&format!("volume {name} is not made yet: {told}"));
+        }
+        if Instant::now() > deadline {
+            let seconds = WAIT_MAX.as_secs();
+            bail!("volume {name} is not there after {seconds} s; its hosts go on making it");
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+        let request = GetVolumeRequest {
+            name: resource("volumes", volume.id.as_str()),
+            ..GetVolumeRequest::default()
+        };
+        let answer = session.scheduler(|channel| {
+            let request = request.clone();
+            async move { VolumeServiceClient::new(channel).get_volume(request).await }
+        });
+        volume = match answer.await {
+            Ok(answer) => answer.volume.unwrap_or_default().try_into()?,
+            Err(gone) if gone.reason == "VOLUME_NOT_FOUND" => bail!(
+                "volume {name} could not be made, and what it took is given back; the logs of the \
+                 host's agent and of the scheduler say why"
+            ),
+            Err(refusal) => return Err(refusal.into()),
+        };
+    }
+    Ok(volume)
+}
+
+fn failure(volume: &Volume) -> String {
+    let failures = volume.replicas.iter().filter(|r| !r.failure.is_empty());
+    let failures = failures.map(|replica| format!("host {}: {}", replica.host, replica.failure));
+    failures.collect::<Vec<_>>().join("; ")
+}
+
+/// Returns the volume of this id or name.
+async fn find(session: &Session, text: &str) -> anyhow::Result<Volume> {
+    let text = text.strip_prefix("volumes/").unwrap_or(text);
+    let is_id = VolumeId::new(text).is_ok_and(|id| consumer_of(&id).is_some());
+    let mut request = GetVolumeRequest::default();
+    match is_id {
+        true => request.name = resource("volumes", text),
+        false => request.display_name = text.to_owned(),
+    }
+    let answer = ask!(session, VolumeServiceClient, get_volume, request)?;
+    Ok(answer.volume.unwrap_or_default().try_into()?)
+}
+
+async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
+    let request = ListVolumesRequest {
+        host: host.map(|host| resource("hosts", host)).unwrap_or_default(),
+        ..ListVolumesRequest::default()
+    };
+    let volumes = all_pages!(session, VolumeServiceClient, list_volumes, request, volumes);
+    let volumes: Vec<Volume> = crate::session::read_all(volumes)?;
+    if session.json() {
+        let values: Vec<Value> = volumes.iter().map(value).collect();
+        return output::json(&values);
+    }
+    let rows = volumes.iter().map(|volume| {
+        let hosts: Vec<&str> = volume.replicas.iter().map(|r| r.host.as_str()).collect();
+        let state = volume.replicas.iter().map(|replica| replica.phase).min();
+        [
+            volume.display_name.to_string(),
+            volume.id.to_string(),
+            volume.kind.to_string(),
+            bytes(volume.size_bytes()),
+            state.map(|phase| phase.to_string()).unwrap_or_default(),
+            hosts.join(","),
+        ]
+    });
+    output::table(
+        ["volume", "id", "kind", "size", "state", "hosts"],
+        rows.collect(),
+        "there is no volume",
+    );
+    Ok(())
+}
+
+fn value(volume: &Volume) -> Value {
+    let mut value = json!(volume);
+    value["size_bytes"] = volume.size_bytes().into();
+    value
+}
+
+fn show(session: &Session, volume: &Volume) -> anyhow::Result<()> {
+    if session.json() {
+        return output::json(&value(volume));
+    }
+    let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
+    output::fields(&[
+        ("volume", volume.display_name.to_string()),
+        ("id", volume.id.to_string()),
+        ("kind", volume.kind.to_string()),
+        ("size", bytes(volume.size_bytes())),
+        ("asked for", bytes(volume.required_bytes)),
+        ("erased when deleted", yes(volume.parameters.erase_after)),
+        (
+            "for Kata Containers",
+            yes(volume.parameters.kata_containers),
+        ),
+    ]);
+    for replica in &volume.replicas {
+        output::print(&format!("  {}\n", place(replica)));
+    }
+    Ok(())
+}
+
+/// Says where a part of a volume is, and how it does there.
+fn place(replica: &Replica) -> String {
+    let cell = replica.cell.map(|cell| format!(", cell {cell}"));
+    let mut text = format!(
+        "host {}, region {}{}: {} ({}, takes {})",
+        replica.host,
+        replica.region,
+        cell.unwrap_or_default(),
+        replica.phase,
+        replica.mode,
+        bytes(replica.gross_bytes),
+    );
+    if let Some(extent) = replica.extent {
+        let how = if replica.placed { "at" } else { "expected at" };
+        text += &format!(", {how} {}", bytes(extent.offset_bytes));
+    }
+    if replica.phase == Phase::Deleting && replica.erased_bytes > 0 {
+        text += &format!(", {} erased", bytes(replica.erased_bytes));
+    }
+    if !replica.failure.is_empty() {
+        text += &format!(
+            "\n    failed {} times: {}",
+            replica.failures, replica.failure
+        );
+    }
+    text
+}
+
+async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
+    let request = GetVolumeCapacityRequest {
+        hosts: hosts.iter().map(|host| resource("hosts", host)).collect(),
+        ..GetVolumeCapacityRequest::default()
+    };
+    let answer = ask!(session, VolumeServiceClient, get_volume_capacity, request)?;
+    if session.json() {
+        return output::json(&json!({
+            "available_bytes": answer.available_bytes,
+            "maximum_volume_bytes": answer.maximum_volume_bytes,
+            "hosts": answer.hosts.iter().map(capacity_value).collect::<Vec<_>>(),
+        }));
+    }
+    let rows = answer.hosts.iter().flat_map(|host| {
+        host.regions.iter().map(move |one| {
+            let region = one.region.clone().unwrap_or_default();
+            let note = match (host.open, region.trouble.is_empty()) {
+                (_, false) => region.trouble.clone(),
+                (false, true) => "its host takes nothing new".to_owned(),
+                (true, true) => String::new(),
+            };
+            [
+                short(&host.host).to_owned(),
+                region.name.clone(),
+                region.cell.map_or("-".to_owned(), |cell| cell.to_string()),
+                mode(&region).to_owned(),
+                bytes(region.capacity_bytes),
+                bytes(one.used_bytes),
+                bytes(one.available_bytes),
+                bytes(one.maximum_volume_bytes),
+                note,
+            ]
+        })
+    });
+    output::table(
+        [
+            "host",
+            "region",
+            "cell",
+            "mode",
+            "size",
+            "used",
+            "available",
+            "largest volume",
+            "",
+        ],
+        rows.collect(),
+        "no host has regions for volumes",
+    );
+    Ok(())
+}
+
+fn mode(region: &v1::Region) -> &'static str {
+    match region.mode() {
+        v1::DeviceMode::Lvm => "lvm",
+        v1::DeviceMode::Direct => "direct",
+        v1::DeviceMode::Unspecified => "-",
+    }
+}
+
+fn extent_value(extent: &v1::Extent) -> Value {
+    json!({"offset_bytes": extent.offset_bytes, "length_bytes": extent.length_bytes})
+}
+
+/// Returns what there is room for on a host, for programs.
+pub fn capacity_value(host: &v1::HostVolumeCapacity) -> Value {
+    let regions = host.regions.iter().map(|one| {
+        let region = one.region.clone().unwrap_or_default();
+        json!({
+            "name": region.name,
+            "cell": region.cell,
+            "mode": mode(&region),
+            "capacity_bytes": region.capacity_bytes,
+            "align_bytes": region.align_bytes,
+            "trouble": region.trouble,
+            "used_bytes": one.used_bytes,
+            "available_bytes": one.available_bytes,
+            "maximum_volume_bytes": one.maximum_volume_bytes,
+            "minimum_volume_bytes": one.minimum_volume_bytes,
+            "foreign": region.foreign.iter().map(extent_value).collect::<Vec<_>>(),
+            "free": one.free.iter().map(extent_value).collect::<Vec<_>>(),
+            "volumes": one.volumes.iter().map(|v| json!({
+                "volume": short(&v.volume),
+                "extent": v.extent.as_ref().map(extent_value),
+            })).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "host": short(&host.host),
+        "open": host.open,
+        "regions": regions.collect::<Vec<_>>(),
+    })
+}
+
+/// Returns what there is room for on a host and the names of its volumes; nothing where the scheduler
+/// knows of no volumes.
+///
+/// # Errors
+///
+/// What the scheduler refused.
+pub async fn of_host(
+    session: &Session,
+    host: &str,
+) -> anyhow::Result<Option<(v1::HostVolumeCapacity, Vec<Volume>)>> {
+    let request = GetVolumeCapacityRequest {
+        hosts: vec![resource("hosts", host)],
+        ..GetVolumeCapacityRequest::default()
+    };
+    let answer = session.scheduler(|channel| {
+        let request = request.clone();
+        async move {
+            let mut client = VolumeServiceClient::new(channel);
+            match client.get_volume_capacity(request).await {
+                // One that is older knows nothing of them.
+                Err(status) if status.code() == Code::Unimplemented => {
+                    Ok(Response::new(Default::default()))
+                }
+                answer => answer,
+            }
+        }
+    });
+    let capacity: v1::GetVolumeCapacityResponse = answer.await?;
+    let has_regions = |host: &v1::HostVolumeCapacity| !host.regions.is_empty();
+    let Some(capacity) = capacity.hosts.into_iter().find(has_regions) else {
+        return Ok(None);
+    };
+    let request = ListVolumesRequest {
+        host: resource("hosts", host),
+        ..ListVolumesRequest::default()
+    };
+    let volumes = all_pages!(session, VolumeServiceClient, list_volumes, request, volumes);
+    Ok(Some((capacity, crate::session::read_all(volumes)?)))
+}
+
+/// Draws the regions of a host.
+///
+/// # Errors
+///
+/// What was told of it makes no sense.
+pub fn drawn(capacity: &v1::HostVolumeCapacity, volumes: &[Volume]) -> anyhow::Result<String> {
+    let regions = capacity.regions.iter().map(|one| {
+        Ok(Drawn {
+            region: one.region.clone().unwrap_or_default().try_into()?,
+            largest_bytes: one.maximum_volume_bytes,
+            available_bytes: one.available_bytes,
+            free: one.free.iter().map(|extent| (*extent).into()).collect(),
+        })
+    });
+    let regions: Vec<Drawn> = regions.collect::<anyhow::Result<_>>()?;
+    Ok(draw(&regions, volumes, short(&capacity.host)))
+}
+
+fn plan_room(
+    session: &Session,
+    host: &str,
+    size: u64,
+    plan: &v1::PlanVolumeRoomResponse,
+) -> anyhow::Result<()> {
+    if session.json() {
+        let moves = plan.moves.iter().map(|one| {
+            json!({
+                "volume": short(&one.volume),
+                "gross_bytes": one.gross_bytes,
+                "to_host": short(&one.to_host),
+                "to_region": one.to_region,
+            })
+        });
+        return output::json(&json!({
+            "region": plan.region,
+            "extent": plan.extent.as_ref().map(extent_value),
+            "moves": moves.collect::<Vec<_>>(),
+        }));
+    }
+    let size = bytes(size);
+    let at = plan.extent.as_ref();
+    let at = at.map(|extent| format!(" at {}", bytes(extent.offset_bytes)));
+    let at = at.unwrap_or_default();
+    if plan.moves.is_empty() {
+        output::tell(&format!(
+            "{size} fit into region {} of {host}{at} already, or will once what is being deleted is gone",
+            plan.region
+        ));
+        return Ok(());
+    }
+    output::tell(&format!(
+        "{size} fit into region {} of {host}{at} once these volumes are elsewhere:",
+        plan.region
+    ));
+    let rows = plan.moves.iter().map(|one| {
+        let to = match one.to_host.is_empty() {
+            true => "nowhere at present".to_owned(),
+            false => format!("{}, {}", short(&one.to_host), one.to_region),
+        };
+        [short(&one.volume).to_owned(), bytes(one.gross_bytes), to]
+    });
+    output::table(["volume", "takes", "would fit on"], rows.collect(), "");
+    Ok(())
+}
