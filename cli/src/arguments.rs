@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use berth_domain::pci::PciMatch;
+use berth_domain::vm::AttachedAs;
 use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
@@ -429,6 +430,9 @@ pub struct VmCreate {
     /// Keep it in this availability zone
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
+    /// Attach a volume, by its name or its id, as a disk or as an nvdimm (can be repeated)
+    #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm]", value_parser = crate::vm::attachment)]
+    pub volumes: Vec<(String, AttachedAs)>,
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,

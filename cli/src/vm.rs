@@ -2,6 +2,9 @@
 
 mod moves;
 mod power;
+mod volumes;
+
+pub use volumes::attachment;
 
 use std::io::Write as _;
 
@@ -88,7 +91,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 }
 
 async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
-    let template = template(&options)?;
+    let mut template = template(&options)?;
+    template.volumes = volumes::find(session, &options.volumes).await?;
     let vm = resource("vms", &options.vm);
     let requested_host = options
         .host
@@ -115,7 +119,8 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let wishes = request.template.as_ref().is_some_and(|template| {
         !template.server_group.is_empty() || !template.availability_zone.is_empty()
     });
-    let feature = wishes.then_some(Feature::PlacementWishes);
+    let volumes = (!options.volumes.is_empty()).then_some(Feature::Volumes);
+    let feature = volumes.or(wishes.then_some(Feature::PlacementWishes));
     let answer = session
         .conductor_for(feature)
         .await?
@@ -169,6 +174,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             .as_deref()
             .map(|group| resource("serverGroups", group))
             .unwrap_or_default(),
+        volumes: Vec::new(),
     })
 }
 
@@ -351,6 +357,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let zone = hints.availability_zone.iter();
     fields.extend(zone.map(|zone| ("zone", zone.to_string())));
     fields.extend(vm.spec.disks.iter().map(|disk| ("disk", disk_line(disk))));
+    let volumes = vm.spec.volumes.iter();
+    fields.extend(volumes.map(|volume| ("volume", volumes::line(volume))));
     let nic = |nic: &Nic| ("nic", format!("{} on bridge {}", nic.mac, nic.bridge));
     fields.extend(vm.spec.nics.iter().map(nic));
     output::fields(&fields);

@@ -142,6 +142,7 @@ impl ConductorService for ConductorApi {
             // As an older program reads the message: it does not know these fields.
             template.server_group.clear();
             template.availability_zone.clear();
+            template.volumes.clear();
         }
         let asked = ScheduleVmRequest {
             vm: request.vm,

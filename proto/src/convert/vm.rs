@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::pci::PCI_REQUESTS_MAX;
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec};
+use berth_domain::vm::{
+    AttachedAs, BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec,
+    VolumeAttachment,
+};
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
@@ -33,6 +36,8 @@ pub struct VmTemplate {
     pub image_properties: ImageProperties,
     /// Where it is to go.
     pub hints: SchedulingHints,
+    /// The volumes that it is to have.
+    pub volumes: Vec<VolumeAttachment>,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -45,6 +50,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             image_properties: template.image_properties.0.clone(),
             server_group: field::name_or_empty(template.hints.server_group.as_ref()),
             availability_zone: zone_or_empty(&template.hints),
+            volumes: template.volumes.iter().map(Into::into).collect(),
         }
     }
 }
@@ -60,6 +66,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             nics: field::each(wire.nics, "nics", DEVICES_MAX)?,
             image_properties: properties(wire.image_properties)?,
             hints: hints(&wire.server_group, &wire.availability_zone)?,
+            volumes: field::each(wire.volumes, "volumes", DEVICES_MAX)?,
         })
     }
 }
@@ -100,6 +107,7 @@ impl From<&VmSpec> for v1::VmSpec {
             pci_aliases: spec.pci_aliases.values().map(Into::into).collect(),
             server_group: field::name_or_empty(spec.hints.server_group.as_ref()),
             availability_zone: zone_or_empty(&spec.hints),
+            volumes: spec.volumes.iter().map(Into::into).collect(),
         }
     }
 }
@@ -119,6 +127,30 @@ impl TryFrom<v1::VmSpec> for VmSpec {
             image_properties: properties(wire.image_properties)?,
             pci_aliases: pci::aliases(wire.pci_aliases, "pci_aliases")?,
             hints: hints(&wire.server_group, &wire.availability_zone)?,
+            volumes: field::each(wire.volumes, "volumes", DEVICES_MAX)?,
+        })
+    }
+}
+
+choices!(AttachedAs => v1::volume_attachment::As { Nvdimm, Disk });
+
+impl From<&VolumeAttachment> for v1::VolumeAttachment {
+    fn from(attachment: &VolumeAttachment) -> Self {
+        Self {
+            volume: attachment.volume.resource_name(),
+            attached_as: v1::volume_attachment::As::from(attachment.attached_as).into(),
+        }
+    }
+}
+
+impl TryFrom<v1::VolumeAttachment> for VolumeAttachment {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::VolumeAttachment) -> Result<Self, Invalid> {
+        let told = wire.attached_as;
+        Ok(Self {
+            volume: field::name(&wire.volume, "volume")?,
+            attached_as: field::choice::<v1::volume_attachment::As, _>(told, "attached_as")?,
         })
     }
 }

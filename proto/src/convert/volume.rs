@@ -177,6 +177,8 @@ impl From<&Volume> for v1::Volume {
             replicas: volume.replicas.iter().map(Into::into).collect(),
             create_time: Some(field::timestamp(volume.created_at)),
             generation: volume.generation.0,
+            // Known to whoever knows the VMs: filled in by the scheduler's service.
+            attached_vm: String::new(),
         }
     }
 }

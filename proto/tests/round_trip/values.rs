@@ -40,7 +40,7 @@ use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    ZoneName,
+    VolumeId, ZoneName,
 };
 use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{
@@ -60,7 +60,10 @@ use berth_domain::server_group::{GroupPolicy, PER_HOST_MAX, ServerGroup};
 use berth_domain::service::Service;
 use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{self, BootSource, Disk, DiskFormat, Nic, SchedulingHints, Vm, VmSpec};
+use berth_domain::vm::{
+    self, AttachedAs, BootSource, Disk, DiskFormat, Nic, SchedulingHints, Vm, VmSpec,
+    VolumeAttachment,
+};
 use berth_proto::convert::operation::Advance;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -430,7 +433,7 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         vec(pci_request(), 0..3),
         texts().prop_map(ImageProperties),
         pci_aliases(),
-        hints(),
+        (hints(), vec(attachment(), 0..3)),
     )
         .prop_map(
             |(
@@ -443,9 +446,10 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
                 pci,
                 image_properties,
                 pci_aliases,
-                hints,
+                (hints, volumes),
             )| VmSpec {
                 hints,
+                volumes,
                 image_properties,
                 pci_aliases,
                 flavor,
@@ -457,6 +461,14 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
                 pci,
             },
         )
+}
+
+fn attachment() -> impl Strategy<Value = VolumeAttachment> {
+    let attached_as = select(AttachedAs::ALL.to_vec());
+    (NAME, attached_as).prop_map(|(volume, attached_as)| VolumeAttachment {
+        volume: VolumeId::new(&volume).unwrap(),
+        attached_as,
+    })
 }
 
 fn hints() -> impl Strategy<Value = SchedulingHints> {

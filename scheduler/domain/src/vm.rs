@@ -26,8 +26,10 @@
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
 mod rules;
+mod volumes;
 
 pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
+pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, wishes_of};
 
 use serde::{Deserialize, Serialize};
 
@@ -114,6 +116,10 @@ pub struct VmSpec {
     /// Where it is to go, beside what flavor and image ask for.
     #[serde(default, skip_serializing_if = "SchedulingHints::is_empty")]
     pub hints: SchedulingHints,
+    /// The volumes of persistent memory that it has, in order. They were made before it, stay where
+    /// they are, and outlive it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeAttachment>,
 }
 
 /// Where a VM is to go, as its user said when it was made.

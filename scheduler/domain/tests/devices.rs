@@ -99,6 +99,7 @@ fn spec(cells: u32, functions: u32, alias: PciAlias) -> VmSpec {
         .unwrap();
     VmSpec {
         hints: Default::default(),
+        volumes: Vec::new(),
         flavor,
         boot: BootSource::Disk,
         disks: vec![Disk {

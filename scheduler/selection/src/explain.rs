@@ -168,6 +168,7 @@ fn phrase(cause: &str) -> String {
         "AFFINITY" => "without the other members of its server group",
         "ANTI_AFFINITY" => "with enough members of its server group",
         "HOST_FENCED" => "fenced",
+        "VOLUME_ELSEWHERE" => "without its volumes",
         "HELD_BY_UNKNOWN_GUEST" => "where unknown guests hold what it needs",
         "CELLS" => "with too few cells",
         "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",

@@ -216,6 +216,10 @@ fn other_rule(violation: &Violation) -> Option<String> {
             "start the fenced host and its compute agent again, it looks for guests that it lost"
                 .to_owned(),
         ),
+        Violation::VolumeElsewhere { hosts, .. } => {
+            let host = hosts.first()?;
+            Some(format!("make room on host {host}: volumes do not move"))
+        }
         Violation::Capacity { .. } | Violation::Fit(_) | Violation::Counted => None,
     }
 }

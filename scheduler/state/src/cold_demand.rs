@@ -21,7 +21,7 @@ impl State {
             return Err(disks_unknown(vm));
         };
         let demand = Demand::cold(spec, &source.host, why)?;
-        self.with_group(demand, &vm.name, spec)
+        self.with_relations(demand, &vm.name, spec)
     }
 
     /// Returns what the host of a running operation has to give, the next or the one claimed for it.

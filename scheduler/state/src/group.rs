@@ -24,13 +24,12 @@ impl State {
         self.index.group_vms.get(group).map_or(0, OrdSet::len)
     }
 
-    /// Returns the demand of a VM together with what its server group demands. The choice of a
-    /// host and the command that claims it both ask here.
+    /// Returns the demand of a VM together with what its server group demands.
     ///
     /// # Errors
     ///
     /// There is no such group.
-    pub fn with_group(
+    pub(crate) fn with_group(
         &self,
         demand: Demand,
         vm: &VmName,

@@ -47,6 +47,21 @@ impl Index {
         }
     }
 
+    /// Takes note of the volumes of a new VM. A resize does not change them.
+    pub(crate) fn attach_volumes(&mut self, vm: &Vm) {
+        for attachment in &vm.spec.volumes {
+            let volume = attachment.volume.clone();
+            self.volume_vms.insert(volume, vm.name.clone());
+        }
+    }
+
+    /// Forgets whose volumes they were.
+    pub(crate) fn detach_volumes(&mut self, vm: &Vm) {
+        for attachment in &vm.spec.volumes {
+            self.volume_vms.remove(&attachment.volume);
+        }
+    }
+
     /// Counts a claim of a member.
     pub(crate) fn count_in_group(&mut self, group: ServerGroupName, host: &HostName) {
         let hosts = self.group_hosts.entry(group).or_default();

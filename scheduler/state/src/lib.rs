@@ -11,7 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`command`] | what can be asked of the state |
-//! | [`state`], [`header`], [`placement`], `group`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`], `group`, `attached`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -20,6 +20,7 @@
 //! | [`check`] | every invariant |
 
 pub mod apply;
+mod attached;
 pub mod check;
 mod cold_demand;
 pub mod command;
@@ -38,6 +39,7 @@ pub mod state;
 mod transaction;
 pub mod volumes;
 
+pub use attached::VOLUMES_ARE_LOCAL;
 pub use berth_domain::host_view::HostView;
 pub use check::Violation;
 pub use header::Header;

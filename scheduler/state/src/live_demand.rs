@@ -25,6 +25,6 @@ impl State {
             .with("vm", &vm.name));
         };
         let demand = Demand::migration(&vm.spec, claim, &source.host)?;
-        self.with_group(demand, &vm.name, &vm.spec)
+        self.with_relations(demand, &vm.name, &vm.spec)
     }
 }

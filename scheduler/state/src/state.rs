@@ -82,6 +82,8 @@ pub(crate) struct Index {
     pub(crate) host_aggregates: OrdMap<HostName, OrdSet<AggregateName>>,
     /// VMs by the MAC addresses of their interfaces.
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
+    /// VMs by the volumes that they have.
+    pub(crate) volume_vms: OrdMap<VolumeId, VmName>,
     /// Providers by their name.
     pub(crate) provider_names: OrdMap<Arc<str>, ProviderId>,
     /// Providers by the one above them.

@@ -193,6 +193,7 @@ impl<J: Journal> Transaction<'_, J> {
                 let macs = &mut self.state.index.macs;
                 macs.insert(nic.mac.as_str().into(), vm.name.clone());
             }
+            self.state.index.attach_volumes(&vm);
             self.state.index.join_group(&vm);
         }
         self.journal.note(|| Change {
@@ -209,6 +210,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.macs.remove(nic.mac.as_str());
         }
         if let Some(vm) = &old {
+            self.state.index.detach_volumes(vm);
             self.state.index.leave_group(vm);
         }
         self.journal.note(|| Change {

@@ -38,6 +38,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 nics: Vec::new(),
                 image_properties: ImageProperties::default(),
                 hints: SchedulingHints::default(),
+                volumes: Vec::new(),
                 host: host.clone(),
                 lease,
             };

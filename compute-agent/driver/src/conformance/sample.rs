@@ -82,6 +82,7 @@ pub fn plain_spec(vcpus: u32) -> VmSpec {
         cpu_shape: None,
         pci: Vec::new(),
         hints: berth_domain::vm::SchedulingHints::default(),
+        volumes: Vec::new(),
     }
 }
 

@@ -476,6 +476,7 @@ impl Agent {
             topology: domain.spec.topology.as_ref(),
             pci: &domain.spec.pci,
             pmem: &domain.spec.pmem_wish(),
+            near: &[],
         };
         fit::check(
             &self.facts.host,

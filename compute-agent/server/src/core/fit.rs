@@ -52,6 +52,7 @@ pub(super) fn decide(
         topology: topology.as_ref(),
         pci: coming.pci,
         pmem: &coming.pmem.clone().settled(given),
+        near: &[],
     };
     if verify(ground, wish, held).is_ok() {
         return Ok(FitVerdict::Confirm);

@@ -71,6 +71,7 @@ pub(crate) fn spec() -> VmSpec {
         cpu_shape: None,
         pci: Vec::new(),
         hints: berth_domain::vm::SchedulingHints::default(),
+        volumes: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a guest demands of a host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::leaving;
 use crate::aggregate::AggregateSpecs;
@@ -10,13 +10,14 @@ use crate::fault;
 use crate::flavor::Wishes;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
-use crate::name::{HostName, ZoneName};
+use crate::name::{HostName, VolumeId, ZoneName};
 use crate::pci::PciRequest;
 use crate::platform::PlatformDemand;
 use crate::pmem::PmemWish;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
 use crate::server_group::GroupDemand;
+use crate::topology::CellId;
 use crate::version::ServiceVersion;
 use crate::vm::VmSpec;
 
@@ -39,12 +40,26 @@ pub struct Demand {
     pub leaving: Option<Leaving>,
     /// Its server group, and where the other members are. Only the state knows; it fills it in.
     pub group: Option<GroupDemand>,
+    /// Its volumes, and where they are. Only the state knows; it fills it in.
+    pub volumes: Vec<VolumePlaces>,
     /// The availability zone that the user asked for.
     pub zone: Option<ZoneName>,
     /// What the aggregates of the host must say of it.
     pub aggregate_specs: AggregateSpecs,
     /// What kind of machine its image asks for.
     pub platform: PlatformDemand,
+}
+
+/// Where a volume of a guest is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlaces {
+    /// Which.
+    pub volume: VolumeId,
+    /// Whether it becomes an nvdimm of the guest, rather than a disk.
+    pub is_nvdimm: bool,
+    /// The hosts on which the guest can have it, with the cell that it is attached to where the host
+    /// tells; several only for a cache.
+    pub hosts: BTreeMap<HostName, Option<CellId>>,
 }
 
 /// How a guest is moved.
@@ -192,6 +207,7 @@ impl Demand {
             forbidden: wishes.forbidden_traits,
             leaving: None,
             group: None,
+            volumes: Vec::new(),
             zone: None,
             aggregate_specs: wishes.aggregate_specs,
             platform: wishes.platform,

@@ -3,6 +3,7 @@
 use super::{Demand, Violation};
 use crate::host_view::HostView;
 use crate::numa::{Assignment, Guest, Strategy, Wish, fit, try_fit, verify};
+use crate::topology::CellId;
 
 /// Returns an exact assignment; an empty one for a guest without exact wishes.
 ///
@@ -39,5 +40,15 @@ pub fn wish(demand: &Demand) -> Wish<'_> {
         topology: demand.topology.as_ref(),
         pci: &demand.pci,
         pmem: &demand.pmem,
+        near: &[],
     }
+}
+
+/// Returns the cells of a host that the guest's first cell is to be near to: those of the volumes
+/// that become its nvdimms.
+#[must_use]
+pub fn near(view: &HostView, demand: &Demand) -> Vec<CellId> {
+    let nvdimms = demand.volumes.iter().filter(|volume| volume.is_nvdimm);
+    let cells = nvdimms.filter_map(|volume| *volume.hosts.get(&view.host.name)?);
+    cells.collect()
 }

@@ -16,6 +16,7 @@
 //! | it is in the availability zone | [`zone`] |
 //! | its aggregates say what the flavor asks for | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
+//! | it has the guest's volumes | [`volumes`] |
 //! | a guest that moves: it is another host | [`elsewhere`] |
 //! | … with the same hypervisor driver | [`driver`] |
 //! | … with an agent that is new enough | [`version`] |
@@ -42,9 +43,10 @@ pub mod shape;
 pub mod storage;
 pub mod version;
 mod violation;
+pub mod volumes;
 pub mod zone;
 
-pub use demand::{Anew, Demand, How, Leaving};
+pub use demand::{Anew, Demand, How, Leaving, VolumePlaces};
 pub use violation::Violation;
 
 use crate::claim::Claim;
@@ -56,7 +58,7 @@ use crate::numa::{Assignment, Guest, Strategy, gives_up, is_feasible};
 pub type Rule = fn(&HostView, &Demand) -> Result<(), Violation>;
 
 /// The rules that depend on which host it is.
-pub const HOST_RULES: [Rule; 2] = [elsewhere::check, group::check];
+pub const HOST_RULES: [Rule; 3] = [elsewhere::check, group::check, volumes::check];
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
@@ -114,8 +116,11 @@ impl<'a> Applicant<'a> {
     /// both the exact fit and counted capacity are, the fit is told: it names the cell.
     pub fn place(&self, view: &HostView, strategy: Strategy) -> Result<Assignment, Violation> {
         check_rules(view, self.demand)?;
-        let assignment = exact::place(view, &self.guest, strategy)
-            .map_err(|why| self.blame_unknown(view, why))?;
+        let near = exact::near(view, self.demand);
+        let beside = (!near.is_empty()).then(|| self.guest.near(&near));
+        let guest = beside.as_ref().unwrap_or(&self.guest);
+        let assignment =
+            exact::place(view, guest, strategy).map_err(|why| self.blame_unknown(view, why))?;
         capacity::check(view, self.demand)?;
         memory::check(view, &self.demand.resources, &assignment)?;
         Ok(assignment)
@@ -143,7 +148,10 @@ impl<'a> Applicant<'a> {
     pub fn try_place(&self, view: &HostView, strategy: Strategy) -> Option<Assignment> {
         check_rules(view, self.demand).ok()?;
         capacity::check(view, self.demand).ok()?;
-        let assignment = exact::try_place(view, &self.guest, strategy)?;
+        let near = exact::near(view, self.demand);
+        let beside = (!near.is_empty()).then(|| self.guest.near(&near));
+        let guest = beside.as_ref().unwrap_or(&self.guest);
+        let assignment = exact::try_place(view, guest, strategy)?;
         let fits = memory::check(view, &self.demand.resources, &assignment);
         fits.is_ok().then_some(assignment)
     }

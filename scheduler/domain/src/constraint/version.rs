@@ -25,6 +25,8 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
             Feature::MixedCpus,
             demand.topology.as_ref().is_some_and(is_mixed),
         ),
+        // An older one would start the guest without them.
+        (Feature::Volumes, !demand.volumes.is_empty()),
     ];
     for (feature, is_wanted) in wanted {
         if is_wanted {

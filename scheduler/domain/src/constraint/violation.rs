@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::cpu_set::CpuSet;
 use crate::inventory::Excess;
-use crate::name::{HostName, ServerGroupName, ZoneName};
+use crate::name::{HostName, ServerGroupName, VolumeId, ZoneName};
 use crate::numa::FitRefusal;
 use crate::refusal::{Code, HostRefusal, Missing, Refusal};
 use crate::resource::{ResourceClass, Trait};
@@ -127,6 +127,13 @@ pub enum Violation {
     },
     /// Its agent is too old for the guest.
     Feature(TooOld),
+    /// It has not the guest's volume.
+    VolumeElsewhere {
+        /// The volume.
+        volume: VolumeId,
+        /// Where it is; at most two hosts.
+        hosts: Vec<HostName>,
+    },
 }
 
 impl Violation {
@@ -156,6 +163,7 @@ impl Violation {
             Self::Fenced => "HOST_FENCED",
             Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
             Self::Feature(_) => TOO_OLD,
+            Self::VolumeElsewhere { .. } => "VOLUME_ELSEWHERE",
         };
         cause.to_owned()
     }
@@ -210,7 +218,8 @@ impl Violation {
             | Self::Counted
             | Self::Fenced
             | Self::HeldByUnknown { .. }
-            | Self::Feature(_) => None,
+            | Self::Feature(_)
+            | Self::VolumeElsewhere { .. } => None,
         }
     }
 
@@ -251,6 +260,7 @@ impl Violation {
             Self::Image { .. } => (2, 7, 0, 0),
             Self::Counted => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
+            Self::VolumeElsewhere { .. } => (3, 2, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
         }
     }
@@ -295,7 +305,8 @@ impl Violation {
             | Self::AntiAffinity { .. }
             | Self::Fenced
             | Self::HeldByUnknown { .. }
-            | Self::Feature(_) => (Code::FailedPrecondition, &*cause),
+            | Self::Feature(_)
+            | Self::VolumeElsewhere { .. } => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -448,6 +459,15 @@ impl fmt::Display for Violation {
                 )
             }
             Self::Feature(old) => write!(f, "its agent is at {old}"),
+            Self::VolumeElsewhere { volume, hosts } => {
+                let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
+                let plural = if names.len() == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "volume {volume} is on host{plural} {}",
+                    names.join(" and ")
+                )
+            }
         }
     }
 }

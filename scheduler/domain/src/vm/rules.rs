@@ -25,9 +25,8 @@ impl VmSpec {
     /// All faults of the specification at once.
     pub fn validate(&self) -> Result<Wishes, Vec<Fault>> {
         let mut faults = Vec::new();
-        let wishes = self
-            .flavor
-            .wishes(&self.image_properties, &self.pci_aliases);
+        let (image, aliases) = (&self.image_properties, &self.pci_aliases);
+        let wishes = super::wishes_of(&self.flavor, image, aliases, &self.volumes);
         let wishes = wishes.unwrap_or_else(|flavor| {
             faults.extend(flavor);
             Wishes::default()
@@ -38,6 +37,7 @@ impl VmSpec {
         self.check_boot(&mut faults);
         self.check_disks(&mut faults);
         self.check_nics(&mut faults);
+        self.check_volumes(&mut faults);
         if faults.is_empty() {
             Ok(wishes)
         } else {
@@ -218,8 +218,9 @@ mod tests {
     use crate::flavor::Flavor;
     use crate::image::ImageProperties;
     use crate::name::FlavorName;
+    use crate::name::VolumeId;
     use crate::pci::{PciAliases, PciMatch, PciNumaPolicy, PciRequest};
-    use crate::vm::DiskFormat;
+    use crate::vm::{AttachedAs, DiskFormat, VolumeAttachment, wishes_of};
 
     fn spec() -> VmSpec {
         VmSpec {
@@ -243,6 +244,7 @@ mod tests {
             cpu_shape: None,
             pci: Vec::new(),
             hints: Default::default(),
+            volumes: Vec::new(),
         }
     }
 
@@ -259,6 +261,36 @@ mod tests {
             bridge: bridge.to_owned(),
             mac: mac.to_owned(),
         }
+    }
+
+    fn volume(number: usize) -> VolumeAttachment {
+        VolumeAttachment {
+            volume: VolumeId::new(&format!("v{number}")).unwrap(),
+            attached_as: AttachedAs::Disk,
+        }
+    }
+
+    /// Goal: a guest with an nvdimm has a cell for it, one with a disk needs none, and the cells that
+    /// a flavor asks for stay.
+    #[test]
+    fn an_nvdimm_makes_a_cell() {
+        let cells = |as_what, nodes: Option<&str>| {
+            let mut spec = spec();
+            spec.flavor.extra_specs.clear();
+            spec.flavor.vcpus = 2;
+            let nodes = nodes.map(|n| ("hw:numa_nodes".to_owned(), n.to_owned()));
+            spec.flavor.extra_specs.extend(nodes);
+            spec.volumes = vec![VolumeAttachment {
+                attached_as: as_what,
+                ..volume(0)
+            }];
+            let (image, aliases) = (&spec.image_properties, &spec.pci_aliases);
+            let wishes = wishes_of(&spec.flavor, image, aliases, &spec.volumes).unwrap();
+            wishes.topology.map_or(0, |topology| topology.cells.len())
+        };
+        assert_eq!(cells(AttachedAs::Disk, None), 0);
+        assert_eq!(cells(AttachedAs::Nvdimm, None), 1);
+        assert_eq!(cells(AttachedAs::Nvdimm, Some("2")), 2);
     }
 
     fn check(change: impl FnOnce(&mut VmSpec), expected: &[&str]) {
@@ -331,6 +363,21 @@ mod tests {
         check(
             |s| s.nics.push(nic("br0", "52:54:00:12:34:56")),
             &["nics[1].mac"],
+        );
+        let volumes = |names: std::ops::Range<usize>| names.map(volume).collect();
+        check(|s| s.volumes = volumes(0..16), &[]);
+        check(|s| s.volumes = volumes(0..17), &["volumes"]);
+        check(
+            |s| s.volumes = vec![volume(0), volume(1), volume(0)],
+            &["volumes[2].volume"],
+        );
+        check(
+            |s| {
+                s.flavor.disk_gib = 26;
+                s.disks = vec![disk(Some("d"), 1); 25];
+                s.volumes = volumes(0..2);
+            },
+            &["volumes"],
         );
     }
 }

@@ -179,6 +179,7 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
         forbidden: Default::default(),
         leaving: None,
         group: None,
+        volumes: Vec::new(),
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),

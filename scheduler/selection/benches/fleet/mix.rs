@@ -262,6 +262,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         forbidden: Default::default(),
         leaving: None,
         group: None,
+        volumes: Vec::new(),
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),

@@ -89,6 +89,7 @@ fn floating(shape: &Shape) -> Option<Demand> {
         forbidden: Default::default(),
         leaving: None,
         group: None,
+        volumes: Vec::new(),
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),

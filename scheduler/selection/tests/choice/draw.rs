@@ -276,6 +276,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
                 .map(|_| (host(dice), 1 + dice.small(3)))
                 .collect(),
         }),
+        volumes: Vec::new(),
         zone: dice.chance(10).then(|| zone(dice)),
         leaving: dice.chance(8).then(|| Leaving {
             how: match dice.small(3) {

@@ -55,6 +55,7 @@ pub(crate) fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpe
         cpu_shape: None,
         pci: Vec::new(),
         hints: berth_domain::vm::SchedulingHints::default(),
+        volumes: Vec::new(),
     }
 }
 

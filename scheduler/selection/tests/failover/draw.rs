@@ -111,6 +111,7 @@ fn plain(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> Demand {
         forbidden: Default::default(),
         leaving: None,
         group: None,
+        volumes: Vec::new(),
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),

@@ -20,7 +20,7 @@ use berth_domain::vm::{Vm, VmSpec};
 use berth_selection::failover::{Broken, Budget, Keeper, admission};
 use berth_selection::fleet::{FleetGuest, Rescue};
 use berth_selection::{Choice, Request};
-use berth_state::State;
+use berth_state::{State, VOLUMES_ARE_LOCAL};
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
@@ -231,9 +231,15 @@ fn guest_of(
     let view = state.host(&choice.host);
     let view = view.ok_or_else(|| Refusal::not_found("host", &choice.host))?;
     let demand = Demand::cold(newcomer.spec, &view.host, Anew::Evacuation)?;
-    let demand = state.with_group(demand, newcomer.vm, newcomer.spec)?;
+    let related = state.with_relations(demand.clone(), newcomer.vm, newcomer.spec);
+    let (demand, refused) = match related {
+        Ok(demand) => (demand, None),
+        // It may come, but goes nowhere afterwards.
+        Err(refusal) if refusal.reason == VOLUMES_ARE_LOCAL => (demand, Some(refusal.message)),
+        Err(refusal) => return Err(refusal),
+    };
     // What it has elsewhere is gone when it has got its new size.
-    let rescue = match bound_to_others(&demand, &choice.host) {
+    let rescue = match refused.or_else(|| bound_to_others(&demand, &choice.host)) {
         None => Rescue::Restart,
         Some(why) => Rescue::Impossible(why),
     };

@@ -79,6 +79,7 @@ pub(super) fn spec_of(state: &State, flavor: &FlavorName) -> Result<VmSpec, Refu
         nics: Vec::new(),
         image_properties: ImageProperties::default(),
         hints: SchedulingHints::default(),
+        volumes: Vec::new(),
     };
     sized(state, flavor, rest)
 }

@@ -12,7 +12,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferWishes;
-use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints};
+use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints, VolumeAttachment};
 use berth_domain::volume::{DisplayName, Kind, Parameters};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 use uuid::Uuid;
@@ -111,6 +111,8 @@ pub struct ScheduleVm {
     pub image_properties: ImageProperties,
     /// Where it is to go.
     pub hints: SchedulingHints,
+    /// The volumes that it has.
+    pub volumes: Vec<VolumeAttachment>,
     /// The host that the user named, if any.
     pub host: Option<HostName>,
     /// Who carries the boot out.

@@ -135,6 +135,7 @@ fn resized(state: &State, vm: &Vm, flavor: &FlavorName) -> Result<VmSpec, Refusa
         nics: spec.nics.clone(),
         image_properties: spec.image_properties.clone(),
         hints: spec.hints.clone(),
+        volumes: spec.volumes.clone(),
     };
     let resized = sized(state, flavor, rest)?;
     if resized == *spec {

@@ -15,7 +15,9 @@ use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::{Kind, Mark, Operation, Step};
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::{self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec};
+use berth_domain::vm::{
+    self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
+};
 use berth_selection::Choice;
 use berth_state::State;
 use berth_state::command::{Command, Effect};
@@ -58,7 +60,7 @@ pub(super) fn vm(
         chooser,
         state,
         berth_selection::Request {
-            demand: state.with_group(Demand::boot(&spec)?, &wanted.vm, &spec)?,
+            demand: state.with_relations(Demand::boot(&spec)?, &wanted.vm, &spec)?,
             requested: wanted.host.clone(),
             excluded: Vec::new(),
             seed: wanted.claim.0,
@@ -136,7 +138,7 @@ pub(super) fn next(
     let demand = match &operation.kind {
         Kind::Boot => {
             let demand = Demand::boot(&vm.spec)?;
-            state.with_group(demand, &vm.name, &vm.spec)?
+            state.with_relations(demand, &vm.name, &vm.spec)?
         }
         Kind::LiveMigrate { .. } => state.live_demand(vm)?,
         Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
@@ -216,6 +218,7 @@ fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
         nics: nics_of(state, wanted)?,
         image_properties: wanted.image_properties.clone(),
         hints: wanted.hints.clone(),
+        volumes: wanted.volumes.clone(),
     };
     sized(state, &wanted.flavor, rest)
 }
@@ -227,6 +230,7 @@ pub(super) struct Rest {
     pub(super) nics: Vec<Nic>,
     pub(super) image_properties: ImageProperties,
     pub(super) hints: SchedulingHints,
+    pub(super) volumes: Vec<VolumeAttachment>,
 }
 
 /// Returns a VM of a flavor, as that is now.
@@ -237,7 +241,7 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
     };
     let aliases = aliases_of(state, flavor);
     let wishes_of = |flavor: &Flavor| {
-        let wishes = flavor.wishes(&rest.image_properties, &aliases);
+        let wishes = vm::wishes_of(flavor, &rest.image_properties, &aliases, &rest.volumes);
         wishes.map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
     };
     let mut flavor = (**flavor).clone();
@@ -256,6 +260,7 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
         cpu_shape: wishes.cpu_shape,
         pci: wishes.pci,
         hints: rest.hints,
+        volumes: rest.volumes,
     };
     spec.validate()
         .map_err(|faults| fault::refusal("vm", &faults))?;

@@ -191,6 +191,7 @@ fn boot(name: &str, number: u128) -> Ask {
             }],
             image_properties: ImageProperties::default(),
             hints: SchedulingHints::default(),
+            volumes: Vec::new(),
             host: None,
             lease: lease(),
         }),

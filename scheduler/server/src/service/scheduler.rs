@@ -306,6 +306,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         nics: template.nics,
         image_properties: template.image_properties,
         hints: template.hints,
+        volumes: template.volumes,
         host: field::optional_name(&wire.requested_host, "requested_host")?,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
     })

@@ -47,7 +47,7 @@ pub(super) async fn volume(
             "the volumes that exist are listed by `berth volume list`",
         )));
     };
-    let volume = Some((&**volume).into());
+    let volume = Some(write_volume(&state, volume));
     Ok(Response::new(v1::GetVolumeResponse { volume }))
 }
 
@@ -71,9 +71,17 @@ pub(super) async fn volumes(
         }
     }?;
     Ok(Response::new(v1::ListVolumesResponse {
-        volumes: volumes.iter().map(|volume| (&**volume).into()).collect(),
+        volumes: volumes.iter().map(|v| write_volume(&state, v)).collect(),
         next_page_token,
     }))
+}
+
+/// Returns a volume with the VM that has it.
+fn write_volume(state: &State, volume: &Volume) -> v1::Volume {
+    v1::Volume {
+        attached_vm: field::name_or_empty(state.vm_with_volume(&volume.id)),
+        ..volume.into()
+    }
 }
 
 /// Returns the hosts that are named, or those that have regions or volumes.

@@ -67,7 +67,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns what a new VM demands of its host.
     pub(super) fn demand_of_boot(&self, vm: &VmName, spec: &VmSpec) -> Result<Demand, Refusal> {
-        self.state.with_group(Demand::boot(spec)?, vm, spec)
+        self.state.with_relations(Demand::boot(spec)?, vm, spec)
     }
 
     pub(super) fn complete_boot(&mut self, operation: &mut Operation) -> Result<(), Refusal> {

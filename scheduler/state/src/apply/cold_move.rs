@@ -387,7 +387,8 @@ fn is_another_size(before: &VmSpec, after: &VmSpec) -> Result<(), Refusal> {
         && before.disks == after.disks
         && before.nics == after.nics
         && before.image_properties == after.image_properties
-        && before.hints == after.hints;
+        && before.hints == after.hints
+        && before.volumes == after.volumes;
     match same {
         true => Ok(()),
         false => Err(invalid(

@@ -18,6 +18,7 @@ use berth_domain::volume::{
     VOLUMES_MAX, Volume, consumer_of, place_again, provider_name, provider_of, resource_class,
 };
 
+use crate::attached::attached;
 use crate::refusals::{exists, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
@@ -153,6 +154,9 @@ impl<J: Journal> Transaction<'_, J> {
         };
         if volume.is_deleting() {
             return Ok(Reply::Volume(volume));
+        }
+        if let Some(vm) = self.state.vm_with_volume(id) {
+            return Err(attached(&volume, vm));
         }
         Ok(Reply::Volume(self.write_volume(volume.deleted())))
     }

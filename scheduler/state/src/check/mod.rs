@@ -5,6 +5,7 @@
 
 mod aggregates;
 mod allocations;
+mod attached;
 mod claims;
 mod groups;
 mod hosts;
@@ -81,6 +82,7 @@ impl State {
         aggregates::zones_hold(self)?;
         groups::hard_policies_hold(self)?;
         groups::members_are_found(self)?;
+        attached::volumes_have_one_vm(self)?;
         volumes::volumes_are_whole(self)?;
         volumes::volumes_are_found(self)?;
         volumes::volumes_are_counted(self)?;

@@ -153,6 +153,7 @@ pub(crate) fn spec(flavor: Flavor) -> VmSpec {
         cpu_shape: None,
         pci: Vec::new(),
         hints: berth_domain::vm::SchedulingHints::default(),
+        volumes: Vec::new(),
     }
 }
 

@@ -39,7 +39,7 @@ impl Search<'_> {
             topology, usage, ..
         } = self.ground;
         let wish = self.guest.wish.pmem;
-        let supply = pmem::Supply::new(topology, usage, wish);
+        let supply = pmem::Supply::new(topology, usage, &self.guest.wish);
         let (request, requested, available) = supply.shortage();
         PmemShortfall {
             request: request.clone(),

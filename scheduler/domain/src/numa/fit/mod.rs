@@ -6,7 +6,7 @@
 //! PCI functions are judged on the set of host cells (`pci`): a search over what has such
 //! functions, and only where the preferred cells will not do. Namespaces of persistent memory are
 //! devices of guest cell 0: the host cells that are nearest to enough of them are tried first for
-//! it (`pmem`). Which CPUs of a cell are taken is
+//! it (`pmem`); the same goes for what lies fast and the guest is to be near to. Which CPUs of a cell are taken is
 //! decided last (`pin`).
 //!
 //! Not here: whether the host may be used at all, and counted resources ([`crate::constraint`]).
@@ -176,7 +176,8 @@ impl Search<'_> {
             return Err(Failure::Nowhere(homeless));
         }
         let order = self.order(strategy);
-        if self.guest.wish.pmem.requests.is_empty() {
+        let wish = &self.guest.wish;
+        if wish.pmem.requests.is_empty() && wish.near.is_empty() {
             return self.place_on(table, &order);
         }
         self.place_beside_pmem(&table, &order)
@@ -208,7 +209,7 @@ impl Search<'_> {
         let Ground {
             topology, usage, ..
         } = self.ground;
-        let supply = pmem::Supply::new(topology, usage, self.guest.wish.pmem);
+        let supply = pmem::Supply::new(topology, usage, &self.guest.wish);
         let all_homes = supply.homes();
         if all_homes.is_empty() {
             return Err(Failure::Pmem);

@@ -3,6 +3,7 @@
 use crate::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, ThreadPolicy};
 use crate::pci::PciRequest;
 use crate::pmem::PmemWish;
+use crate::topology::CellId;
 
 /// Everything that a guest wishes to have exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub struct Wish<'a> {
     pub pci: &'a [PciRequest],
     /// The persistent memory that it asks for. A guest that asks for some has cells.
     pub pmem: &'a PmemWish,
+    /// Host cells that its first cell is to be near to, the same one several times where that is to
+    /// weigh more. What fits far away still fits.
+    pub near: &'a [CellId],
 }
 
 static NO_PMEM: PmemWish = PmemWish::NONE;
@@ -23,6 +27,7 @@ impl Default for Wish<'_> {
             topology: None,
             pci: &[],
             pmem: &NO_PMEM,
+            near: &[],
         }
     }
 }
@@ -113,6 +118,20 @@ impl<'a> Guest<'a> {
             cells,
             pci: super::pci::Demand::new(wish.pci),
             wish,
+        }
+    }
+
+    /// Returns the guest with other host cells that its first cell is to be near to.
+    #[must_use]
+    pub fn near<'b>(&self, near: &'b [CellId]) -> Guest<'b>
+    where
+        'a: 'b,
+    {
+        Guest {
+            wish: Wish { near, ..self.wish },
+            cells: self.cells.clone(),
+            is_exclusive: self.is_exclusive,
+            pci: self.pci.clone(),
         }
     }
 }

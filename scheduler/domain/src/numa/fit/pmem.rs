@@ -1,15 +1,17 @@
 //! Which namespaces of persistent memory a guest gets, and which host cells are near to them.
 //!
-//! All of a guest's devices belong to its cell 0, so nearness is that of one host cell. Where it
+//! All of a guest's devices belong to its cell 0, so nearness is that of one host cell; what else it
+//! is to be near to (volumes, which lie fast) is added to that of the devices. Where it
 //! sits there, each device gets the nearest free namespace that answers; of equally near ones the
 //! smallest, of those the first by name. Requests either are all for one shape per class or for any,
 //! so that taking the nearest for each one after the other also makes the sum of distances least.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Wish;
 use crate::numa::HostUsage;
 use crate::pmem::{PmemDevice, PmemNamespace, PmemNumaPolicy, PmemRequest, PmemWish};
-use crate::topology::HostTopology;
+use crate::topology::{CellId, HostTopology};
 
 /// How far a namespace is that the host does not say the cell of: farther than any other.
 const FAR: u64 = u32::MAX as u64 + 1;
@@ -18,6 +20,8 @@ const FAR: u64 = u32::MAX as u64 + 1;
 pub(super) struct Supply<'a> {
     topology: &'a HostTopology,
     wish: &'a PmemWish,
+    /// What lies fast that it is to be near to.
+    near: &'a [CellId],
     free: Vec<&'a PmemNamespace>,
 }
 
@@ -29,16 +33,13 @@ pub(super) struct Given {
 }
 
 impl<'a> Supply<'a> {
-    pub(super) fn new(
-        topology: &'a HostTopology,
-        usage: &'a HostUsage,
-        wish: &'a PmemWish,
-    ) -> Self {
+    pub(super) fn new(topology: &'a HostTopology, usage: &'a HostUsage, wish: &Wish<'a>) -> Self {
         let all = topology.pmem().iter();
         let free = all.filter(|n| n.trouble.is_empty() && !usage.pmem.contains(&n.name));
         Self {
             topology,
-            wish,
+            wish: wish.pmem,
+            near: wish.near,
             free: free.collect(),
         }
     }
@@ -60,7 +61,11 @@ impl<'a> Supply<'a> {
         let mut left = self.free.clone();
         let mut given = Given {
             devices: Vec::new(),
-            distance: 0,
+            distance: self
+                .near
+                .iter()
+                .map(|cell| self.between(home, Some(*cell)))
+                .sum(),
         };
         for request in &self.wish.requests {
             let all = left.iter().enumerate();
@@ -100,7 +105,11 @@ impl<'a> Supply<'a> {
     }
 
     fn distance(&self, home: usize, namespace: &PmemNamespace) -> u64 {
-        let position = self.position(namespace);
+        self.between(home, namespace.cell)
+    }
+
+    fn between(&self, home: usize, cell: Option<CellId>) -> u64 {
+        let position = cell.and_then(|cell| self.topology.position(cell));
         position.map_or(FAR, |at| self.topology.distances()[home][at].into())
     }
 
