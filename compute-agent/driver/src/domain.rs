@@ -5,17 +5,20 @@
 //! that starts knows what runs without asking anyone.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::instance::VcpuId;
-use berth_domain::name::VmName;
+use berth_domain::name::{VmName, VolumeId};
 use berth_domain::numa::Assignment;
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
-use berth_domain::vm::VmSpec;
+use berth_domain::vm::{AttachedAs, VmSpec};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::error::Error;
 
 /// A guest on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,9 +37,53 @@ pub struct DomainSpec {
     pub assignment: Assignment,
     /// The shared CPUs of the host, over which everything floats that has no place of its own.
     pub shared_cpus: CpuSet,
+    /// What this host has of the guest's volumes, in the order of the specification. Written by the
+    /// host's agent when the guest is started: devices are numbered anew when a host is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeDevice>,
+}
+
+/// A volume as a host has it for a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VolumeDevice {
+    /// Which.
+    pub volume: VolumeId,
+    /// What the guest sees of it.
+    pub attached_as: AttachedAs,
+    /// For a disk the block device, for an nvdimm the file in the volume's file system.
+    pub path: PathBuf,
+    /// How large that is, in bytes.
+    pub size_bytes: u64,
 }
 
 impl DomainSpec {
+    /// Says whether there is a device for each of the guest's volumes, and no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VolumeUnusable`] for the first volume that has none.
+    pub fn check_volumes(&self) -> Result<(), Error> {
+        let wanted = &self.spec.volumes;
+        for (index, one) in wanted.iter().enumerate() {
+            let device = self.volumes.get(index);
+            let same =
+                |d: &VolumeDevice| (&d.volume, d.attached_as) == (&one.volume, one.attached_as);
+            if !device.is_some_and(same) {
+                return Err(Error::VolumeUnusable {
+                    volume: one.volume.clone(),
+                    why: "the host has no device of it".to_owned(),
+                });
+            }
+        }
+        match self.volumes.get(wanted.len()) {
+            None => Ok(()),
+            Some(other) => Err(Error::VolumeUnusable {
+                volume: other.volume.clone(),
+                why: "the guest does not ask for it".to_owned(),
+            }),
+        }
+    }
+
     /// Returns the host CPUs that each vCPU may run on. An empty set means any CPU of the host.
     #[must_use]
     pub fn vcpu_cpus(&self) -> BTreeMap<VcpuId, CpuSet> {

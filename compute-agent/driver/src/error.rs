@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::{ClaimId, VmUid};
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, VolumeId};
 
 /// Why a driver did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +95,22 @@ pub enum Error {
         /// The time that it was given.
         limit_ms: u64,
     },
+    /// A guest was to be started with a volume that somebody else on this host uses.
+    #[error("volume {volume} is in use: {}", .users.join(", "))]
+    VolumeInUse {
+        /// The volume.
+        volume: VolumeId,
+        /// Who uses it.
+        users: Vec<String>,
+    },
+    /// A guest was to be started with a volume that it cannot have here.
+    #[error("volume {volume} cannot be used: {why}")]
+    VolumeUnusable {
+        /// The volume.
+        volume: VolumeId,
+        /// Why not.
+        why: String,
+    },
     /// The hypervisor did not answer: the call may have its effect.
     #[error("the hypervisor cannot be reached: {message}")]
     Unreachable {
@@ -131,7 +147,9 @@ impl Error {
             | Self::ImageExists { .. }
             | Self::NoRoom { .. }
             | Self::StorageShared { .. }
-            | Self::Overdue { .. } => false,
+            | Self::Overdue { .. }
+            | Self::VolumeInUse { .. }
+            | Self::VolumeUnusable { .. } => false,
         }
     }
 }

@@ -23,7 +23,7 @@ pub mod request;
 pub mod sim;
 pub mod xml;
 
-pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending};
+pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending, VolumeDevice};
 pub use driver::{Chunk, Driver, Eraser, FreePages, Info, NoPmem};
 pub use error::Error;
 pub use request::{Answer, Fetch, Kind, Request, Token, perform};

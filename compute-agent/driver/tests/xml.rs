@@ -13,14 +13,14 @@ use berth_domain::id::{ClaimId, Epoch};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
 };
-use berth_domain::name::PmemName;
+use berth_domain::name::{PmemName, VolumeId};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::topology::CellId;
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
-use berth_driver::DomainSpec;
+use berth_domain::vm::{AttachedAs, BootSource, Disk, DiskFormat, Nic, VolumeAttachment};
 use berth_driver::conformance::sample;
 use berth_driver::xml::{self, Settings, VirtType};
+use berth_driver::{DomainSpec, VolumeDevice};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -107,6 +107,79 @@ fn two_cells() -> DomainSpec {
     let mut guest = sample::domain("two-cells", 2, spec, assignment);
     guest.shared_cpus = "0,4,8,12".parse().unwrap();
     guest
+}
+
+/// Volumes as this host has them, one seen as an nvdimm and one as a disk.
+fn with_volumes(mut guest: DomainSpec) -> DomainSpec {
+    let volume = |text: &str| VolumeId::new(text).unwrap();
+    let all = [
+        (
+            volume("cache-00000000000000000000000000000001"),
+            AttachedAs::Nvdimm,
+            "/run/berth/volumes/cache-00000000000000000000000000000001/berth-vm.img",
+        ),
+        (
+            volume("db-00000000000000000000000000000002"),
+            AttachedAs::Disk,
+            "/dev/berth-region0/db-00000000000000000000000000000002",
+        ),
+    ];
+    for (volume, attached_as, path) in all {
+        guest.spec.volumes.push(VolumeAttachment {
+            volume: volume.clone(),
+            attached_as,
+        });
+        guest.volumes.push(VolumeDevice {
+            volume,
+            attached_as,
+            path: PathBuf::from(path),
+            size_bytes: 64 << 20,
+        });
+    }
+    guest
+}
+
+/// Goal: a volume is a disk behind the guest's own, or an nvdimm of its first cell.
+#[test]
+fn a_guest_with_volumes() {
+    let mut spec = sample::plain_spec(1);
+    spec.flavor.memory_mib = 256;
+    spec.disks = vec![Disk {
+        image: None,
+        format: DiskFormat::Raw,
+        size_gib: 1,
+    }];
+    spec.topology = Some(InstanceTopology {
+        cells: vec![cell(0, &[0], &[], PageSize::Unspecified)],
+        ..InstanceTopology::default()
+    });
+    let assignment = Assignment {
+        cells: vec![given(0, 1, &[], "4-5", None)],
+        ..Assignment::default()
+    };
+    let guest = with_volumes(sample::domain("volumes", 9, spec, assignment));
+    golden("volumes", &guest, &settings());
+}
+
+/// Goal: a guest never starts without one of its volumes, or with another's.
+#[test]
+fn volumes_without_devices_are_refused() {
+    let good = with_volumes(two_cells());
+    assert!(xml::domain(&good, &settings()).is_ok());
+    let refused = |change: &dyn Fn(&mut DomainSpec)| {
+        let mut guest = good.clone();
+        change(&mut guest);
+        let error = xml::domain(&guest, &settings()).unwrap_err();
+        assert!(
+            matches!(error, berth_driver::Error::VolumeUnusable { .. }),
+            "{error}"
+        );
+    };
+    refused(&|guest| guest.volumes.clear());
+    refused(&|guest| drop(guest.volumes.pop()));
+    refused(&|guest| guest.volumes.swap(0, 1));
+    refused(&|guest| guest.volumes[1].attached_as = AttachedAs::Nvdimm);
+    refused(&|guest| drop(guest.spec.volumes.pop()));
 }
 
 #[test]

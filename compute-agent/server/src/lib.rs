@@ -15,6 +15,7 @@
 //! | `transfers` | who waits for the end of a transfer |
 //! | `service` | what conductors call |
 //! | `disks` | the disks of guests that are off, fetched from and given to other agents |
+//! | `guest_volumes` | the volumes of guests, marked as theirs while they run |
 //! | `registration` | telling the scheduler what the host has, and that it is alive |
 //! | `signals` | the memory of the host and of its guests, measured now and then |
 //! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
@@ -34,6 +35,7 @@ pub mod core;
 mod disks;
 pub mod error;
 pub mod flags;
+mod guest_volumes;
 mod hypervisor;
 mod pmem;
 pub mod process;

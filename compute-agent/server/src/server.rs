@@ -27,6 +27,7 @@ use crate::config::{Config, Valid};
 use crate::core::{Agent, Event, Facts};
 use crate::disks::{Fetches, Readers};
 use crate::error::Error;
+use crate::guest_volumes::{GuestVolumes, NoVolumes};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
@@ -54,6 +55,7 @@ pub struct ComputeAgent {
     report: HostReport,
     known: Vec<Known>,
     driver: Arc<dyn Driver>,
+    guest_volumes: GuestVolumes,
     scheduler: SchedulerChannel,
     fencing: SelfFencing,
     memories: Option<Memories>,
@@ -92,6 +94,8 @@ impl ComputeAgent {
         if let Some(volumes) = &mut volumes {
             volumes.listen()?;
         }
+        let guest_volumes = GuestVolumes::new(Arc::new(NoVolumes));
+        guest_volumes.adopt(&known);
         let (sampler, signals) = Sampler::new(interval, root, &driver);
         Ok(Self {
             listener,
@@ -100,6 +104,7 @@ impl ComputeAgent {
             report,
             known,
             driver,
+            guest_volumes,
             scheduler,
             fencing,
             memories,
@@ -149,7 +154,8 @@ impl ComputeAgent {
         let standing = watchdog.as_ref().map(Watchdog::standing);
         let (fetches, readers) = (Fetches::default(), Readers::default());
         let travel = (fetches.clone(), readers.clone());
-        let (core, shell, outside) = shell::new(agent, self.driver.clone(), watchdog, travel);
+        let driver = (self.driver.clone(), self.guest_volumes);
+        let (core, shell, outside) = shell::new(agent, driver, watchdog, travel);
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),

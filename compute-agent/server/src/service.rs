@@ -102,6 +102,8 @@ fn refusal(error: &Error) -> Refusal {
         | Error::ImageExists { .. }
         | Error::NoRoom { .. }
         | Error::Overdue { .. }
+        | Error::VolumeInUse { .. }
+        | Error::VolumeUnusable { .. }
         | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
     };
     Refusal::new(code, reason, error.to_string())

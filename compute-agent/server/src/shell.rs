@@ -17,7 +17,7 @@ use berth_domain::claim::ErasureReport;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, Driver, Error, Fetch, Request, Token, perform};
+use berth_driver::{Answer, Driver, Error, Fetch, Request, Token};
 use berth_proto::convert::agent::FencedCall;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::{Agent, CallId, Effect, Event};
 use crate::disks::{Fetches, Readers};
+use crate::guest_volumes::GuestVolumes;
 use crate::transfers::{End, Transfers, Waiting};
 use crate::watchdog::Watchdog;
 
@@ -133,6 +134,7 @@ pub(crate) struct Outside {
 pub(crate) struct Shell {
     agent: Agent,
     driver: Arc<dyn Driver>,
+    volumes: Arc<GuestVolumes>,
     calls: mpsc::Receiver<Incoming>,
     transfers: Transfers,
     waiting: BTreeMap<CallId, oneshot::Sender<Result<Reply, Refusal>>>,
@@ -153,7 +155,7 @@ pub(crate) struct Shell {
 /// Returns the shell of a core, the handle to it, and its ends towards the scheduler.
 pub(crate) fn new(
     agent: Agent,
-    driver: Arc<dyn Driver>,
+    (driver, volumes): (Arc<dyn Driver>, GuestVolumes),
     watchdog: Option<Watchdog>,
     (fetches, readers): (Fetches, Readers),
 ) -> (Handle, Shell, Outside) {
@@ -164,6 +166,7 @@ pub(crate) fn new(
     let shell = Shell {
         agent,
         driver,
+        volumes: Arc::new(volumes),
         calls,
         transfers: Transfers::default(),
         waiting: BTreeMap::new(),
@@ -356,11 +359,12 @@ impl Shell {
         if let Some(vm) = uses_disks(&request) {
             self.readers.revoke(vm);
         }
-        let driver = self.driver.clone();
+        let (driver, volumes) = (self.driver.clone(), self.volumes.clone());
         let report = self.report.clone();
         let kind = request.kind();
         let work = move || {
-            let performed = catch_unwind(AssertUnwindSafe(|| perform(&*driver, &request)));
+            let perform = || volumes.perform(&*driver, request);
+            let performed = catch_unwind(AssertUnwindSafe(perform));
             let result = performed.unwrap_or_else(|_| {
                 Err(Error::Unreachable {
                     message: "the driver panicked".to_owned(),

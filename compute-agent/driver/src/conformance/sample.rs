@@ -146,5 +146,6 @@ pub fn domain(name: &str, number: u128, spec: VmSpec, assignment: Assignment) ->
         epoch: Epoch(1),
         assignment,
         shared_cpus: CpuSet::new(),
+        volumes: Vec::new(),
     }
 }

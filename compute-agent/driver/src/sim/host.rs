@@ -223,6 +223,7 @@ impl Host {
             };
         }
         self.check_room(spec)?;
+        self.check_volumes(spec)?;
         self.pmem.write(spec)?;
         self.insert(spec, Phase::Running, Console::start(now));
         Ok(())

@@ -2,6 +2,8 @@
 //!
 //! Not what was claimed: like a real one it knows no claims.
 
+use std::path::PathBuf;
+
 use berth_domain::cpu_set::CpuSet;
 
 use super::host::{Domain, Host};
@@ -44,6 +46,25 @@ impl Host {
             }
         }
         free
+    }
+
+    /// What a hypervisor would refuse: volumes without a device, or one that another guest writes to.
+    pub(super) fn check_volumes(&self, spec: &DomainSpec) -> Result<(), Error> {
+        spec.check_volumes()?;
+        let others = self.domains.values();
+        let others = others.filter(|d| d.spec.uid != spec.uid && d.holds_memory());
+        for other in others {
+            let has = |path: &&PathBuf| other.spec.volumes.iter().any(|v| v.path == **path);
+            let mut paths = spec.volumes.iter().map(|volume| &volume.path);
+            if let Some(path) = paths.find(has) {
+                return Err(Error::refused(format!(
+                    "cannot lock {}: guest {} writes to it",
+                    path.display(),
+                    other.spec.vm
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// What a hypervisor would refuse: PCI functions that are not there, or in another guest.

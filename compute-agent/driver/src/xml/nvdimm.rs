@@ -1,5 +1,10 @@
-//! Persistent memory of a guest: one nvdimm for each namespace, in the order of the flavor.
+//! Persistent memory of a guest: one nvdimm for each namespace, in the order of the flavor, and then
+//! one for each volume that is to be seen so. The latter is a file on a file system that is mounted
+//! with DAX: its pages are the memory itself, as those of a namespace are.
 
+use std::borrow::Cow;
+
+use berth_domain::vm::AttachedAs;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
@@ -9,6 +14,9 @@ use crate::domain::DomainSpec;
 
 /// The label area at the end of each device, in which the guest keeps namespaces of its own.
 const LABEL_KIB: u64 = 2048;
+
+/// To what the memory of a file is aligned in the emulator's: a large page, so that one can map it.
+const FILE_ALIGN_BYTES: u64 = 2 << 20;
 
 /// Where a hypervisor put a device in the guest's memory, in its own words. The guest sees that, and
 /// another hypervisor that takes the guest over would put it nowhere by itself.
@@ -54,7 +62,7 @@ pub fn places(xml: &str) -> Result<Vec<Place>, read::Error> {
 
 /// Returns how much memory the guest has at most: as much as it has, with each device in a slot.
 pub(super) fn max_memory(guest: &DomainSpec) -> Option<Node> {
-    let slots = guest.assignment.pmem.len();
+    let slots = modules(guest).count();
     let most = Node::new("maxMemory").with("slots", slots);
     (slots > 0).then(|| most.with("unit", "KiB").text(all_kib(guest)))
 }
@@ -63,16 +71,37 @@ pub(super) fn max_memory(guest: &DomainSpec) -> Option<Node> {
 /// over subtracts them. One that starts it does not, and only looks at what its cells have.
 pub(super) fn memory(name: &'static str, guest: &DomainSpec) -> Node {
     let node = Node::new(name);
-    match guest.assignment.pmem.is_empty() {
+    match modules(guest).next().is_none() {
         true => node.with("unit", "MiB").text(guest.spec.flavor.memory_mib),
         false => node.with("unit", "KiB").text(all_kib(guest)),
     }
 }
 
 fn all_kib(guest: &DomainSpec) -> u64 {
-    let devices = guest.assignment.pmem.iter();
-    let sizes = devices.map(|device| kib(device.size_bytes));
+    let sizes = modules(guest).map(|module| kib(module.size_bytes));
     guest.spec.flavor.memory_mib * 1024 + sizes.sum::<u64>()
+}
+
+/// One nvdimm.
+struct Module<'g> {
+    path: Cow<'g, str>,
+    align_bytes: u64,
+    size_bytes: u64,
+}
+
+fn modules(guest: &DomainSpec) -> impl Iterator<Item = Module<'_>> {
+    let namespaces = guest.assignment.pmem.iter().map(|device| Module {
+        path: Cow::Borrowed(&device.path),
+        align_bytes: device.align_bytes,
+        size_bytes: device.size_bytes,
+    });
+    let volumes = guest.volumes.iter();
+    let volumes = volumes.filter(|v| v.attached_as == AttachedAs::Nvdimm);
+    namespaces.chain(volumes.map(|volume| Module {
+        path: volume.path.to_string_lossy(),
+        align_bytes: FILE_ALIGN_BYTES,
+        size_bytes: volume.size_bytes,
+    }))
 }
 
 /// Returns the devices, each at its place if it has one already. All of them are in the guest's first
@@ -87,8 +116,8 @@ pub(super) fn elements(guest: &DomainSpec, places: &[Place]) -> Vec<Node> {
             .with("slot", &place.slot)
             .with("base", &place.base)
     };
-    let devices = guest.assignment.pmem.iter().enumerate();
-    let element = |(index, device): (usize, &berth_domain::pmem::PmemDevice)| {
+    let devices = modules(guest).enumerate();
+    let element = |(index, device): (usize, Module<'_>)| {
         let source = Node::new("source")
             .child(Node::new("path").text(&device.path))
             .child(size("alignsize", kib(device.align_bytes)))

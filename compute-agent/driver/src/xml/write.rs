@@ -9,12 +9,12 @@ use berth_domain::cpu_shape::CpuShape;
 use berth_domain::id::VmUid;
 use berth_domain::instance::InstanceCell;
 use berth_domain::numa::CellAssignment;
-use berth_domain::vm::{BootSource, Nic};
+use berth_domain::vm::{AttachedAs, BootSource, Nic};
 
 use super::node::Node;
 use super::nvdimm::Place;
 use super::{hostdev, metadata, nvdimm};
-use crate::domain::DomainSpec;
+use crate::domain::{DomainSpec, VolumeDevice};
 use crate::error::Error;
 
 /// Pages up to this size are the kernel's ordinary ones and need no backing by huge pages.
@@ -99,7 +99,8 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// When an image's name is not a file name, or the guest has more disks than there are names.
+/// When an image's name is not a file name, the guest has more disks than there are names, or there is
+/// no device for one of its volumes.
 pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> {
     taken_over(guest, settings, &[])
 }
@@ -114,6 +115,7 @@ pub fn taken_over(
     settings: &Settings,
     places: &[Place],
 ) -> Result<String, Error> {
+    guest.check_volumes()?;
     let virt_type = match settings.virt_type {
         VirtType::Qemu => "qemu",
         VirtType::Kvm => "kvm",
@@ -312,12 +314,19 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
     let disks: Vec<_> = (0..guest.spec.disks.len())
         .map(|index| disk(guest.uid, index, settings))
         .collect::<Result<_, _>>()?;
+    let volumes = guest.volumes.iter();
+    let volumes = volumes.filter(|v| v.attached_as == AttachedAs::Disk);
+    let volumes: Vec<_> = (disks.len()..)
+        .zip(volumes)
+        .map(|(index, volume)| volume_disk(index, volume))
+        .collect::<Result<_, _>>()?;
     let usb = Node::new("controller")
         .with("type", "usb")
         .with("model", "none");
     Ok(Node::new("devices")
         .children(emulator)
         .children(disks)
+        .children(volumes)
         .child(usb)
         .children(guest.spec.nics.iter().map(nic))
         .children(hostdev::elements(&guest.assignment))
@@ -328,6 +337,9 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
 
 /// How many disks a guest can have: one for each letter.
 const DISKS_MAX: usize = 26;
+
+/// How much a virtio disk can say of who it is.
+const VIRTIO_SERIAL_LENGTH_MAX: usize = 20;
 
 /// Returns what the guest calls one of its disks, as `vda`.
 #[must_use]
@@ -358,6 +370,37 @@ fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
                 .with("dev", disk_target(index))
                 .with("bus", "virtio"),
         ))
+}
+
+/// Returns a volume as a disk, after those that are the guest's own. The host caches nothing of it:
+/// it is memory itself, and what the guest has flushed is to survive the host.
+fn volume_disk(index: usize, volume: &VolumeDevice) -> Result<Node, Error> {
+    if index >= DISKS_MAX {
+        return Err(Error::refused(format!(
+            "a guest has at most {DISKS_MAX} disks"
+        )));
+    }
+    let driver = Node::new("driver")
+        .with("name", "qemu")
+        .with("type", "raw")
+        .with("cache", "none");
+    let target = Node::new("target")
+        .with("dev", disk_target(index))
+        .with("bus", "virtio");
+    Ok(Node::new("disk")
+        .with("type", "block")
+        .with("device", "disk")
+        .child(driver)
+        .child(Node::new("source").with("dev", volume.path.display()))
+        .child(target)
+        .child(Node::new("serial").text(serial_of(volume))))
+}
+
+/// Returns by what the guest recognises a disk, as the end of its number: as many characters as a
+/// virtio disk can say.
+fn serial_of(volume: &VolumeDevice) -> &str {
+    let id = volume.volume.as_str();
+    &id[id.len().saturating_sub(VIRTIO_SERIAL_LENGTH_MAX)..]
 }
 
 /// Returns the element that says where a disk is copied to.

@@ -349,6 +349,16 @@ impl Agent {
                 let message = format!("host {}: {error}", self.facts.host);
                 Refusal::new(Code::Unavailable, "DISK_SOURCE_UNREACHABLE", message)
             }
+            Error::VolumeInUse { volume, .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("VOLUME_IN_USE", message)
+                    .with_hint("have what uses it there give it back first")
+                    .with("volume", volume)
+            }
+            Error::VolumeUnusable { volume, .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("VOLUME_UNUSABLE", message).with("volume", volume)
+            }
             Error::Refused { .. } | Error::Aborted { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 precondition("HYPERVISOR_REFUSED", message)

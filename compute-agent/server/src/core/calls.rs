@@ -151,6 +151,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
+            volumes: Vec::new(),
         };
         self.is_free(&domain)?;
         self.insert(domain.clone(), Phase::Starting);
@@ -303,6 +304,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment: assignment.unwrap_or_default(),
             shared_cpus: self.facts.topology.shared(),
+            volumes: Vec::new(),
         };
         if domain.claim.is_some() {
             self.is_free(&domain)?;

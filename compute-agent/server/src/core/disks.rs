@@ -57,6 +57,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment: claim.assignment.clone(),
             shared_cpus: self.facts.topology.shared(),
+            volumes: Vec::new(),
         };
         let fetch = Fetch {
             domain,

@@ -196,6 +196,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment: Assignment::default(),
             shared_cpus: CpuSet::new(),
+            volumes: Vec::new(),
         };
         let request = Request::CopyDisk {
             domain: Box::new(domain),
@@ -242,6 +243,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
+            volumes: Vec::new(),
         }
     }
 

@@ -63,6 +63,7 @@ fn domain(n: u128, d: PmemDevice) -> DomainSpec {
             ..Assignment::default()
         },
         shared_cpus: Default::default(),
+        volumes: Vec::new(),
     }
 }
 fn everything(effects: Vec<Effect>) -> berth_driver::Token {

@@ -43,6 +43,7 @@ fn known(number: u128, state: DomainState) -> Known {
             epoch: Epoch(1),
             assignment: Assignment::default(),
             shared_cpus: Default::default(),
+            volumes: Vec::new(),
         },
         state,
     }
