@@ -132,6 +132,15 @@ pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFe
     }
 }
 
+/// Returns where the file systems of guests' volumes are mounted: where emulators, which may run as
+/// nobody special, get at what is in them.
+pub(crate) fn volumes_dir(config: &Config) -> PathBuf {
+    match config.driver {
+        DriverKind::Sim => config.volumes.state_dir.join("guests"),
+        DriverKind::Libvirt => config.libvirt.runtime_dir.join("volumes"),
+    }
+}
+
 /// Returns the driver; the simulated one listens from here on.
 pub(crate) fn driver(
     config: &Config,

@@ -89,13 +89,19 @@ impl ComputeAgent {
         let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
-        let (facts, report, known, driver, fencing, memories, watchdog, mut volumes) =
-            woken.map_err(|_| Error::Task("the start"))??;
+        let (
+            facts,
+            report,
+            known,
+            driver,
+            fencing,
+            memories,
+            watchdog,
+            (mut volumes, guest_volumes),
+        ) = woken.map_err(|_| Error::Task("the start"))??;
         if let Some(volumes) = &mut volumes {
             volumes.listen()?;
         }
-        let guest_volumes = GuestVolumes::new(Arc::new(NoVolumes));
-        guest_volumes.adopt(&known);
         let (sampler, signals) = Sampler::new(interval, root, &driver);
         Ok(Self {
             listener,
@@ -286,7 +292,7 @@ type Woken = (
     SelfFencing,
     Option<Memories>,
     Option<Watchdog>,
-    Option<Managed>,
+    (Option<Managed>, GuestVolumes),
 );
 
 /// Does what blocks at the start.
@@ -316,6 +322,11 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
     };
     let volumes = Managed::open(&config.volumes, &config.pmem)?;
     let known = driver.domains()?;
+    let guest_volumes = GuestVolumes::new(match &volumes {
+        Some(volumes) => volumes.for_guests(hypervisor::volumes_dir(&config)),
+        None => Arc::new(NoVolumes),
+    });
+    guest_volumes.adopt(&known);
     tracing::info!(
         hypervisor = info.hypervisor,
         guests = known.len(),
@@ -356,6 +367,13 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
             .map_or_else(Vec::new, |v| v.regions().to_vec()),
     };
     Ok((
-        facts, report, known, driver, fencing, memories, watchdog, volumes,
+        facts,
+        report,
+        known,
+        driver,
+        fencing,
+        memories,
+        watchdog,
+        (volumes, guest_volumes),
     ))
 }

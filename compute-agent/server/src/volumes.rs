@@ -16,12 +16,14 @@
 //! | `leader` | the calls to the scheduler |
 //! | `service` | what controllers call |
 //! | `host` | what the CSI services need of this host |
+//! | `guests` | what guests of the hypervisor need of it |
 //! | `mounts` | file systems and devices at paths: by the `kernel`, or `simulated` |
 //!
 //! Invariant: the leader's word is made so, level by level; nothing is remembered that would be
 //! missed after a crash. Who stands in the way of a removal is waited for, never interrupted.
 
 mod caretaker;
+mod guests;
 mod host;
 mod kernel;
 mod leader;
@@ -31,6 +33,7 @@ mod service;
 pub mod settings;
 mod simulated;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -50,7 +53,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::PmemPrograms;
 use crate::error::Error;
+use crate::guest_volumes::HostVolumes;
 use caretaker::Caretaker;
+use guests::{ForGuests, guest_of};
 use host::VolumeHost;
 use leader::Leader;
 use mounts::Mounts;
@@ -105,6 +110,12 @@ impl Managed {
             self.socket = Some(socket::listen(&path)?);
         }
         Ok(())
+    }
+
+    /// Returns them as guests of the hypervisor need them, with their file systems in this folder.
+    pub(crate) fn for_guests(&self, folder: PathBuf) -> Arc<dyn HostVolumes> {
+        let (keeper, mounts) = (self.keeper.clone(), self.mounts.clone());
+        Arc::new(ForGuests::new(keeper, mounts, folder))
     }
 
     /// Returns the regions as they were looked at.
@@ -191,7 +202,9 @@ impl Running {
 /// mounted there, and nobody would ever say that it is to end.
 fn forget_stale(keeper: &Volumes, mounts: &dyn Mounts) {
     for volume in keeper.list() {
+        // Which guests run is looked at on its own.
         let targets = volume.record.targets.keys();
+        let targets = targets.filter(|target| guest_of([*target].into_iter()).is_none());
         let gone = targets.filter(|path| matches!(mounts.is_mounted(path.as_ref()), Ok(false)));
         let gone: Vec<String> = gone.cloned().collect();
         if gone.is_empty() {

@@ -15,6 +15,7 @@ use berth_proto::volume::v1 as wire;
 use tonic::Status;
 
 use super::caretaker::{Caretaker, word};
+use super::guests::guest_of;
 use super::leader::Leader;
 use super::mounts::{Error as MountError, Mounts};
 
@@ -93,8 +94,11 @@ impl Host for VolumeHost {
     }
 
     fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {
+        let mut guest = None;
         let noted = self.keeper.set_targets(id, |targets| {
+            guest = guest_of(targets.keys()).map(str::to_owned);
             match how {
+                Some(_) if guest.is_some() => None,
                 Some(how) => targets.insert(path.to_owned(), how.to_owned()),
                 None => targets.remove(path),
             };
@@ -103,7 +107,14 @@ impl Host for VolumeHost {
         if how.is_none() {
             self.caretaker.released(id);
         }
-        Ok(())
+        match guest {
+            Some(guest) if how.is_some() => {
+                let by = vec![format!("guest {guest}")];
+                let id = id.clone();
+                Err(refusal(&ManagerError::Busy { id, by }))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Refusal> {

@@ -1,8 +1,11 @@
 //! File systems and devices at paths.
 
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use berth_csi::{Local, Mount, Space};
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// Why something is not at a path.
 #[derive(Debug, thiserror::Error)]
@@ -45,4 +48,21 @@ pub(crate) trait Mounts: Send + Sync {
     fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Error>;
     fn is_mounted(&self, at: &Path) -> Result<bool, Error>;
     fn space(&self, at: &Path) -> Result<(Space, Space), Error>;
+
+    /// Makes a file of that size, all of whose space is its own from then on: a guest to whom it is
+    /// memory could not be told that there is none left. There or not there, never in part.
+    fn allocate(&self, file: &Path, size_bytes: u64) -> Result<(), Error> {
+        let new = file.with_extension("new");
+        let allocate = || -> io::Result<()> {
+            let made = File::create(&new)?;
+            fallocate(&made, FallocateFlags::empty(), 0, size_bytes)?;
+            made.sync_all()?;
+            fs::rename(&new, file)
+        };
+        allocate().map_err(|error| Error::Failed {
+            what: "make",
+            path: file.display().to_string(),
+            why: error.to_string(),
+        })
+    }
 }

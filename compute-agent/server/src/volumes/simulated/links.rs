@@ -129,6 +129,12 @@ impl Mounts for Links {
         self.link(&block, at)
     }
 
+    /// A hole: that much is only pretended to be there.
+    fn allocate(&self, file: &Path, size_bytes: u64) -> Result<(), Error> {
+        let made = File::create(file).and_then(|made| made.set_len(size_bytes));
+        made.map_err(failed("make", file))
+    }
+
     fn unmount(&self, _: &Local, at: &Path) -> Result<(), Error> {
         let unlink = || -> io::Result<()> {
             let Some(to) = self.led(at)? else {

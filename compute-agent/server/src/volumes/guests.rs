@@ -1,0 +1,394 @@
+//! What guests need of the volumes of this host: marks in their records, and what a guest sees.
+//!
+//! A disk is the volume's device. An nvdimm is a file that takes up the volume's file system, which is
+//! mounted for it: a device of a file system mounted with DAX is memory to whoever maps its files, and
+//! a device itself is not. The file is made once and stays in the volume.
+//!
+//! Invariant: a mark stands in the record before anything is made ready, and until that is taken away
+//! again; next to a guest's mark there is no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use berth_csi::{Local, Mount};
+use berth_domain::id::VmUid;
+use berth_domain::name::VolumeId;
+use berth_domain::vm::{AttachedAs, VolumeAttachment};
+use berth_driver::{Error, VolumeDevice};
+use berth_pmem::volume::{Device, Error as KeeperError, Volumes};
+use berth_proto::convert::csi::FileSystem;
+use uuid::Uuid;
+
+use super::mounts::Mounts;
+use crate::guest_volumes::HostVolumes;
+
+/// How what is written down of a guest begins.
+const MARK: &str = "vm:";
+
+/// The file that a guest sees as an nvdimm.
+const IMAGE: &str = "berth-vm.img";
+
+/// What the size of that file is a multiple of: a large page.
+const IMAGE_ALIGN_BYTES: u64 = 2 << 20;
+
+/// How much of a file system the file leaves alone: its own books grow with the file's.
+const LEFT_BYTES: u64 = 2 << 20;
+
+/// The volumes that are kept here, for guests.
+pub(super) struct ForGuests {
+    keeper: Arc<Volumes>,
+    mounts: Arc<dyn Mounts>,
+    /// Where their file systems are mounted.
+    folder: PathBuf,
+}
+
+impl ForGuests {
+    pub(super) fn new(keeper: Arc<Volumes>, mounts: Arc<dyn Mounts>, folder: PathBuf) -> Self {
+        Self {
+            keeper,
+            mounts,
+            folder,
+        }
+    }
+
+    /// Writes the mark down unless somebody else has the volume; says whether it is new.
+    fn mark(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<bool, Error> {
+        let (mark, mut others, mut is_new) = (mark_of(vm), Vec::new(), false);
+        let set = self.keeper.set_targets(&wanted.volume, |targets| {
+            let not_ours = targets.keys().filter(|target| **target != mark);
+            others = not_ours.map(|target| user_of(target)).collect();
+            if others.is_empty() {
+                let before = targets.insert(mark.clone(), wanted.attached_as.to_string());
+                is_new = before.is_none();
+            }
+        });
+        set.map_err(|error| unusable(&wanted.volume, &error))?;
+        match others.is_empty() {
+            true => Ok(is_new),
+            false => Err(Error::VolumeInUse {
+                volume: wanted.volume.clone(),
+                users: others,
+            }),
+        }
+    }
+
+    /// Holds that nobody has the device open who is not written down.
+    fn examine_free(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
+        let users = self.keeper.users(volume);
+        let mut users = users.map_err(|error| unusable(volume, &error))?;
+        let own = format!("target {}", mark_of(vm));
+        users.retain(|user| *user != own);
+        match users.is_empty() {
+            true => Ok(()),
+            false => Err(Error::VolumeInUse {
+                volume: volume.clone(),
+                users,
+            }),
+        }
+    }
+
+    fn ready(&self, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+        let id = &wanted.volume;
+        let looked = self.keeper.look(id);
+        let volume = looked.map_err(|error| unusable(id, &error))?;
+        let device = volume.usable().map_err(|error| unusable(id, &error))?;
+        let (path, size_bytes) = match wanted.attached_as {
+            AttachedAs::Disk => (device.path.clone(), device.size_bytes),
+            AttachedAs::Nvdimm => self.image(device).map_err(|error| unusable(id, &error))?,
+        };
+        Ok(VolumeDevice {
+            volume: id.clone(),
+            attached_as: wanted.attached_as,
+            path,
+            size_bytes,
+        })
+    }
+
+    /// Returns the file of a volume, which is made if it is not there, and its size.
+    fn image(&self, device: &Device) -> Result<(PathBuf, u64), String> {
+        let at = self.folder.join(device.id.as_str());
+        let how = Mount {
+            file_system: FileSystem::Ext4,
+            flags: Vec::new(),
+            readonly: false,
+        };
+        let made = fs::create_dir_all(&self.folder);
+        made.map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;
+        let mounted = self.mounts.mount(&local(device), &at, &how);
+        mounted.map_err(|error| error.to_string())?;
+        let image = at.join(IMAGE);
+        if let Some(size) = size_of(&image)? {
+            return Ok((image, size));
+        }
+        let (space, _) = self.mounts.space(&at).map_err(|error| error.to_string())?;
+        let size = space.available.saturating_sub(LEFT_BYTES);
+        let size = size / IMAGE_ALIGN_BYTES * IMAGE_ALIGN_BYTES;
+        if size < 2 * IMAGE_ALIGN_BYTES {
+            let free = space.available >> 20;
+            return Err(format!(
+                "its file system has {free} MiB free, too few for an nvdimm"
+            ));
+        }
+        let made = self.mounts.allocate(&image, size);
+        made.map_err(|error| error.to_string())?;
+        Ok((image, size))
+    }
+
+    /// Takes away what was made ready.
+    fn unready(&self, volume: &VolumeId) -> Result<(), Error> {
+        let at = self.folder.join(volume.as_str());
+        let Some(known) = self.keeper.get(volume) else {
+            return Ok(());
+        };
+        let is_mounted = self.mounts.is_mounted(&at);
+        if !is_mounted.map_err(|error| unusable(volume, &error))? {
+            return Ok(());
+        }
+        let device = known.usable().map_err(|error| unusable(volume, &error))?;
+        let unmounted = self.mounts.unmount(&local(device), &at);
+        unmounted.map_err(|error| unusable(volume, &error))?;
+        match fs::remove_dir(&at) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %at.display(), %error, "an empty folder stays");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn unmark(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
+        let removed = self.keeper.set_targets(volume, |targets| {
+            targets.remove(&mark_of(vm));
+        });
+        match removed {
+            Ok(_) | Err(KeeperError::NoVolume { .. }) => Ok(()),
+            Err(error) => Err(unusable(volume, &error)),
+        }
+    }
+}
+
+impl HostVolumes for ForGuests {
+    fn attach(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+        let id = &wanted.volume;
+        let is_new = self.mark(vm, wanted)?;
+        let free = match is_new {
+            true => self.examine_free(vm, id),
+            false => Ok(()),
+        };
+        let ready = free.and_then(|()| self.ready(wanted));
+        if ready.is_err()
+            && is_new
+            && let Err(error) = self.detach(vm, id)
+        {
+            tracing::warn!(%vm, volume = %id, %error, "it stays written down as used");
+        }
+        ready
+    }
+
+    fn detach(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
+        let known = self.keeper.get(volume);
+        if !known.is_some_and(|known| known.record.targets.contains_key(&mark_of(vm))) {
+            return Ok(());
+        }
+        self.unready(volume)?;
+        self.unmark(vm, volume)
+    }
+
+    fn marks(&self) -> BTreeMap<VmUid, BTreeSet<VolumeId>> {
+        let mut marks: BTreeMap<VmUid, BTreeSet<VolumeId>> = BTreeMap::new();
+        for volume in self.keeper.list() {
+            let record = volume.record;
+            for vm in record.targets.keys().filter_map(|target| vm_of(target)) {
+                marks.entry(vm).or_default().insert(record.id.clone());
+            }
+        }
+        marks
+    }
+}
+
+fn mark_of(vm: VmUid) -> String {
+    format!("{MARK}{vm}")
+}
+
+fn vm_of(target: &str) -> Option<VmUid> {
+    let uid = Uuid::try_parse(target.strip_prefix(MARK)?);
+    uid.ok().map(VmUid)
+}
+
+/// Returns the guest that has a volume, if what is written down is of one.
+pub(super) fn guest_of<'t>(mut targets: impl Iterator<Item = &'t String>) -> Option<&'t str> {
+    targets.find_map(|target| target.strip_prefix(MARK))
+}
+
+/// Returns who uses a volume, by what is written down.
+fn user_of(target: &str) -> String {
+    match target.strip_prefix(MARK) {
+        Some(guest) => format!("guest {guest}"),
+        None => format!("it is staged or published at {target}"),
+    }
+}
+
+fn local(device: &Device) -> Local {
+    Local {
+        id: device.id.clone(),
+        device: device.path.clone(),
+        size_bytes: device.size_bytes,
+        is_kata: false,
+        is_ephemeral: false,
+        targets: BTreeMap::new(),
+    }
+}
+
+fn size_of(file: &Path) -> Result<Option<u64>, String> {
+    match fs::metadata(file) {
+        Ok(there) => Ok(Some(there.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot look at {}: {error}", file.display())),
+    }
+}
+
+fn unusable(volume: &VolumeId, why: &impl ToString) -> Error {
+    Error::VolumeUnusable {
+        volume: volume.clone(),
+        why: why.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::name::RegionName;
+    use berth_domain::volume::DeviceMode;
+    use berth_pmem::volume::Order;
+
+    use super::*;
+    use crate::config::PmemPrograms;
+    use crate::volumes::settings::{Manager, Settings};
+
+    const GUEST: VmUid = VmUid(Uuid::from_u128(1));
+    const OTHER: VmUid = VmUid(Uuid::from_u128(2));
+
+    struct World {
+        folder: tempfile::TempDir,
+        guests: ForGuests,
+    }
+
+    impl World {
+        /// A host with one volume of 64 MiB.
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = Settings {
+                manager: Manager::Sim,
+                state_dir: folder.path().to_owned(),
+                sim_regions: vec!["region0:1024@1".parse().unwrap()],
+                ..Settings::default()
+            };
+            let (managers, mounts) = settings
+                .managers(&PmemPrograms::default())
+                .unwrap()
+                .unwrap();
+            let keeper = Volumes::open(&folder.path().join("volumes"), managers).unwrap();
+            keeper.prepare().unwrap();
+            let order = Order {
+                id: volume(),
+                region: RegionName::new("region0").unwrap(),
+                mode: DeviceMode::Lvm,
+                gross_bytes: 64 << 20,
+                erase_after: true,
+                parameters: BTreeMap::new(),
+            };
+            keeper.create(&order).unwrap();
+            let at = folder.path().join("guests");
+            let guests = ForGuests::new(Arc::new(keeper), mounts, at);
+            Self { folder, guests }
+        }
+
+        fn attach(&self, vm: VmUid, attached_as: AttachedAs) -> Result<VolumeDevice, Error> {
+            let volume = volume();
+            let wanted = VolumeAttachment {
+                volume,
+                attached_as,
+            };
+            self.guests.attach(vm, &wanted)
+        }
+
+        fn marked(&self) -> Vec<VmUid> {
+            self.guests.marks().into_keys().collect()
+        }
+
+        fn target(&self, path: &str, how: Option<&str>) {
+            let set = self.guests.keeper.set_targets(&volume(), |targets| {
+                match how {
+                    Some(how) => targets.insert(path.to_owned(), how.to_owned()),
+                    None => targets.remove(path),
+                };
+            });
+            set.unwrap();
+        }
+    }
+
+    fn volume() -> VolumeId {
+        VolumeId::new("data-00000000000000000000000000000001").unwrap()
+    }
+
+    #[test]
+    fn one_user_has_it_at_a_time() {
+        let world = World::new();
+        let device = world.attach(GUEST, AttachedAs::Disk).unwrap();
+        assert_eq!(device.size_bytes, 64 << 20);
+        assert_eq!(world.attach(GUEST, AttachedAs::Disk), Ok(device));
+        let second = world.attach(OTHER, AttachedAs::Disk).unwrap_err();
+        assert!(second.to_string().contains("guest 00000000"), "{second}");
+        assert!(matches!(second, Error::VolumeInUse { .. }), "{second:?}");
+        // It is not another's to give back.
+        world.guests.detach(OTHER, &volume()).unwrap();
+        assert_eq!(world.marked(), [GUEST]);
+        let delete = world.guests.keeper.begin_delete(&volume());
+        assert!(
+            matches!(delete, Err(KeeperError::Busy { .. })),
+            "{delete:?}"
+        );
+        world.guests.detach(GUEST, &volume()).unwrap();
+        world.guests.detach(GUEST, &volume()).unwrap();
+        // A pod has it.
+        world.target("/pod", Some("staged"));
+        let third = world.attach(OTHER, AttachedAs::Nvdimm).unwrap_err();
+        assert!(third.to_string().contains("/pod"), "{third}");
+        assert!(world.marked().is_empty());
+        world.target("/pod", None);
+        world.attach(OTHER, AttachedAs::Nvdimm).unwrap();
+    }
+
+    #[test]
+    fn an_nvdimm_is_a_file_that_stays() {
+        let world = World::new();
+        let device = world.attach(GUEST, AttachedAs::Nvdimm).unwrap();
+        assert!(device.size_bytes.is_multiple_of(IMAGE_ALIGN_BYTES));
+        assert!(device.size_bytes > 32 << 20, "{device:?}");
+        let at = world.folder.path().join("guests").join(volume().as_str());
+        assert_eq!(device.path, at.join(IMAGE));
+        assert_eq!(fs::metadata(&device.path).unwrap().len(), device.size_bytes);
+        fs::write(at.join("other"), "words").unwrap();
+        world.guests.detach(GUEST, &volume()).unwrap();
+        assert!(!at.exists(), "it is not mounted any more");
+        assert_eq!(world.attach(OTHER, AttachedAs::Nvdimm), Ok(device));
+        assert!(at.join("other").exists());
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        let world = World::new();
+        let wanted = VolumeAttachment {
+            volume: VolumeId::new("data-00000000000000000000000000000009").unwrap(),
+            attached_as: AttachedAs::Disk,
+        };
+        let refused = world.guests.attach(GUEST, &wanted).unwrap_err();
+        assert!(
+            matches!(refused, Error::VolumeUnusable { .. }),
+            "{refused:?}"
+        );
+        assert_eq!(world.guests.detach(GUEST, &wanted.volume), Ok(()));
+    }
+}
