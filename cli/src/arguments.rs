@@ -8,6 +8,9 @@ use berth_scheduler::Profile;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
+pub use self::certs::{
+    Certs, From as CertsFrom, Init as CertsInit, Issue as CertsIssue, Renew as CertsRenew,
+};
 pub use self::moves::{DrainHow, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
@@ -22,6 +25,7 @@ use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 
 mod audit;
+mod certs;
 mod moves;
 mod placement;
 mod planner;
@@ -140,6 +144,9 @@ pub enum Command {
     Capacity(Capacity),
     /// Answer a request of Ganeti's IAllocator protocol, without any cluster
     Iallocator(Iallocator),
+    /// Make the certificates by which the parts of a cluster know each other
+    #[command(subcommand)]
+    Certs(Certs),
     /// Make, look at and delete volumes of persistent memory
     #[command(subcommand)]
     Volume(Volume),

@@ -8,6 +8,7 @@
 //! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
+//! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | what happens, as it happens; who asked for it |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
@@ -22,6 +23,7 @@ pub mod arguments;
 pub mod audit;
 pub mod bar;
 pub mod candidates;
+pub mod certs;
 pub mod class;
 pub mod cluster;
 pub mod demo;
@@ -104,6 +106,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    if let Command::Certs(command) = arguments.command {
+        // Who makes certificates may have none yet.
+        return certs::run(command, arguments.global.output);
+    }
     let session = Session::new(&arguments.global.scheduler, arguments.global.output)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
@@ -132,6 +138,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Balance(asked) => planner::balance::run(&session, asked).await,
         Command::Capacity(asked) => planner::capacity::run(&session, asked).await,
         Command::Iallocator(asked) => planner::text::iallocator(asked),
+        Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }
 }

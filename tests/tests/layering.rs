@@ -19,8 +19,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-state", &["berth-domain"]),
     ("berth-saga", &["berth-domain"]),
     ("berth-migrations", &[]),
-    ("berth-proto", &["berth-domain"]),
-    ("berth-process", &[]),
+    ("berth-tls", &[]),
+    ("berth-proto", &["berth-domain", "berth-tls"]),
+    ("berth-process", &["berth-tls"]),
     ("berth-host", &["berth-domain"]),
     ("berth-driver", &["berth-domain"]),
     ("berth-pmem", &["berth-domain"]),
@@ -36,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "berth-replication",
-        &["berth-state", "berth-store", "berth-proto"],
+        &["berth-state", "berth-store", "berth-proto", "berth-tls"],
     ),
     (
         "berth-scheduler",
@@ -48,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-replication",
             "berth-proto",
             "berth-process",
+            "berth-tls",
         ],
     ),
     (
@@ -60,6 +62,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-csi",
             "berth-proto",
             "berth-process",
+            "berth-tls",
         ],
     ),
     (
@@ -68,7 +71,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "berth-conductor",
-        &["berth-domain", "berth-saga", "berth-proto", "berth-process"],
+        &[
+            "berth-domain",
+            "berth-saga",
+            "berth-proto",
+            "berth-process",
+            "berth-tls",
+        ],
     ),
 ];
 

@@ -1,0 +1,414 @@
+//! Making certificates: a small authority in a directory.
+//!
+//! ```text
+//!   DIR/ca.pem                 the authority's certificate: goes to every machine
+//!   DIR/ca-key.pem             its key: stays where certificates are made, and nowhere else
+//!   DIR/<role>-<name>.pem      a certificate
+//!   DIR/<role>-<name>-key.pem  its key
+//! ```
+//!
+//! Not here: revocation. A certificate that got into wrong hands is of use until it runs out, or until
+//! all machines trust another authority; so certificates are made for months, not for years.
+//!
+//! Invariant: nothing is overwritten but by a renewal, a key is readable by its owner alone from its
+//! first byte on, and no key is returned.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+
+use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGISTRY};
+use crate::material::{self, certificates};
+use crate::role::{PREFIX, Role};
+
+/// For how many days an authority is made unless told otherwise.
+pub const AUTHORITY_DAYS: u32 = 3650;
+/// For how many days a certificate is made unless told otherwise.
+pub const DAYS: u32 = 365;
+/// The longest time that a certificate is made for.
+pub const DAYS_MAX: u32 = 36_500;
+/// The most names and addresses of a certificate.
+const NAMES_MAX: usize = 64;
+/// Certificates hold from so long ago: the clocks of machines differ.
+const BACKDATED: Duration = Duration::from_secs(5 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The authority's certificate.
+pub const CA: &str = "ca.pem";
+/// The authority's key.
+pub const CA_KEY: &str = "ca-key.pem";
+
+/// Why a certificate was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is there already.
+    #[error("{0} is there already, and nothing is overwritten: remove it if it is of no use")]
+    Exists(PathBuf),
+    /// A file cannot be written or read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no authority.
+    #[error("{0} is not there: make an authority with berth certs init")]
+    NoAuthority(PathBuf),
+    /// A file is not what it should be.
+    #[error(transparent)]
+    Fault(#[from] material::Fault),
+    /// A certificate does not say who somebody is.
+    #[error("{path} names nobody: {source}")]
+    Anonymous {
+        /// The certificate.
+        path: PathBuf,
+        /// Why.
+        source: Anonymous,
+    },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Wrong(String),
+    /// Making it failed.
+    #[error("the certificate cannot be made: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+/// For whom a certificate is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it is.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// By which names it is dialled.
+    pub dns: Vec<String>,
+    /// By which addresses it is dialled.
+    pub ips: Vec<IpAddr>,
+    /// For how long.
+    pub holds: Duration,
+}
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Pair {
+    /// Returns the files with this stem in a directory, as `agent-h1.pem` and `agent-h1-key.pem`.
+    #[must_use]
+    pub fn named(directory: &Path, stem: &str) -> Self {
+        Self {
+            cert: directory.join(format!("{stem}.pem")),
+            key: directory.join(format!("{stem}-key.pem")),
+        }
+    }
+
+    /// Returns the files of a certificate: its key lies beside it.
+    ///
+    /// # Errors
+    ///
+    /// When the name of the file is not of the form `NAME.pem`.
+    pub fn of_certificate(cert: &Path) -> Result<Self, Error> {
+        let stem = cert.file_name().and_then(|name| name.to_str());
+        let stem = stem.and_then(|name| name.strip_suffix(".pem"));
+        let Some(stem) = stem.filter(|stem| !stem.ends_with("-key")) else {
+            let what = format!(
+                "{} is not named like a certificate, NAME.pem",
+                cert.display()
+            );
+            return Err(Error::Wrong(what));
+        };
+        let directory = cert.parent().unwrap_or(Path::new(""));
+        Ok(Self::named(directory, stem))
+    }
+
+    fn expect_free(&self) -> Result<(), Error> {
+        let taken = [&self.cert, &self.key]
+            .into_iter()
+            .find(|path| path.exists());
+        taken.map_or(Ok(()), |path| Err(Error::Exists(path.clone())))
+    }
+}
+
+/// Makes an authority in a directory, which is made too where it is not there.
+///
+/// # Errors
+///
+/// When there is one already, or it cannot be written.
+pub fn init(directory: &Path, name: &str, days: u32) -> Result<Pair, Error> {
+    check_days(days)?;
+    if name.is_empty() || name.len() > identity::NAME_MAX {
+        let what = format!(
+            "the authority's name must have 1 to {} bytes",
+            identity::NAME_MAX
+        );
+        return Err(Error::Wrong(what));
+    }
+    let pair = Pair {
+        cert: directory.join(CA),
+        key: directory.join(CA_KEY),
+    };
+    pair.expect_free()?;
+    let failed = |source| Error::File {
+        path: directory.to_owned(),
+        source,
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    // Two authorities of one name could not be told apart by whoever is shown a certificate.
+    let number: String = params.key_identifier(&key)[..4]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    params.distinguished_name = subject(&format!("{name} {number}"), None);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    hold(&mut params, DAY * days);
+    let certificate = params.self_signed(&key)?;
+    create(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
+    create(&pair.cert, certificate.pem().as_bytes(), 0o644)?;
+    Ok(pair)
+}
+
+/// An authority that makes certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Until when its own certificate holds, in seconds since 1970.
+    not_after: i64,
+}
+
+impl Authority {
+    /// Opens the authority with this certificate and key.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or is none.
+    pub fn open(cert: &Path, key: &Path) -> Result<Self, Error> {
+        for path in [cert, key] {
+            if !path.exists() {
+                return Err(Error::NoAuthority(path.to_owned()));
+            }
+        }
+        let own = certificates(cert)?.swap_remove(0);
+        let failed = |source| Error::File {
+            path: key.to_owned(),
+            source,
+        };
+        let pem = fs::read_to_string(key).map_err(failed)?;
+        let pair = KeyPair::from_pem(&pem)
+            .map_err(|_| Error::Wrong(format!("{} holds no private key", key.display())))?;
+        let issuer = Issuer::from_ca_cert_der(&own, pair)?;
+        if !issuer.key_usages().contains(&KeyUsagePurpose::KeyCertSign) {
+            let what = format!("{} is not the certificate of an authority", cert.display());
+            return Err(Error::Wrong(what));
+        }
+        let not_after = not_after(&own).ok_or_else(|| {
+            Error::Wrong(format!("{} says no time that it holds", cert.display()))
+        })?;
+        Ok(Self { issuer, not_after })
+    }
+
+    /// Makes a certificate and its key in new files.
+    ///
+    /// # Errors
+    ///
+    /// When they are there already, or what is wanted makes no sense.
+    pub fn issue(&self, wanted: &Wanted, pair: &Pair) -> Result<(), Error> {
+        pair.expect_free()?;
+        let (cert, key) = self.make(wanted)?;
+        create(&pair.key, key.as_bytes(), 0o600)?;
+        create(&pair.cert, cert.as_bytes(), 0o644)
+    }
+
+    /// Makes a certificate anew, with a new key, for whom it was made before. Each file is exchanged at
+    /// once; in between they do not fit together, and whoever uses them keeps those before.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or names nobody.
+    pub fn renew(&self, pair: &Pair, holds: Duration) -> Result<Identity, Error> {
+        let old = read(&pair.cert)?;
+        let wanted = Wanted {
+            role: old.role,
+            name: old.name,
+            dns: old.dns,
+            ips: old.ips,
+            holds,
+        };
+        let (cert, key) = self.make(&wanted)?;
+        exchange(&pair.key, key.as_bytes(), 0o600)?;
+        exchange(&pair.cert, cert.as_bytes(), 0o644)?;
+        read(&pair.cert)
+    }
+
+    fn make(&self, wanted: &Wanted) -> Result<(String, String), Error> {
+        wanted.check()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject(&wanted.name, wanted.organisation().as_deref());
+        params.subject_alt_names = wanted.alternatives()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.use_authority_key_identifier_extension = true;
+        let left = u64::try_from(self.not_after - identity::now()).unwrap_or(0);
+        if left == 0 {
+            let what = "the authority itself has run out: make a new one in another directory";
+            return Err(Error::Wrong(what.to_owned()));
+        }
+        // A certificate that outlives its authority is of no use from then on.
+        hold(&mut params, wanted.holds.min(Duration::from_secs(left)));
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), Error> {
+        if !identity::is_name(&self.name) {
+            return Err(Error::Wrong(format!(
+                "{:?} is no name: 1 to {} letters, digits, '.', '_', '-'",
+                self.name,
+                identity::NAME_MAX
+            )));
+        }
+        if self.dns.len() + self.ips.len() > NAMES_MAX {
+            let what = format!("a certificate has at most {NAMES_MAX} names and addresses");
+            return Err(Error::Wrong(what));
+        }
+        let special = match self.name.as_str() {
+            PMEM_REGISTRY => Some(Role::CsiController),
+            PMEM_NODE_CONTROLLER => Some(Role::Agent),
+            _ => None,
+        };
+        match special {
+            Some(role) if role != self.role => Err(Error::Wrong(format!(
+                "{} is PMEM-CSI's name of a {role}, not of a {}",
+                self.name, self.role
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// PMEM-CSI's own certificates have none, and its programs compare the common name alone.
+    fn organisation(&self) -> Option<String> {
+        let of_pmem_csi = matches!(self.name.as_str(), PMEM_REGISTRY | PMEM_NODE_CONTROLLER);
+        (!of_pmem_csi).then(|| format!("{PREFIX}{}", self.role))
+    }
+
+    fn alternatives(&self) -> Result<Vec<SanType>, Error> {
+        let mut names = Vec::new();
+        for name in &self.dns {
+            material::server_name(name).map_err(Error::Wrong)?;
+            let name = Ia5String::try_from(name.as_str())?;
+            names.push(SanType::DnsName(name));
+        }
+        names.extend(self.ips.iter().map(|ip| SanType::IpAddress(*ip)));
+        Ok(names)
+    }
+}
+
+/// Reads a certificate.
+///
+/// # Errors
+///
+/// When it is none, or names nobody.
+pub fn read(path: &Path) -> Result<Identity, Error> {
+    let found = certificates(path)?;
+    Identity::of(&found[0]).map_err(|source| Error::Anonymous {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Checks for how many days something is made.
+///
+/// # Errors
+///
+/// When it is none, or centuries.
+pub fn check_days(days: u32) -> Result<(), Error> {
+    if (1..=DAYS_MAX).contains(&days) {
+        return Ok(());
+    }
+    let what = format!("{days} days are not within 1 to {DAYS_MAX}");
+    Err(Error::Wrong(what))
+}
+
+/// Returns how long so many days are.
+#[must_use]
+pub fn days(days: u32) -> Duration {
+    DAY * days
+}
+
+fn subject(name: &str, organisation: Option<&str>) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    if let Some(organisation) = organisation {
+        subject.push(DnType::OrganizationName, organisation);
+    }
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn hold(params: &mut CertificateParams, holds: Duration) {
+    let now = u64::try_from(identity::now()).unwrap_or(0);
+    let now = Duration::from_secs(now);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_after = epoch + (now + holds);
+}
+
+fn not_after(der: &[u8]) -> Option<i64> {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
+/// Writes a file that is not there yet.
+fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(mode).open(path);
+    let written = opened.and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(|source| {
+        if source.kind() == io::ErrorKind::AlreadyExists {
+            return Error::Exists(path.to_owned());
+        }
+        Error::File {
+            path: path.to_owned(),
+            source,
+        }
+    })
+}
+
+/// Puts a file in the place of another one, at once.
+fn exchange(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    // Left by a renewal that was killed.
+    let _ = fs::remove_file(&new);
+    create(&new, bytes, mode)?;
+    fs::rename(&new, path).map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
+    })
+}

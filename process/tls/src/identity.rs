@@ -1,0 +1,187 @@
+//! Who a certificate says that somebody is: role and name.
+//!
+//! ```text
+//!   subject: O = berth:<role>, CN = <name>      the names and addresses: subject alternative names
+//!   subject: CN = pmem-registry                 PMEM-CSI's controller: csi-controller
+//!   subject: CN = pmem-node-controller          PMEM-CSI's node part: agent of the hosts it names
+//! ```
+//!
+//! Not here: whether the certificate can be trusted. Whoever asks has had it checked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest as _, Sha256};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::role::{PREFIX, Role, UnknownRole};
+
+/// The common name of PMEM-CSI's controller: nodes register with it, and it calls them.
+pub const PMEM_REGISTRY: &str = "pmem-registry";
+/// The common name of PMEM-CSI's part on each node.
+pub const PMEM_NODE_CONTROLLER: &str = "pmem-node-controller";
+
+/// The longest name, in bytes; it is kept with each request in the log.
+pub const NAME_MAX: usize = 64;
+
+/// Who a certificate says that somebody is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is.
+    pub role: Role,
+    /// Its name among those of its role: of a host for an agent, of a service for a conductor.
+    pub name: String,
+    /// The names by which it may be dialled.
+    pub dns: Vec<String>,
+    /// The addresses by which it may be dialled.
+    pub ips: Vec<IpAddr>,
+    /// From when the certificate holds, in seconds since 1970.
+    pub not_before: i64,
+    /// Until when it holds.
+    pub not_after: i64,
+    /// The SHA-256 of the certificate, in hexadecimal digits.
+    pub fingerprint: String,
+}
+
+/// A certificate does not say who somebody is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Anonymous {
+    /// It is none.
+    #[error("it is no X.509 certificate")]
+    Malformed,
+    /// The subject has no organisation of ours.
+    #[error("its subject {subject:?} has no organisation berth:<role>")]
+    NoRole {
+        /// The subject.
+        subject: String,
+    },
+    /// The subject has several.
+    #[error("its subject {subject:?} has several organisations berth:<role>")]
+    SeveralRoles {
+        /// The subject.
+        subject: String,
+    },
+    /// The role is not known.
+    #[error("its organisation says: {0}")]
+    Role(#[from] UnknownRole),
+    /// The subject has no common name, or several, or one that cannot be a name.
+    #[error(
+        "its subject {subject:?} must have one common name of 1 to {NAME_MAX} letters, digits, '.', '_', '-'"
+    )]
+    Name {
+        /// The subject.
+        subject: String,
+    },
+}
+
+impl Identity {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    ///
+    /// When it does not say who somebody is.
+    pub fn of(der: &[u8]) -> Result<Self, Anonymous> {
+        let (_, parsed) = X509Certificate::from_der(der).map_err(|_| Anonymous::Malformed)?;
+        let subject = parsed.subject().to_string();
+        let mut names = parsed.subject().iter_common_name();
+        let name = names.next().and_then(|name| name.as_str().ok());
+        let name = name.filter(|name| is_name(name) && names.next().is_none());
+        let Some(name) = name else {
+            return Err(Anonymous::Name { subject });
+        };
+        let organisations = parsed.subject().iter_organization();
+        let mut roles = organisations
+            .filter_map(|o| o.as_str().ok())
+            .filter_map(|o| o.strip_prefix(PREFIX));
+        let role = match (roles.next(), roles.next()) {
+            (Some(role), None) => role.parse()?,
+            (Some(_), Some(_)) => return Err(Anonymous::SeveralRoles { subject }),
+            (None, _) => match name {
+                PMEM_REGISTRY => Role::CsiController,
+                PMEM_NODE_CONTROLLER => Role::Agent,
+                _ => return Err(Anonymous::NoRole { subject }),
+            },
+        };
+        let (dns, ips) = alternatives(&parsed);
+        Ok(Self {
+            role,
+            name: name.to_owned(),
+            dns,
+            ips,
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
+            fingerprint: fingerprint(der),
+        })
+    }
+
+    /// Returns on whose behalf requests are made, as `operator:ann`.
+    #[must_use]
+    pub fn principal(&self) -> String {
+        format!("{}:{}", self.role, self.name)
+    }
+
+    /// Returns whether it may speak for a host.
+    #[must_use]
+    pub fn is_agent_of(&self, host: &str) -> bool {
+        let of_pmem_csi = self.name == PMEM_NODE_CONTROLLER;
+        self.role == Role::Agent
+            && (self.name == host || (of_pmem_csi && self.dns.iter().any(|name| name == host)))
+    }
+
+    /// Returns whether the certificate has run out.
+    #[must_use]
+    pub fn has_run_out(&self, now: i64) -> bool {
+        now > self.not_after
+    }
+
+    /// Returns how many whole days the certificate holds from now on; negative if it ran out.
+    #[must_use]
+    pub fn days_left(&self, now: i64) -> i64 {
+        (self.not_after - now).div_euclid(24 * 60 * 60)
+    }
+}
+
+/// Returns whether a text may be the name of somebody: what names of hosts and services may be.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=NAME_MAX).contains(&text.len()) && text.chars().all(plain)
+}
+
+fn alternatives(certificate: &X509Certificate<'_>) -> (Vec<String>, Vec<IpAddr>) {
+    let (mut dns, mut ips) = (Vec::new(), Vec::new());
+    let names = certificate.subject_alternative_name().ok().flatten();
+    for name in names.iter().flat_map(|names| &names.value.general_names) {
+        // Nobody is dialled by anything else.
+        if let GeneralName::DNSName(name) = name {
+            dns.push((*name).to_owned());
+        } else if let GeneralName::IPAddress(bytes) = name {
+            ips.extend(address(bytes));
+        }
+    }
+    (dns, ips)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|bytes| Ipv4Addr::from(bytes).into());
+    let v6 = || <[u8; 16]>::try_from(bytes).map(|bytes| Ipv6Addr::from(bytes).into());
+    v4.or_else(|_| v6()).ok()
+}
+
+/// Returns the SHA-256 of a certificate in hexadecimal digits.
+#[must_use]
+pub fn fingerprint(der: &[u8]) -> String {
+    let digest = Sha256::digest(der);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the time in seconds since 1970.
+#[must_use]
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    // A clock before 1970 was never set; no certificate holds then.
+    since.map_or(0, |elapsed| {
+        i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
+    })
+}

@@ -1,0 +1,204 @@
+//! The files as they are now: looked at every few seconds, and taken when they are whole.
+//!
+//! Invariant: what is broken is not taken. Whoever writes three files one after the other makes them
+//! fit together again at the end; until then the old ones serve.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::identity::Identity;
+use crate::material::{Fault, Files, Material};
+
+/// How often it is looked whether the files have changed.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long before its end a certificate is spoken of in the log, in seconds.
+const SOON: i64 = 7 * 24 * 60 * 60;
+
+/// How often it is spoken of, in looks.
+const REMIND: u32 = 30 * 60;
+
+/// Certificates and key as they are now. Cheap to clone; clones share them.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    files: Files,
+    current: RwLock<Arc<Material>>,
+    /// What the files looked like just before they were read first.
+    at_first: Looks,
+    /// Counts how often other files were taken.
+    generation: watch::Sender<u64>,
+}
+
+/// What files looked like when they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Looks(Vec<Option<(SystemTime, u64, u64)>>);
+
+impl Looks {
+    fn of(files: &Files) -> Self {
+        Self(
+            [&files.ca, &files.cert, &files.key]
+                .map(|path| look(path))
+                .into(),
+        )
+    }
+}
+
+fn look(path: &Path) -> Option<(SystemTime, u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = std::fs::metadata(path).ok()?;
+    // A file that was exchanged within one tick of the clock has another number.
+    Some((found.modified().ok()?, found.len(), found.ino()))
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with them.
+    pub fn open(files: Files) -> Result<Self, Fault> {
+        let looks = Looks::of(&files);
+        let material = Material::read(&files)?;
+        Ok(Self::of(files, looks, material))
+    }
+
+    /// As [`Self::open`], of a certificate that may be of no use: see [`Material::read_useless`].
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with the files otherwise.
+    pub fn open_useless(files: Files) -> Result<Self, Fault> {
+        let looks = Looks::of(&files);
+        let material = Material::read_useless(&files)?;
+        Ok(Self::of(files, looks, material))
+    }
+
+    fn of(files: Files, looks: Looks, material: Material) -> Self {
+        let shared = Shared {
+            files,
+            at_first: looks,
+            current: RwLock::new(Arc::new(material)),
+            generation: watch::Sender::new(0),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Returns certificates and key as they are now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Material> {
+        // An exchange of one pointer cannot be left half way.
+        let current = self.shared.current.read();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns who one is.
+    #[must_use]
+    pub fn identity(&self) -> Arc<Identity> {
+        self.current().identity().clone()
+    }
+
+    /// Returns how often other files were taken: connections of an older generation show an older
+    /// certificate.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        *self.shared.generation.borrow()
+    }
+
+    /// Returns the way to wait for the next generation.
+    #[must_use]
+    pub fn generations(&self) -> watch::Receiver<u64> {
+        self.shared.generation.subscribe()
+    }
+
+    /// Takes the files as they are now.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them; then those before go on to serve.
+    pub fn reload(&self) -> Result<(), Fault> {
+        let material = Arc::new(Material::read(&self.shared.files)?);
+        let mut current = self.shared.current.write();
+        let current = current.as_deref_mut().map_err(|_| ());
+        if let Ok(current) = current {
+            *current = material;
+        }
+        self.shared
+            .generation
+            .send_modify(|generation| *generation += 1);
+        Ok(())
+    }
+
+    /// Takes other files whenever there are any, until `stopping` is cancelled.
+    pub async fn follow(self, stopping: CancellationToken) {
+        let mut taken = self.shared.at_first.clone();
+        let mut told = String::new();
+        let mut looks = 0;
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if looks % REMIND == 0 {
+                self.remind();
+            }
+            looks = looks.wrapping_add(1);
+            let tls = self.clone();
+            let before = taken.clone();
+            let looked = tokio::task::spawn_blocking(move || tls.look(&before)).await;
+            match looked {
+                Ok(None) => {}
+                Ok(Some(Ok(looks))) => {
+                    taken = looks;
+                    told.clear();
+                    let identity = self.identity();
+                    tracing::info!(
+                        who = identity.principal(),
+                        fingerprint = identity.fingerprint,
+                        days_left = identity.days_left(crate::identity::now()),
+                        "other certificates are used from now on"
+                    );
+                }
+                Ok(Some(Err(why))) if why != told => {
+                    tracing::warn!(why, "new certificates are not used, those before serve on");
+                    told = why;
+                }
+                Ok(Some(Err(_))) => {}
+                Err(error) => tracing::error!(%error, "looking at certificates failed"),
+            }
+        }
+    }
+
+    /// Takes the files if they do not look as before.
+    fn look(&self, before: &Looks) -> Option<Result<Looks, String>> {
+        // Before they are read: what changes in between is seen by the next look.
+        let looks = Looks::of(&self.shared.files);
+        if looks == *before {
+            return None;
+        }
+        let taken = self.reload().map(|()| looks);
+        Some(taken.map_err(|fault| fault.to_string()))
+    }
+
+    fn remind(&self) {
+        let identity = self.identity();
+        let left = identity.not_after - crate::identity::now();
+        if left < SOON {
+            tracing::warn!(
+                who = identity.principal(),
+                hours_left = left / 3600,
+                "the certificate runs out: renew it (berth certs renew)"
+            );
+        }
+    }
+}

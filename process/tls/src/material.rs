@@ -1,0 +1,316 @@
+//! Three files, read and judged: the authorities that are trusted, and the own certificate with its
+//! key.
+//!
+//! Invariant: whatever is here fits together. The key is the certificate's, the certificate holds now,
+//! says who somebody is, and comes from one of the authorities.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::identity::{Anonymous, Identity};
+use crate::told;
+
+/// The longest file that is read, in bytes: a certificate takes about one kilobyte.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where certificates and key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The certificates of the authorities that are trusted.
+    pub ca: PathBuf,
+    /// The own certificate, and those between it and the authority, if any.
+    pub cert: PathBuf,
+    /// The own key.
+    pub key: PathBuf,
+}
+
+/// What is wrong with the files.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// A file cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file holds nothing of the kind.
+    #[error("{path} holds no {what} in PEM form")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// A file is damaged.
+    #[error("{path} is damaged: {why}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        why: String,
+    },
+    /// The key does not belong to the certificate.
+    #[error("the key {key} is not that of the certificate {cert}: {why}")]
+    OtherKey {
+        /// The key.
+        key: PathBuf,
+        /// The certificate.
+        cert: PathBuf,
+        /// What exactly.
+        why: String,
+    },
+    /// The certificate does not say who somebody is.
+    #[error("the certificate {path} names nobody: {source}")]
+    Anonymous {
+        /// The certificate.
+        path: PathBuf,
+        /// Why.
+        source: Anonymous,
+    },
+    /// The certificate is not good, as one that ran out.
+    #[error("the certificate {path} is of no use: {why}")]
+    Useless {
+        /// The certificate.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
+}
+
+/// Authorities, certificate and key that fit together.
+pub struct Material {
+    identity: Arc<Identity>,
+    chain: Vec<CertificateDer<'static>>,
+    servers: Arc<WebPkiServerVerifier>,
+    client: Arc<ClientConfig>,
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    open: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Material").field(&self.identity).finish()
+    }
+}
+
+/// Whose certificate is asked for by a server, and what is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Face {
+    /// gRPC, from whoever has a certificate.
+    Grpc,
+    /// HTTP/1.1, from whoever has a certificate.
+    Http,
+    /// HTTP/1.1 or 2, from anybody: for callers who can have no certificate, as an API server that
+    /// calls a webhook. Whoever serves it knows callers by something else.
+    Open,
+}
+
+impl Material {
+    /// Reads the files and judges them.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn read(files: &Files) -> Result<Self, Fault> {
+        let material = Self::read_unjudged(files)?;
+        let judged = material.0.judge(&material.1);
+        judged.map_err(|why| Fault::Useless {
+            path: files.cert.clone(),
+            why,
+        })?;
+        Ok(material.0)
+    }
+
+    /// As [`Self::read`], of a certificate that may be of no use, as one that ran out: for whoever
+    /// wants to hear the other end say so.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn read_useless(files: &Files) -> Result<Self, Fault> {
+        Self::read_unjudged(files).map(|(material, _)| material)
+    }
+
+    fn read_unjudged(files: &Files) -> Result<(Self, Arc<dyn ClientCertVerifier>), Fault> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let roots = Arc::new(authorities(&files.ca)?);
+        let chain = certificates(&files.cert)?;
+        let key = certified(files, chain.clone(), &provider)?;
+        let identity = Identity::of(&chain[0]).map_err(|source| Fault::Anonymous {
+            path: files.cert.clone(),
+            source,
+        })?;
+        let of_ca = |error: &dyn fmt::Display| Fault::Damaged {
+            path: files.ca.clone(),
+            why: error.to_string(),
+        };
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+        let clients = clients.build().map_err(|error| of_ca(&error))?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
+        let servers = servers.build().map_err(|error| of_ca(&error))?;
+        let resolver = Arc::new(SingleCertAndKey::from(key));
+        let server = |clients: Option<&Arc<dyn ClientCertVerifier>>, speaks: &[&str]| {
+            let builder = ServerConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .expect("the provider knows them");
+            let builder = match clients {
+                Some(clients) => builder.with_client_cert_verifier(clients.clone()),
+                None => builder.with_no_client_auth(),
+            };
+            let mut config = builder.with_cert_resolver(resolver.clone());
+            config.alpn_protocols = speaks.iter().map(|name| name.as_bytes().to_vec()).collect();
+            // A session that is taken up again would skip the check of the certificate.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Arc::new(config)
+        };
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("the provider knows them")
+            .with_webpki_verifier(servers.clone())
+            .with_client_cert_resolver(resolver.clone());
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        client.resumption = rustls::client::Resumption::disabled();
+        let material = Self {
+            identity: Arc::new(identity),
+            chain,
+            client: Arc::new(client),
+            grpc: server(Some(&clients), &["h2"]),
+            http: server(Some(&clients), &["http/1.1"]),
+            open: server(None, &["h2", "http/1.1"]),
+            servers,
+        };
+        Ok((material, clients))
+    }
+
+    /// Returns why others would not take the certificate, if they would not.
+    fn judge(&self, clients: &Arc<dyn ClientCertVerifier>) -> Result<(), String> {
+        let judged = clients.verify_client_cert(&self.chain[0], &self.chain[1..], UnixTime::now());
+        judged.map(|_| ()).map_err(|error| told::own(&error))
+    }
+
+    /// Checks that others who dial this host would take the certificate for its own.
+    ///
+    /// # Errors
+    ///
+    /// Why they would not, and what to do.
+    pub fn check_serves(&self, host: &str) -> Result<(), String> {
+        let name = server_name(host)?;
+        let (own, between) = (&self.chain[0], &self.chain[1..]);
+        let now = UnixTime::now();
+        let judged = self
+            .servers
+            .verify_server_cert(own, between, &name, &[], now);
+        judged
+            .map(|_| ())
+            .map_err(|error| told::of_server(&error, host, Some(&self.identity)))
+    }
+
+    /// Returns who one is.
+    #[must_use]
+    pub fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    pub(crate) fn client(&self) -> &Arc<ClientConfig> {
+        &self.client
+    }
+
+    pub(crate) fn server(&self, face: Face) -> &Arc<ServerConfig> {
+        match face {
+            Face::Grpc => &self.grpc,
+            Face::Http => &self.http,
+            Face::Open => &self.open,
+        }
+    }
+}
+
+/// Returns a host as certificates name it.
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned())
+        .map_err(|_| format!("{host:?} is neither a host's name nor an address"))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    use std::io::Read as _;
+    let failed = |source| Fault::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let limited = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    limited.map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Fault::Damaged {
+            path: path.to_owned(),
+            why: format!("it is longer than {FILE_BYTES_MAX} bytes"),
+        });
+    }
+    Ok(bytes)
+}
+
+/// Reads the certificates of a file, of which there is at least one.
+///
+/// # Errors
+///
+/// When there is none, or the file is damaged.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| Fault::Damaged {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })?;
+    if found.is_empty() {
+        return Err(Fault::Empty {
+            path: path.to_owned(),
+            what: "certificate",
+        });
+    }
+    Ok(found)
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| Fault::Damaged {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn certified(
+    files: &Files,
+    chain: Vec<CertificateDer<'static>>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Fault> {
+    let bytes = read(&files.key)?;
+    // What is wrong with a key is not told in detail: nothing of it belongs into a log.
+    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| Fault::Empty {
+        path: files.key.clone(),
+        what: "private key",
+    })?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| Fault::OtherKey {
+        key: files.key.clone(),
+        cert: files.cert.clone(),
+        why: error.to_string(),
+    })
+}
