@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use berth_domain::pci::PciMatch;
 use berth_domain::vm::AttachedAs;
+use berth_process::Encryption;
 use berth_scheduler::Profile;
+use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
@@ -68,9 +70,57 @@ pub struct Global {
     )]
     #[arg(default_value = "127.0.0.1:7100")]
     pub scheduler: Vec<String>,
+    /// Trust the authorities in this file
+    ///
+    /// With --tls-cert and --tls-key, every connection is encrypted and both ends show who they are.
+    #[arg(
+        long,
+        global = true,
+        env = "BERTH_TLS_CA",
+        value_name = "FILE",
+        help_heading = "Certificates"
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// Show this certificate
+    #[arg(
+        long,
+        global = true,
+        env = "BERTH_TLS_CERT",
+        value_name = "FILE",
+        help_heading = "Certificates"
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// This is its key
+    #[arg(
+        long,
+        global = true,
+        env = "BERTH_TLS_KEY",
+        value_name = "FILE",
+        help_heading = "Certificates"
+    )]
+    pub tls_key: Option<PathBuf>,
     /// Print tables for people or JSON for programs
     #[arg(long, short, global = true, value_enum, default_value = "table")]
     pub output: Format,
+}
+
+impl Global {
+    /// Opens the certificates that were given; nothing if none were.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub fn certificates(&self) -> anyhow::Result<Option<Tls>> {
+        let encryption = Encryption {
+            ca: self.tls_ca.clone(),
+            cert: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+        };
+        if encryption.is_told() && encryption.files().is_none() {
+            anyhow::bail!("--tls-ca, --tls-cert and --tls-key go together: give all three");
+        }
+        Ok(encryption.files().map(Tls::open).transpose()?)
+    }
 }
 
 /// The nouns.

@@ -110,7 +110,14 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         // Who makes certificates may have none yet.
         return certs::run(command, arguments.global.output);
     }
-    let session = Session::new(&arguments.global.scheduler, arguments.global.output)?;
+    let global = &arguments.global;
+    let alone = matches!(
+        arguments.command,
+        Command::Fit(_) | Command::Dev(_) | Command::Demo(_) | Command::Iallocator(_)
+    );
+    // Who asks no server needs no certificates, whatever the environment says.
+    let tls = if alone { None } else { global.certificates()? };
+    let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
         Command::Flavor(command) => flavor::run(&session, command).await,

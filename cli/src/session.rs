@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
-use berth_proto::client::{self, Policy, SchedulerChannel};
+use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::status::from_status;
+use berth_tls::{Expected, Tls};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
@@ -38,12 +39,29 @@ impl Session {
     ///
     /// When an address is none.
     pub fn new(scheduler: &[String], output: Format) -> anyhow::Result<Self> {
-        let endpoints: Vec<String> = scheduler.iter().map(|a| url(a)).collect();
+        Self::with_certificates(scheduler, output, None)
+    }
+
+    /// As [`Self::new`], with certificates.
+    ///
+    /// # Errors
+    ///
+    /// When an address is none.
+    pub fn with_certificates(
+        scheduler: &[String],
+        output: Format,
+        tls: Option<Tls>,
+    ) -> anyhow::Result<Self> {
+        let dialer = Dialer::new(tls);
+        let endpoints: Vec<String> = scheduler.iter().map(|a| url(&dialer, a)).collect();
+        let policy = Policy {
+            silence_max: SILENCE_MAX,
+            ..Policy::default()
+        };
         Ok(Self {
-            scheduler: SchedulerChannel::new(endpoints)?.with_policy(Policy {
-                silence_max: SILENCE_MAX,
-                ..Policy::default()
-            }),
+            scheduler: SchedulerChannel::new(endpoints)?
+                .with_policy(policy)
+                .with_dialer(dialer),
             output,
         })
     }
@@ -79,7 +97,8 @@ impl Session {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let channel = client::channel(address).ok()?;
+        let dialer = self.scheduler.dialer();
+        let channel = dialer.channel(address, Expected::Scheduler).ok()?;
         let answer = tokio::time::timeout(SILENCE_MAX, call(channel)).await;
         answer.ok()?.ok().map(Response::into_inner)
     }
@@ -119,15 +138,16 @@ impl Session {
                 too_old.push(format!("{} is at {old}", short(&service.name)));
                 continue;
             }
-            let endpoint = Endpoint::from_shared(service.address.clone());
-            let endpoint = endpoint.map(|e| e.connect_timeout(CONNECT_TIMEOUT));
-            match endpoint {
-                Ok(endpoint) => match endpoint.connect().await {
+            let meant = Expected::Conductor(Some(short(&service.name).to_owned()));
+            let connector = self.scheduler.dialer().connector(meant, CONNECT_TIMEOUT);
+            let why = match Endpoint::from_shared(service.address.clone()) {
+                Ok(endpoint) => match endpoint.connect_with_connector(connector).await {
                     Ok(channel) => return Ok(ConductorServiceClient::new(channel)),
-                    Err(_) => tried.push(service.address),
+                    Err(error) => chain_end(&error),
                 },
-                Err(_) => tried.push(service.address),
-            }
+                Err(error) => error.to_string(),
+            };
+            tried.push(format!("{} ({why})", service.address));
         }
         if !too_old.is_empty() && tried.is_empty() {
             let message = format!("no conductor is new enough: {}", too_old.join("; "));
@@ -168,13 +188,18 @@ fn no_conductor(tried: &[String]) -> Refusal {
         .with_hint("start one: berth-conductor --scheduler ADDRESS")
 }
 
+/// Returns what broke a connection in the first place.
+fn chain_end(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), chain_end)
+}
+
 /// Returns the address with a scheme.
-fn url(address: &str) -> String {
+fn url(dialer: &Dialer, address: &str) -> String {
     let address = address.trim();
     if address.contains("://") {
         address.to_owned()
     } else {
-        format!("http://{address}")
+        dialer.url(address)
     }
 }
 

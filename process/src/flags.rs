@@ -17,6 +17,16 @@ pub struct Common {
     /// Listen beyond loopback although connections are not encrypted
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Trust the authorities in this file; with --tls-cert and --tls-key, only connections that are
+    /// encrypted are taken and made
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Show this certificate
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// This is its key
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     /// Write log lines like this
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
@@ -30,6 +40,9 @@ impl Common {
     pub fn apply(self, listening: &mut Listening, log: &mut Log) {
         listening.insecure |= self.insecure_listen;
         replace_some(&mut listening.advertise, self.advertise);
+        replace_some(&mut listening.encryption.ca, self.tls_ca);
+        replace_some(&mut listening.encryption.cert, self.tls_cert);
+        replace_some(&mut listening.encryption.key, self.tls_key);
         replace(&mut log.format, self.log_format);
         replace(&mut log.filter, self.log_filter);
     }

@@ -6,6 +6,8 @@
 //! | `allocator` | the allocator of all of them |
 //! | [`configuration`] | one struct, read from TOML, overridden by flags; all faults at once |
 //! | [`keys`] | the keys of a file: what is taken is known, what is left is a fault |
+//! | [`encryption`] | which certificates a server has |
+//! | [`access`] | which role may call what |
 //! | [`flags`] | the flags that every server has |
 //! | [`listening`] | where a server listens, what others dial, and the word that it needs |
 //! | [`schedulers`] | the list of schedulers that a program calls |
@@ -14,10 +16,12 @@
 //! | [`server`] | the gRPC server that they all start from, and what it says about itself |
 //! | [`run`] | from the command line to the exit status |
 //!
-//! Invariant: it knows no other crate of ours. Whoever has a key, a flag or a service passes it.
+//! Invariant: of our crates it knows `berth-tls` alone. Whoever has a key, a flag or a service passes it.
 
+pub mod access;
 mod allocator;
 pub mod configuration;
+pub mod encryption;
 pub mod flags;
 pub mod keys;
 pub mod listening;
@@ -29,6 +33,7 @@ pub mod server;
 pub mod socket;
 
 pub use configuration::{Configuration, Faults};
+pub use encryption::Encryption;
 pub use keys::Keys;
 pub use listening::{ListenError, Listening};
 pub use log::{Log, LogFormat};

@@ -1,14 +1,15 @@
 //! Where a server listens, what others dial to reach it, and the word that it needs to listen
 //! beyond loopback.
 //!
-//! Invariant: without that word nobody but this machine reaches a server, for as long as nothing
-//! is encrypted or authenticated.
+//! Invariant: without that word nobody but this machine reaches a server where nothing is encrypted
+//! or authenticated.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use tokio::net::TcpListener;
 
+use crate::encryption::Encryption;
 use crate::keys::Keys;
 
 /// Where a server listens, and what others dial to reach it.
@@ -19,8 +20,10 @@ pub struct Listening {
     /// What others dial, as `host:port`; the listening address if absent.
     pub advertise: Option<String>,
     /// Whether `address` may be anything but loopback although nothing is encrypted or
-    /// authenticated yet.
+    /// authenticated.
     pub insecure: bool,
+    /// The certificates by which it is encrypted.
+    pub encryption: Encryption,
 }
 
 impl Listening {
@@ -31,6 +34,7 @@ impl Listening {
             address: address.to_owned(),
             advertise: None,
             insecure: false,
+            encryption: Encryption::default(),
         }
     }
 
@@ -39,11 +43,14 @@ impl Listening {
         keys.take("listen", &mut self.address);
         keys.take_some("advertise", &mut self.advertise);
         keys.take("insecure_listen", &mut self.insecure);
+        self.encryption.read(keys);
     }
 
     /// Returns the address to listen on; `example` is one that would do.
     pub fn check(&self, example: &str, faults: &mut Vec<String>) -> Option<SocketAddr> {
-        let address = check_listen("listen", &self.address, self.insecure, example, faults);
+        self.encryption.check(faults);
+        let open = self.is_open();
+        let address = check_listen("listen", &self.address, open, example, faults);
         if address.is_some_and(|a| a.ip().is_unspecified()) && self.advertise.is_none() {
             faults.push(format!(
                 "listen = {:?} names no address that others can dial: set advertise",
@@ -54,6 +61,12 @@ impl Listening {
             check_host_port("advertise", advertise, faults);
         }
         address
+    }
+
+    /// Returns whether it may listen on any address.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.insecure || self.encryption.is_told()
     }
 
     /// Returns what others dial, now that it listens on `address`.
@@ -81,8 +94,9 @@ pub fn check_listen(
     };
     if !address.ip().is_loopback() && !insecure {
         faults.push(format!(
-            "{key} = {text:?} is not loopback and connections are not encrypted: add \
-             --insecure-listen if everybody who can reach it is trusted"
+            "{key} = {text:?} is not loopback and connections are not encrypted: give it certificates \
+             ([tls], see berth certs --help), or add --insecure-listen if everybody who can reach it \
+             is trusted"
         ));
     }
     Some(address)

@@ -1,5 +1,8 @@
 //! The schedulers that a program calls, as its configuration names them.
 
+use berth_tls::Tls;
+
+use crate::encryption;
 use crate::listening::is_host_port;
 
 /// The scheduler that is called unless told otherwise.
@@ -21,14 +24,17 @@ pub fn check(schedulers: &[String], faults: &mut Vec<String>) {
 
 /// Returns the schedulers as URLs.
 #[must_use]
-pub fn urls(schedulers: &[String]) -> Vec<String> {
-    let url = |address: &String| format!("http://{}", bare(address));
+pub fn urls(schedulers: &[String], tls: Option<&Tls>) -> Vec<String> {
+    let scheme = encryption::scheme(tls);
+    let url = |address: &String| format!("{scheme}://{}", bare(address));
     schedulers.iter().map(url).collect()
 }
 
 /// Schedulers may be written as URLs as well: that is how others show them.
 fn bare(address: &str) -> &str {
-    address.strip_prefix("http://").unwrap_or(address)
+    let bare = address.strip_prefix("http://");
+    let bare = bare.or_else(|| address.strip_prefix("https://"));
+    bare.unwrap_or(address)
 }
 
 #[cfg(test)]
@@ -37,8 +43,9 @@ mod tests {
 
     #[test]
     fn schedulers_become_urls() {
-        let schedulers = ["h1:7100".to_owned(), "http://h2:7100".to_owned()];
-        assert_eq!(urls(&schedulers), ["http://h1:7100", "http://h2:7100"]);
+        let schedulers = ["h1:7100", "http://h2:7100", "https://h3:7100"].map(str::to_owned);
+        let urls = urls(&schedulers, None);
+        assert_eq!(urls, ["http://h1:7100", "http://h2:7100", "http://h3:7100"]);
     }
 
     #[test]

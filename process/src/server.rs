@@ -3,30 +3,39 @@
 
 use std::time::Duration;
 
+use berth_tls::material::Face;
+use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic_reflection::server::{Builder, v1, v1alpha};
+use tower_layer::{Identity, Stack};
+
+use crate::access;
 
 /// How long connections may take to end after everything else has.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Connections that are silent for so long are probed, and given up without an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Returns a server that notices when the other end of a connection is gone.
+/// A server behind the table of who may call what.
+pub type Guarded = Server<Stack<access::Layer, Identity>>;
+
+/// Returns a server that notices when the other end of a connection is gone, and that asks who calls
+/// where that can be known.
 #[must_use]
-pub fn new() -> Server {
+pub fn new(tls: Option<&Tls>) -> Guarded {
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .tcp_nodelay(true)
+        .layer(access::Layer::new(tls.is_some()))
 }
 
-/// Returns what comes in through a listener.
+/// Returns what comes in through a listener: encrypted connections alone with `tls`.
 #[must_use]
-pub fn incoming(listener: TcpListener) -> TcpIncoming {
-    TcpIncoming::from(listener).with_nodelay(Some(true))
+pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> Incoming {
+    Incoming::new(listener, tls, Face::Grpc)
 }
 
 /// Waits for a server that was told to stop.
@@ -128,8 +137,8 @@ mod tests {
             descriptors: &[],
             served: &[],
         };
-        let server = new().add_service(reflection.v1());
-        let serving = tokio::spawn(server.serve_with_incoming(incoming(listener)));
+        let server = new(None).add_service(reflection.v1());
+        let serving = tokio::spawn(server.serve_with_incoming(incoming(listener, None)));
         for detail in ["ErrorInfo", "Help", "ResourceInfo"] {
             let messages = described(address, &format!("google.rpc.{detail}")).await;
             assert!(

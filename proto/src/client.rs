@@ -1,12 +1,13 @@
 //! How Berth's processes call each other: connections, and calls that find the leader.
 //!
-//! [`channel`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
+//! [`Dialer`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
 //! call to whichever scheduler leads; [`agent`] makes the calls of a conductor to an agent.
 //!
 //! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
 
 pub mod agent;
+mod dialer;
 mod election;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +17,12 @@ use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::status;
+use berth_tls::Expected;
+pub use dialer::Dialer;
 use election::Election;
 
 /// How long a connection may take to be made.
@@ -41,26 +44,13 @@ pub struct InvalidAddress {
     pub address: String,
 }
 
-/// Returns a channel that connects when it is first used, and again after it was cut.
+/// Returns a channel in plain text: see [`Dialer::channel`].
 ///
 /// # Errors
 ///
 /// When the address is not a URL with a host.
 pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
-    let invalid = || InvalidAddress {
-        address: address.to_owned(),
-    };
-    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| invalid())?;
-    let uri = endpoint.uri();
-    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-        return Err(invalid());
-    }
-    Ok(endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .connect_lazy())
+    Dialer::default().channel(address, Expected::Anybody)
 }
 
 /// Returns whether a status was made here because no answer came. The server may or may not have
@@ -108,14 +98,15 @@ pub struct SchedulerChannel {
     shared: Arc<Mutex<Shared>>,
     endpoints: Arc<[String]>,
     policy: Policy,
+    dialer: Dialer,
 }
 
 #[derive(Debug)]
 struct Shared {
     /// The address that is tried first: of the leader, as far as is known.
     current: String,
-    /// One connection per address, made when it is needed.
-    channels: BTreeMap<String, Channel>,
+    /// One connection per address, made when it is needed, with the generation of its certificates.
+    channels: BTreeMap<String, (u64, Channel)>,
 }
 
 impl SchedulerChannel {
@@ -142,7 +133,21 @@ impl SchedulerChannel {
             })),
             endpoints,
             policy: Policy::default(),
+            dialer: Dialer::default(),
         })
+    }
+
+    /// Returns the same channel with connections of this dialer's.
+    #[must_use]
+    pub fn with_dialer(mut self, dialer: Dialer) -> Self {
+        self.dialer = dialer;
+        self
+    }
+
+    /// Returns what makes its connections.
+    #[must_use]
+    pub fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     /// Returns the same channel with another policy.
@@ -297,12 +302,18 @@ impl SchedulerChannel {
     }
 
     fn channel_to(&self, address: &str) -> Result<Channel, Status> {
+        let generation = self.dialer.generation();
         let mut shared = self.lock();
-        if let Some(channel) = shared.channels.get(address) {
+        if let Some((made, channel)) = shared.channels.get(address)
+            && *made == generation
+        {
             return Ok(channel.clone());
         }
-        let channel = channel(address).map_err(|e| Status::internal(e.to_string()))?;
-        shared.channels.insert(address.to_owned(), channel.clone());
+        let channel = self.dialer.channel(address, Expected::Scheduler);
+        let channel = channel.map_err(|e| Status::internal(e.to_string()))?;
+        // Calls that are under way on the connection before go on there.
+        let known = (generation, channel.clone());
+        shared.channels.insert(address.to_owned(), known);
         Ok(channel)
     }
 
@@ -374,7 +385,8 @@ fn follow(status: &Status) -> Follow {
 fn check_address(address: &str) -> Result<(), InvalidAddress> {
     let uri = address.parse::<tonic::transport::Uri>();
     let good = uri.is_ok_and(|uri| {
-        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
     });
     if good {
         Ok(())

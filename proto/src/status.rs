@@ -75,11 +75,20 @@ pub fn from_status(status: &Status) -> Refusal {
         message => message.to_owned(),
     };
     cut(&mut message, MESSAGE_MAX);
-    Refusal::new(
-        domain_code(status.code()),
-        code_name(status.code()),
-        message,
-    )
+    let reason = reason_of(status);
+    let reason = reason.as_deref().unwrap_or(code_name(status.code()));
+    Refusal::new(domain_code(status.code()), reason, message)
+}
+
+/// Returns the reason that stands beside a refusal which is not ours as a whole, as of the layer in
+/// front of a server.
+fn reason_of(status: &Status) -> Option<String> {
+    let details = pb::Status::decode(status.details()).ok()?.details;
+    let info = details
+        .into_iter()
+        .find(|any| any.type_url == ERROR_INFO_URL)?;
+    let info = pb::ErrorInfo::decode(&*info.value).ok()?;
+    (info.domain == ERROR_DOMAIN && !info.reason.is_empty()).then_some(info.reason)
 }
 
 /// Returns the refusal in the details of a status; absent where none of our servers made it.

@@ -288,7 +288,7 @@ impl Config {
         let mut faults = Vec::new();
         let name = self.host_name().map_err(|fault| faults.push(fault)).ok();
         let listen = self.listening.check(LISTEN_DEFAULT, &mut faults);
-        let (key, insecure) = ("sim.listen", self.listening.insecure);
+        let (key, insecure) = ("sim.listen", self.listening.is_open());
         let sim_listen = check_listen(key, &self.sim.listen, insecure, LISTEN_DEFAULT, &mut faults);
         if let Some(advertise) = &self.sim.advertise {
             check_host_port("sim.advertise", advertise, &mut faults);
@@ -543,9 +543,10 @@ mod tests {
         let text = std::fs::read_to_string(sample()).unwrap();
         let (_, faults) = configuration::parse(
             Config::default(),
-            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1\n[volumes]\nx = 1",
+            "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1\n\
+             [volumes]\nx = 1\n[tls]\nx = 1",
         );
-        assert_eq!(faults.len(), 7, "{faults:?}");
+        assert_eq!(faults.len(), 8, "{faults:?}");
         for fault in faults {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];

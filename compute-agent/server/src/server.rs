@@ -17,7 +17,8 @@ use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::agent::v1::volume_agent_service_server;
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{Dialer, SchedulerChannel};
+use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +64,26 @@ pub struct ComputeAgent {
     sampler: Option<Sampler>,
     signals: Newest,
     volumes: Option<Managed>,
+    tls: Option<Tls>,
+}
+
+/// Returns the certificates, if it has any.
+fn certificates(
+    config: &Config,
+    host: &HostName,
+    address: SocketAddr,
+) -> Result<Option<Tls>, Faults> {
+    let listening = &config.listening;
+    let advertise = listening.advertised(address);
+    listening.encryption.open(Role::Agent, &advertise, |identity| {
+        if identity.is_agent_of(host.as_str()) {
+            return Ok(());
+        }
+        Err(format!(
+            "the certificate is that of host {}, and this is host {host}: issue one with --name {host}",
+            identity.name
+        ))
+    })
 }
 
 /// Runs one agent until `shutdown` is ready.
@@ -82,9 +103,11 @@ impl ComputeAgent {
     /// Why it cannot start.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let valid = config.validate()?;
-        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
-            .map_err(|error| Faults(vec![error.to_string()]))?;
         let (listener, address) = listening::bind(valid.listen).await?;
+        let tls = certificates(&config, &valid.name, address)?;
+        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
+            .map_err(|error| Faults(vec![error.to_string()]))?
+            .with_dialer(Dialer::new(tls.clone()));
         let root = config.root.clone();
         let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
@@ -118,6 +141,7 @@ impl ComputeAgent {
             sampler,
             signals,
             volumes,
+            tls,
         })
     }
 
@@ -158,7 +182,8 @@ impl ComputeAgent {
             }
         }
         let standing = watchdog.as_ref().map(Watchdog::standing);
-        let (fetches, readers) = (Fetches::default(), Readers::default());
+        let dialer = self.scheduler.dialer().clone();
+        let (fetches, readers) = (Fetches::new(dialer), Readers::default());
         let travel = (fetches.clone(), readers.clone());
         let driver = (self.driver.clone(), self.guest_volumes);
         let (core, shell, outside) = shell::new(agent, driver, watchdog, travel);
@@ -202,13 +227,15 @@ impl ComputeAgent {
             fetches,
             readers,
         };
-        let server = server::new()
+        let certificates = self.tls.clone();
+        let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
+        let server = server::new(self.tls.as_ref())
             .add_service(ComputeAgentServiceServer::new(api))
             .add_optional_service(volumes.as_ref().map(Running::service))
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener);
+        let incoming = server::incoming(self.listener, self.tls);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         // The core goes on until it is known whether what was promised could be taken back.
@@ -234,6 +261,11 @@ impl ComputeAgent {
         stopping.cancel();
         if !registering.is_finished() && registering.await.is_err() {
             tracing::error!("the registration failed");
+        }
+        if let Some(certificates) = certificates
+            && certificates.await.is_err()
+        {
+            tracing::error!("following the certificates failed");
         }
         if comparing.await.is_err() {
             tracing::error!("the comparison with the scheduler failed");
@@ -350,7 +382,10 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         compare_ms: config.compare_interval_ms,
     };
     let report = HostReport {
-        agent_address: format!("http://{advertise}"),
+        agent_address: match config.listening.encryption.is_told() {
+            true => format!("https://{advertise}"),
+            false => format!("http://{advertise}"),
+        },
         incarnation,
         service_version: version,
         driver: info.driver,

@@ -13,10 +13,11 @@ use berth_domain::name::HostName;
 use berth_domain::transfer::TransferProgress;
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::agent::v1::{GetTransferRequest, WaitTransferRequest};
-use berth_proto::client;
+use berth_proto::client::{self, Dialer};
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::convert::field;
 use berth_saga::{AgentCall, TransferWatch};
+use berth_tls::Expected;
 use tonic::transport::Channel;
 
 use crate::phases::TransferEnd;
@@ -81,15 +82,18 @@ fn erase_time(claim: &Claim) -> Duration {
 /// The agents of all hosts. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Agents {
-    /// By host, with the address that the connection goes to: an agent may come back elsewhere.
-    channels: Arc<Mutex<BTreeMap<HostName, (String, Channel)>>>,
+    /// By host, with the address that the connection goes to (an agent may come back elsewhere), and the
+    /// generation of the certificates.
+    channels: Arc<Mutex<BTreeMap<HostName, (String, u64, Channel)>>>,
+    dialer: Dialer,
     timeouts: Timeouts,
 }
 
 impl Agents {
-    pub(crate) fn new(timeouts: Timeouts) -> Self {
+    pub(crate) fn new(dialer: Dialer, timeouts: Timeouts) -> Self {
         Self {
             channels: Arc::default(),
+            dialer,
             timeouts,
         }
     }
@@ -159,15 +163,19 @@ impl Agents {
     pub(crate) fn channel(&self, host: &HostName, address: &str) -> Result<Channel, Failure> {
         // What is behind the lock is whole at any time, also where a holder panicked.
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, channel)) = channels.get(host)
-            && known == address
+        let generation = self.dialer.generation();
+        if let Some((known, made, channel)) = channels.get(host)
+            && (known.as_str(), *made) == (address, generation)
         {
             return Ok(channel.clone());
         }
-        let channel = client::channel(address).map_err(|error| Failure::Unreachable {
+        let meant = Expected::Agent(host.to_string());
+        let channel = self.dialer.channel(address, meant);
+        let channel = channel.map_err(|error| Failure::Unreachable {
             message: error.to_string(),
         })?;
-        channels.insert(host.clone(), (address.to_owned(), channel.clone()));
+        let known = (address.to_owned(), generation, channel.clone());
+        channels.insert(host.clone(), known);
         Ok(channel)
     }
 }

@@ -11,6 +11,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
 use berth_process::{Keys, Listening, Log};
+use berth_tls::{Role, Tls};
 
 /// Where a conductor listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7200";
@@ -101,6 +102,23 @@ impl Config {
         }
     }
 
+    /// Opens the certificates, if it has any, of a conductor that others dial as `advertise`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub fn open_certificates(&self, advertise: &str) -> Result<Option<Tls>, Faults> {
+        let encryption = &self.listening.encryption;
+        encryption.open(Role::Conductor, advertise, |identity| match &self.name {
+            Some(name) if *name != identity.name => Err(format!(
+                "the certificate is that of conductor {}, and this one is called {name}: leave the \
+                 name out, or issue a certificate with --name {name}",
+                identity.name
+            )),
+            Some(_) | None => Ok(()),
+        })
+    }
+
     fn bounded(&self) -> [Bounded; 8] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
@@ -162,13 +180,15 @@ mod tests {
         let sample = Config::load(Some(&path), |_| ()).unwrap();
         assert_eq!(sample, Config::default());
         let text = std::fs::read_to_string(path).unwrap();
-        let (_, faults) = configuration::parse(Config::default(), "x = 1");
-        let known = faults[0].rsplit_once("are ").unwrap().1.to_owned();
-        for key in known.split(", ") {
-            let lines = text
-                .lines()
-                .filter(|l| l.trim_start_matches("# ").starts_with(&format!("{key} =")));
-            assert_eq!(lines.count(), 1, "{key}");
+        let (_, faults) = configuration::parse(Config::default(), "x = 1\n[tls]\nx = 1\n");
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        for fault in faults {
+            for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
+                let begins = [format!("{key} ="), format!("[{key}]")];
+                let lines = text.lines().map(|l| l.trim_start_matches("# "));
+                let told = lines.filter(|line| begins.iter().any(|b| line.starts_with(b)));
+                assert_eq!(told.count(), 1, "{key}");
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: bounded. A reader who does not read holds back the agent, not the memory here.
 
+use berth_domain::agent::Failure;
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::agent::v1 as agent;
@@ -51,8 +52,11 @@ pub(crate) async fn open(
             .with("host", &host),
         )
     };
-    let channel = client::channel(&report.agent_address);
-    let channel = channel.map_err(|error| unreachable(error.to_string()))?;
+    let channel = tools.agents.channel(&host, &report.agent_address);
+    let channel = channel.map_err(|failure| match failure {
+        Failure::Unreachable { message } => unreachable(message),
+        Failure::Refused(refusal) => told(refusal),
+    })?;
     let asked = agent::ReadConsoleRequest {
         vm_uid: record.uid.to_string(),
         offset: request.offset,

@@ -15,6 +15,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::Vm;
+use berth_process::access;
 use berth_proto::client::SchedulerChannel;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{ListServicesRequest, RegisterServiceRequest};
@@ -35,7 +36,8 @@ use berth_proto::scheduler::v1::{
 use berth_proto::{operation, status};
 use berth_saga::{Facts, HostFacts, StepRecord};
 use tokio::task::JoinSet;
-use tonic::Status;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Request, Status};
 use uuid::Uuid;
 
 /// How long the end of an operation is waited for at a time: less than a call may take.
@@ -48,7 +50,7 @@ macro_rules! call {
         $self
             .channel
             .call(|channel| {
-                let request = request.clone();
+                let request = $self.for_whom(request.clone());
                 async move { $client::new(channel).$method(request).await }
             })
             .await
@@ -68,6 +70,8 @@ pub(crate) struct Scheduler {
     lease_ttl: Duration,
     /// What this conductor can do: a host can do no more through it.
     version: ServiceVersion,
+    /// Who asked for what is done; the conductor itself if absent.
+    on_behalf_of: Option<MetadataValue<Ascii>>,
 }
 
 /// What is to be found among the running operations.
@@ -114,7 +118,29 @@ impl Scheduler {
             name,
             lease_ttl,
             version,
+            on_behalf_of: None,
         }
+    }
+
+    /// Returns the same scheduler, which is asked on behalf of whoever sent a request.
+    pub(crate) fn for_user<T>(&self, request: &Request<T>) -> Self {
+        let principal = access::principal(request);
+        let is_known = principal != access::UNVERIFIED;
+        Self {
+            // What a principal is made of stands in metadata as it is.
+            on_behalf_of: principal.parse().ok().filter(|_| is_known),
+            ..self.clone()
+        }
+    }
+
+    /// Says in a request on whose behalf it is made.
+    fn for_whom<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(principal) = &self.on_behalf_of {
+            let metadata = request.metadata_mut();
+            metadata.insert(access::ON_BEHALF_OF, principal.clone());
+        }
+        request
     }
 
     pub(crate) fn name(&self) -> &ServiceName {

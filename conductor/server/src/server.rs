@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
+use berth_process::encryption::scheme;
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening, schedulers};
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
+use berth_tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +45,7 @@ pub struct Conductor {
     advertise: String,
     name: ServiceName,
     scheduler: SchedulerChannel,
+    tls: Option<Tls>,
 }
 
 /// Runs one conductor until `shutdown` is ready.
@@ -64,13 +67,16 @@ impl Conductor {
         let listen = config.validate()?;
         let (listener, address) = listening::bind(listen).await?;
         let advertise = config.listening.advertised(address);
-        let name = match &config.name {
-            Some(name) => ServiceName::new(name),
-            None => ServiceName::new(&name_of(&advertise)),
+        let tls = config.open_certificates(&advertise)?;
+        let name = match (&config.name, &tls) {
+            (Some(name), _) => ServiceName::new(name),
+            (None, Some(tls)) => ServiceName::new(&tls.identity().name),
+            (None, None) => ServiceName::new(&name_of(&advertise)),
         };
         let name = name.map_err(|error| Faults(vec![error.to_string()]))?;
-        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
-            .map_err(|error| Faults(vec![error.to_string()]))?;
+        let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
+            .map_err(|error| Faults(vec![error.to_string()]))?
+            .with_dialer(Dialer::new(tls.clone()));
         Ok(Self {
             config,
             listener,
@@ -78,6 +84,7 @@ impl Conductor {
             advertise,
             name,
             scheduler,
+            tls,
         })
     }
 
@@ -113,7 +120,7 @@ impl Conductor {
         let (health, health_service) = tonic_health::server::health_reporter();
         let registering = registration::run(
             tools.scheduler.clone(),
-            format!("http://{}", self.advertise),
+            format!("{}://{}", scheme(self.tls.as_ref()), self.advertise),
             health,
             stopping.clone(),
         );
@@ -122,12 +129,14 @@ impl Conductor {
             supervisor: handle,
             stopping: stopping.clone(),
         };
-        let server = server::new()
+        let certificates = self.tls.clone();
+        let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
+        let server = server::new(self.tls.as_ref())
             .add_service(ConductorServiceServer::new(api))
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener);
+        let incoming = server::incoming(self.listener, self.tls);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
         let mut supervisor = tokio::spawn(supervising);
@@ -147,6 +156,11 @@ impl Conductor {
         if !supervisor.is_finished() && supervisor.await.is_err() {
             tracing::error!("the supervisor failed while it stopped");
         }
+        if let Some(certificates) = certificates
+            && certificates.await.is_err()
+        {
+            tracing::error!("following the certificates failed");
+        }
         if registration.await.is_err() {
             tracing::error!("the registration failed");
         }
@@ -163,10 +177,11 @@ impl Conductor {
             Duration::from_millis(config.lease_ttl_ms),
             ServiceVersion(config.service_version),
         );
-        let agents = Agents::new(Timeouts {
+        let timeouts = Timeouts {
             question: Duration::from_millis(config.call_timeout_ms),
             work: Duration::from_millis(config.slow_call_timeout_ms),
-        });
+        };
+        let agents = Agents::new(self.scheduler.dialer().clone(), timeouts);
         let calls = usize::try_from(config.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
         Tools {
             scheduler,

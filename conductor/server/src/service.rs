@@ -46,6 +46,13 @@ pub(crate) struct ConductorApi {
 }
 
 impl ConductorApi {
+    /// Returns the same service, which asks the scheduler on behalf of whoever sent a request.
+    fn for_user<T>(&self, request: &Request<T>) -> Self {
+        let mut api = self.clone();
+        api.tools.scheduler = api.tools.scheduler.for_user(request);
+        api
+    }
+
     /// Begins an operation and has it carried out. Once sent, the request is seen to its end
     /// whether or not somebody waits: else an operation could begin that nobody carries out
     /// until its lease has run out.
@@ -134,8 +141,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<CreateVmRequest>,
     ) -> Result<Response<CreateVmResponse>, Status> {
+        let api = self.for_user(&request);
         let mut request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         if !scheduler.version().can(Feature::PlacementWishes)
             && let Some(template) = &mut request.template
         {
@@ -151,7 +159,7 @@ impl ConductorService for ConductorApi {
             request_id: request.request_id,
             ..ScheduleVmRequest::default()
         };
-        let begun = self.begin(async move { scheduler.schedule_vm(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_vm(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(CreateVmResponse { operation }))
     }
@@ -160,14 +168,15 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<DeleteVmRequest>,
     ) -> Result<Response<DeleteVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = BeginDeleteRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginDeleteRequest::default()
         };
-        let begun = self.begin(async move { scheduler.begin_delete(asked).await });
+        let begun = api.begin(async move { scheduler.begin_delete(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(DeleteVmResponse { operation }))
     }
@@ -176,10 +185,11 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<FenceHostRequest>,
     ) -> Result<Response<FenceHostResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
         let name: HostName = field::name(&request.name, "name")?;
         // Seen to its end whether or not somebody waits: what was done is to be recorded.
-        let tools = self.tools.clone();
+        let tools = api.tools.clone();
         let fencing = tokio::spawn(async move { fence(&tools, &name, request.request_id).await });
         let fenced = fencing
             .await
@@ -194,8 +204,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<MigrateVmRequest>,
     ) -> Result<Response<MigrateVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = ScheduleMigrationRequest {
             vm: request.vm,
             requested_host: request.requested_host,
@@ -203,7 +214,7 @@ impl ConductorService for ConductorApi {
             transfer: request.transfer,
             ..ScheduleMigrationRequest::default()
         };
-        let begun = self.begin(async move { scheduler.schedule_migration(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_migration(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(MigrateVmResponse { operation }))
     }
@@ -212,8 +223,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<ResizeVmRequest>,
     ) -> Result<Response<ResizeVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = ScheduleMoveRequest {
             vm: request.vm,
             flavor: request.flavor,
@@ -222,7 +234,7 @@ impl ConductorService for ConductorApi {
             request_id: request.request_id,
             ..ScheduleMoveRequest::default()
         };
-        let begun = self.begin(async move { scheduler.schedule_move(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_move(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(ResizeVmResponse { operation }))
     }
@@ -231,14 +243,15 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<ConfirmResizeRequest>,
     ) -> Result<Response<ConfirmResizeResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
         let asked = scheduler::v1::ConfirmResizeRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..scheduler::v1::ConfirmResizeRequest::default()
         };
-        let scheduler = self.tools.scheduler.clone();
-        let begun = self.begin_some(async move { scheduler.confirm_resize(asked).await });
+        let scheduler = api.tools.scheduler.clone();
+        let begun = api.begin_some(async move { scheduler.confirm_resize(asked).await });
         let operation = begun.await.map_err(told)?;
         let operation = operation.as_ref().map(Into::into);
         Ok(Response::new(ConfirmResizeResponse { operation }))
@@ -248,14 +261,15 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<RevertResizeRequest>,
     ) -> Result<Response<RevertResizeResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = BeginRevertResizeRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginRevertResizeRequest::default()
         };
-        let begun = self.begin(async move { scheduler.begin_revert_resize(asked).await });
+        let begun = api.begin(async move { scheduler.begin_revert_resize(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(RevertResizeResponse { operation }))
     }
@@ -264,8 +278,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<EvacuateVmRequest>,
     ) -> Result<Response<EvacuateVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = ScheduleMoveRequest {
             vm: request.vm,
             requested_host: request.requested_host,
@@ -273,7 +288,7 @@ impl ConductorService for ConductorApi {
             request_id: request.request_id,
             ..ScheduleMoveRequest::default()
         };
-        let begun = self.begin(async move { scheduler.schedule_move(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_move(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(EvacuateVmResponse { operation }))
     }
@@ -282,14 +297,15 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<ShelveVmRequest>,
     ) -> Result<Response<ShelveVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = BeginShelveRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginShelveRequest::default()
         };
-        let begun = self.begin(async move { scheduler.begin_shelve(asked).await });
+        let begun = api.begin(async move { scheduler.begin_shelve(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(ShelveVmResponse { operation }))
     }
@@ -298,15 +314,16 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<UnshelveVmRequest>,
     ) -> Result<Response<UnshelveVmResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
-        let scheduler = self.tools.scheduler.clone();
+        let scheduler = api.tools.scheduler.clone();
         let asked = ScheduleUnshelveRequest {
             vm: request.vm,
             requested_host: request.requested_host,
             request_id: request.request_id,
             ..ScheduleUnshelveRequest::default()
         };
-        let begun = self.begin(async move { scheduler.schedule_unshelve(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_unshelve(asked).await });
         let operation = Some(begun.await?);
         Ok(Response::new(UnshelveVmResponse { operation }))
     }
@@ -317,8 +334,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<DrainHostRequest>,
     ) -> Result<Response<Self::DrainHostStream>, Status> {
-        let stopping = self.stopping.clone();
-        let told = drain::begin(self.clone(), request.into_inner(), stopping).await?;
+        let api = self.for_user(&request);
+        let stopping = api.stopping.clone();
+        let told = drain::begin(api, request.into_inner(), stopping).await?;
         Ok(Response::new(told))
     }
 
@@ -326,7 +344,8 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<StopVmRequest>,
     ) -> Result<Response<StopVmResponse>, Status> {
-        let operation = self.power(power::stop(request.into_inner())).await?;
+        let api = self.for_user(&request);
+        let operation = api.power(power::stop(request.into_inner())).await?;
         let operation = Some(operation);
         Ok(Response::new(StopVmResponse { operation }))
     }
@@ -335,7 +354,8 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<StartVmRequest>,
     ) -> Result<Response<StartVmResponse>, Status> {
-        let operation = self.power(power::start(request.into_inner())).await?;
+        let api = self.for_user(&request);
+        let operation = api.power(power::start(request.into_inner())).await?;
         let operation = Some(operation);
         Ok(Response::new(StartVmResponse { operation }))
     }
@@ -344,7 +364,8 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<RebootVmRequest>,
     ) -> Result<Response<RebootVmResponse>, Status> {
-        let operation = self.power(power::reboot(request.into_inner())?).await?;
+        let api = self.for_user(&request);
+        let operation = api.power(power::reboot(request.into_inner())?).await?;
         let operation = Some(operation);
         Ok(Response::new(RebootVmResponse { operation }))
     }
@@ -353,7 +374,8 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<RebuildVmRequest>,
     ) -> Result<Response<RebuildVmResponse>, Status> {
-        let operation = self.power(power::rebuild(request.into_inner())).await?;
+        let api = self.for_user(&request);
+        let operation = api.power(power::rebuild(request.into_inner())).await?;
         let operation = Some(operation);
         Ok(Response::new(RebuildVmResponse { operation }))
     }
@@ -362,7 +384,8 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<SnapshotVmRequest>,
     ) -> Result<Response<SnapshotVmResponse>, Status> {
-        let operation = self.power(power::snapshot(request.into_inner())).await?;
+        let api = self.for_user(&request);
+        let operation = api.power(power::snapshot(request.into_inner())).await?;
         let operation = Some(operation);
         Ok(Response::new(SnapshotVmResponse { operation }))
     }
@@ -373,10 +396,11 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<ReadConsoleRequest>,
     ) -> Result<Response<Self::ReadConsoleStream>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
         let vm: VmName = field::name(&request.vm, "vm")?;
-        let stopping = self.stopping.clone();
-        let console = console::open(&self.tools, &vm, request, stopping).await?;
+        let stopping = api.stopping.clone();
+        let console = console::open(&api.tools, &vm, request, stopping).await?;
         Ok(Response::new(console))
     }
 
@@ -386,8 +410,9 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<WatchMigrationRequest>,
     ) -> Result<Response<Self::WatchMigrationStream>, Status> {
+        let api = self.for_user(&request);
         let id = field::name(&request.into_inner().name, "name")?;
-        let watch = migration::watch(&self.tools, id, self.stopping.clone()).await?;
+        let watch = migration::watch(&api.tools, id, api.stopping.clone()).await?;
         Ok(Response::new(watch))
     }
 
@@ -395,9 +420,10 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<AbortMigrationRequest>,
     ) -> Result<Response<AbortMigrationResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
         let id = field::name(&request.name, "name")?;
-        let operation = migration::abort(&self.tools, id, request.request_id).await?;
+        let operation = migration::abort(&api.tools, id, request.request_id).await?;
         let operation = Some(operation);
         Ok(Response::new(AbortMigrationResponse { operation }))
     }
@@ -406,9 +432,10 @@ impl ConductorService for ConductorApi {
         &self,
         request: Request<ForceCompleteMigrationRequest>,
     ) -> Result<Response<ForceCompleteMigrationResponse>, Status> {
+        let api = self.for_user(&request);
         let request = request.into_inner();
         let id = field::name(&request.name, "name")?;
-        let operation = migration::force_complete(&self.tools, id, request.request_id).await?;
+        let operation = migration::force_complete(&api.tools, id, request.request_id).await?;
         let operation = Some(operation);
         Ok(Response::new(ForceCompleteMigrationResponse { operation }))
     }

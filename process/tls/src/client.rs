@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -67,13 +68,30 @@ impl Expected {
 pub struct Connector {
     tls: Option<Tls>,
     expected: Expected,
+    timeout: Duration,
 }
 
 impl Connector {
-    /// Returns a connector to whoever is expected.
+    /// Returns a connector to whoever is expected; a connection is made and both ends are known
+    /// within a time.
     #[must_use]
-    pub fn new(tls: Option<Tls>, expected: Expected) -> Self {
-        Self { tls, expected }
+    pub fn new(tls: Option<Tls>, expected: Expected, timeout: Duration) -> Self {
+        Self {
+            tls,
+            expected,
+            timeout,
+        }
+    }
+
+    async fn connect_in_time(self, uri: Uri) -> io::Result<Connection> {
+        let host = uri.authority().map(ToString::to_string);
+        let timeout = self.timeout;
+        let connected = tokio::time::timeout(timeout, self.connect(uri)).await;
+        connected.unwrap_or_else(|_| {
+            let host = host.unwrap_or_default();
+            let what = format!("no connection to {host} within {} ms", timeout.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, what))
+        })
     }
 
     async fn connect(self, uri: Uri) -> io::Result<Connection> {
@@ -152,6 +170,6 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
+        Box::pin(self.clone().connect_in_time(uri))
     }
 }

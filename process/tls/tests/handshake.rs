@@ -38,7 +38,7 @@ async fn greeter(tls: Option<Tls>) -> SocketAddr {
 /// Returns what somebody is told, or why he is not.
 async fn call(address: SocketAddr, tls: Option<Tls>, expected: Expected) -> Result<String, String> {
     let uri: Uri = format!("http://{address}").parse().unwrap();
-    let mut connector = Connector::new(tls, expected);
+    let mut connector = Connector::new(tls, expected, Duration::from_secs(60));
     let connected = connector.call(uri).await;
     let mut connection = connected.map_err(|e| e.to_string())?.into_inner();
     // As a client of gRPC does.

@@ -179,7 +179,7 @@ impl Config {
         listening::check_listen(
             "placement_listen",
             listen,
-            self.listening.insecure,
+            self.listening.is_open(),
             PLACEMENT_LISTEN_EXAMPLE,
             faults,
         )
@@ -293,6 +293,9 @@ mod tests {
             "raft_election_ticks",
             "checkpoint_entries",
             "service_version",
+            "ca",
+            "cert",
+            "key",
         ] {
             let lines = text
                 .lines()

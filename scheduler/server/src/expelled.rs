@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusResponse;
 use berth_replication::runtime::{Handle, Status};
 
@@ -17,7 +18,12 @@ use crate::machine::Machine;
 
 /// Becomes ready when this member was removed; `patience` is how long it may be without a leader
 /// before it asks.
-pub(crate) async fn wait(handle: Handle<Machine>, cluster_id: String, patience: Duration) {
+pub(crate) async fn wait(
+    handle: Handle<Machine>,
+    dialer: Dialer,
+    cluster_id: String,
+    patience: Duration,
+) {
     let mut leader = handle.watch_leader();
     loop {
         let led = leader.wait_for(|l| l.role.leader.is_some());
@@ -25,7 +31,7 @@ pub(crate) async fn wait(handle: Handle<Machine>, cluster_id: String, patience: 
             let Some(own) = handle.status().await else {
                 return std::future::pending().await;
             };
-            if is_expelled(&own, &cluster_id).await {
+            if is_expelled(&own, &dialer, &cluster_id).await {
                 return;
             }
             continue;
@@ -38,12 +44,12 @@ pub(crate) async fn wait(handle: Handle<Machine>, cluster_id: String, patience: 
     }
 }
 
-async fn is_expelled(own: &Status, cluster_id: &str) -> bool {
+async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
     for member in &own.membership.members {
         if member.id == own.id {
             continue;
         }
-        if let Some(theirs) = join::status_of(&member.address).await
+        if let Some(theirs) = join::status_of(&member.address, dialer).await
             && theirs.cluster_id == cluster_id
             && says_so(own, &theirs)
         {

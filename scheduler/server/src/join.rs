@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, JoinClusterRequest,
 };
+use berth_tls::Expected;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -30,6 +32,7 @@ pub(crate) async fn join(
     address: &str,
     disk_id: &str,
     service_version: u32,
+    dialer: &Dialer,
 ) -> Result<Place, String> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut asked: Vec<String> = peers.to_vec();
@@ -37,7 +40,7 @@ pub(crate) async fn join(
     loop {
         let peer = asked[next % asked.len()].clone();
         next += 1;
-        let status = match ask(&peer, address, disk_id, service_version).await {
+        let status = match ask(&peer, address, disk_id, service_version, dialer).await {
             Ok(place) => return Ok(place),
             Err(status) => status,
         };
@@ -51,7 +54,7 @@ pub(crate) async fn join(
             return Err(what);
         }
         tracing::info!("not a member yet, asking again: {what}");
-        match leader_of(&peer).await {
+        match leader_of(&peer, dialer).await {
             Some(leader) if !asked.contains(&leader) => {
                 asked.insert(next % (asked.len() + 1), leader);
                 next %= asked.len();
@@ -66,6 +69,7 @@ async fn ask(
     address: &str,
     disk_id: &str,
     service_version: u32,
+    dialer: &Dialer,
 ) -> Result<Place, tonic::Status> {
     let request = JoinClusterRequest {
         address: address.to_owned(),
@@ -73,7 +77,7 @@ async fn ask(
         promote: true,
         service_version,
     };
-    let answer = client(peer).await?.join_cluster(request).await?;
+    let answer = client(peer, dialer).await?.join_cluster(request).await?;
     let answer = answer.into_inner();
     Ok(Place {
         cluster_id: answer.cluster_id,
@@ -82,16 +86,18 @@ async fn ask(
 }
 
 /// Returns the address of the leader as this peer knows it, as `host:port`.
-async fn leader_of(peer: &str) -> Option<String> {
-    let address = status_of(peer).await?.leader_address;
-    let address = address.strip_prefix("http://").unwrap_or(&address);
-    (!address.is_empty()).then(|| address.to_owned())
+async fn leader_of(peer: &str, dialer: &Dialer) -> Option<String> {
+    let address = status_of(peer, dialer).await?.leader_address;
+    let bare = address
+        .split_once("://")
+        .map_or(&*address, |(_, bare)| bare);
+    (!bare.is_empty()).then(|| bare.to_owned())
 }
 
 /// Returns the cluster of the first peer that answers, with that peer.
-pub(crate) async fn cluster_of(peers: &[String]) -> Option<(String, String)> {
+pub(crate) async fn cluster_of(peers: &[String], dialer: &Dialer) -> Option<(String, String)> {
     for peer in peers {
-        let status = status_of(peer).await;
+        let status = status_of(peer, dialer).await;
         let cluster = status.map(|status| status.cluster_id).unwrap_or_default();
         if !cluster.is_empty() {
             return Some((peer.clone(), cluster));
@@ -101,21 +107,25 @@ pub(crate) async fn cluster_of(peers: &[String]) -> Option<(String, String)> {
 }
 
 /// Returns what a member knows of its cluster, if it answers.
-pub(crate) async fn status_of(peer: &str) -> Option<GetClusterStatusResponse> {
-    let mut client = client(peer).await.ok()?;
+pub(crate) async fn status_of(peer: &str, dialer: &Dialer) -> Option<GetClusterStatusResponse> {
+    let mut client = client(peer, dialer).await.ok()?;
     let answer = client.get_cluster_status(GetClusterStatusRequest {}).await;
     Some(answer.ok()?.into_inner())
 }
 
-async fn client(peer: &str) -> Result<ClusterServiceClient<Channel>, tonic::Status> {
+async fn client(
+    peer: &str,
+    dialer: &Dialer,
+) -> Result<ClusterServiceClient<Channel>, tonic::Status> {
     let unavailable = |error: tonic::transport::Error| {
         tonic::Status::unavailable(berth_process::run::chain(&error))
     };
-    let endpoint = Endpoint::from_shared(format!("http://{peer}"))
+    let endpoint = Endpoint::from_shared(dialer.url(peer))
         .map_err(unavailable)?
-        .connect_timeout(CALL_TIMEOUT)
         .timeout(CALL_TIMEOUT);
-    let channel = endpoint.connect().await.map_err(unavailable)?;
+    let connector = dialer.connector(Expected::Scheduler, CALL_TIMEOUT);
+    let connected = endpoint.connect_with_connector(connector).await;
+    let channel = connected.map_err(unavailable)?;
     Ok(ClusterServiceClient::new(channel))
 }
 

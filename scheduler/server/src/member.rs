@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use berth_domain::version::ServiceVersion;
+use berth_proto::client::Dialer;
 use berth_replication::runtime::{OpenError, Runtime, Settings, Start as RuntimeStart};
 use berth_store::{FileDisk, Identity, disk, identity, space};
 use uuid::Uuid;
@@ -23,6 +24,7 @@ pub(crate) async fn open(
     config: &Config,
     settings: Settings,
     advertise: &str,
+    dialer: &Dialer,
 ) -> Result<Runtime<Machine, FileDisk>, Error> {
     let found = blocking({
         let path = config.data_dir.clone();
@@ -31,7 +33,7 @@ pub(crate) async fn open(
     .await?;
     let (disk, start) = match (found, &config.start) {
         (Some(identity), start) => {
-            existing(config, &identity, start).await?;
+            existing(config, &identity, start, dialer).await?;
             let interrupted = *start == Start::Bootstrap;
             let path = config.data_dir.clone();
             let disk = blocking(move || Ok(FileDisk::open(&path)?)).await?;
@@ -70,7 +72,7 @@ pub(crate) async fn open(
             // A member that was taken in and then cannot begin would stay in the membership.
             let path = config.data_dir.clone();
             blocking(move || prepare(&path)).await?;
-            let identity = ask_to_join(config, peers, advertise).await?;
+            let identity = ask_to_join(config, peers, advertise, dialer).await?;
             (create(config, identity).await?, RuntimeStart::Existing)
         }
     };
@@ -106,7 +108,12 @@ fn prepare(path: &Path) -> Result<(), Error> {
 }
 
 /// Refuses an existing directory that is not the one that was meant.
-async fn existing(config: &Config, identity: &Identity, start: &Start) -> Result<(), Error> {
+async fn existing(
+    config: &Config,
+    identity: &Identity,
+    start: &Start,
+    dialer: &Dialer,
+) -> Result<(), Error> {
     if let Some(expected) = &config.cluster_id {
         identity::expect_cluster(&config.data_dir, identity, expected)?;
     }
@@ -120,7 +127,7 @@ async fn existing(config: &Config, identity: &Identity, start: &Start) -> Result
         }),
         // A member joins once. What is asked here only catches a directory that was mixed up; if
         // nobody answers, the member starts and waits for the others.
-        Start::Join(peers) => match join::cluster_of(peers).await {
+        Start::Join(peers) => match join::cluster_of(peers, dialer).await {
             Some((peer, expected)) if expected != identity.cluster_id => Err(Error::OtherCluster {
                 path: config.data_dir.clone(),
                 found: identity.cluster_id.clone(),
@@ -136,9 +143,10 @@ async fn ask_to_join(
     config: &Config,
     peers: &[String],
     advertise: &str,
+    dialer: &Dialer,
 ) -> Result<Identity, Error> {
     let disk_id = Uuid::new_v4().to_string();
-    let place = join::join(peers, advertise, &disk_id, config.service_version)
+    let place = join::join(peers, advertise, &disk_id, config.service_version, dialer)
         .await
         .map_err(|what| Error::Join {
             peers: peers.join(", "),

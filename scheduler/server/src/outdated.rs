@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
+use berth_proto::client::Dialer;
 use berth_replication::runtime::Handle;
 
 use crate::join;
@@ -20,6 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Becomes ready, with the cluster version, when that is newer than `level`.
 pub(crate) async fn wait(
     handle: Handle<Machine>,
+    dialer: Dialer,
     cluster_id: String,
     level: ServiceVersion,
 ) -> ServiceVersion {
@@ -28,7 +30,7 @@ pub(crate) async fn wait(
         let mut is_answered = own.role.leader == Some(own.id);
         let others = own.membership.members.iter().filter(|m| m.id != own.id);
         for member in others {
-            let Some(theirs) = join::status_of(&member.address).await else {
+            let Some(theirs) = join::status_of(&member.address, &dialer).await else {
                 continue;
             };
             if theirs.cluster_id != cluster_id {

@@ -19,6 +19,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, listening};
 use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
+use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
 use berth_proto::event::v1::event_service_server::{self, EventServiceServer};
 use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
@@ -38,6 +39,7 @@ use berth_proto::volume::v1::volume_service_server::{self, VolumeServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
 use berth_store::FileDisk;
+use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -85,6 +87,7 @@ pub struct Scheduler {
     /// Where OpenStack Placement's REST API is served, and how.
     placement: Option<(TcpListener, placement_rest::Options)>,
     advertise: String,
+    tls: Option<Tls>,
     runtime: Runtime<Machine, FileDisk>,
 }
 
@@ -119,7 +122,10 @@ impl Scheduler {
             None => None,
         };
         let advertise = config.listening.advertised(address);
-        let runtime = member::open(&config, settings(&config), &advertise).await?;
+        let encryption = &config.listening.encryption;
+        let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()))?;
+        let dialer = Dialer::new(tls.clone());
+        let runtime = member::open(&config, settings(&config), &advertise, &dialer).await?;
         let identity = runtime.identity();
         tracing::info!(
             member = identity.member_id,
@@ -137,6 +143,7 @@ impl Scheduler {
             address,
             placement,
             advertise,
+            tls,
             runtime,
         })
     }
@@ -190,6 +197,7 @@ impl Scheduler {
         let level = ServiceVersion(self.config.service_version);
         let transport_options = transport::Options {
             version: level.0,
+            dialer: Dialer::new(self.tls.clone()),
             ..transport::Options::default()
         };
         let context = Context::new(Setup {
@@ -212,13 +220,16 @@ impl Scheduler {
         let feed = spawn(feed.follow(handle.watch()));
         let duties = spawn(duties::run(context.clone(), stopping.clone()));
         let leadership = spawn(leadership::tell(handle.clone(), stopping.clone()));
+        let dialer = Dialer::new(self.tls.clone());
         let expelled = expelled::wait(
             handle.clone(),
+            dialer.clone(),
             self.runtime.identity().cluster_id.clone(),
             two_elections(&self.config),
         );
         let outdated = outdated::wait(
             handle.clone(),
+            dialer,
             self.runtime.identity().cluster_id.clone(),
             level,
         );
@@ -239,10 +250,12 @@ impl Scheduler {
         let mut replica = spawn(replica);
 
         let closing = CancellationToken::new();
-        let placement = serve_placement(self.placement, &context, &closing);
+        let placement = serve_placement(self.placement, self.tls.clone(), &context, &closing);
+        let certificates = self.tls.clone();
+        let certificates = certificates.map(|tls| spawn(tls.follow(stopping.clone())));
 
         let limit = self.config.request_bytes_max;
-        let server = server::new()
+        let server = server::new(self.tls.as_ref())
             .concurrency_limit_per_connection(self.config.requests_per_connection_max)
             .add_service(raft_service)
             .add_service(
@@ -306,7 +319,7 @@ impl Scheduler {
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener);
+        let incoming = server::incoming(self.listener, self.tls);
         let mut server =
             spawn(server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()));
         tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
@@ -331,7 +344,8 @@ impl Scheduler {
         if let Some(mut placement) = placement {
             server::goodbye(&mut placement.0).await;
         }
-        for task in [feed, duties, leadership, health] {
+        let beside = [feed, duties, leadership, health];
+        for task in beside.into_iter().chain(certificates) {
             end(task).await;
         }
         tracing::info!("stopped");
@@ -406,11 +420,12 @@ fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T
 /// Serves the REST API, if it is to be served.
 fn serve_placement(
     placement: Option<(TcpListener, placement_rest::Options)>,
+    tls: Option<Tls>,
     context: &Context,
     closing: &CancellationToken,
 ) -> Option<Task<()>> {
     let (listener, options) = placement?;
-    let served = placement_rest::serve(listener, context.clone(), options, closing.clone());
+    let served = placement_rest::serve(listener, tls, context.clone(), options, closing.clone());
     Some(spawn(served))
 }
 

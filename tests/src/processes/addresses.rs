@@ -1,6 +1,6 @@
 //! Where processes listen.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where the processes of one cluster listen, or any others.
@@ -31,6 +31,12 @@ impl Addresses {
             ip: if usable { own } else { Ipv4Addr::LOCALHOST },
             taken: Vec::new(),
         }
+    }
+
+    /// Returns where all of them are.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        self.ip.into()
     }
 
     /// Returns an address that nobody listens on.

@@ -7,7 +7,9 @@ use berth_proto::types::v1 as wire;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Answer, Cluster, eventually};
+use berth_tls::Role;
+
+use super::{Answer, Cluster, certs, eventually};
 
 impl Cluster {
     /// Runs `berth --output json` with these arguments, whatever comes of it.
@@ -23,6 +25,12 @@ impl Cluster {
     pub fn berth_at(&self, schedulers: &str, arguments: &[&str]) -> Answer {
         let mut command = self.programs.command("berth");
         command.args(["--output", "json", "--scheduler", schedulers]);
+        if let Some(certs) = &self.certs {
+            let files = certs.files(Role::Operator, "ann");
+            for (flag, file) in certs::flags(&files) {
+                command.args([flag, &file]);
+            }
+        }
         command.args(arguments);
         Answer::of(command)
     }

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::asking::list;
-use super::{Addresses, Part, Programs, eventually};
+use berth_tls::Role;
+
+use super::{Addresses, Certs, Part, Programs, certs, eventually};
 
 /// A simulated host: its shape and what its agent is started with.
 #[derive(Clone, Debug)]
@@ -186,6 +188,7 @@ pub struct Builder {
     lease_ttl_ms: u64,
     checkpoint_entries: u64,
     service_version: Option<u32>,
+    certified: bool,
 }
 
 impl Builder {
@@ -239,6 +242,13 @@ impl Builder {
         self
     }
 
+    /// Gives everybody a certificate.
+    #[must_use]
+    pub fn certified(mut self) -> Self {
+        self.certified = true;
+        self
+    }
+
     /// Starts everything, and waits until all of it has found each other.
     ///
     /// # Panics
@@ -251,13 +261,17 @@ impl Builder {
             .prefix("berth-processes-")
             .tempdir()
             .expect("a directory for a cluster");
+        let addresses = Addresses::new();
+        let certs = folder.path().join("certs");
+        let certs = self.certified.then(|| Certs::new(certs, addresses.ip()));
         let mut cluster = Cluster {
+            certs,
             programs: self.programs,
             schedulers: Vec::new(),
             conductors: Vec::new(),
             agents: Vec::new(),
             csi_controllers: Vec::new(),
-            addresses: Addresses::new(),
+            addresses,
             checkpoint_entries: self.checkpoint_entries,
             schedulers_made: 0,
             begin_at: self.service_version.map(|version| version.to_string()),
@@ -291,6 +305,8 @@ pub struct Cluster {
     pub agents: Vec<Part>,
     /// The controllers of volumes, in the order in which they were started.
     pub csi_controllers: Vec<Part>,
+    /// The certificates of all of them, where they have any.
+    pub certs: Option<Certs>,
     addresses: Addresses,
     checkpoint_entries: u64,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
@@ -315,6 +331,7 @@ impl Cluster {
             lease_ttl_ms: 10_000,
             checkpoint_entries: 200_000,
             service_version: None,
+            certified: false,
         }
     }
 
@@ -471,11 +488,18 @@ impl Cluster {
         program: &'static str,
         name: String,
         address: String,
-        arguments: &[(&str, String)],
+        arguments: &[(&'static str, String)],
     ) -> Part {
         let log = self.folder().join(format!("{name}.log"));
-        let words = arguments.iter();
-        let words = words.flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
+        let role = match program {
+            "berth-scheduler" => Role::Scheduler,
+            "berth-conductor" => Role::Conductor,
+            _ => Role::Agent,
+        };
+        let files = self.certs.as_ref().map(|certs| certs.files(role, &name));
+        let certified = files.iter().flat_map(certs::flags);
+        let words = arguments.iter().cloned().chain(certified);
+        let words = words.flat_map(|(flag, value)| [flag.to_owned(), value]);
         Part::new(program, name, address, words.collect(), log)
     }
 

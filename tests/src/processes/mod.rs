@@ -7,6 +7,7 @@
 //! | [`Part`] | one scheduler, conductor or agent that is started, killed and started again |
 //! | [`Cluster`] | all of them, and the command that asks them |
 //! | [`Addresses`] | where they listen, apart from everybody else |
+//! | [`Certs`] | certificates for all of them |
 //! | [`Gate`] | what is shut between two of them |
 //! | [`Answer`] | what a command printed, and how it ended |
 //! | [`csi`] | the interface through which volumes are had |
@@ -24,6 +25,7 @@
 mod addresses;
 mod answer;
 mod asking;
+pub mod certs;
 mod cluster;
 pub mod csi;
 mod gate;
@@ -40,6 +42,7 @@ use std::time::{Duration, Instant};
 
 pub use addresses::Addresses;
 pub use answer::Answer;
+pub use certs::Certs;
 pub use cluster::{Builder, Cluster, Described, Host};
 pub use csi::Csi;
 pub use gate::Gate;

@@ -62,6 +62,9 @@ impl Programs {
         command
             .env_remove("BERTH_LOG")
             .env_remove("BERTH_SCHEDULER")
+            .env_remove("BERTH_TLS_CA")
+            .env_remove("BERTH_TLS_CERT")
+            .env_remove("BERTH_TLS_KEY")
             .env("NO_COLOR", "1");
         command
     }

@@ -16,8 +16,9 @@ use berth_driver::{Answer, Driver, Error, Fetch};
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::agent::v1::read_disks_response::Piece as Wire;
 use berth_proto::agent::v1::{ReadDisksRequest, ReadDisksResponse};
-use berth_proto::client;
+use berth_proto::client::{self, Dialer};
 use berth_proto::convert::ResourceName as _;
+use berth_tls::Expected;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -51,11 +52,14 @@ struct All {
 pub(crate) struct Fetches {
     all: Arc<Mutex<All>>,
     turns: Arc<Semaphore>,
+    dialer: Dialer,
 }
 
-impl Default for Fetches {
-    fn default() -> Self {
+impl Fetches {
+    /// Returns none so far; those to come are made over connections of this dialer's.
+    pub(crate) fn new(dialer: Dialer) -> Self {
         Self {
+            dialer,
             all: Arc::default(),
             turns: Arc::new(Semaphore::new(FETCHES_MAX)),
         }
@@ -295,7 +299,9 @@ impl Fetching<'_> {
         let channel = {
             // A channel belongs to a runtime.
             let _in = self.runtime.enter();
-            client::channel(&source.address).map_err(|error| self.gone(&error.to_string()))?
+            let meant = Expected::Agent(source.host.to_string());
+            let channel = self.fetches.dialer.channel(&source.address, meant);
+            channel.map_err(|error| self.gone(&error.to_string()))?
         };
         let request = ReadDisksRequest {
             fence: Some(fence.into()),

@@ -7,7 +7,7 @@ use berth_domain::id::{ClaimId, MigrationId, TimeMs};
 use berth_domain::name::{ServiceName, VmName};
 use berth_domain::operation::Lease;
 use berth_domain::version::ServiceVersion;
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::operation::v1 as wire;
 use berth_proto::operation::v1::operation_service_server::{
     OperationService, OperationServiceServer,
@@ -154,10 +154,13 @@ async fn take_all(operations: &Operations) {
     );
     let tools = Tools {
         scheduler,
-        agents: Agents::new(Timeouts {
-            question: Duration::from_secs(1),
-            work: Duration::from_secs(1),
-        }),
+        agents: Agents::new(
+            Dialer::default(),
+            Timeouts {
+                question: Duration::from_secs(1),
+                work: Duration::from_secs(1),
+            },
+        ),
         calls: Arc::new(Semaphore::new(8)),
         fence: Default::default(),
     };

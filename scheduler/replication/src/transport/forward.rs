@@ -20,8 +20,8 @@ pub struct Forwarder {
     identity: Identity,
     address: String,
     options: Options,
-    /// The channel to the leader by its address. It connects by itself, again and again.
-    leader: Mutex<Option<(String, Channel)>>,
+    /// The channel to the leader by its address and the generation of the certificates. It connects by itself, again and again.
+    leader: Mutex<Option<(String, u64, Channel)>>,
 }
 
 impl Forwarder {
@@ -52,13 +52,15 @@ impl Forwarder {
 
     fn channel(&self, address: &str) -> Result<Channel, Status> {
         let mut leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, channel)) = &*leader
-            && known == address
+        let generation = self.options.dialer.generation();
+        if let Some((known, made, channel)) = &*leader
+            && (known, *made) == (&address.to_owned(), generation)
         {
             return Ok(channel.clone());
         }
-        let channel = peer::endpoint(address, &self.options)?.connect_lazy();
-        *leader = Some((address.to_owned(), channel.clone()));
+        let endpoint = peer::endpoint(address, &self.options)?;
+        let channel = endpoint.connect_with_connector_lazy(peer::connector(&self.options));
+        *leader = Some((address.to_owned(), generation, channel.clone()));
         Ok(channel)
     }
 }

@@ -8,7 +8,8 @@
 //! A command that a client asked the wrong member for travels to the leader by a call of its own
 //! ([`Forwarder`]), under the same hello. What is in it is for the server's eyes.
 //!
-//! What is *not* here: authentication (the listener's), and reliability. Under pressure old
+//! What is *not* here: who may send (the listener's, which with certificates takes members of the
+//! scheduler alone), and reliability. Under pressure old
 //! messages are dropped for newer ones; Raft repeats what matters.
 //!
 //! A receiver refuses other clusters, messages meant for another member, members that were
@@ -23,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_proto::client::Dialer;
 use berth_proto::raft::v1::Hello;
 use berth_proto::raft::v1::raft_service_server::RaftServiceServer;
 use berth_store::{Identity, Member, Membership};
@@ -56,6 +58,8 @@ pub struct Options {
     pub queue: usize,
     /// What this member's program can do, which it tells the others.
     pub version: u32,
+    /// What makes the connections to the others.
+    pub dialer: Dialer,
 }
 
 impl Default for Options {
@@ -68,6 +72,7 @@ impl Default for Options {
             backoff_max: Duration::from_secs(2),
             queue: 4096,
             version: 0,
+            dialer: Dialer::default(),
         }
     }
 }

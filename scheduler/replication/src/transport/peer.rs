@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_proto::raft::v1::raft_service_client::RaftServiceClient;
 use berth_proto::raft::v1::{ExchangeRequest, Hello, InstallSnapshotRequest};
+use berth_tls::{Connector, Expected};
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::eraftpb::Message;
@@ -196,6 +197,7 @@ async fn exchange(
     options: &Options,
     queue: &Queue,
 ) -> Result<(), tonic::Status> {
+    let generation = options.dialer.generation();
     let mut client = connect(address, options).await?;
     tracing::debug!(to = hello.to, address, "connected to a member");
     let (batches, stream) = mpsc::channel(BATCHES_AHEAD);
@@ -220,6 +222,10 @@ async fn exchange(
     tokio::select! {
         biased;
         ended = client.exchange(ReceiverStream::new(stream)) => ended.map(|_| ()),
+        // The other end would hold this member to a certificate that runs out.
+        () = options.dialer.outdated(generation) => {
+            Err(tonic::Status::unavailable("other certificates are used from now on"))
+        }
         () = pump => Err(tonic::Status::unavailable("the stream broke")),
     }
 }
@@ -233,19 +239,23 @@ fn encode(message: &Message) -> Bytes {
 pub(super) fn endpoint(address: &str, options: &Options) -> Result<Endpoint, tonic::Status> {
     let url = match address.contains("://") {
         true => address.to_owned(),
-        false => format!("http://{address}"),
+        false => options.dialer.url(address),
     };
     let endpoint = Endpoint::from_shared(url)
         .map_err(|e| tonic::Status::invalid_argument(format!("address {address}: {e}")))?;
     Ok(endpoint
-        .connect_timeout(options.connect_timeout)
-        .tcp_nodelay(true)
         // Without these a connection stays dead after a partition has healed.
         .http2_keep_alive_interval(options.keep_alive_interval)
         .keep_alive_timeout(options.keep_alive_timeout)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(Some(4 << 20))
         .initial_connection_window_size(Some(8 << 20)))
+}
+
+/// Returns what connects to another member.
+pub(super) fn connector(options: &Options) -> Connector {
+    let timeout = options.connect_timeout;
+    options.dialer.connector(Expected::Scheduler, timeout)
 }
 
 /// Returns a client that talks through this channel.
@@ -259,7 +269,9 @@ async fn connect(
     address: &str,
     options: &Options,
 ) -> Result<RaftServiceClient<Channel>, tonic::Status> {
-    let channel = endpoint(address, options)?.connect().await.map_err(|e| {
+    let endpoint = endpoint(address, options)?;
+    let channel = endpoint.connect_with_connector(connector(options)).await;
+    let channel = channel.map_err(|e| {
         tonic::Status::unavailable(format!("connecting to {address}: {}", told(&e)))
     })?;
     Ok(client(channel))

@@ -32,6 +32,8 @@ pub(super) struct Call<'f> {
     pub(super) media_type: Option<String>,
     /// Under which address the client reached us, as `http://localhost:8778`.
     pub(super) base: String,
+    /// Whose certificate was shown, where connections are encrypted.
+    pub(super) through: Option<String>,
 }
 
 impl Call<'_> {
@@ -89,14 +91,19 @@ impl Call<'_> {
     }
 
     fn principal(&self) -> String {
-        format!("placement:{}", self.caller.user)
+        let user = &self.caller.user;
+        match &self.through {
+            Some(through) => format!("placement:{user} through {through}"),
+            None => format!("placement:{user}"),
+        }
     }
 }
 
 /// Returns under which address the client reached us.
-pub(super) fn base(headers: &HeaderMap) -> String {
+pub(super) fn base(headers: &HeaderMap, is_encrypted: bool) -> String {
+    let scheme = if is_encrypted { "https" } else { "http" };
     match headers.get(HOST).and_then(|host| host.to_str().ok()) {
-        Some(host) => format!("http://{host}"),
+        Some(host) => format!("{scheme}://{host}"),
         // Without it a location is a path, which clients resolve by themselves.
         None => String::new(),
     }

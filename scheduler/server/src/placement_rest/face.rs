@@ -16,6 +16,9 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use berth_process::access;
+use berth_tls::Role;
+use berth_tls::identity::now;
 use http_body_util::LengthLimitError;
 use uuid::Uuid;
 
@@ -103,6 +106,9 @@ impl Face {
         let accept = Accept::of(&parts.headers);
         let unversioned = |fault: Fault| fault.answer(&accept, None, request_id);
         let is_root = matches!(parts.uri.path(), "" | "/");
+        if let Err(fault) = certified(parts) {
+            return unversioned(fault);
+        }
         let caller = match self.authority.caller(&parts.headers) {
             Some(caller) => caller,
             None if is_root => Caller::default(),
@@ -157,7 +163,8 @@ impl Face {
             query,
             body,
             media_type: media_type(headers).map(str::to_owned),
-            base: base(headers),
+            base: base(headers, access::caller(&parts.extensions).is_some()),
+            through: access::caller(&parts.extensions).map(|through| through.principal()),
         };
         endpoints::answer(&call, &route, endpoint.method).await
     }
@@ -199,6 +206,30 @@ impl Face {
         let share = self.worked_on.wait(bytes.len(), self.timeout).await;
         drop(coming);
         Ok((bytes, share.map_err(busy)?))
+    }
+}
+
+/// Checks the certificate that was shown, where connections are encrypted: it lets operators in, and
+/// readers who only look. Who they are to OpenStack is judged by their token.
+fn certified(parts: &Parts) -> Result<(), Fault> {
+    let Some(identity) = access::caller(&parts.extensions) else {
+        return Ok(());
+    };
+    if identity.has_run_out(now()) {
+        let detail = "the certificate has run out: renew it (berth certs renew) and connect again";
+        return Err(Fault::new(StatusCode::FORBIDDEN, detail));
+    }
+    let looks = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    match identity.role {
+        Role::Operator => Ok(()),
+        Role::Reader if looks => Ok(()),
+        Role::Reader | Role::Scheduler | Role::Conductor | Role::Agent | Role::CsiController => {
+            let detail = format!(
+                "{} may not do this: that is for operators, and readers may look",
+                identity.principal()
+            );
+            Err(Fault::new(StatusCode::FORBIDDEN, detail))
+        }
     }
 }
 

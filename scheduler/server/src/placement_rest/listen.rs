@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use hyper::body::Incoming;
+use berth_tls::Incoming;
+use berth_tls::server::Stream;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
@@ -34,13 +34,10 @@ pub(super) struct Limits {
     pub(super) patience: Duration,
 }
 
-/// The pause where no connection can be taken, as for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Answers who connects, at most so many at a time, until `stop` is cancelled. Who comes then
 /// waits for a place in the kernel's queue.
 pub(super) async fn listen(
-    listener: TcpListener,
+    mut incoming: Incoming,
     face: Arc<Face>,
     limits: Limits,
     stop: CancellationToken,
@@ -52,19 +49,14 @@ pub(super) async fn listen(
             let place = room.clone().acquire_owned().await;
             let place = place.expect("nobody closes it");
             while conversations.try_join_next().is_some() {}
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let (face, stop) = (face.clone(), stop.clone());
-                    conversations.spawn(async move {
-                        converse(stream, face, limits.patience, stop).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the REST API cannot take a connection");
-                    sleep(PAUSE).await;
-                }
-            }
+            let Some(stream) = incoming.next().await else {
+                return;
+            };
+            let (face, stop) = (face.clone(), stop.clone());
+            conversations.spawn(async move {
+                converse(stream, face, limits.patience, stop).await;
+                drop(place);
+            });
         }
     };
     tokio::select! {
@@ -72,16 +64,16 @@ pub(super) async fn listen(
         () = stop.cancelled() => {}
         () = work => {}
     }
-    drop(listener);
+    drop(incoming);
     while conversations.join_next().await.is_some() {}
 }
 
 /// Answers the requests of one connection, one after the other.
-async fn converse(stream: TcpStream, face: Arc<Face>, patience: Duration, stop: CancellationToken) {
-    // An answer is small and is waited for. Without it answers come late, no more.
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(|request: hyper::Request<Incoming>| {
+async fn converse(stream: Stream, face: Arc<Face>, patience: Duration, stop: CancellationToken) {
+    let peer = stream.peer().clone();
+    let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
         let face = face.clone();
+        request.extensions_mut().insert(peer.clone());
         async move { Ok::<_, Infallible>(face.answer(request.map(Body::new)).await) }
     });
     let connection = http1::Builder::new()
@@ -102,15 +94,15 @@ async fn converse(stream: TcpStream, face: Arc<Face>, patience: Duration, stop: 
 }
 
 /// A stream that breaks when the other end takes nothing for too long.
-struct Patient {
-    stream: TcpStream,
+struct Patient<S> {
+    stream: S,
     patience: Duration,
     /// Runs while the other end takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
-    fn new(stream: TcpStream, patience: Duration) -> Self {
+impl<S> Patient<S> {
+    fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
             patience,
@@ -137,7 +129,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -147,7 +139,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -183,6 +175,7 @@ impl AsyncWrite for Patient {
 mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
 
     /// Goal: who asks and does not take the answer is let go. Method: a peer that does not read.
     #[tokio::test]

@@ -50,6 +50,8 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_tls::material::Face as Speaks;
+use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +81,7 @@ pub(crate) struct Options {
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Tls>,
     context: Context,
     options: Options,
     stop: CancellationToken,
@@ -97,5 +100,6 @@ pub(crate) async fn serve(
         patience: options.timeout,
     };
     let face = Arc::new(Face::new(context, options));
-    listen::listen(listener, face, limits, stop).await;
+    let incoming = Incoming::new(listener, tls, Speaks::Http);
+    listen::listen(incoming, face, limits, stop).await;
 }

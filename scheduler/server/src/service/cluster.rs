@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::Context;
-use super::keyed::open;
+use super::keyed::{open, own_service};
 pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal};
 use crate::core::Request::Plain;
@@ -249,6 +249,8 @@ impl ClusterService for ClusterApi {
         &self,
         request: Request<v1::RegisterServiceRequest>,
     ) -> Result<Response<v1::RegisterServiceResponse>, Status> {
+        let service = request.get_ref().service.as_ref();
+        own_service(&request, service.map_or("", |service| &service.name))?;
         let (wire, caller) = open(request)?;
         let service = field::required(wire.service, "service")?;
         let command = Command::RegisterService(service);

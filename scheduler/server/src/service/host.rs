@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::Context;
-use super::keyed::{Caller, open};
+use super::keyed::{Caller, open, own_host};
 use super::{list, policy, reality, refusal, signals};
 
 /// Serves `HostService`.
@@ -45,6 +45,7 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::RegisterHostRequest>,
     ) -> Result<Response<v1::RegisterHostResponse>, Status> {
+        own_host(&request, &request.get_ref().name)?;
         let (wire, caller) = open(request)?;
         let host: HostName = field::name(&wire.name, "name")?;
         let command = Command::RegisterHost {
@@ -69,6 +70,8 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::ReportHostRequest>,
     ) -> Result<Response<v1::ReportHostResponse>, Status> {
+        own_host(&request, &request.get_ref().name)?;
+        let caller = Caller::unkeyed(&request);
         let wire = request.into_inner();
         let host: HostName = field::name(&wire.name, "name")?;
         let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
@@ -108,7 +111,7 @@ impl HostService for HostApi {
                 host: host.clone(),
                 liveness,
             };
-            self.0.command(Caller::unkeyed(), up).await?;
+            self.0.command(caller, up).await?;
         }
         if known {
             let now_ms = self.0.monotonic_ms();
@@ -203,6 +206,7 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::ExpectDomainsRequest>,
     ) -> Result<Response<v1::ExpectDomainsResponse>, Status> {
+        own_host(&request, &request.get_ref().name)?;
         let expected = reality::expect(&self.0, request.get_ref()).await?;
         Ok(Response::new(expected))
     }
@@ -211,7 +215,8 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::CompareDomainsRequest>,
     ) -> Result<Response<v1::CompareDomainsResponse>, Status> {
-        let caller = Caller::unkeyed();
+        own_host(&request, &request.get_ref().name)?;
+        let caller = Caller::unkeyed(&request);
         let compared = reality::compare(&self.0, caller, request.into_inner()).await?;
         Ok(Response::new(compared))
     }
@@ -220,7 +225,8 @@ impl HostService for HostApi {
         &self,
         request: Request<v1::ReportErasuresRequest>,
     ) -> Result<Response<v1::ReportErasuresResponse>, Status> {
-        let caller = Caller::unkeyed();
+        own_host(&request, &request.get_ref().name)?;
+        let caller = Caller::unkeyed(&request);
         let reported = reality::report_erasures(&self.0, caller, request.into_inner()).await?;
         Ok(Response::new(reported))
     }

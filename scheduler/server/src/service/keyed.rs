@@ -4,11 +4,12 @@
 //! requests is noticed. Who carries the request out is not part of it: a user whose conductor died
 //! asks another one, with the same id, and gets the first answer.
 
-use berth_proto::convert::{Invalid, field};
+use berth_process::access;
+use berth_proto::convert::field;
 use berth_proto::{cluster, host, operation, placement, policy, scheduler, volume};
 use berth_state::command::RequestKey;
 use prost::Message;
-use tonic::Request;
+use tonic::{Request, Status};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::core::{Ask, Request as Asked};
@@ -117,9 +118,9 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Returns whoever asks for something that may be done again.
-    pub(crate) fn unkeyed() -> Self {
+    pub(crate) fn unkeyed<T>(request: &Request<T>) -> Self {
         Self {
-            principal: PRINCIPAL.to_owned(),
+            principal: access::principal(request),
             key: None,
         }
     }
@@ -135,14 +136,43 @@ impl Caller {
     }
 }
 
+/// Checks that an agent speaks for its own host.
+///
+/// # Errors
+///
+/// When it speaks for another one.
+pub(crate) fn own_host<T>(request: &Request<T>, name: &str) -> Result<(), Status> {
+    let name = name.strip_prefix("hosts/").unwrap_or(name);
+    access::check_host(request.extensions(), name)
+}
+
+/// Checks that a conductor speaks for itself.
+///
+/// # Errors
+///
+/// When it speaks for another one.
+pub(crate) fn own_service<T>(request: &Request<T>, name: &str) -> Result<(), Status> {
+    let name = name.strip_prefix("services/").unwrap_or(name);
+    access::check_conductor(request.extensions(), name)
+}
+
 /// Takes a request apart into its message and who asked.
-pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Invalid> {
-    let principal = PRINCIPAL.to_owned();
+///
+/// # Errors
+///
+/// When the request id is none, or the request is to be carried out by another conductor than the one
+/// that sends it.
+pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Status> {
+    let principal = access::principal(&request);
+    let extensions = request.extensions().clone();
     let mut message = request.into_inner();
     let id = message.take_request_id();
     let id = field::optional_uuid(&id, "request_id")?;
     let mut carrier = Carrier::default();
     message.swap_carrier(&mut carrier);
+    if let Some(name) = carrier.conductor.strip_prefix("services/") {
+        access::check_conductor(&extensions, name)?;
+    }
     let key = id.map(|id| RequestKey {
         method: T::METHOD.to_owned(),
         id,
@@ -151,11 +181,6 @@ pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Invalid
     message.swap_carrier(&mut carrier);
     Ok((message, Caller { principal, key }))
 }
-
-/// On whose behalf requests are made. Nobody proves who they are yet, and the address that a
-/// request came from says nothing: a retry may come through another conductor, or from the same
-/// client by another way, and must still be known as a retry.
-const PRINCIPAL: &str = "unverified";
 
 #[cfg(test)]
 mod tests {

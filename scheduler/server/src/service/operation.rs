@@ -22,7 +22,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::keyed::{Caller, open};
+use super::keyed::{Caller, open, own_service};
 use super::{list, refusal, watch};
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
@@ -203,6 +203,7 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::TakeLeaseRequest>,
     ) -> Result<Response<v1::TakeLeaseResponse>, Status> {
+        own_service(&request, &request.get_ref().conductor)?;
         let (wire, caller) = open(request)?;
         let command = Command::TakeLease {
             operation: field::name(&wire.operation, "operation")?,
@@ -216,6 +217,7 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::RenewLeasesRequest>,
     ) -> Result<Response<v1::RenewLeasesResponse>, Status> {
+        own_service(&request, &request.get_ref().conductor)?;
         let (wire, caller) = open(request)?;
         let (conductor, leases, ttl_ms) = renewal(wire)?;
         let asked: Vec<OperationId> = leases.iter().map(|(id, _)| *id).collect();

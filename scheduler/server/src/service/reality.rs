@@ -8,6 +8,7 @@ use berth_domain::fence::How;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
+use berth_process::access;
 use berth_proto::convert::reality::write_lost;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1;
@@ -156,8 +157,11 @@ pub(super) async fn fence(
     };
     let by = if on_behalf_of.is_empty() {
         caller.principal.clone()
-    } else {
+    } else if caller.principal == access::UNVERIFIED {
         format!("{on_behalf_of} through {}", caller.principal)
+    } else {
+        // Who asked is known; what is said beside it is a word.
+        format!("{} through {on_behalf_of}", caller.principal)
     };
     let command = Command::FenceHost {
         host: host.clone(),

@@ -1,20 +1,22 @@
 //! `berth.volume.v1.VolumeService`: what changes something. Reads are in [`super::volume_read`].
 
 use berth_domain::id::Incarnation;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, VolumeId};
 use berth_domain::topology::CellId;
 use berth_domain::volume::{Kind, Outcome, REPLICAS_MAX, REPORTS_MAX, Report};
+use berth_process::access;
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::volume::{read_display_name, read_kind, read_parameters};
 use berth_proto::volume::v1;
 use berth_proto::volume::v1::volume_service_server::VolumeService;
 use berth_state::Reply;
 use berth_state::command::Command;
+use berth_tls::Identity;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::Context;
-use super::keyed::{Caller, open};
+use super::keyed::{Caller, open, own_host};
 use super::{refusal, volume_read};
 use crate::core::{CreateVolume, Request as Asked};
 
@@ -32,8 +34,11 @@ impl VolumeService for VolumeApi {
         &self,
         request: Request<v1::CreateVolumeRequest>,
     ) -> Answer<v1::CreateVolumeResponse> {
+        let agent = access::agent(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
-        let wanted = Asked::CreateVolume(Box::new(read_create(wire)?));
+        let wanted = read_create(wire)?;
+        check_own(agent.as_deref(), wanted.kind, &wanted.requisite)?;
+        let wanted = Asked::CreateVolume(Box::new(wanted));
         let done = self.0.ask(caller.ask(false, wanted)).await?;
         let Reply::Volume(volume) = done.reply else {
             return Err(refusal::mismatch());
@@ -46,8 +51,20 @@ impl VolumeService for VolumeApi {
         &self,
         request: Request<v1::DeleteVolumeRequest>,
     ) -> Answer<v1::DeleteVolumeResponse> {
+        let agent = access::agent(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
-        let volume = field::name(&wire.name, "name")?;
+        let volume: VolumeId = field::name(&wire.name, "name")?;
+        if agent.is_some() {
+            let id = volume.clone();
+            let known = self
+                .0
+                .stale(move |state| state.volume(&id).cloned())
+                .await?;
+            if let Some(known) = known {
+                let hosts = known.replicas.iter().map(|replica| &replica.host);
+                check_own(agent.as_deref(), known.kind, hosts)?;
+            }
+        }
         let command = Command::DeleteVolume { volume };
         let mut answer = v1::DeleteVolumeResponse::default();
         // It may not have been there.
@@ -96,6 +113,8 @@ impl VolumeService for VolumeApi {
         &self,
         request: Request<v1::ReportVolumesRequest>,
     ) -> Answer<v1::ReportVolumesResponse> {
+        own_host(&request, &request.get_ref().host)?;
+        let caller = Caller::unkeyed(&request);
         let wire = request.into_inner();
         let host: HostName = field::name(&wire.host, "host")?;
         let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
@@ -109,9 +128,31 @@ impl VolumeService for VolumeApi {
             incarnation,
             reports,
         };
-        self.0.command(Caller::unkeyed(), command).await?;
+        self.0.command(caller, command).await?;
         Ok(Response::new(v1::ReportVolumesResponse {}))
     }
+}
+
+/// Checks that an agent makes and deletes what pods of its own host have for as long as they run, and
+/// nothing else.
+fn check_own<'h>(
+    agent: Option<&Identity>,
+    kind: Kind,
+    hosts: impl IntoIterator<Item = &'h HostName>,
+) -> Result<(), Status> {
+    let Some(agent) = agent else {
+        return Ok(());
+    };
+    let mut hosts = hosts.into_iter().peekable();
+    let somewhere = hosts.peek().is_some();
+    if kind == Kind::Ephemeral && somewhere && hosts.all(|host| agent.is_agent_of(host.as_str())) {
+        return Ok(());
+    }
+    Err(access::not_yours(format!(
+        "{} makes and deletes ephemeral volumes of its own host alone, with that host in \
+         requisite_hosts",
+        agent.principal()
+    )))
 }
 
 fn log(host: &HostName, report: &Report) {
