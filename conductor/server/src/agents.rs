@@ -79,12 +79,20 @@ fn erase_time(claim: &Claim) -> Duration {
     Duration::from_secs(bytes / ERASED_PER_S_MIN)
 }
 
+/// The connection to an agent.
+#[derive(Debug)]
+struct Known {
+    /// Where it goes: an agent may come back elsewhere.
+    address: String,
+    /// Of which certificates it was made.
+    generation: u64,
+    channel: Channel,
+}
+
 /// The agents of all hosts. Cheap to clone; clones share their connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Agents {
-    /// By host, with the address that the connection goes to (an agent may come back elsewhere), and the
-    /// generation of the certificates.
-    channels: Arc<Mutex<BTreeMap<HostName, (String, u64, Channel)>>>,
+    channels: Arc<Mutex<BTreeMap<HostName, Known>>>,
     dialer: Dialer,
     timeouts: Timeouts,
 }
@@ -164,17 +172,22 @@ impl Agents {
         // What is behind the lock is whole at any time, also where a holder panicked.
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.dialer.generation();
-        if let Some((known, made, channel)) = channels.get(host)
-            && (known.as_str(), *made) == (address, generation)
+        if let Some(known) = channels.get(host)
+            && known.address == address
+            && known.generation == generation
         {
-            return Ok(channel.clone());
+            return Ok(known.channel.clone());
         }
         let meant = Expected::Agent(host.to_string());
         let channel = self.dialer.channel(address, meant);
         let channel = channel.map_err(|error| Failure::Unreachable {
             message: error.to_string(),
         })?;
-        let known = (address.to_owned(), generation, channel.clone());
+        let known = Known {
+            address: address.to_owned(),
+            generation,
+            channel: channel.clone(),
+        };
         channels.insert(host.clone(), known);
         Ok(channel)
     }

@@ -200,11 +200,10 @@ mod tests {
         check(None, Some("operator:ann"), "unverified");
         check(Some(peer(Role::Operator, "ann")), None, "operator:ann");
         for role in Role::ALL {
-            let expected = match role {
-                Role::Conductor => "operator:ann".to_owned(),
-                other => format!("{other}:x"),
-            };
-            check(Some(peer(role, "x")), Some("operator:ann"), &expected);
+            let is_believed = role == Role::Conductor;
+            let own = format!("{role}:x");
+            let expected = if is_believed { "operator:ann" } else { &own };
+            check(Some(peer(role, "x")), Some("operator:ann"), expected);
         }
         for nonsense in ["ann", "root:ann", "operator:", "operator:a b", "leader"] {
             check(

@@ -54,7 +54,8 @@ impl Forwarder {
         let mut leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.options.dialer.generation();
         if let Some((known, made, channel)) = &*leader
-            && (known, *made) == (&address.to_owned(), generation)
+            && known == address
+            && *made == generation
         {
             return Ok(channel.clone());
         }

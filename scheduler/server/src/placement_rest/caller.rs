@@ -10,8 +10,11 @@ const TOKEN: &str = "x-auth-token";
 const ROLES: &str = "x-roles";
 /// Carries the project where callers are believed.
 const PROJECT: &str = "x-project-id";
-/// The longest user or project that is believed, in bytes; it is kept with each command.
+/// The longest project that is believed, in bytes.
 const NAME_MAX: usize = 255;
+/// The longest user that is believed: it is kept with each command, beside whose certificate was shown,
+/// and both together are read back up to 256 bytes.
+const USER_MAX: usize = 160;
 /// Says that the caller acts for the whole system, not for a project.
 const SYSTEM: &str = "openstack-system-scope";
 
@@ -58,7 +61,7 @@ impl Authority {
 
 fn believed(token: &str, headers: &HeaderMap) -> Option<Caller> {
     let (user, project) = token.split_once(':').unwrap_or((token, ""));
-    if user.len() > NAME_MAX || project.len() > NAME_MAX {
+    if user.len() > USER_MAX || project.len() > NAME_MAX {
         return None;
     }
     let is_system = header(headers, SYSTEM).is_some_and(|scope| !scope.is_empty());
