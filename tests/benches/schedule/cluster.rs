@@ -6,15 +6,19 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::member::Role;
+use berth_proto::cluster::v1::member::Role as MemberRole;
+use berth_tests::processes::{Certs, certs};
+use berth_tls::{Expected, Role};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::ports::free_ports;
 
 /// The first argument that makes this program a member.
 const MEMBER: &str = "berth-scheduler";
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Runs as a member, and returns its exit status, where the first argument says so.
 pub(crate) fn become_member() -> Option<ExitCode> {
@@ -27,6 +31,11 @@ pub(crate) fn become_member() -> Option<ExitCode> {
 pub(crate) struct Cluster {
     members: Vec<Child>,
     addresses: Vec<String>,
+    /// What each was started with, but for how it began.
+    arguments: Vec<Vec<OsString>>,
+    certs: Certs,
+    /// What clients dial with.
+    dialer: Dialer,
 }
 
 impl Drop for Cluster {
@@ -43,32 +52,76 @@ impl Cluster {
     /// Starts `members` members with their data below `folder` and waits until all of them vote.
     pub(crate) async fn start(folder: &Path, members: usize) -> anyhow::Result<Self> {
         let ports = free_ports(members)?;
+        let local = [127, 0, 0, 1].into();
         let mut cluster = Self {
             members: Vec::new(),
             addresses: Vec::new(),
+            arguments: Vec::new(),
+            certs: Certs::new(folder.join(format!("certs-{members}")), local),
+            dialer: Dialer::default(),
         };
         for (index, port) in ports.iter().enumerate() {
             let address = format!("127.0.0.1:{port}");
-            let mut command = Command::new(std::env::current_exe()?);
-            command
-                .arg(MEMBER)
-                .arg("--data-dir")
-                .arg(folder.join(format!("berth-{members}-{index}")))
-                .args(["--listen", &address, "--log-filter", "error"])
-                // The simulated hosts have no agents to report for them.
-                .args(["--liveness-limit-ms", "3600000"])
-                .stdout(Stdio::null());
-            match cluster.addresses.first() {
-                None => command.arg("--bootstrap"),
-                Some(first) => command.args(["--join", first]),
+            let data_dir = folder.join(format!("berth-{members}-{index}"));
+            let mut arguments: Vec<OsString> = vec![MEMBER.into(), "--data-dir".into()];
+            arguments.push(data_dir.into());
+            // The simulated hosts have no agents to report for them.
+            let words = ["--log-filter", "error", "--liveness-limit-ms", "3600000"];
+            arguments.extend(words.map(OsString::from));
+            arguments.extend(["--listen", &address].map(OsString::from));
+            let begin = match cluster.addresses.first() {
+                None => vec!["--bootstrap".to_owned()],
+                Some(first) => vec!["--join".to_owned(), first.clone()],
             };
-            cluster
-                .members
-                .push(command.spawn().context("failed to start a member")?);
+            cluster.members.push(spawn(&arguments, &begin)?);
+            cluster.arguments.push(arguments);
             cluster.addresses.push(address);
             cluster.wait(index + 1).await?;
         }
         Ok(cluster)
+    }
+
+    /// Ends all members and starts them again on their data, with certificates or without.
+    pub(crate) async fn restart(&mut self, encrypted: bool) -> anyhow::Result<()> {
+        for member in &mut self.members {
+            member.kill()?;
+            member.wait()?;
+        }
+        self.members.clear();
+        let files = self.certs.files(Role::Scheduler, "bench");
+        let flags: Vec<String> = match encrypted {
+            true => certs::flags(&files)
+                .into_iter()
+                .flat_map(|(flag, file)| [flag.to_owned(), file])
+                .collect(),
+            false => Vec::new(),
+        };
+        // Clients are the conductor of the guests.
+        let tls = encrypted.then(|| self.certs.tls(Role::Conductor, "bench"));
+        self.dialer = Dialer::new(tls);
+        for arguments in &self.arguments {
+            self.members.push(spawn(arguments, &flags)?);
+        }
+        self.wait(self.arguments.len()).await
+    }
+
+    /// Returns how many members there are.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns how much processor time the members have used, in milliseconds.
+    pub(crate) fn cpu_ms(&self) -> f64 {
+        let used = |member: &Child| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", member.id())).ok()?;
+            let (_, fields) = stat.rsplit_once(')')?;
+            let mut fields = fields.split_whitespace().skip(11);
+            let ticks: f64 =
+                fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
+            // Linux counts in hundredths of a second for whoever reads.
+            Some(ticks * 10.0)
+        };
+        self.members.iter().filter_map(used).sum()
     }
 
     /// Waits until so many members vote.
@@ -83,7 +136,7 @@ impl Cluster {
                     s.get_ref()
                         .members
                         .iter()
-                        .filter(|m| m.role() == Role::Voter)
+                        .filter(|m| m.role() == MemberRole::Voter)
                         .count()
                 });
                 if seen.is_ok_and(|seen| seen >= voters) {
@@ -95,12 +148,27 @@ impl Cluster {
         bail!("the members did not come together within a minute")
     }
 
-    /// Connects to the member that leads: the first, as the others joined it.
+    /// Connects to the member that leads.
     pub(crate) async fn leader(&self) -> anyhow::Result<Channel> {
-        Ok(
-            Endpoint::from_shared(format!("http://{}", self.addresses[0]))?
-                .connect()
-                .await?,
-        )
+        let first = self.connect(&self.dialer.url(&self.addresses[0])).await?;
+        let mut client = ClusterServiceClient::new(first);
+        let status = client.get_cluster_status(GetClusterStatusRequest {});
+        let leader = status.await?.into_inner().leader_address;
+        self.connect(&leader).await
     }
+
+    async fn connect(&self, url: &str) -> anyhow::Result<Channel> {
+        let connector = self.dialer.connector(Expected::Scheduler, CONNECT_MAX);
+        let endpoint = Endpoint::from_shared(url.to_owned())?;
+        Ok(endpoint.connect_with_connector(connector).await?)
+    }
+}
+
+fn spawn(arguments: &[OsString], more: &[String]) -> anyhow::Result<Child> {
+    Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .args(more)
+        .stdout(Stdio::null())
+        .spawn()
+        .context("failed to start a member")
 }

@@ -29,11 +29,10 @@ pub(crate) struct Load {
 impl Load {
     /// Registers `hosts` hosts and fills 70 % of their dedicated CPUs with running guests.
     pub(crate) async fn prepare(cluster: &Cluster, hosts: usize) -> anyhow::Result<Self> {
-        let mut channels = Vec::new();
-        for _ in 0..8 {
-            channels.push(cluster.leader().await?);
-        }
-        let load = Self { channels };
+        let mut load = Self {
+            channels: Vec::new(),
+        };
+        load.reconnect(cluster).await?;
         let mut scheduler = SchedulerServiceClient::new(load.channels[0].clone());
         for (name, vcpus) in [("load", LOAD_VCPUS), ("one", 1)] {
             scheduler.create_flavor(guests::flavor(name, vcpus)).await?;
@@ -55,6 +54,15 @@ impl Load {
         })
         .await?;
         Ok(load)
+    }
+
+    /// Connects anew, after the members were started again.
+    pub(crate) async fn reconnect(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
+        self.channels.clear();
+        for _ in 0..8 {
+            self.channels.push(cluster.leader().await?);
+        }
+        Ok(())
     }
 
     /// Has `clients` clients schedule guests one after another for `time`.

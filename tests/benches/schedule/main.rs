@@ -6,7 +6,7 @@
 //! simulated hosts of 8 cells loaded to 70 %. Not a test: it passes no judgement.
 //!
 //! ```text
-//! cargo bench -p berth-tests --bench schedule -- [--seconds N] [--hosts N] [--clients 1,8,64] [--members 1,3]
+//! cargo bench -p berth-tests --bench schedule -- [--seconds N] [--hosts N] [--clients 1,8,64] [--members 1,3] [--tls ROUNDS]
 //! ```
 
 mod cluster;
@@ -45,6 +45,9 @@ struct Options {
     /// Leave etcd out
     #[arg(long)]
     without_etcd: bool,
+    /// Measure with mutual TLS too, in so many rounds that change between both
+    #[arg(long, default_value_t = 0)]
+    tls: usize,
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -91,16 +94,42 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
                 puts.push(figures.rate());
             }
         }
-        let cluster = cluster::Cluster::start(folder.path(), members).await?;
+        let mut cluster = cluster::Cluster::start(folder.path(), members).await?;
         eprintln!("loading {} hosts, {members} members", options.hosts);
-        let load = load::Load::prepare(&cluster, options.hosts).await?;
-        for (index, &clients) in options.clients.iter().enumerate() {
-            eprintln!("measuring with {clients} clients");
-            let (figures, vms) = load.schedule(clients, time).await?;
-            let name = "berth schedule-and-claim";
-            report::row(name, members, clients, &figures, puts.get(index).copied());
-            load.release(vms).await?;
+        let mut load = load::Load::prepare(&cluster, options.hosts).await?;
+        let name = "berth schedule-and-claim";
+        phases(options, (&cluster, &load), name, &puts).await?;
+        // The same state in the same directories; only what is between the processes changes.
+        for _ in 0..options.tls {
+            cluster.restart(true).await?;
+            load.reconnect(&cluster).await?;
+            phases(options, (&cluster, &load), "the same with TLS", &puts).await?;
+            cluster.restart(false).await?;
+            load.reconnect(&cluster).await?;
+            phases(options, (&cluster, &load), name, &puts).await?;
         }
+    }
+    Ok(())
+}
+
+/// Measures with each number of clients.
+async fn phases(
+    options: &Options,
+    (cluster, load): (&cluster::Cluster, &load::Load),
+    name: &str,
+    puts: &[f64],
+) -> anyhow::Result<()> {
+    let time = Duration::from_secs(options.seconds);
+    for (index, &clients) in options.clients.iter().enumerate() {
+        eprintln!("measuring with {clients} clients");
+        let before = cluster.cpu_ms();
+        let (figures, vms) = load.schedule(clients, time).await?;
+        // How busy the machine is otherwise changes the rate, and hardly this.
+        let each = (cluster.cpu_ms() - before) / f64::max(1.0, vms.len() as f64);
+        let members = cluster.len();
+        report::row(name, members, clients, &figures, puts.get(index).copied());
+        println!("  {each:.3} ms of processor time of the members for each");
+        load.release(vms).await?;
     }
     Ok(())
 }
