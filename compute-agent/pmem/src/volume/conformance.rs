@@ -169,7 +169,7 @@ pub fn what_cannot_be_made_is_refused(bench: &Bench<'_>) {
 pub fn a_device_is_made_once_and_goes_when_nobody_has_it(bench: &Bench<'_>) {
     let manager = start(bench);
     let region = region(manager.as_ref());
-    let gross = region.capacity_bytes / 2 / region.align_bytes * region.align_bytes;
+    let gross = region.capacity_bytes / 4 / region.align_bytes * region.align_bytes;
     let gross = gross.max(region.align_bytes);
     let made = manager.create(&id(1), &region.name, gross);
     let device = made.expect("room for it");

@@ -154,12 +154,12 @@ impl LvmManager {
 
     fn view(&self) -> Result<View, Error> {
         let settings = &self.settings;
-        let physical = settings.tell(&settings.lvm, &report::PHYSICAL)?;
-        let logical = settings.tell(&settings.lvm, &report::LOGICAL)?;
+        let output = settings.tell(&settings.lvm, &report::ARGUMENTS)?;
+        let report = report::read(&output)?;
         Ok(View {
             regions: settings.list()?,
-            physical: report::physical(&physical)?,
-            logical: report::logical(&logical)?,
+            physical: report.physical,
+            logical: report.logical,
         })
     }
 
@@ -223,8 +223,9 @@ impl LvmManager {
         self.settings.state.join(format!("making-{}", region.name))
     }
 
-    /// Makes a region's namespace. What was begun before and never came to be used is removed.
-    fn make_namespace(&self, view: &View, region: &NdRegion) -> Result<(), Error> {
+    /// Makes a region's namespace, and returns whether anything was done. What was begun before and
+    /// never came to be used is removed.
+    fn make_namespace(&self, view: &View, region: &NdRegion) -> Result<bool, Error> {
         let mark = self.mark(region);
         let known: Vec<&str> = region.namespaces.iter().map(|n| n.uuid.as_str()).collect();
         if let Ok(before) = fs::read_to_string(&mark) {
@@ -242,12 +243,11 @@ impl LvmManager {
                 }
             }
             fs::remove_file(&mark).map_err(io_error("remove", &mark))?;
-            // What is free now is seen the next time.
-            return Ok(());
+            return Ok(true);
         }
         let bytes = self.wanted_bytes(region);
         if bytes == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let written = fs::write(&mark, known.join("\n"));
         written.map_err(io_error("write", &mark))?;
@@ -256,11 +256,14 @@ impl LvmManager {
             .map_err(io_error("sync", &mark))?;
         self.settings
             .make_namespace(region, bytes, GROUP_NAMESPACE)?;
-        fs::remove_file(&mark).map_err(io_error("remove", &mark))
+        fs::remove_file(&mark).map_err(io_error("remove", &mark))?;
+        Ok(true)
     }
 
-    /// Makes a region's namespaces a volume group, or a larger one.
-    fn make_group(&self, view: &View, region: &NdRegion) -> Result<(), Error> {
+    /// Makes a region's namespaces a volume group, or a larger one, and returns whether anything was
+    /// done.
+    fn make_group(&self, view: &View, region: &NdRegion) -> Result<bool, Error> {
+        let mut is_changed = false;
         let trouble = |why: String| Error::Trouble {
             region: region.name.clone(),
             why,
@@ -281,6 +284,7 @@ impl LvmManager {
             let path = path.to_str().unwrap_or_default();
             if let Ok(group) = &group {
                 self.lvm(&["vgextend", "--yes", "--force", &group.name, path])?;
+                is_changed = true;
                 continue;
             }
             let mut groups = view.physical.iter().filter_map(|p| p.group.as_ref());
@@ -292,8 +296,10 @@ impl LvmManager {
             let align = ["--dataalignment", "2m", "--physicalextentsize", "4m"];
             let arguments = [&["vgcreate", "--yes"][..], &align, &[&name, path]].concat();
             self.lvm(&arguments)?;
+            // A second namespace is taken in the next time.
+            return Ok(true);
         }
-        Ok(())
+        Ok(is_changed)
     }
 
     fn activate(&self, view: &View) -> Result<(), Error> {
@@ -305,17 +311,20 @@ impl LvmManager {
         Ok(())
     }
 
-    fn prepare_region(&self, name: &RegionName) -> Result<(), Error> {
-        let region = |view: &View| view.regions.iter().find(|r| r.name == *name).cloned();
-        // The second time after something was cleaned up.
-        for _ in 0..2 {
-            let view = self.view()?;
-            if let Some(region) = region(&view) {
-                self.make_namespace(&view, &region)?;
+    /// Does what is to be done for a region, looking anew after each thing that was done. A cleaning
+    /// up, a namespace, a group and a second namespace for it are the most there is.
+    fn prepare_region(&self, name: &RegionName, view: &mut View) -> Result<(), Error> {
+        for _ in 0..4 {
+            let mut regions = view.regions.iter();
+            let Some(region) = regions.find(|region| region.name == *name) else {
+                return Ok(());
+            };
+            if !(self.make_namespace(view, region)? || self.make_group(view, region)?) {
+                return Ok(());
             }
+            *view = self.view()?;
         }
-        let view = self.view()?;
-        region(&view).map_or(Ok(()), |region| self.make_group(&view, &region))
+        Ok(())
     }
 
     fn remove(&self, device: &Device, wipe: Wipe, watch: &Watch<'_>) -> Result<(), Error> {
@@ -366,16 +375,18 @@ impl VolumeManager for LvmManager {
 
     fn prepare(&self) -> Result<(), Error> {
         let _turn = self.settings.turn(true)?;
-        let names: Vec<RegionName> = self.view()?.regions.into_iter().map(|r| r.name).collect();
+        let mut view = self.view()?;
+        let names: Vec<RegionName> = view.regions.iter().map(|r| r.name.clone()).collect();
         let mut troubles = BTreeMap::new();
         for name in names {
-            if let Err(error) = self.prepare_region(&name) {
+            if let Err(error) = self.prepare_region(&name, &mut view) {
                 warn!(region = %name, %error, "a region cannot be prepared for volumes");
                 troubles.insert(name, error.to_string());
+                view = self.view()?;
             }
         }
         *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) = troubles;
-        self.activate(&self.view()?)
+        self.activate(&view)
     }
 
     fn regions(&self) -> Result<Vec<Region>, Error> {

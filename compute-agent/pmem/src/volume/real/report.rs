@@ -8,24 +8,15 @@ use serde_json::Value;
 
 use super::super::manager::Error;
 
-/// What is asked of physical volumes, with the volume groups that they are in.
-pub(super) const PHYSICAL: [&str; 6] = [
+/// What is asked: one row for each piece of a physical volume, with the volume group that it is in and
+/// the logical volume that has the piece. One program, so that all of it is of one moment.
+pub(super) const ARGUMENTS: [&str; 6] = [
     "pvs",
     "--reportformat=json",
     "--units=b",
     "--nosuffix",
     "--options",
-    "pv_name,vg_name,vg_uuid,vg_extent_size,vg_free",
-];
-
-/// What is asked of logical volumes.
-pub(super) const LOGICAL: [&str; 6] = [
-    "lvs",
-    "--reportformat=json",
-    "--units=b",
-    "--nosuffix",
-    "--options",
-    "lv_name,lv_uuid,vg_name,vg_uuid,lv_size,lv_path",
+    "pv_name,vg_name,vg_uuid,vg_extent_size,vg_free,lv_name,lv_uuid,lv_size,lv_path",
 ];
 
 /// How much of an output is repeated in a message, in characters.
@@ -62,34 +53,50 @@ pub(super) struct Logical {
     pub(super) path: String,
 }
 
-/// Reads physical volumes.
-pub(super) fn physical(output: &[u8]) -> Result<Vec<Physical>, Error> {
-    rows("lvm pvs", "pv", output, |row| {
-        let name = text(row, "pv_name")?;
-        let group = match text(row, "vg_name")?.as_str() {
-            "" => None,
-            vg => Some(Group {
-                name: vg.to_owned(),
-                uuid: text(row, "vg_uuid")?,
-                extent_bytes: number(row, "vg_extent_size")?.max(1),
-                free_bytes: number(row, "vg_free")?,
-            }),
-        };
-        Ok(Physical { name, group })
-    })
+/// What LVM has, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) physical: Vec<Physical>,
+    /// Those that have pieces; what is made of others is told by these.
+    pub(super) logical: Vec<Logical>,
 }
 
-/// Reads logical volumes.
-pub(super) fn logical(output: &[u8]) -> Result<Vec<Logical>, Error> {
-    rows("lvm lvs", "lv", output, |row| {
-        Ok(Logical {
-            name: text(row, "lv_name")?,
+/// Reads what the program printed.
+pub(super) fn read(output: &[u8]) -> Result<Report, Error> {
+    let mut report = Report::default();
+    for (physical, logical) in rows("lvm pvs", "pv", output, row)? {
+        if !report.physical.contains(&physical) {
+            report.physical.push(physical);
+        }
+        report.logical.extend(logical);
+    }
+    report.logical.sort_by(|a, b| a.uuid.cmp(&b.uuid));
+    report.logical.dedup_by(|a, b| a.uuid == b.uuid);
+    Ok(report)
+}
+
+fn row(row: &Value) -> Result<(Physical, Option<Logical>), String> {
+    let name = text(row, "pv_name")?;
+    let group = match text(row, "vg_name")?.as_str() {
+        "" => None,
+        vg => Some(Group {
+            name: vg.to_owned(),
+            uuid: text(row, "vg_uuid")?,
+            extent_bytes: number(row, "vg_extent_size")?.max(1),
+            free_bytes: number(row, "vg_free")?,
+        }),
+    };
+    let logical = match text(row, "lv_name")?.as_str() {
+        "" => None,
+        lv => Some(Logical {
+            name: lv.to_owned(),
             uuid: text(row, "lv_uuid")?,
             group_uuid: text(row, "vg_uuid")?,
             size_bytes: number(row, "lv_size")?,
             path: text(row, "lv_path")?,
-        })
-    })
+        }),
+    };
+    Ok((Physical { name, group }, logical))
 }
 
 fn rows<T>(
