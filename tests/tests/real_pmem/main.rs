@@ -9,8 +9,11 @@
 //!
 //! ```text
 //!   node 0   ns0  62 MiB   ns1  124 MiB   room for more
-//!   node 2   ns2  62 MiB   fs0  in mode fsdax, for nobody
+//!   node 2   ns2  62 MiB   fs0  in mode fsdax, for nobody   room for volumes
 //! ```
+//!
+//! After that, in the same machine, volumes are made in the room that is left, in both device modes:
+//! see `volumes.rs`. A third NVDIMM is the image file of a volume for Kata Containers.
 //!
 //! The other test has all of Berth in the machine: what a guest had is erased before another has it,
 //! though the agent is killed meanwhile.
@@ -23,6 +26,7 @@ mod device;
 mod site;
 mod stories;
 mod system;
+mod volumes;
 
 use std::fs;
 use std::path::Path;
@@ -45,6 +49,9 @@ const MARKED: &str = "the mark is ";
 /// The last line of the stories: a test that did not run would end well too.
 const TOLD: &str = "all stories are told";
 
+/// The NVDIMM with room for volumes: xfs takes 300 MiB at least.
+const NODE_2_MIB: u64 = 464;
+
 /// What is written into namespaces.
 const SECRET: &[u8] = b"what a guest wrote, and nobody else may read";
 
@@ -58,9 +65,11 @@ fn what_guests_wrote_is_erased_whatever_stops_it() {
     }
     let directory = tempfile::tempdir().unwrap();
     let nvdimms = [0, 2].map(|node| (node, directory.path().join(format!("nvdimm{node}"))));
-    for (_, file) in &nvdimms {
-        make_nvdimm(file, 256).unwrap();
+    for ((_, file), mib) in nvdimms.iter().zip([256, NODE_2_MIB]) {
+        make_nvdimm(file, mib).unwrap();
     }
+    let image = directory.path().join("image");
+    volumes::make_image(&image);
     let run = |role: &str, mark: &str| -> Outcome {
         let machine = FourNodes::default()
             .without_hypervisor()
@@ -71,6 +80,11 @@ fn what_guests_wrote_is_erased_whatever_stops_it() {
         let machine = nvdimms
             .iter()
             .fold(machine, |machine, (node, file)| machine.nvdimm(*node, file));
+        // New labels are not for what has none.
+        let machine = match mark {
+            "" => machine,
+            _ => machine.memory_image(0, &image).with_volumes(),
+        };
         let command = ["/lab/test", "--exact", "inside_the_machine", "--nocapture"];
         let outcome = machine.run(&command, PATIENCE).unwrap();
         println!("{}", outcome.console);
@@ -130,6 +144,7 @@ fn inside_the_machine() {
         Ok("until the power goes") => stories::until_the_power_goes(),
         Ok("after that") => {
             stories::after_that(&std::env::var(MARK).unwrap());
+            volumes::tell();
             println!("{TOLD}");
         }
         Ok("system") => {
@@ -137,6 +152,7 @@ fn inside_the_machine() {
             println!("{TOLD}");
         }
         Ok("eraser") => stories::erase_until_killed(),
+        Ok("volume worker") => volumes::work(),
         Ok(role) => panic!("no role {role}"),
         Err(_) => {}
     }

@@ -114,7 +114,7 @@ pub(crate) fn make_namespaces() {
 }
 
 /// Runs a program that is to end well, and returns what it printed.
-fn run(program: &str, arguments: &[&str]) -> String {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {said}");

@@ -65,7 +65,10 @@ const LABEL_BYTES: u64 = 128 << 10;
 #[derive(Debug, Default)]
 pub struct FourNodes {
     nvdimms: Vec<(u32, PathBuf)>,
+    /// The same without a place for labels: each is one namespace.
+    images: Vec<(u32, PathBuf)>,
     is_without_hypervisor: bool,
+    has_volumes: bool,
     programs: Vec<(PathBuf, String)>,
     files: Vec<(PathBuf, String)>,
     environment: Vec<(String, String)>,
@@ -111,6 +114,21 @@ impl FourNodes {
         self
     }
 
+    /// Shows a file as persistent memory near a node, all of it as one namespace, as Kata Containers
+    /// does.
+    #[must_use]
+    pub fn memory_image(mut self, node: u32, file: &Path) -> Self {
+        self.images.push((node, file.to_owned()));
+        self
+    }
+
+    /// Puts in what volumes take: LVM, and the programs of file systems.
+    #[must_use]
+    pub fn with_volumes(mut self) -> Self {
+        self.has_volumes = true;
+        self
+    }
+
     /// Leaves out what only a hypervisor takes.
     #[must_use]
     pub fn without_hypervisor(mut self) -> Self {
@@ -122,6 +140,10 @@ impl FourNodes {
         let memory = match self.nvdimms.is_empty() {
             true => Kit::default(),
             false => Kit::persistent_memory(),
+        };
+        let memory = match self.has_volumes {
+            true => memory.and(Kit::volumes()),
+            false => memory,
         };
         match self.is_without_hypervisor {
             true => memory,
@@ -208,17 +230,22 @@ impl FourNodes {
             qemu.args(["-machine", "q35", "-m", &ordinary_mib.to_string()]);
             return Ok(());
         }
-        let slots = self.nvdimms.len();
+        let slots = self.nvdimms.len() + self.images.len();
         qemu.args(["-machine", "q35,nvdimm=on", "-m"])
             .arg(format!("{ordinary_mib},slots={slots},maxmem=16G"));
-        for (number, (node, file)) in self.nvdimms.iter().enumerate() {
+        let labelled = format!(",label-size={LABEL_BYTES}");
+        let nvdimms = self
+            .nvdimms
+            .iter()
+            .map(|nvdimm| (nvdimm, labelled.as_str()));
+        let images = self.images.iter().map(|image| (image, ""));
+        for (number, ((node, file), labels)) in nvdimms.chain(images).enumerate() {
             let size = fs::metadata(file).with_context(|| format!("no {}", file.display()))?;
             let (size, file) = (size.len(), file.display());
             let memory = format!(
                 "memory-backend-file,id=nvdimm{number},share=on,mem-path={file},size={size}"
             );
-            let device =
-                format!("nvdimm,memdev=nvdimm{number},label-size={LABEL_BYTES},node={node}");
+            let device = format!("nvdimm,memdev=nvdimm{number},node={node}{labels}");
             qemu.args(["-object", &memory, "-device", &device]);
         }
         Ok(())
@@ -302,7 +329,7 @@ pub(super) fn prerequisites() -> Result<(), Missing> {
 /// What the machine takes with persistent memory and without hypervisors.
 pub(super) fn prerequisites_of_memory() -> Result<(), Missing> {
     require_program("qemu-system-x86_64")?;
-    take(&Kit::persistent_memory())
+    take(&Kit::persistent_memory().and(Kit::volumes()))
 }
 
 fn take(kit: &Kit) -> Result<(), Missing> {

@@ -76,6 +76,17 @@ impl Kit {
         }
     }
 
+    /// What volumes of persistent memory take: volume groups, and two file systems. Busybox cannot
+    /// tell a mount that failed to be what it was asked for.
+    pub(super) fn volumes() -> Self {
+        Self {
+            programs: vec!["losetup", "lvm", "mkfs.ext4", "mkfs.xfs", "mount", "umount"],
+            libraries: Vec::new(),
+            data: Vec::new(),
+            modules: vec!["dm_mod", "loop", "xfs"],
+        }
+    }
+
     /// Returns both.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.programs.extend(other.programs);
