@@ -3,22 +3,34 @@
 //! ```text
 //!   external-provisioner ─▶ controller ─▶ scheduler: choose and claim, in one command
 //!                               └───────▶ agent: make it now
+//!   kube-scheduler ─▶ extender ─┐ which nodes have room, and how well
+//!                               ├─▶ kubernetes ─▶ API server: claims, classes
+//!   API server ─────▶ webhook ──┘        └──────▶ scheduler: FitVolumes
 //! ```
 //!
 //! | room | what |
 //! |---|---|
 //! | [`controller`] | Identity and Controller of the Container Storage Interface |
+//! | [`extender`] | `filter` and `prioritize` for the Kubernetes scheduler |
+//! | [`webhook`] | marks pods that the extender has to be asked about |
+//! | [`kubernetes`] | the API server's objects, the client that reads them, what a pod needs; options |
+//! | `https` | the server for extender and webhook, bounded in everything |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
-//! Invariant: it keeps nothing, so any number of them may run, and each may end at any time.
+//! Invariant: it keeps nothing, so any number of them may run, and each may end at any time. What
+//! extender and webhook say of a node is a forecast: the claim is made by CreateVolume.
 
 pub mod config;
 pub mod controller;
 pub mod error;
+pub mod extender;
 pub mod flags;
+mod https;
+pub mod kubernetes;
 pub mod process;
 pub mod server;
+pub mod webhook;
 
 pub use config::Config;
 pub use error::Error;
