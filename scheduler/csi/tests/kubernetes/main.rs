@@ -1,0 +1,20 @@
+//! Extender and webhook as Kubernetes sees them: over real TLS, with an API server and a scheduler
+//! at the other ends that speak the real protocols.
+//!
+//! | file | what |
+//! |---|---|
+//! | `filter` | which nodes are left; the scenarios of PMEM-CSI, and those it fails |
+//! | `prioritize` | how well nodes fit |
+//! | `mutate` | which pods are marked |
+//! | `wire` | recorded requests, and the answers byte for byte |
+//! | `bad_input` | what is broken, wrong, long or slow |
+//! | `files` | certificates and tokens that are renewed while it runs |
+//! | `manifests` | deploy/kubernetes: every file is read and held against the programs |
+
+mod bad_input;
+mod files;
+mod filter;
+mod mutate;
+mod prioritize;
+mod support;
+mod wire;
