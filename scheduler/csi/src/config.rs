@@ -10,6 +10,8 @@ use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
 use berth_process::{Keys, Log, socket};
 use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
 
+use crate::kubernetes;
+
 /// Where a controller listens unless told otherwise.
 pub const ENDPOINT_DEFAULT: &str = "unix:///run/berth/csi-controller/csi.sock";
 
@@ -29,6 +31,8 @@ pub struct Config {
     /// Whether ControllerPublishVolume and ControllerUnpublishVolume are offered. Nothing has to be
     /// attached, and Kubernetes waits for an attacher where they are: only for callers that want them.
     pub controller_publish: bool,
+    /// The scheduler extender and the webhook.
+    pub kubernetes: kubernetes::Options,
     /// Which log lines are written, and how.
     pub log: Log,
 }
@@ -42,6 +46,7 @@ impl Default for Config {
             create_timeout_ms: 60_000,
             ask_timeout_ms: 5_000,
             controller_publish: false,
+            kubernetes: kubernetes::Options::default(),
             log: Log::default(),
         }
     }
@@ -81,6 +86,7 @@ impl Config {
             ],
             &mut faults,
         );
+        self.kubernetes.check(&mut faults);
         match path {
             Ok(path) if faults.is_empty() => Ok(path),
             Ok(_) | Err(()) => Err(Faults(faults)),
@@ -96,6 +102,7 @@ impl Configuration for Config {
         keys.take("create_timeout_ms", &mut self.create_timeout_ms);
         keys.take("ask_timeout_ms", &mut self.ask_timeout_ms);
         keys.take("controller_publish", &mut self.controller_publish);
+        keys.table("kubernetes", |keys| self.kubernetes.read(keys));
         self.log.read(keys);
     }
 
@@ -117,13 +124,17 @@ mod tests {
         let sample = Config::load(Some(&path), |_| ()).unwrap();
         assert_eq!(sample, Config::default());
         let text = std::fs::read_to_string(path).unwrap();
-        let (_, faults) = configuration::parse(Config::default(), "x = 1");
-        let known = faults[0].rsplit_once("are ").unwrap().1.to_owned();
-        for key in known.split(", ") {
-            let lines = text
-                .lines()
-                .filter(|l| l.trim_start_matches("# ").starts_with(&format!("{key} =")));
-            assert_eq!(lines.count(), 1, "{key}");
+        let unknown = "x = 1\n[kubernetes]\nx = 1\n";
+        let (_, faults) = configuration::parse(Config::default(), unknown);
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        let known = faults
+            .iter()
+            .map(|fault| fault.rsplit_once("are ").unwrap().1);
+        for key in known.flat_map(|keys| keys.split(", ")) {
+            let lines = text.lines().map(|line| line.trim_start_matches("# "));
+            let is_it =
+                |line: &&str| line.starts_with(&format!("{key} =")) || *line == format!("[{key}]");
+            assert_eq!(lines.filter(is_it).count(), 1, "{key}");
         }
     }
 

@@ -11,6 +11,9 @@ pub enum Error {
     /// The socket is taken or cannot be made.
     #[error(transparent)]
     Listen(#[from] socket::Error),
+    /// The extender and the webhook cannot start.
+    #[error(transparent)]
+    Kubernetes(#[from] crate::kubernetes::Error),
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),

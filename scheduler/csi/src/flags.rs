@@ -7,6 +7,7 @@ use berth_process::{Faults, LogFormat};
 use clap::Parser;
 
 use crate::config::Config;
+use crate::kubernetes;
 
 /// Run a controller of persistent-memory volumes
 ///
@@ -27,6 +28,9 @@ pub struct Flags {
     /// Call the driver so [default: pmem-csi.intel.com]
     #[arg(long, value_name = "NAME")]
     pub driver_name: Option<String>,
+    /// The extender and the webhook.
+    #[command(flatten)]
+    pub kubernetes: kubernetes::Flags,
     /// Write log lines like this
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
@@ -52,7 +56,31 @@ impl Flags {
         }
         replace(&mut config.csi_endpoint, flags.csi_endpoint);
         replace(&mut config.driver_name, flags.driver_name);
+        flags.kubernetes.apply(&mut config.kubernetes);
         replace(&mut config.log.format, flags.log_format);
         replace(&mut config.log.filter, flags.log_filter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the command line is sound as a whole, and its flags go where they belong.
+    #[test]
+    fn flags_go_before_the_file() {
+        let arguments = [
+            "berth-csi-controller",
+            "--kubernetes-listen=0.0.0.0:8000",
+            "--kubernetes-certificate=/c",
+            "--kubernetes-key=/k",
+            "--driver-name=d.example",
+        ];
+        let config = Flags::try_parse_from(arguments).unwrap().config().unwrap();
+        assert_eq!(config.driver_name, "d.example");
+        let options = config.kubernetes;
+        assert_eq!(options.listen.as_deref(), Some("0.0.0.0:8000"));
+        assert_eq!(options.certificate, PathBuf::from("/c"));
+        assert_eq!(options.key, PathBuf::from("/k"));
     }
 }

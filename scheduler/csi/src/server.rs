@@ -10,11 +10,13 @@ use berth_process::{Faults, schedulers, socket};
 use berth_proto::client::SchedulerChannel;
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
 use berth_proto::csi::v1::identity_server::{self, IdentityServer};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::controller::{ControllerApi, IdentityApi, Settings};
 use crate::error::Error;
+use crate::kubernetes;
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -34,6 +36,13 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     let path = config.validate()?;
     let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
         .map_err(|error| Faults(vec![error.to_string()]))?;
+    let answering = match config.kubernetes.listen {
+        None => None,
+        Some(_) => {
+            let (options, driver) = (&config.kubernetes, &config.driver_name);
+            Some(kubernetes::bind(options, driver, scheduler.clone()).await?)
+        }
+    };
     let mut socket = socket::listen(&path)?;
     let api = ControllerApi::new(
         scheduler,
@@ -54,6 +63,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     let incoming = socket.incoming();
     let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
     tracing::info!(endpoint = config.csi_endpoint, "serving");
+    let stopped = stopping.clone().cancelled_owned();
+    let mut answering = answering.map(|answering| tokio::spawn(answering.run(stopped)));
     let mut shutdown = pin!(shutdown);
     let ended = tokio::select! {
         () = &mut shutdown => Ok(()),
@@ -61,9 +72,22 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
             Ok(Err(error)) => Error::Serve(error),
             Ok(Ok(())) | Err(_) => Error::Task("the server"),
         }),
+        () = ended_early(&mut answering) => Err(Error::Task("the extender")),
     };
     stopping.cancel();
     server::goodbye(&mut server).await;
+    if let Some(mut answering) = answering {
+        server::goodbye(&mut answering).await;
+    }
     tracing::info!("stopped");
     ended
+}
+
+/// Waits for the end of a task that should not end; for ever where there is none.
+async fn ended_early(task: &mut Option<JoinHandle<()>>) {
+    match task {
+        // Why it ended is in the log.
+        Some(task) => drop(task.await),
+        None => std::future::pending().await,
+    }
 }

@@ -182,6 +182,7 @@ fn is_https(text: &str) -> bool {
 
 /// The flags that go before the table.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[group(id = "kubernetes")]
 pub struct Flags {
     /// Answer Kubernetes' scheduler and admission on this address, over HTTPS
     #[arg(long, value_name = "HOST:PORT")]
