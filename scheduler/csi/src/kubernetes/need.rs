@@ -11,16 +11,12 @@
 
 use std::collections::BTreeSet;
 
+use berth_proto::convert::Invalid;
+use berth_proto::convert::csi::parameters::{Origin, Parameters};
+
 use super::api;
 use super::lookup::Lookup;
 use super::object::{Inline, Pod, Volume};
-use super::quantity::{self, Quantity};
-
-/// What an inline volume may be told; and everything that begins with [`POD_INFO`].
-const ATTRIBUTES: [&str; 3] = [SIZE, "eraseafter", "kataContainers"];
-const SIZE: &str = "size";
-/// What the kubelet tells of the pod.
-const POD_INFO: &str = "csi.storage.k8s.io/";
 
 /// Why it is not known what a pod needs.
 #[derive(Debug, thiserror::Error)]
@@ -51,35 +47,7 @@ pub enum Unknown {
         volume: String,
         /// What is wrong with it.
         #[source]
-        fault: Fault,
-    },
-}
-
-/// What is wrong with an inline volume.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// It does not say how large it is.
-    #[error("the attribute \"size\" is missing: say how large it is to be, as \"2Gi\"")]
-    NoSize,
-    /// The size is none.
-    #[error("the attribute \"size\" is {text:?}: {why}")]
-    Size {
-        /// What it says.
-        text: String,
-        /// What is wrong with that.
-        why: quantity::Invalid,
-    },
-    /// The size is less than nothing.
-    #[error("the attribute \"size\" is {text:?}: less than nothing")]
-    Negative {
-        /// What it says.
-        text: String,
-    },
-    /// It says something that inline volumes cannot be told.
-    #[error("the attribute {key:?} is none of size, eraseafter, kataContainers")]
-    Attribute {
-        /// What it says.
-        key: String,
+        fault: Invalid,
     },
 }
 
@@ -143,19 +111,11 @@ async fn of_claim(
     Ok(found.is_late(driver).then_some(bytes))
 }
 
-/// Returns the size of an inline volume.
-fn of_inline(inline: &Inline) -> Result<u64, Fault> {
-    let attributes = &inline.volume_attributes;
-    let is_unknown =
-        |key: &&String| !ATTRIBUTES.contains(&key.as_str()) && !key.starts_with(POD_INFO);
-    if let Some(key) = attributes.keys().find(is_unknown) {
-        let key = key.chars().take(64).collect();
-        return Err(Fault::Attribute { key });
-    }
-    let text = attributes.get(SIZE).ok_or(Fault::NoSize)?;
-    let shown = || text.chars().take(64).collect();
-    let size = Quantity::parse(text).map_err(|why| Fault::Size { text: shown(), why })?;
-    u64::try_from(size.value()).map_err(|_| Fault::Negative { text: shown() })
+/// Returns the size of an inline volume. What its host would refuse is refused here.
+fn of_inline(inline: &Inline) -> Result<u64, Invalid> {
+    let attributes = inline.volume_attributes.clone();
+    let parameters = Parameters::read(Origin::Pod, attributes)?;
+    Ok(parameters.size_bytes.unwrap_or(0))
 }
 
 /// Returns whether a pod has a volume that the extender has to be asked about. What does not exist
@@ -207,7 +167,7 @@ async fn is_late(class: Option<&str>, driver: &str, lookup: &Lookup) -> Result<b
 mod tests {
     use super::*;
 
-    fn inline(attributes: &[(&str, &str)]) -> Result<u64, Fault> {
+    fn inline(attributes: &[(&str, &str)]) -> Result<u64, Invalid> {
         let pairs = attributes.iter();
         of_inline(&Inline {
             driver: "d".into(),
@@ -224,27 +184,15 @@ mod tests {
             ("kataContainers", "true"),
             (pod_info, "p"),
         ];
-        assert_eq!(inline(&all), Ok(2 << 30));
-        assert_eq!(inline(&[("size", "0")]), Ok(0));
-        assert_eq!(inline(&[]), Err(Fault::NoSize));
-        assert_eq!(
-            inline(&[("size", "-1Gi")]),
-            Err(Fault::Negative {
-                text: "-1Gi".into()
-            })
-        );
-        let why = quantity::Invalid::Form;
-        assert_eq!(
-            inline(&[("size", "foobar")]),
-            Err(Fault::Size {
-                text: "foobar".into(),
-                why
-            })
-        );
-        let key = "cacheSize".to_owned();
-        assert_eq!(
-            inline(&[("size", "1Gi"), ("cacheSize", "2")]),
-            Err(Fault::Attribute { key })
-        );
+        assert_eq!(inline(&all).unwrap(), 2 << 30);
+        assert_eq!(inline(&[("size", "0")]).unwrap(), 0);
+        for wrong in [
+            &[][..],
+            &[("size", "-1Gi")],
+            &[("size", "foobar")],
+            &[("size", "1Gi"), ("cacheSize", "2")],
+        ] {
+            assert!(inline(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

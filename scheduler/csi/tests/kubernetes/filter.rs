@@ -208,8 +208,8 @@ async fn what_cannot_be_known_is_an_error() {
         what: "an inline volume whose size is none",
         volumes: vec![inline(DRIVER, "foobar")],
         nodes: &[A],
-        error: "checking for unbound volumes: inline volume \"vol0\" is wrong: the attribute \"size\" \
-                is \"foobar\": it is no number with a unit, as 40Gi, 500M or 1e9",
+        error: "checking for unbound volumes: inline volume \"vol0\" is wrong: \
+                volume_context[\"size\"]: must be a size like 10Gi or 4096, not \"foobar\"",
         ..Case::default()
     })
     .await;
