@@ -14,6 +14,7 @@
 mod bad_input;
 mod files;
 mod filter;
+mod manifests;
 mod mutate;
 mod prioritize;
 mod support;
