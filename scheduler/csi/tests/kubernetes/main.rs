@@ -9,6 +9,7 @@
 //! | `wire` | recorded requests, and the answers byte for byte |
 //! | `bad_input` | what is broken, wrong, long or slow |
 //! | `files` | certificates and tokens that are renewed while it runs |
+//! | `real_scheduler` | the same with Berth's own scheduler at the other end |
 //! | `manifests` | deploy/kubernetes: every file is read and held against the programs |
 
 mod bad_input;
@@ -17,5 +18,6 @@ mod filter;
 mod manifests;
 mod mutate;
 mod prioritize;
+mod real_scheduler;
 mod support;
 mod wire;

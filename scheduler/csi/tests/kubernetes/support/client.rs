@@ -6,10 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -59,24 +61,49 @@ impl Client {
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Answer {
+        let mut conversation = self.converse().await;
+        let answer = conversation.send(method, path, body.into()).await;
+        conversation.end().await;
+        answer
+    }
+
+    /// Makes a connection for any number of requests.
+    pub(crate) async fn converse(&self) -> Conversation {
         let stream = TokioIo::new(self.connect().await.unwrap());
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
-        let connection = tokio::spawn(connection);
+        let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        let connection = tokio::spawn(async move { drop(connection.await) });
+        Conversation { sender, connection }
+    }
+}
+
+/// A connection, one request after the other.
+pub(crate) struct Conversation {
+    sender: SendRequest<Full<Bytes>>,
+    connection: JoinHandle<()>,
+}
+
+impl Conversation {
+    pub(crate) async fn send(&mut self, method: &str, path: &str, body: Bytes) -> Answer {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
             .header("content-type", "application/json")
-            .body(Full::new(body.into()))
+            .body(Full::new(body))
             .unwrap();
-        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+        self.sender.ready().await.unwrap();
+        let answer = self.sender.send_request(request).await.unwrap();
+        let (head, body) = answer.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        drop(sender);
-        let _ = connection.await;
         Answer {
             status: head.status.as_u16(),
             kind: head.headers["content-type"].to_str().unwrap().to_owned(),
             body: String::from_utf8(body.to_vec()).unwrap(),
         }
+    }
+
+    pub(crate) async fn end(self) {
+        drop(self.sender);
+        self.connection.await.unwrap();
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod api_server;
 pub(crate) mod authority;
 pub(crate) mod client;
+pub(crate) mod real;
 pub(crate) mod scheduler;
 
 use std::net::SocketAddr;
@@ -47,10 +48,24 @@ impl Place {
         hosts: &[(&str, &[u64])],
         change: impl FnOnce(&mut Options),
     ) -> Self {
+        let scheduler = Scheduler::start(hosts).await;
+        let url = scheduler.url();
+        Self::start_before(scheduler, &url, change).await
+    }
+
+    /// Starts everything before a scheduler of Berth's own.
+    pub(crate) async fn start_before_real(url: &str) -> Self {
+        Self::start_before(Scheduler::start(&[]).await, url, |_| ()).await
+    }
+
+    async fn start_before(
+        scheduler: Scheduler,
+        url: &str,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let authority = Authority::new();
         let folder = tempfile::tempdir().unwrap();
         let api = ApiServer::start(&authority).await;
-        let scheduler = Scheduler::start(hosts).await;
         let file = |name: &str| folder.path().join(name);
         authority
             .issue("localhost")
@@ -70,7 +85,7 @@ impl Place {
             ..Options::default()
         };
         change(&mut options);
-        let channel = SchedulerChannel::new([scheduler.url()]).unwrap();
+        let channel = SchedulerChannel::new([url]).unwrap();
         let channel = channel.with_policy(Policy {
             silence_max: Duration::ZERO,
             ..Policy::default()
