@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::{Room, Taken, gross_bytes};
 
@@ -122,8 +123,13 @@ fn cannot(rooms: &[Room], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String>
     }
     let most = sizes[0];
     if most > largest {
+        let (largest, most) = (Shown(largest), Shown(most));
+        let whole = match sizes.len() {
+            1 => "",
+            _ => " for one volume",
+        };
         return Some(format!(
-            "a volume of {most} usable bytes is needed, and the largest that can be made has {largest}"
+            "only {largest} of PMEM available{whole}, need {most}"
         ));
     }
     // The least that each takes, wherever that is.
@@ -138,11 +144,25 @@ fn cannot(rooms: &[Room], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String>
     let free = spaces.iter().map(|space| space.free_bytes);
     let free = free.fold(0, u64::saturating_add);
     (needed > free).then(|| {
-        format!(
-            "the {} volumes take {needed} bytes together, and {free} are free",
-            sizes.len()
-        )
+        let (free, needed) = (Shown(free), Shown(needed));
+        let volumes = sizes.len();
+        format!("only {free} of PMEM available, need {needed} for {volumes} volumes")
     })
+}
+
+/// A size as Kubernetes writes it: a whole number of the largest unit that does. PMEM-CSI's users know
+/// the sentences that it stands in.
+struct Shown(u64);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let (mut amount, mut unit) = (self.0, 0);
+        while amount > 0 && amount.is_multiple_of(1024) && unit + 1 < units.len() {
+            (amount, unit) = (amount / 1024, unit + 1);
+        }
+        write!(f, "{amount}{}", units[unit])
+    }
 }
 
 /// Places the largest first, each where it leaves the least.
@@ -214,5 +234,26 @@ fn judge(before: &[Space<'_>], after: &[Space<'_>]) -> Fit {
     Fit {
         left_bytes: left.fold(0, u64::saturating_add),
         score: u32::try_from(score).unwrap_or(100),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_numbers_of_the_largest_unit() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1, "1B"),
+            (1536, "1536B"),
+            (1536 << 10, "1536KiB"),
+            (124 << 20, "124MiB"),
+            (6 << 30, "6GiB"),
+            (2048 << 40, "2048TiB"),
+            (u64::MAX, "18446744073709551615B"),
+        ] {
+            assert_eq!(Shown(bytes).to_string(), text);
+        }
     }
 }
