@@ -74,10 +74,26 @@ impl Encryption {
         advertise: &str,
         is_right: impl FnOnce(&Identity) -> Result<(), String>,
     ) -> Result<Option<Tls>, Faults> {
+        let Some(tls) = self.open_client(role)? else {
+            return Ok(None);
+        };
+        is_right(&tls.identity()).map_err(wrong)?;
+        let host = advertise
+            .rsplit_once(':')
+            .map_or(advertise, |(host, _)| host);
+        tls.current().check_serves(host).map_err(wrong)?;
+        Ok(Some(tls))
+    }
+
+    /// Opens the files of a program of this role that only calls others; nothing where none are told.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the files, or with whom they are for.
+    pub fn open_client(&self, role: Role) -> Result<Option<Tls>, Faults> {
         let Some(files) = self.files() else {
             return Ok(None);
         };
-        let wrong = |what: String| Faults(vec![format!("tls: {what}")]);
         let tls = Tls::open(files).map_err(|fault| wrong(fault.to_string()))?;
         let identity = tls.identity();
         if identity.role != role {
@@ -87,13 +103,12 @@ impl Encryption {
                 identity.principal()
             )));
         }
-        is_right(&identity).map_err(wrong)?;
-        let host = advertise
-            .rsplit_once(':')
-            .map_or(advertise, |(host, _)| host);
-        tls.current().check_serves(host).map_err(wrong)?;
         Ok(Some(tls))
     }
+}
+
+fn wrong(what: String) -> Faults {
+    Faults(vec![format!("tls: {what}")])
 }
 
 /// Returns the scheme of a server's URL.

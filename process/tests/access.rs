@@ -7,14 +7,17 @@ use std::path::Path;
 use berth_process::access::table;
 use berth_tls::Role;
 use prost::Message as _;
-use prost_types::FileDescriptorSet;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 /// Goal: a new method cannot be forgotten, and one that is gone leaves no row behind.
 #[test]
 fn every_method_has_its_row() {
     let described = FileDescriptorSet::decode(berth_proto::DESCRIPTOR_SET).unwrap();
     let mut served = BTreeSet::new();
-    for file in described.file {
+    // What the Container Storage Interface calls comes through a socket of the host, whose folder says
+    // who may use it; over the network it is refused to everybody.
+    let is_ours = |file: &FileDescriptorProto| file.package() != "csi.v1";
+    for file in described.file.into_iter().filter(is_ours) {
         for service in &file.service {
             for method in &service.method {
                 served.insert(format!(

@@ -67,7 +67,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "berth-csi-controller",
-        &["berth-domain", "berth-proto", "berth-process"],
+        &["berth-domain", "berth-proto", "berth-process", "berth-tls"],
     ),
     (
         "berth-conductor",

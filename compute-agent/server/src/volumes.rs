@@ -144,7 +144,8 @@ impl Managed {
                 descriptors: berth_proto::DESCRIPTOR_SET,
                 served: SERVED,
             };
-            let server = server::new()
+            // Who may use the socket is said by its folder.
+            let server = server::new(None)
                 .add_service(IdentityServer::new(IdentityApi::new(driver)))
                 .add_service(NodeServer::new(node))
                 .add_service(reflection.v1())

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
-use berth_process::{Keys, Log, socket};
+use berth_process::{Encryption, Keys, Log, socket};
 use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
 
 use crate::kubernetes;
@@ -33,6 +33,8 @@ pub struct Config {
     pub controller_publish: bool,
     /// The scheduler extender and the webhook.
     pub kubernetes: kubernetes::Options,
+    /// Which certificates it shows schedulers and agents.
+    pub encryption: Encryption,
     /// Which log lines are written, and how.
     pub log: Log,
 }
@@ -47,6 +49,7 @@ impl Default for Config {
             ask_timeout_ms: 5_000,
             controller_publish: false,
             kubernetes: kubernetes::Options::default(),
+            encryption: Encryption::default(),
             log: Log::default(),
         }
     }
@@ -87,6 +90,7 @@ impl Config {
             &mut faults,
         );
         self.kubernetes.check(&mut faults);
+        self.encryption.check(&mut faults);
         match path {
             Ok(path) if faults.is_empty() => Ok(path),
             Ok(_) | Err(()) => Err(Faults(faults)),
@@ -103,6 +107,7 @@ impl Configuration for Config {
         keys.take("ask_timeout_ms", &mut self.ask_timeout_ms);
         keys.take("controller_publish", &mut self.controller_publish);
         keys.table("kubernetes", |keys| self.kubernetes.read(keys));
+        self.encryption.read(keys);
         self.log.read(keys);
     }
 
@@ -124,17 +129,20 @@ mod tests {
         let sample = Config::load(Some(&path), |_| ()).unwrap();
         assert_eq!(sample, Config::default());
         let text = std::fs::read_to_string(path).unwrap();
-        let unknown = "x = 1\n[kubernetes]\nx = 1\n";
+        let unknown = "x = 1\n[kubernetes]\nx = 1\n[tls]\nx = 1\n";
         let (_, faults) = configuration::parse(Config::default(), unknown);
-        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(faults.len(), 3, "{faults:?}");
         let known = faults
             .iter()
             .map(|fault| fault.rsplit_once("are ").unwrap().1);
-        for key in known.flat_map(|keys| keys.split(", ")) {
+        let known: Vec<&str> = known.flat_map(|keys| keys.split(", ")).collect();
+        for key in &known {
             let lines = text.lines().map(|line| line.trim_start_matches("# "));
             let is_it =
                 |line: &&str| line.starts_with(&format!("{key} =")) || *line == format!("[{key}]");
-            assert_eq!(lines.filter(is_it).count(), 1, "{key}");
+            // Two tables may have a key of the same name.
+            let tables = known.iter().filter(|other| *other == key).count();
+            assert_eq!(lines.filter(is_it).count(), tables, "{key}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use berth_process::flags::replace;
+use berth_process::flags::{replace, replace_some};
 use berth_process::{Faults, LogFormat};
 use clap::Parser;
 
@@ -31,6 +31,16 @@ pub struct Flags {
     /// The extender and the webhook.
     #[command(flatten)]
     pub kubernetes: kubernetes::Flags,
+    /// Trust the authorities in this file; with --tls-cert and --tls-key, schedulers and agents are
+    /// called over connections that are encrypted alone
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Show this certificate
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// This is its key
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     /// Write log lines like this
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
@@ -57,6 +67,9 @@ impl Flags {
         replace(&mut config.csi_endpoint, flags.csi_endpoint);
         replace(&mut config.driver_name, flags.driver_name);
         flags.kubernetes.apply(&mut config.kubernetes);
+        replace_some(&mut config.encryption.ca, flags.tls_ca);
+        replace_some(&mut config.encryption.cert, flags.tls_cert);
+        replace_some(&mut config.encryption.key, flags.tls_key);
         replace(&mut config.log.format, flags.log_format);
         replace(&mut config.log.filter, flags.log_filter);
     }

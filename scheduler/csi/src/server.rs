@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use berth_process::server::{self, Reflection};
 use berth_process::{Faults, schedulers, socket};
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
 use berth_proto::csi::v1::identity_server::{self, IdentityServer};
+use berth_tls::Role;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -34,8 +35,10 @@ const REFLECTION: Reflection = Reflection {
 /// Why it cannot start, or had to stop.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     let path = config.validate()?;
-    let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers))
-        .map_err(|error| Faults(vec![error.to_string()]))?;
+    let tls = config.encryption.open_client(Role::CsiController)?;
+    let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
+        .map_err(|error| Faults(vec![error.to_string()]))?
+        .with_dialer(Dialer::new(tls.clone()));
     let answering = match config.kubernetes.listen {
         None => None,
         Some(_) => {
@@ -54,7 +57,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
         },
     );
     let stopping = CancellationToken::new();
-    let server = server::new()
+    let certificates = tls.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
+    // Who may use the socket is said by its folder.
+    let server = server::new(None)
         .add_service(IdentityServer::new(IdentityApi::new(&config.driver_name)))
         .add_service(ControllerServer::new(api))
         .add_service(REFLECTION.v1())
@@ -78,6 +83,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     server::goodbye(&mut server).await;
     if let Some(mut answering) = answering {
         server::goodbye(&mut answering).await;
+    }
+    if let Some(mut certificates) = certificates {
+        server::goodbye(&mut certificates).await;
     }
     tracing::info!("stopped");
     ended

@@ -494,6 +494,7 @@ impl Cluster {
         let role = match program {
             "berth-scheduler" => Role::Scheduler,
             "berth-conductor" => Role::Conductor,
+            "berth-csi-controller" => Role::CsiController,
             _ => Role::Agent,
         };
         let files = self.certs.as_ref().map(|certs| certs.files(role, &name));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_proto::agent::v1::volume_agent_service_client::VolumeAgentServiceClient;
 use berth_proto::agent::v1::{SyncVolumeRequest, SyncVolumeResponse};
-use berth_proto::client::{self, SchedulerChannel};
+use berth_proto::client::SchedulerChannel;
 use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
@@ -14,6 +14,7 @@ use berth_proto::volume::v1::{
     CreateVolumeRequest, DeleteVolumeRequest, GetVolumeCapacityRequest, GetVolumeCapacityResponse,
     GetVolumeRequest, ListVolumesRequest, ListVolumesResponse, Volume,
 };
+use berth_tls::Expected;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -23,8 +24,9 @@ const AGENTS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     scheduler: SchedulerChannel,
-    /// Connections to agents by address; lost ones are made anew when they are used.
-    agents: Arc<Mutex<BTreeMap<String, Channel>>>,
+    /// Connections to agents by address, with the generation of the certificates that they were made
+    /// with; lost ones are made anew when they are used.
+    agents: Arc<Mutex<BTreeMap<String, (u64, Channel)>>>,
 }
 
 impl Calls {
@@ -140,16 +142,22 @@ impl Calls {
         let address = report
             .map(|report| report.agent_address)
             .unwrap_or_default();
+        let dialer = self.scheduler.dialer();
+        let generation = dialer.generation();
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = agents.get(&address) {
+        if let Some((made, channel)) = agents.get(&address)
+            && *made == generation
+        {
             return Ok(channel.clone());
         }
-        let channel =
-            client::channel(&address).map_err(|error| Status::unavailable(error.to_string()))?;
+        let name = host.strip_prefix("hosts/").unwrap_or(host);
+        let meant = Expected::Agent(name.to_owned());
+        let channel = dialer.channel(&address, meant);
+        let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
         if agents.len() >= AGENTS_MAX {
             agents.clear();
         }
-        agents.insert(address, channel.clone());
+        agents.insert(address, (generation, channel.clone()));
         Ok(channel)
     }
 }
