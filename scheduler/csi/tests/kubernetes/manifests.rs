@@ -192,6 +192,11 @@ fn the_controller_starts_as_its_pod_says() {
     assert_eq!(options.key.parent(), Some(certificates));
     // Files of a secret of type kubernetes.io/tls.
     assert!(options.certificate.ends_with("tls.crt") && options.key.ends_with("tls.key"));
+    let files = config.encryption.files().expect("all three");
+    let shown = Path::new(mount(container, "tls"));
+    for file in [&files.ca, &files.cert, &files.key] {
+        assert_eq!(file.parent(), Some(shown));
+    }
     let socket = format!("{}/csi.sock", mount(container, "socket"));
     assert_eq!(config.csi_endpoint, format!("unix://{socket}"));
     let provisioner = named(&pod["containers"], "provisioner");

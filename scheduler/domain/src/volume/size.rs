@@ -92,7 +92,7 @@ mod tests {
         fn no_less_would_do(required in 0_u64..1 << 45, shift in 0_u32..8, ways in 1_u64..9) {
             for (mode, align) in [
                 (DeviceMode::Lvm, LVM_ALIGN_BYTES),
-                (DeviceMode::Direct, (16 * MIB << shift) * ways),
+                (DeviceMode::Direct, ((16 * MIB) << shift) * ways),
             ] {
                 let gross = gross_bytes(mode, required, align).unwrap();
                 proptest::prop_assert!(gross.is_multiple_of(align));
