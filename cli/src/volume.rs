@@ -33,8 +33,9 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Create(wanted) => create(session, wanted).await,
         Verb::List { host } => list(session, host.as_deref()).await,
         Verb::Show { volume } => {
-            let volume = find(session, &volume).await?;
-            show(session, &volume)
+            let wire = find_wire(session, &volume).await?;
+            let vm = wire.attached_vm.clone();
+            show(session, &wire.try_into()?, short(&vm))
         }
         Verb::Delete { volume } => {
             let volume = find(session, &volume).await?;
@@ -88,7 +89,7 @@ async fn create(session: &Session, wanted: VolumeCreate) -> anyhow::Result<()> {
     if wanted.wait {
         volume = made(session, volume).await?;
     }
-    show(session, &volume)
+    show(session, &volume, "")
 }
 
 /// Waits until a volume is there on all of its hosts.
@@ -137,6 +138,11 @@ fn failure(volume: &Volume) -> String {
 
 /// Returns the volume of this id or name.
 async fn find(session: &Session, text: &str) -> anyhow::Result<Volume> {
+    Ok(find_wire(session, text).await?.try_into()?)
+}
+
+/// As [`find`], with what follows from other records.
+async fn find_wire(session: &Session, text: &str) -> anyhow::Result<v1::Volume> {
     let text = text.strip_prefix("volumes/").unwrap_or(text);
     let is_id = VolumeId::new(text).is_ok_and(|id| consumer_of(&id).is_some());
     let mut request = GetVolumeRequest::default();
@@ -145,7 +151,7 @@ async fn find(session: &Session, text: &str) -> anyhow::Result<Volume> {
         false => request.display_name = text.to_owned(),
     }
     let answer = ask!(session, VolumeServiceClient, get_volume, request)?;
-    Ok(answer.volume.unwrap_or_default().try_into()?)
+    Ok(answer.volume.unwrap_or_default())
 }
 
 async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
@@ -185,9 +191,12 @@ fn value(volume: &Volume) -> Value {
     value
 }
 
-fn show(session: &Session, volume: &Volume) -> anyhow::Result<()> {
+/// Shows a volume and the VM that has it, if one does.
+fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
     if session.json() {
-        return output::json(&value(volume));
+        let mut value = value(volume);
+        value["attached_vm"] = (!vm.is_empty()).then_some(vm).into();
+        return output::json(&value);
     }
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     output::fields(&[
@@ -195,6 +204,7 @@ fn show(session: &Session, volume: &Volume) -> anyhow::Result<()> {
         ("id", volume.id.to_string()),
         ("kind", volume.kind.to_string()),
         ("size", bytes(volume.size_bytes())),
+        ("vm", if vm.is_empty() { "-" } else { vm }.to_owned()),
         ("asked for", bytes(volume.required_bytes)),
         ("erased when deleted", yes(volume.parameters.erase_after)),
         (

@@ -169,6 +169,8 @@ fn a_vm_goes_where_its_volumes_are_and_stays() {
     let cell = &shown["claims"][0]["assignment"]["cells"][0]["host_cell"];
     assert_eq!(cell, 1, "near its nvdimm: {shown:#}");
     assert_eq!(volume(&cluster, &data).attached_vm, "vms/a");
+    let of_volume = cluster.json(&["volume", "show", "data"]);
+    assert_eq!(of_volume["attached_vm"], "a", "{of_volume:#}");
     let given = devices(&cluster, "h1", "a");
     assert_eq!(given.len(), 2, "{given:?}");
     assert!(std::fs::metadata(&given[1]).unwrap().len() > 32 << 20);
