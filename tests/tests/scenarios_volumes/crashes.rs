@@ -81,7 +81,7 @@ fn an_agent_is_killed_at_each_step() {
     let _ = asking.join().unwrap();
     let made = eventually("the volume is made", || csi.create(&wanted("a", 8 * MIB)));
     assert_eq!(made.volume_id, id);
-    assert_eq!(devices(&cluster, "h1"), [id.clone()]);
+    assert_eq!(devices(&cluster, "h1"), std::slice::from_ref(&id));
 
     // Between the device and the report.
     tell(&cluster, "h1", "sim_create_ms = 0", "sim_create_ms = 1500");

@@ -107,10 +107,11 @@ fn run(world: &mut World, volume: Volume) -> Result<VolumeId, Refusal> {
         volume: Box::new(volume),
         limit_bytes: 0,
     };
-    match world.run(command)? {
-        Reply::Volume(volume) => Ok(volume.id.clone()),
-        other => panic!("{other:?}"),
-    }
+    let reply = world.run(command)?;
+    let Reply::Volume(volume) = &reply else {
+        panic!("{reply:?}");
+    };
+    Ok(volume.id.clone())
 }
 
 fn create(world: &mut World, name: &str, steps: u64, hosts: &[&str]) -> Result<VolumeId, Refusal> {
