@@ -69,11 +69,18 @@ impl Listening {
         self.insecure || self.encryption.is_told()
     }
 
-    /// Returns what others dial, now that it listens on `address`.
+    /// Returns what others dial, now that it listens on `address`. With certificates that is the host as
+    /// it was written: a certificate names it so, and need not name its address.
     #[must_use]
     pub fn advertised(&self, address: SocketAddr) -> String {
-        let advertise = self.advertise.clone();
-        advertise.unwrap_or_else(|| address.to_string())
+        let written = self.address.rsplit_once(':').map(|(host, _)| host);
+        match (&self.advertise, written) {
+            (Some(advertise), _) => advertise.clone(),
+            (None, Some(host)) if self.encryption.is_told() => {
+                format!("{host}:{}", address.port())
+            }
+            (None, Some(_) | None) => address.to_string(),
+        }
     }
 }
 
@@ -175,5 +182,17 @@ mod tests {
         for bad in ["h1", "h1:", ":1", "h1:0", "http://h1:1", "h 1:1", "h1:x"] {
             assert!(!is_host_port(bad), "{bad}");
         }
+    }
+
+    /// Goal: what a certificate names is what others dial.
+    #[test]
+    fn with_certificates_a_host_is_dialled_as_it_was_written() {
+        let mut listening = Listening::new("localhost:0");
+        let bound = SocketAddr::from(([127, 0, 0, 1], 7100));
+        assert_eq!(listening.advertised(bound), "127.0.0.1:7100");
+        listening.encryption.ca = Some("ca.pem".into());
+        assert_eq!(listening.advertised(bound), "localhost:7100");
+        listening.advertise = Some("m1:7000".into());
+        assert_eq!(listening.advertised(bound), "m1:7000");
     }
 }

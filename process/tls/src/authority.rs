@@ -26,6 +26,9 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
 use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGISTRY};
 use crate::material::{self, certificates};
 use crate::role::{PREFIX, Role};
@@ -188,6 +191,8 @@ pub fn init(directory: &Path, name: &str, days: u32) -> Result<Pair, Error> {
 /// An authority that makes certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    /// Its own certificate.
+    own: CertificateDer<'static>,
     /// Until when its own certificate holds, in seconds since 1970.
     not_after: i64,
 }
@@ -220,7 +225,11 @@ impl Authority {
         let not_after = not_after(&own).ok_or_else(|| {
             Error::Wrong(format!("{} says no time that it holds", cert.display()))
         })?;
-        Ok(Self { issuer, not_after })
+        Ok(Self {
+            issuer,
+            own,
+            not_after,
+        })
     }
 
     /// Makes a certificate and its key in new files.
@@ -240,9 +249,18 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// When it is not there, or names nobody.
+    /// When it is not there, names nobody, or is not of this authority: what somebody wrote himself must
+    /// not be signed.
     pub fn renew(&self, pair: &Pair, holds: Duration) -> Result<Identity, Error> {
         let old = read(&pair.cert)?;
+        if !self.has_made(&certificates(&pair.cert)?[0]) {
+            let what = format!(
+                "{} was not made by this authority, which makes nothing anew that it did not make: issue \
+                 a new one",
+                pair.cert.display()
+            );
+            return Err(Error::Wrong(what));
+        }
         let wanted = Wanted {
             role: old.role,
             name: old.name,
@@ -254,6 +272,18 @@ impl Authority {
         exchange(&pair.key, key.as_bytes(), 0o600)?;
         exchange(&pair.cert, cert.as_bytes(), 0o644)?;
         read(&pair.cert)
+    }
+
+    /// Returns whether a certificate bears its signature, whatever time it holds.
+    fn has_made(&self, certificate: &[u8]) -> bool {
+        let read = (
+            X509Certificate::from_der(certificate),
+            X509Certificate::from_der(&self.own),
+        );
+        let (Ok((_, certificate)), Ok((_, own))) = read else {
+            return false;
+        };
+        certificate.verify_signature(Some(own.public_key())).is_ok()
     }
 
     fn make(&self, wanted: &Wanted) -> Result<(String, String), Error> {
@@ -375,7 +405,6 @@ fn hold(params: &mut CertificateParams, holds: Duration) {
 }
 
 fn not_after(der: &[u8]) -> Option<i64> {
-    use x509_parser::prelude::{FromDer as _, X509Certificate};
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
     Some(parsed.validity().not_after.timestamp())
 }

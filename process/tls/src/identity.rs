@@ -97,6 +97,9 @@ impl Identity {
         let role = match (roles.next(), roles.next()) {
             (Some(role), None) => role.parse()?,
             (Some(_), Some(_)) => return Err(Anonymous::SeveralRoles { subject }),
+            (None, _) if parsed.subject().iter_organization().next().is_some() => {
+                return Err(Anonymous::NoRole { subject });
+            }
             (None, _) => match name {
                 PMEM_REGISTRY => Role::CsiController,
                 PMEM_NODE_CONTROLLER => Role::Agent,

@@ -125,9 +125,17 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// What is wrong with them; then those before go on to serve.
+    /// What is wrong with them, or that they are somebody else's; then those before go on to serve.
     pub fn reload(&self) -> Result<(), Fault> {
         let material = Arc::new(Material::read(&self.shared.files)?);
+        let (before, now) = (self.identity(), material.identity().clone());
+        if (before.role, &before.name) != (now.role, &now.name) {
+            return Err(Fault::Another {
+                path: self.shared.files.cert.clone(),
+                now: now.principal(),
+                before: before.principal(),
+            });
+        }
         let mut current = self.shared.current.write();
         let current = current.as_deref_mut().map_err(|_| ());
         if let Ok(current) = current {

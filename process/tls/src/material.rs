@@ -62,6 +62,16 @@ pub enum Fault {
         /// How.
         why: String,
     },
+    /// The certificate is that of somebody else than before.
+    #[error("the certificate {path} is that of {now}, and this is {before}")]
+    Another {
+        /// The certificate.
+        path: PathBuf,
+        /// Whose it is.
+        now: String,
+        /// Whose it was.
+        before: String,
+    },
     /// The key does not belong to the certificate.
     #[error("the key {key} is not that of the certificate {cert}: {why}")]
     OtherKey {
@@ -98,7 +108,6 @@ pub struct Material {
     client: Arc<ClientConfig>,
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
-    open: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Material {
@@ -114,9 +123,6 @@ pub enum Face {
     Grpc,
     /// HTTP/1.1, from whoever has a certificate.
     Http,
-    /// HTTP/1.1 or 2, from anybody: for callers who can have no certificate, as an API server that
-    /// calls a webhook. Whoever serves it knows callers by something else.
-    Open,
 }
 
 impl Material {
@@ -163,15 +169,12 @@ impl Material {
         let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
         let servers = servers.build().map_err(|error| of_ca(&error))?;
         let resolver = Arc::new(SingleCertAndKey::from(key));
-        let server = |clients: Option<&Arc<dyn ClientCertVerifier>>, speaks: &[&str]| {
-            let builder = ServerConfig::builder_with_provider(provider.clone())
+        let server = |speaks: &[&str]| {
+            let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_safe_default_protocol_versions()
-                .expect("the provider knows them");
-            let builder = match clients {
-                Some(clients) => builder.with_client_cert_verifier(clients.clone()),
-                None => builder.with_no_client_auth(),
-            };
-            let mut config = builder.with_cert_resolver(resolver.clone());
+                .expect("the provider knows them")
+                .with_client_cert_verifier(clients.clone())
+                .with_cert_resolver(resolver.clone());
             config.alpn_protocols = speaks.iter().map(|name| name.as_bytes().to_vec()).collect();
             // A session that is taken up again would skip the check of the certificate.
             config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -189,9 +192,8 @@ impl Material {
             identity: Arc::new(identity),
             chain,
             client: Arc::new(client),
-            grpc: server(Some(&clients), &["h2"]),
-            http: server(Some(&clients), &["http/1.1"]),
-            open: server(None, &["h2", "http/1.1"]),
+            grpc: server(&["h2"]),
+            http: server(&["http/1.1"]),
             servers,
         };
         Ok((material, clients))
@@ -234,7 +236,6 @@ impl Material {
         match face {
             Face::Grpc => &self.grpc,
             Face::Http => &self.http,
-            Face::Open => &self.open,
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::told;
 /// How long a handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How many handshakes go on at once; who comes then waits in the kernel's queue.
-const HANDSHAKES_MAX: usize = 1024;
+const HANDSHAKES_MAX: usize = 256;
 /// How many connections may wait for the server.
 const READY_MAX: usize = 64;
 /// The pause where no connection can be taken, as for want of file descriptors.

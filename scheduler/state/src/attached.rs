@@ -84,7 +84,8 @@ impl State {
             let message = format!("{named} is being deleted");
             return Err(precondition("VOLUME_NOT_READY", message).with("volume", id));
         }
-        if !volume.replicas.iter().any(|r| r.phase == Phase::Ready) {
+        // Of a cache all: where one host cannot make its part, the others are told to remove theirs.
+        if !volume.replicas.iter().all(|r| r.phase == Phase::Ready) {
             let message = format!("{named} is not made yet");
             return Err(precondition("VOLUME_NOT_READY", message)
                 .with_hint(format!("wait until it is READY: berth volume show {id}"))

@@ -341,10 +341,15 @@ impl Replica {
         match outcome {
             Outcome::Created { size_bytes, extent } => {
                 let told = extent.filter(|extent| extent.length_bytes > 0);
-                if let Some(extent) = told.filter(|_| self.mode == DeviceMode::Direct) {
-                    self.gross_bytes = extent.length_bytes;
-                    self.extent = Some(extent);
-                    self.placed = true;
+                match (self.mode, told) {
+                    (DeviceMode::Lvm, Some(_) | None) => {}
+                    (DeviceMode::Direct, Some(extent)) => {
+                        self.gross_bytes = extent.length_bytes;
+                        self.extent = Some(extent);
+                        self.placed = true;
+                    }
+                    // What lies nobody knows where is not made: it could be given to others.
+                    (DeviceMode::Direct, None) => return,
                 }
                 self.size_bytes = *size_bytes;
                 if self.phase == Phase::Creating {
