@@ -58,6 +58,28 @@ pub trait Host: Send + Sync + 'static {
     /// When it is there, but cannot be used.
     fn find(&self, id: &str) -> Result<Option<Local>, Refusal>;
 
+    /// Returns a volume by what is written down of it, its device as it was last seen: enough to take
+    /// away what shows it, also when its device cannot be looked at.
+    ///
+    /// # Errors
+    ///
+    /// When what is written down cannot be read.
+    fn known(&self, id: &str) -> Result<Option<Local>, Refusal>;
+
+    /// Returns the volume of which it is written down that it is used at a path.
+    ///
+    /// # Errors
+    ///
+    /// When what is written down cannot be read.
+    fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal>;
+
+    /// Returns whether what is mounted or shown at a path is of this volume; nothing there: it is not.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be seen.
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Refusal>;
+
     /// Writes down how a volume is used at a path; nothing: not at all. It is in use as long as
     /// anything is written down.
     ///

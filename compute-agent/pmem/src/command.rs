@@ -104,8 +104,19 @@ pub(crate) fn run(
     limit: Duration,
     stop: &AtomicBool,
 ) -> Result<Output, Error> {
+    run_with(program, arguments, Stdio::null(), limit, stop)
+}
+
+/// The same, with what the program has as its input.
+pub(crate) fn run_with(
+    program: &Path,
+    arguments: &[&str],
+    input: Stdio,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<Output, Error> {
     let name = program.display().to_string();
-    let mut running = Running::start(program, arguments)?;
+    let mut running = Running::start(program, arguments, input)?;
     let deadline = Instant::now() + limit;
     let mut pause = LOOK_AFTER_MIN;
     while !running.has_ended()? {
@@ -165,7 +176,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(program: &Path, arguments: &[&str]) -> Result<Self, Error> {
+    fn start(program: &Path, arguments: &[&str], input: Stdio) -> Result<Self, Error> {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -173,7 +184,7 @@ impl Running {
             .env("LC_ALL", "C")
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/")
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);

@@ -20,6 +20,7 @@
 pub mod conformance;
 pub mod filesystem;
 mod folder;
+mod gone;
 pub mod kata;
 pub mod keeper;
 pub mod manager;

@@ -522,6 +522,70 @@ fn torn_and_foreign_files_are_moved_aside_and_volumes_found_again() {
     }
 }
 
+/// A file of a newer program keeps this one from starting, and nothing is moved or removed.
+#[test]
+fn a_newer_format_moves_nothing() {
+    let memory = memory();
+    let folder = folder();
+    let newer = folder.path().join(format!("{}.json", id(1)));
+    fs::write(&newer, br#"{"format":2,"else":[]}"#).unwrap();
+    fs::write(folder.path().join("README"), b"mine").unwrap();
+    fs::write(folder.path().join(format!("{}.json.new", id(5))), b"{").unwrap();
+    let before = files(folder.path());
+    let manager = Arc::new(SimulatedManager::new(&memory, DeviceMode::Direct));
+    let said = Volumes::open(folder.path(), vec![manager]).err().unwrap();
+    assert!(said.to_string().contains("its format is 2"), "{said}");
+    assert_eq!(files(folder.path()), before);
+}
+
+/// A volume whose record was lost is not told as one that was made just now: its beginning is empty.
+#[test]
+fn a_recovered_volume_is_made_anew() {
+    for mode in MODES {
+        let memory = memory();
+        let folder = folder();
+        let volumes = open(&memory, folder.path(), mode);
+        volumes.create(&order(1, mode, GIB)).unwrap();
+        memory.fill(&id(1), 0, GIB / 2, 7);
+        drop(volumes);
+        fs::remove_file(folder.path().join(format!("{}.json", id(1)))).unwrap();
+        let volumes = open(&memory, folder.path(), mode);
+        memory.set_users(&id(1), &["process 7 (cat)"]);
+        let busy = volumes.create(&order(1, mode, GIB)).unwrap_err();
+        assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+        assert_eq!(memory.read(&id(1), 0, 1), [7]);
+        memory.set_users(&id(1), &[]);
+        let made = volumes.create(&order(1, mode, GIB)).unwrap();
+        assert!(!made.record.is_recovered);
+        assert_eq!(memory.read(&id(1), 0, 1 << 20), vec![0; 1 << 20]);
+    }
+}
+
+/// What is merely out of sight is not forgotten, in no phase.
+#[test]
+fn what_was_made_in_part_and_is_out_of_sight_is_not_forgotten() {
+    let mode = DeviceMode::Direct;
+    let memory = memory();
+    let folder = folder();
+    let volumes = open(&memory, folder.path(), mode);
+    let gone = || volumes.is_gone(&id(1), &region0(), mode);
+    assert_eq!(gone(), Ok(true));
+    memory.order(Operation::Create, Fault::InTheMiddle("it broke".to_owned()));
+    memory.order(Operation::Remove, Fault::Refused("still broken".to_owned()));
+    volumes.create(&order(1, mode, GIB)).unwrap_err();
+    assert_eq!(gone(), Ok(false));
+    memory.vanish(&id(1));
+    memory.set_trouble(&region0(), "it cannot be seen");
+    assert!(matches!(gone(), Err(Error::Vanished { .. })));
+    delete(&volumes, &id(1)).unwrap_err();
+    volumes.create(&order(1, mode, GIB)).unwrap_err();
+    assert_eq!(volumes.get(&id(1)).unwrap().record.phase, Phase::Creating);
+    memory.set_trouble(&region0(), "");
+    assert_eq!(gone(), Ok(true));
+    delete(&volumes, &id(1)).unwrap();
+    assert!(files(folder.path()).is_empty());
+}
+
 #[test]
 fn a_host_can_change_modes() {
     let memory = memory();

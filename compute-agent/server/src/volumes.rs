@@ -32,6 +32,7 @@ mod removal;
 mod service;
 pub mod settings;
 mod simulated;
+mod unknown;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -211,12 +212,11 @@ fn forget_stale(keeper: &Volumes, mounts: &dyn Mounts) {
         if gone.is_empty() {
             continue;
         }
-        if let Ok(local) = host::local(&volume) {
-            // Something below may have been mounted when the agent was killed.
-            for path in &gone {
-                if let Err(error) = mounts.unmount(&local, path.as_ref()) {
-                    tracing::warn!(volume = %local.id, path, %error, "it may stay in use");
-                }
+        let local = host::recorded(&volume);
+        // Something below may have been mounted when the agent was killed.
+        for path in &gone {
+            if let Err(error) = mounts.unmount(&local, path.as_ref()) {
+                tracing::warn!(volume = %local.id, path, %error, "it may stay in use");
             }
         }
         let id = &volume.record.id;

@@ -9,7 +9,7 @@ use berth_proto::convert::csi::{Access, Usage};
 use berth_proto::csi::v1::{NodePublishVolumeResponse, NodeUnpublishVolumeResponse};
 
 use super::asked::Publish;
-use super::stage::{done_or_undone, is_staged, note};
+use super::stage::{check_ours, done_or_undone, is_staged, note};
 use super::{blocking, no_volume};
 use crate::host::{Host, Local, Mount};
 
@@ -153,7 +153,7 @@ pub(super) async fn unpublish(
 
 /// Takes away what shows a volume at a path; returns the volume.
 fn hide(host: &dyn Host, id: &str, path: &Path) -> Result<Option<Local>, Refusal> {
-    let Some(volume) = host.find(id)? else {
+    let Some(volume) = host.known(id)? else {
         return match host.is_mounted(path)? {
             false => Ok(None),
             true => Err(no_volume(id)),
@@ -163,6 +163,9 @@ fn hide(host: &dyn Host, id: &str, path: &Path) -> Result<Option<Local>, Refusal
     let how = volume.targets.get(&*shown);
     if how.is_none_or(|how| is_published(how)) {
         // What is not written down may be there too: its record may have been lost.
+        if how.is_none() {
+            check_ours(host, &volume, path)?;
+        }
         host.unmount(&volume, path)?;
         host.remove(path)?;
     }

@@ -51,7 +51,7 @@ pub(super) fn unstage(
     id: &str,
     path: &Path,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
-    let Some(volume) = host.find(id)? else {
+    let Some(volume) = host.known(id)? else {
         return Err(no_volume(id));
     };
     let shown = path.to_string_lossy();
@@ -59,6 +59,9 @@ pub(super) fn unstage(
     // What is not written down may be there too: its record may have been lost. The folder is the
     // caller's.
     if how.is_none_or(|how| how.starts_with(STAGED)) {
+        if how.is_none() {
+            check_ours(host, &volume, path)?;
+        }
         host.unmount(&volume, path)?;
     }
     if how.is_some_and(|how| how.starts_with(STAGED)) {
@@ -67,11 +70,30 @@ pub(super) fn unstage(
     Ok(NodeUnstageVolumeResponse {})
 }
 
+/// Holds that a path of which nothing is written down for this volume is no other's, and shows nothing
+/// else.
+pub(super) fn check_ours(host: &dyn Host, volume: &Local, path: &Path) -> Result<(), Refusal> {
+    let (id, shown) = (&volume.id, path.display());
+    let code = Code::FailedPrecondition;
+    if let Some(other) = host.owner(&path.to_string_lossy())? {
+        let message = format!("{shown} is where volume {other} is used, not {id}");
+        return Err(Refusal::new(code, "USED_BY_ANOTHER", message));
+    }
+    if host.is_mounted(path)? && !host.shows(volume, path)? {
+        let message = format!("what is mounted at {shown} is not volume {id}");
+        return Err(Refusal::new(code, "MOUNTED_BY_ANOTHER", message));
+    }
+    Ok(())
+}
+
 /// Writes down how a volume is used at a path; refused where it is used otherwise there already.
 pub(super) fn note(host: &dyn Host, volume: &Local, path: &Path, how: &str) -> Result<(), Refusal> {
     let shown = path.to_string_lossy();
     match volume.targets.get(&*shown) {
-        None => host.note(&volume.id, &shown, Some(how)),
+        None => {
+            check_ours(host, volume, path)?;
+            host.note(&volume.id, &shown, Some(how))
+        }
         Some(before) if before == how => Ok(()),
         // After a crash of the machine nothing is left of it.
         Some(_) if !host.is_mounted(path)? => host.note(&volume.id, &shown, Some(how)),

@@ -16,7 +16,8 @@ struct World {
     /// Claims for pods by what the kubelet calls them.
     claims: BTreeMap<String, String>,
     formats: BTreeMap<String, String>,
-    mounted: BTreeSet<String>,
+    /// What is mounted where; nothing: what is no volume's.
+    mounted: BTreeMap<String, Option<VolumeId>>,
     paths: BTreeSet<String>,
     fails: Option<&'static str>,
 }
@@ -89,16 +90,21 @@ impl Fake {
     }
 
     pub(crate) fn mounted(&self) -> Vec<String> {
-        self.world().mounted.iter().cloned().collect()
+        self.world().mounted.keys().cloned().collect()
     }
 
     pub(crate) fn mount_foreign(&self, path: &str) {
-        self.put(path);
+        self.put(path, None);
     }
 
-    fn put(&self, path: &str) {
+    /// Mounts a volume without that being written down.
+    pub(crate) fn mount_unwritten(&self, id: &str, path: &str) {
+        self.put(path, Some(VolumeId::new(id).unwrap()));
+    }
+
+    fn put(&self, path: &str, what: Option<VolumeId>) {
         let mut world = self.world();
-        world.mounted.insert(path.to_owned());
+        world.mounted.insert(path.to_owned(), what);
         world.paths.insert(path.to_owned());
     }
 
@@ -147,9 +153,27 @@ impl Fake {
 #[tonic::async_trait]
 impl Host for Fake {
     fn find(&self, id: &str) -> Result<Option<Local>, Refusal> {
+        self.may("find", Code::Internal)?;
+        self.known(id)
+    }
+
+    fn known(&self, id: &str) -> Result<Option<Local>, Refusal> {
         let world = self.world();
         let id = world.claims.get(id).map_or(id, String::as_str);
         Ok(world.volumes.get(id).cloned())
+    }
+
+    fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal> {
+        let world = self.world();
+        let mut volumes = world.volumes.values();
+        let owner = volumes.find(|volume| volume.targets.contains_key(path));
+        Ok(owner.map(|volume| volume.id.clone()))
+    }
+
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Refusal> {
+        let world = self.world();
+        let there = world.mounted.get(at.to_str().unwrap());
+        Ok(there.is_some_and(|what| what.as_ref() == Some(&volume.id)))
     }
 
     fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {
@@ -173,7 +197,7 @@ impl Host for Fake {
         );
         self.reached.notify_one();
         drop(self.gate.lock().unwrap());
-        self.put(path);
+        self.put(path, Some(volume.id.clone()));
         let mut world = self.world();
         let format = world.formats.entry(volume.id.to_string());
         format.or_insert_with(|| how.file_system.to_string());
@@ -194,7 +218,7 @@ impl Host for Fake {
                 .targets
                 .contains_key(path)
         );
-        self.put(path);
+        self.put(path, Some(volume.id.clone()));
         Ok(())
     }
 
@@ -210,7 +234,7 @@ impl Host for Fake {
     }
 
     fn is_mounted(&self, at: &Path) -> Result<bool, Refusal> {
-        Ok(self.world().mounted.contains(at.to_str().unwrap()))
+        Ok(self.world().mounted.contains_key(at.to_str().unwrap()))
     }
 
     fn space(&self, _: &Path) -> Result<(Space, Space), Refusal> {

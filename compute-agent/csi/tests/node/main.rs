@@ -384,6 +384,45 @@ async fn failures_leave_the_truth_behind() {
     assert!(host.targets(VOLUME).is_empty());
 }
 
+/// Goal: what is another's, or nobody's, is not taken away, nor taken for one's own.
+#[tokio::test]
+async fn what_another_has_is_left_alone() {
+    let (host, api) = new();
+    assert_eq!(stage(&api, stage_request()).await, Ok(()));
+    assert_eq!(publish(&api, publish_request()).await, Ok(()));
+    let refused = Err(Code::FailedPrecondition);
+    assert_eq!(unpublish(&api, KATA, TARGET).await, refused);
+    assert_eq!(unstage(&api, KATA, STAGING).await, refused);
+    let other = NodeStageVolumeRequest {
+        volume_id: KATA.to_owned(),
+        ..stage_request()
+    };
+    assert_eq!(stage(&api, other).await, refused);
+    assert_eq!(host.mounted(), [TARGET, STAGING]);
+    host.mount_foreign("/foreign");
+    assert_eq!(unpublish(&api, VOLUME, "/foreign").await, refused);
+    assert_eq!(unstage(&api, VOLUME, "/foreign").await, refused);
+    assert_eq!(host.mounted(), ["/foreign", TARGET, STAGING]);
+    // Its own goes also when that is not written down.
+    host.mount_unwritten(VOLUME, "/lost");
+    assert_eq!(unpublish(&api, VOLUME, "/lost").await, Ok(()));
+    assert_eq!(unpublish(&api, VOLUME, "/nothing").await, Ok(()));
+    assert_eq!(host.mounted(), ["/foreign", TARGET, STAGING]);
+}
+
+/// Goal: what is mounted can be taken back when the device cannot be looked at.
+#[tokio::test]
+async fn taking_back_needs_no_look_at_the_device() {
+    let (host, api) = new();
+    assert_eq!(stage(&api, stage_request()).await, Ok(()));
+    assert_eq!(publish(&api, publish_request()).await, Ok(()));
+    host.fail_next("find");
+    assert_eq!(unpublish(&api, VOLUME, TARGET).await, Ok(()));
+    assert_eq!(unstage(&api, VOLUME, STAGING).await, Ok(()));
+    assert!(host.mounted().is_empty());
+    assert!(host.targets(VOLUME).is_empty());
+}
+
 const EPHEMERAL: (&str, &str) = ("csi.storage.k8s.io/ephemeral", "true");
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! File systems on the devices of volumes: made, found, mounted, counted.
 //!
-//! Whatever is on a device is told by its first 4 KiB: a device is given to a volume with these zeroed,
-//! so that nothing of a volume before it is taken for the new one's.
+//! Whatever is on a device is told by its first MiB: a device is given to a volume with that zeroed, so
+//! that nothing of a volume before it is taken for the new one's. What leaves the first 4 KiB alone
+//! (btrfs, ZFS, a part of a RAID, bcachefs) is known by its marks behind them. Other bytes there say
+//! nothing: a program that makes ext4 writes its superblock last, and may have been stopped before.
 //!
 //! Invariant: a device that holds anything is not formatted. A mount without dax is made only where the
 //! caller says so.
@@ -19,7 +21,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::folder::io_error;
-use super::manager::Error;
+use super::manager::{BEGINNING_BYTES, Error};
 use crate::command;
 
 /// How often it is looked whether a device is free.
@@ -58,7 +60,7 @@ impl fmt::Display for FileSystem {
 /// What is on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Its first 4 KiB are zeros.
+    /// Nothing that is known: its first 4 KiB are zeros, and nobody's mark is behind them.
     Nothing,
     /// A file system that volumes can have.
     FileSystem(FileSystem),
@@ -66,20 +68,21 @@ pub enum Found {
     Other(&'static str),
 }
 
-/// Returns what a device holds, by its first 4 KiB.
+/// Returns what a device holds, by its first [`BEGINNING_BYTES`]; of a smaller one, all of it.
 ///
 /// # Errors
 ///
 /// When it cannot be read.
 pub fn detect(device: &Path) -> Result<Found, Error> {
     let mut bytes = Vec::new();
-    let read = File::open(device).and_then(|file| file.take(4096).read_to_end(&mut bytes));
+    let read =
+        File::open(device).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut bytes));
     read.map_err(io_error("read", device))?;
-    bytes.resize(4096, 0);
+    bytes.resize(bytes.len().max(4096), 0);
     Ok(recognise(&bytes))
 }
 
-/// Returns what begins with these 4 KiB.
+/// Returns what begins with these bytes, 4 KiB or more.
 fn recognise(bytes: &[u8]) -> Found {
     let has = |at: usize, mark: &[u8]| bytes[at..].starts_with(mark);
     /// Where the superblock of ext2 and its successors lies, and in there what it cannot be read
@@ -110,10 +113,31 @@ fn recognise(bytes: &[u8]) -> Found {
     if let Some((_, _, name)) = others.iter().find(|(at, mark, _)| has(*at, mark)) {
         return Found::Other(name);
     }
-    match bytes.iter().all(|byte| *byte == 0) {
+    if let Some(name) = behind_the_beginning(bytes) {
+        return Found::Other(name);
+    }
+    match bytes[..4096].iter().all(|byte| *byte == 0) {
         true => Found::Nothing,
         false => Found::Other("data"),
     }
+}
+
+/// Returns what leaves the first 4 KiB alone and has its mark behind them.
+fn behind_the_beginning(bytes: &[u8]) -> Option<&'static str> {
+    const BCACHEFS: [u8; 8] = [0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9];
+    const UBERBLOCK: u64 = 0x00ba_b10c;
+    let has = |at: usize, mark: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(mark));
+    let uberblock =
+        |at: usize| has(at, &UBERBLOCK.to_le_bytes()) || has(at, &UBERBLOCK.to_be_bytes());
+    let marks: [(usize, &[u8], &str); 3] = [
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a part of a RAID"),
+        (4096 + 24, &BCACHEFS, "bcachefs"),
+        ((64 << 10) + 64, b"_BHRfS_M", "btrfs"),
+    ];
+    let mark = marks.iter().find(|(at, mark, _)| has(*at, mark));
+    let is_zfs = || ((128 << 10)..(256 << 10)).step_by(1024).any(uberblock);
+    mark.map(|(_, _, name)| *name)
+        .or_else(|| is_zfs().then_some("ZFS"))
 }
 
 /// How much of a file system is used.
@@ -484,12 +508,31 @@ mod tests {
     #[test]
     fn what_is_no_file_system_of_volumes_is_named() {
         let with = |at: usize, mark: &[u8]| {
-            let mut bytes = vec![0; 4096];
+            let mut bytes = vec![0; 1 << 20];
             bytes[at..at + mark.len()].copy_from_slice(mark);
             recognise(&bytes)
         };
         assert_eq!(with(0, b""), Found::Nothing);
         assert_eq!(with(4095, b"x"), Found::Other("data"));
+        for (at, mark, name) in [
+            (4096, &[0xfc, 0x4e, 0x2b, 0xa9][..], "a part of a RAID"),
+            ((128 << 10) + 3072, &0x00ba_b10c_u64.to_le_bytes(), "ZFS"),
+            ((64 << 10) + 64, b"_BHRfS_M", "btrfs"),
+        ] {
+            assert_eq!(with(at, mark), Found::Other(name), "{at}");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(2 << 20).unwrap();
+            let write = std::os::unix::fs::FileExt::write_all_at;
+            write(file.as_file(), mark, at as u64).unwrap();
+            let said = Programs::default().format(file.path(), FileSystem::Ext4);
+            let said = said.unwrap_err().to_string();
+            assert!(
+                said.ends_with(&format!("it holds {name}, not nothing")),
+                "{said}"
+            );
+        }
+        // What a stopped mkfs.ext4 leaves.
+        assert_eq!(with(4096, b"x"), Found::Nothing);
         assert_eq!(with(1080, &[0x53, 0xef]), Found::Other("ext2 or ext3"));
         assert_eq!(with(510, &[0x55, 0xaa]), Found::Other("a partition table"));
         assert_eq!(

@@ -1,8 +1,9 @@
 //! The folder with the files of the volumes: `<id>.json`, one each.
 //!
 //! A file is written beside its place, synced, moved there, and the folder is synced: after a loss of
-//! power there is the old one or the new one, whole. What is no file of a volume, or cannot be read,
-//! is moved aside under `.torn` and is in nobody's way.
+//! power there is the old one or the new one, whole. What is no file of a volume, or is torn, is moved
+//! aside under `.torn` and is in nobody's way. What the system does not let us read, and what a newer
+//! program has written, is an error, and then nothing is moved.
 //!
 //! Invariant: nothing in here is ever thrown away unread, but for what was being written.
 
@@ -21,6 +22,14 @@ const NEW: &str = ".new";
 
 /// The most files that are looked at, and the most of one name that are moved aside.
 const FILES_MAX: usize = 65_536;
+
+/// Why a file is no record.
+enum Odd {
+    /// It is something else, or torn.
+    Torn(String),
+    /// It may be one.
+    Unread(Error),
+}
 
 /// Where the records are.
 #[derive(Clone, Debug)]
@@ -50,6 +59,7 @@ impl Folder {
     /// Reads all of it, and moves aside what is no record.
     pub(crate) fn read(&self) -> Result<Found, Error> {
         let mut found = Found::default();
+        let (mut torn, mut new) = (Vec::new(), Vec::new());
         let entries = fs::read_dir(&self.0).map_err(io_error("read the folder", &self.0))?;
         for entry in entries.take(FILES_MAX) {
             let entry = entry.map_err(io_error("read the folder", &self.0))?;
@@ -60,14 +70,22 @@ impl Folder {
                 continue;
             }
             if name.ends_with(NEW) {
-                // It was being written when the program ended; the one before it counts.
-                fs::remove_file(&path).map_err(io_error("remove", &path))?;
+                new.push(path);
                 continue;
             }
             match read_record(&path, &name) {
                 Ok(record) => found.records.push(record),
-                Err(why) => found.torn.push((self.move_aside(&path)?, why)),
+                Err(Odd::Torn(why)) => torn.push((path, why)),
+                Err(Odd::Unread(error)) => return Err(error),
             }
+        }
+        // Only after all was read.
+        for path in new {
+            // It was being written when the program ended; the one before it counts.
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+        for (path, why) in torn {
+            found.torn.push((self.move_aside(&path)?, why));
         }
         found.records.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(found)
@@ -126,24 +144,35 @@ impl Folder {
 }
 
 /// Reads a file that is called so.
-fn read_record(path: &Path, name: &str) -> Result<Record, String> {
+fn read_record(path: &Path, name: &str) -> Result<Record, Odd> {
+    let torn = |why: &str| Odd::Torn(why.to_owned());
+    let unread = |error: io::Error| Odd::Unread(io_error("read", path)(error));
     let id = name.strip_suffix(".json").and_then(volume_id);
-    let id = id.ok_or("it does not bear the name of a volume")?;
-    let metadata = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    let id = id.ok_or_else(|| torn("it does not bear the name of a volume"))?;
+    let metadata = fs::symlink_metadata(path).map_err(unread)?;
     if !metadata.is_file() {
-        return Err("it is no file".to_owned());
+        return Err(torn("it is no file"));
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = File::open(path).map_err(unread)?;
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
+    read.map_err(unread)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
+        return Err(Odd::Torn(format!(
+            "it is larger than {FILE_BYTES_MAX} bytes"
+        )));
     }
-    let record = Record::read(&bytes)?;
+    if let Some(format) = Record::newer_format(&bytes) {
+        return Err(Odd::Unread(Error::Io {
+            what: "read",
+            path: path.to_owned(),
+            why: format!("its format is {format}, of a newer program; start that one"),
+        }));
+    }
+    let record = Record::read(&bytes).map_err(Odd::Torn)?;
     match record.id == id {
         true => Ok(record),
-        false => Err(format!("it is of volume {}", record.id)),
+        false => Err(Odd::Torn(format!("it is of volume {}", record.id))),
     }
 }
 

@@ -10,9 +10,13 @@
 //! shows what begins at 2 MiB as `/dev/pmem0`, which can be mounted with dax. On the host the file
 //! system is reached through a loop device at that offset, without dax.
 //!
+//! It is made under another name and moved to its place when it is whole and on the medium.
+//!
 //! Invariant: the block is as `nd_pfn_validate` of Linux wants it; the file ends at a multiple of 2 MiB.
+//! A file in its place is never removed or changed here: a guest's data are in it.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +29,9 @@ use super::manager::Error;
 
 /// The name of the file.
 pub const IMAGE: &str = "kata-containers-pmem-csi-vm.img";
+
+/// The name of one that is being made: nobody was given it.
+const IMAGE_NEW: &str = "kata-containers-pmem-csi-vm.img.new";
 
 /// Where the file system begins.
 pub const DATA_BYTES: u64 = 2 << 20;
@@ -45,23 +52,43 @@ const LEAST_BYTES: u64 = 8 << 20;
 ///
 /// # Errors
 ///
-/// When there is no room, or it cannot be written.
+/// When there is no room, it cannot be read or written, or what is in its place is not whole; that
+/// is left as it is.
 pub fn make(folder: &Path, programs: &Programs) -> Result<PathBuf, Error> {
     let path = folder.join(IMAGE);
-    if let Ok(true) = is_whole(&path) {
-        return Ok(path);
+    match is_whole(&path) {
+        Ok(true) => return Ok(path),
+        Ok(false) => {
+            return Err(Error::Io {
+                what: "use",
+                path,
+                why: "it is not whole, and may hold data; copy what is needed of it, remove it, \
+                      and try again"
+                    .to_owned(),
+            });
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error("read", &path)(error)),
     }
-    // It was cut off; nobody was given it.
-    let _ = fs::remove_file(&path);
+    let new = folder.join(IMAGE_NEW);
+    match fs::remove_file(&new) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error("remove", &new)(error)),
+    }
     let available = programs.statistics(folder)?.available_bytes;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&path).map_err(io_error("make", &path))?;
-    let made = allocate(&file, available).and_then(|size_bytes| write(&file, size_bytes));
+    let file = options.open(&new).map_err(io_error("make", &new))?;
+    let made = allocate(&file, available)
+        .and_then(|size_bytes| write(&file, size_bytes))
+        .and_then(|()| fs::rename(&new, &path));
     if let Err(error) = made {
-        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(&new);
         return Err(io_error("make", &path)(error));
     }
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(io_error("sync the folder", folder))?;
     Ok(path)
 }
 
@@ -303,9 +330,9 @@ mod tests {
         assert!(bytes[8192..].iter().all(|byte| *byte == 0));
     }
 
-    /// Goal: one that is whole is left, one that was cut off anywhere is made anew.
+    /// Goal: one that is whole is left; one that is not, or cannot be read, is refused and left too.
     #[test]
-    fn one_that_was_cut_off_is_made_anew() {
+    fn one_in_its_place_is_never_removed() {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.unwrap();
         let path = folder.path().join(IMAGE);
@@ -326,7 +353,17 @@ mod tests {
             assert!(is_whole(&path).unwrap());
             damage(&OpenOptions::new().write(true).open(&path).unwrap());
             assert!(!is_whole(&path).unwrap());
+            let before = fs::read(&path).unwrap();
+            let said = make(folder.path(), &Programs::default()).unwrap_err();
+            assert!(said.to_string().contains("it is not whole"), "{said}");
+            assert!(fs::read(&path).unwrap() == before);
         }
+        // Something that cannot be read.
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let said = make(folder.path(), &Programs::default()).unwrap_err();
+        assert!(said.to_string().starts_with("cannot read /"), "{said}");
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
         assert!(is_whole(Path::new("/berth-absent")).is_err());
         let nowhere = make(Path::new("/berth-absent"), &Programs::default()).unwrap_err();
         assert!(nowhere.to_string().contains("No such file"), "{nowhere}");

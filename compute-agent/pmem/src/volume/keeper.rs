@@ -16,6 +16,7 @@ use berth_domain::volume::{DeviceMode, Region};
 use tracing::{info, warn};
 
 use super::folder::Folder;
+use super::gone::{check_gone, is_gone, is_refused, remove, remove_unused};
 use super::manager::{Device, Error, VolumeManager, Watch, Wipe, check_id, check_same};
 use super::record::{Phase, Record, WORDS_BYTES_MAX, Words, words_bytes};
 
@@ -172,7 +173,7 @@ impl Volumes {
     ) -> Result<(), Error> {
         let id = record.id.clone();
         match (record.phase, device) {
-            (Phase::Creating | Phase::Deleting, None) => match check_seen(manager, &record) {
+            (Phase::Creating | Phase::Deleting, None) => match check_gone(manager, &record) {
                 Ok(()) => {
                     info!(%id, "a record without device is dropped");
                     self.forget(&id)
@@ -182,7 +183,7 @@ impl Volumes {
                     Ok(())
                 }
             },
-            (Phase::Creating, Some(_)) => match remove_unused(manager, &id) {
+            (Phase::Creating, Some(_)) => match remove_unused(manager, &record) {
                 Ok(()) => {
                     info!(%id, "a device that was made in part is removed");
                     self.forget(&id)
@@ -284,9 +285,17 @@ impl Volumes {
         let _turn = self.turn(id)?;
         if let Some(volume) = self.get(id) {
             match volume.record.phase {
-                Phase::Ready => return self.same(order, volume),
+                Phase::Ready => {
+                    let volume = self.same(order, volume)?;
+                    if !volume.record.is_recovered {
+                        return Ok(volume);
+                    }
+                    self.remove_recovered(volume)?;
+                }
                 Phase::Deleting => return Err(Error::Deleting { id: id.clone() }),
-                Phase::Creating => remove_unused(self.manager(&volume.record)?.as_ref(), id)?,
+                Phase::Creating => {
+                    remove_unused(self.manager(&volume.record)?.as_ref(), &volume.record)?;
+                }
             }
         }
         let record = Record {
@@ -308,6 +317,25 @@ impl Volumes {
         self.make(manager.as_ref(), record)
     }
 
+    /// Removes the device of a volume whose record was lost: whether anything of another volume is on
+    /// it is not known, so that it is not told as one that was made just now.
+    fn remove_recovered(&self, volume: Volume) -> Result<(), Error> {
+        let id = volume.record.id.clone();
+        let by = self.users(&id)?;
+        if !by.is_empty() {
+            return Err(Error::Busy { id, by });
+        }
+        warn!(%id, "a device without record is removed, and made anew");
+        let record = Record {
+            phase: Phase::Creating,
+            ..volume.record
+        };
+        let manager = self.manager(&record)?.clone();
+        self.folder.write(&record)?;
+        self.put(record.clone(), volume.device);
+        remove(manager.as_ref(), &record, Wipe::Beginning)
+    }
+
     fn make(&self, manager: &dyn VolumeManager, mut record: Record) -> Result<Volume, Error> {
         let id = record.id.clone();
         let made = manager.create(&id, &record.region, record.gross_bytes);
@@ -320,7 +348,11 @@ impl Volumes {
         match made {
             Ok(device) => Ok(self.put(record, Some(device))),
             Err(error) => {
-                match remove_unused(manager, &id).and_then(|()| self.forget(&id)) {
+                let removed = match is_refused(&error) {
+                    true => Ok(()),
+                    false => remove_unused(manager, &record),
+                };
+                match removed.and_then(|()| self.forget(&id)) {
                     Ok(()) => {}
                     // The record stays, so that it is removed at the next try or start.
                     Err(left) => warn!(%id, %left, "what was made of a volume cannot be removed"),
@@ -414,7 +446,8 @@ impl Volumes {
         let mut record = volume.record;
         match &device {
             Some(device) => record.uuid.clone_from(&device.uuid),
-            None => check_seen(manager.as_ref(), &record)?,
+            // What is merely out of sight is not forgotten.
+            None => check_gone(manager.as_ref(), &record)?,
         }
         let progress = |erased_bytes: u64| {
             let erased = Record {
@@ -433,7 +466,23 @@ impl Volumes {
             progress: &progress,
         };
         manager.delete(id, wipe, &watch)?;
+        check_gone(manager.as_ref(), &record)?;
         self.forget(id)
+    }
+
+    /// Returns whether there is no device of that volume, also of one that nothing is written down of.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoManager`]; [`Error::Vanished`] when the region cannot be looked into, so that the
+    /// device may merely be out of sight; and what keeps it from being seen.
+    pub fn is_gone(
+        &self,
+        id: &VolumeId,
+        region: &RegionName,
+        mode: DeviceMode,
+    ) -> Result<bool, Error> {
+        is_gone(self.manager_of(id, mode)?.as_ref(), id, region)
     }
 
     /// Writes down that a volume is to go, once nobody uses it.
@@ -449,7 +498,7 @@ impl Volumes {
         match volume.record.phase {
             Phase::Deleting => Ok(Some(volume)),
             Phase::Creating => {
-                remove_unused(self.manager(&volume.record)?.as_ref(), id)?;
+                remove_unused(self.manager(&volume.record)?.as_ref(), &volume.record)?;
                 self.forget(id).map(|()| None)
             }
             Phase::Ready => {
@@ -468,11 +517,19 @@ impl Volumes {
     }
 
     fn manager(&self, record: &Record) -> Result<&Arc<dyn VolumeManager>, Error> {
+        self.manager_of(&record.id, record.mode)
+    }
+
+    fn manager_of(
+        &self,
+        id: &VolumeId,
+        mode: DeviceMode,
+    ) -> Result<&Arc<dyn VolumeManager>, Error> {
         let mut managers = self.managers.iter();
-        let manager = managers.find(|manager| manager.mode() == record.mode);
+        let manager = managers.find(|manager| manager.mode() == mode);
         manager.ok_or_else(|| Error::NoManager {
-            id: record.id.clone(),
-            mode: record.mode,
+            id: id.clone(),
+            mode,
         })
     }
 
@@ -510,29 +567,6 @@ fn wipe(record: &Record, device: Option<&Device>) -> Wipe {
         },
         (true, false) => Wipe::Everything { from_bytes: 0 },
     }
-}
-
-/// Removes what was made of a volume that nobody was given.
-fn remove_unused(manager: &dyn VolumeManager, id: &VolumeId) -> Result<(), Error> {
-    let watch = Watch {
-        stop: &std::sync::atomic::AtomicBool::new(false),
-        progress: &|_| {},
-    };
-    manager.delete(id, Wipe::Nothing, &watch)
-}
-
-/// Holds that a device that is not there has gone, and is not merely out of sight.
-fn check_seen(manager: &dyn VolumeManager, record: &Record) -> Result<(), Error> {
-    let regions = manager.regions()?;
-    let region = regions.iter().find(|region| region.name == record.region);
-    let why = match region {
-        Some(region) if region.trouble.is_empty() => return Ok(()),
-        Some(region) => region.trouble.clone(),
-        None => "it is not there".to_owned(),
-    };
-    let why = format!("its region {} cannot be looked into: {why}", record.region);
-    let id = record.id.clone();
-    Err(Error::Vanished { id, why })
 }
 
 fn check_words(id: &VolumeId, words: &Words) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use berth_domain::volume::{DeviceMode, Extent, Region};
 use crate::command;
 
 /// How much of the beginning of a device is zeroed before a volume is given it.
-pub const BEGINNING_BYTES: u64 = 4096;
+pub const BEGINNING_BYTES: u64 = 1 << 20;
 
 /// A device that was made for a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Device {
 pub enum Wipe {
     /// Nothing: nobody was given the device.
     Nothing,
-    /// Its first 4 KiB are zeroed, so that what was on it is not found by its beginning.
+    /// Its first [`BEGINNING_BYTES`] are zeroed, so that what was on it is not found by its beginning.
     Beginning,
     /// All of it is overwritten, but for what is said to be overwritten already.
     Everything {
@@ -242,7 +242,7 @@ pub trait VolumeManager: Send + Sync {
     /// When it cannot be seen which there are.
     fn devices(&self) -> Result<Vec<Device>, Error>;
 
-    /// Makes a device; its first 4 KiB are zeroed. Repeated with the same region and size: the device
+    /// Makes a device; its first [`BEGINNING_BYTES`] are zeroed. Repeated with the same region and size: the device
     /// that is there, untouched.
     ///
     /// # Errors

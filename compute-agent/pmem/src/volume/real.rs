@@ -101,7 +101,8 @@ impl Settings {
 
     fn change(&self, program: &Path, arguments: &[&str]) -> Result<(), Error> {
         let never = AtomicBool::new(false);
-        let output = command::run(program, arguments, self.change_limit, &never)?;
+        let input = turn::input();
+        let output = command::run_with(program, arguments, input, self.change_limit, &never)?;
         let said = String::from_utf8_lossy(&output.stderr);
         tracing::info!(program = %program.display(), ?arguments, said = said.trim(), "changed");
         Ok(())

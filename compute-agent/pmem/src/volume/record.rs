@@ -124,6 +124,13 @@ impl Record {
         bytes
     }
 
+    /// Returns the format of a file that a newer program has written, if it is such a one.
+    pub(crate) fn newer_format(bytes: &[u8]) -> Option<u64> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let format = value.get("format").and_then(Value::as_u64);
+        format.filter(|format| *format > FORMAT)
+    }
+
     /// Reads a file.
     ///
     /// # Errors

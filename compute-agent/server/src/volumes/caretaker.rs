@@ -4,7 +4,7 @@
 //! leader has predicted where each comes to lie. Regions do not wait for each other, and nothing
 //! waits for what is erased.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use tonic::Status;
 
 use super::leader::Leader;
 use super::removal::Removals;
+use super::unknown;
 
 /// How often it looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -35,6 +36,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Of how many volumes it is remembered why they could not be made, for who waits for them.
 const FAILURES_MAX: usize = 1024;
+/// Of how many things it is remembered that they were warned of.
+const WARNED_MAX: usize = 1024;
 
 /// What a record keeps of a volume beside its device.
 pub(super) mod word {
@@ -61,6 +64,10 @@ struct Shared {
     /// Why volumes could not be made.
     failures: StdMutex<BTreeMap<VolumeId, Refusal>>,
     regions: watch::Sender<Vec<Region>>,
+    /// Volumes that are here and that the leader does not know, when it was asked last.
+    unknown: StdMutex<BTreeSet<VolumeId>>,
+    /// What was warned of: once is enough.
+    warned: StdMutex<BTreeSet<String>>,
     /// Told when nobody stands in the way of a removal any more.
     released: Notify,
 }
@@ -80,6 +87,8 @@ impl Caretaker {
             turns: StdMutex::default(),
             failures: StdMutex::default(),
             regions,
+            unknown: StdMutex::default(),
+            warned: StdMutex::default(),
             released: Notify::new(),
         }))
     }
@@ -120,24 +129,31 @@ impl Caretaker {
 
     /// Looks at everything.
     async fn look(&self) -> Result<(), Status> {
-        self.look_at_regions().await;
+        // What is made from now on, the leader may have been told of after it answered.
+        let before = self.0.keeper.list();
         let volumes = self.0.leader.list().await?;
         let mut making: BTreeMap<RegionName, ()> = BTreeMap::new();
-        let mut known = Vec::new();
+        let known = self.ids(&volumes);
+        self.find_unknown(before.into_iter().map(|volume| volume.record.id), &known);
+        self.look_at_regions().await;
         for volume in &volumes {
-            let (id, region) = self.here(volume)?;
+            let Some((id, region)) = self.readable(volume) else {
+                continue;
+            };
             let replica = self.0.leader.replica(volume);
             match replica.map(Replica::phase) {
                 Some(ReplicaPhase::Creating) => {
                     making.insert(region, ());
                 }
-                Some(ReplicaPhase::Deleting) => self.begin_removal(&id, region).await,
+                Some(ReplicaPhase::Deleting) => {
+                    let mode = replica.and_then(mode);
+                    self.begin_removal(&id, region, mode).await;
+                }
                 Some(ReplicaPhase::Ready) if self.0.keeper.get(&id).is_none() => {
                     tracing::error!(volume = %id, "a volume of this host is not here any more");
                 }
                 Some(ReplicaPhase::Ready | ReplicaPhase::Unspecified) | None => {}
             }
-            known.push(id);
         }
         let mut regions = JoinSet::new();
         for region in making.into_keys() {
@@ -154,27 +170,70 @@ impl Caretaker {
 
     /// Goes on with removals that the leader knows nothing of any more. Volumes that it does not know
     /// are left alone: somebody's data may be on them.
-    async fn finish_unknown(&self, known: &[VolumeId]) {
-        for volume in self.0.keeper.list() {
-            let record = volume.record;
-            if record.phase == Phase::Ready && !known.contains(&record.id) {
-                tracing::warn!(volume = %record.id, region = %record.region,
-                    "the scheduler does not know a volume of this host; it is left alone");
-            }
-        }
+    async fn finish_unknown(&self, known: &BTreeSet<VolumeId>) {
         for id in self.0.keeper.unfinished() {
             if !known.contains(&id)
                 && let Some(volume) = self.0.keeper.get(&id)
             {
-                self.begin_removal(&id, volume.record.region).await;
+                let record = volume.record;
+                self.begin_removal(&id, record.region, Some(record.mode))
+                    .await;
             }
+        }
+    }
+
+    /// Returns which volumes these are, those included of which nothing else can be read.
+    fn ids(&self, volumes: &[Volume]) -> BTreeSet<VolumeId> {
+        let read = volumes.iter().filter_map(|volume| {
+            let id = field::name(&volume.name, "volume.name");
+            id.inspect_err(|error| self.warn_once(&volume.name, &error.to_string()))
+                .ok()
+        });
+        read.collect()
+    }
+
+    /// Finds out which volumes are here that the leader does not know. One that was removed while the
+    /// leader was asked is none of them.
+    fn find_unknown(&self, before: impl Iterator<Item = VolumeId>, known: &BTreeSet<VolumeId>) {
+        let mut unknown = BTreeSet::new();
+        for id in before.filter(|id| !known.contains(id)) {
+            let Some(volume) = self.0.keeper.get(&id) else {
+                continue;
+            };
+            if volume.record.phase == Phase::Ready {
+                let why = "the scheduler does not know it; it is left alone, and its space is not \
+                           told as free";
+                self.warn_once(id.as_str(), why);
+            }
+            unknown.insert(id);
+        }
+        let kept = self.0.unknown.lock();
+        *kept.unwrap_or_else(PoisonError::into_inner) = unknown;
+    }
+
+    /// Warns of a volume, once.
+    fn warn_once(&self, volume: &str, why: &str) {
+        let warned = self.0.warned.lock();
+        let mut warned = warned.unwrap_or_else(PoisonError::into_inner);
+        if warned.len() >= WARNED_MAX {
+            warned.clear();
+        }
+        if warned.insert(format!("{volume}: {why}")) {
+            tracing::warn!(volume, why, "a volume of this host is not as it should be");
         }
     }
 
     /// Looks which regions there are, and tells whoever registers the host where that has changed.
     async fn look_at_regions(&self) {
         let keeper = self.0.keeper.clone();
-        let looked = tokio::task::spawn_blocking(move || keeper.regions()).await;
+        let unknown = self.0.unknown.lock();
+        let unknown = unknown.unwrap_or_else(PoisonError::into_inner).clone();
+        let look = move || {
+            let mut regions = keeper.regions()?;
+            unknown::take_out(&keeper, &unknown, &mut regions);
+            Ok::<_, ManagerError>(regions)
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
         match looked {
             Ok(Ok(regions)) => {
                 self.0.regions.send_if_modified(|before| {
@@ -197,6 +256,13 @@ impl Caretaker {
         Ok((id, region))
     }
 
+    /// The same; one that cannot be read here is warned of, and keeps nobody from the others.
+    fn readable(&self, volume: &Volume) -> Option<(VolumeId, RegionName)> {
+        let read = self.here(volume);
+        read.inspect_err(|status| self.warn_once(&volume.name, status.message()))
+            .ok()
+    }
+
     fn turn(&self, region: &RegionName) -> Arc<Mutex<()>> {
         let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.entry(region.clone()).or_default().clone()
@@ -207,10 +273,12 @@ impl Caretaker {
         let volume = self.0.leader.get(id).await?;
         let volume = volume.ok_or_else(|| not_here(id))?;
         let (_, region) = self.here(&volume)?;
-        let phase = self.0.leader.replica(&volume).map(Replica::phase);
-        match phase {
+        let replica = self.0.leader.replica(&volume);
+        match replica.map(Replica::phase) {
             Some(ReplicaPhase::Creating) => self.make_one(id, &region).await?,
-            Some(ReplicaPhase::Deleting) => self.begin_removal(id, region).await,
+            Some(ReplicaPhase::Deleting) => {
+                self.begin_removal(id, region, replica.and_then(mode)).await;
+            }
             Some(ReplicaPhase::Ready | ReplicaPhase::Unspecified) | None => {}
         }
         let keeper = self.0.keeper.clone();
@@ -264,13 +332,20 @@ impl Caretaker {
         let volumes = self.0.leader.list().await?;
         let mut waiting: Vec<(u64, VolumeId, Order)> = Vec::new();
         for volume in &volumes {
-            let (id, there) = self.here(volume)?;
+            let Some((id, there)) = self.readable(volume) else {
+                continue;
+            };
             let Some(replica) = self.0.leader.replica(volume) else {
                 continue;
             };
             if there == *region && replica.phase() == ReplicaPhase::Creating {
-                let order = order(volume, replica, id.clone(), there)?;
-                waiting.push((replica.sequence, id, order));
+                match order(volume, replica, id.clone(), there) {
+                    Ok(order) => waiting.push((replica.sequence, id, order)),
+                    Err(status) => {
+                        self.warn_once(&volume.name, status.message());
+                        self.remember(&id, delayed(status.message()));
+                    }
+                }
             }
         }
         waiting.sort_by_key(|(sequence, ..)| *sequence);
@@ -308,14 +383,15 @@ impl Caretaker {
             Err(error) => {
                 tracing::warn!(volume = %id, %error, "a volume cannot be made");
                 let why = error.to_string();
-                self.remember(&id, refusal(&error));
                 // What really is there has to be known before anybody chooses anew.
                 self.look_at_regions().await;
                 // What is left of it is removed first: its space cannot be given to anybody yet.
-                Ok(match self.0.keeper.get(&id) {
-                    Some(_) => Outcome::Delayed(why),
-                    None => Outcome::Failed(VolumeFailed { why }),
-                })
+                let (refusal, outcome) = match self.0.keeper.get(&id) {
+                    Some(_) => (delayed(&why), Outcome::Delayed(why)),
+                    None => (refusal(&error), Outcome::Failed(VolumeFailed { why })),
+                };
+                self.remember(&id, refusal);
+                Ok(outcome)
             }
         }
     }
@@ -334,16 +410,25 @@ impl Caretaker {
     }
 
     /// Begins to remove a volume, beside everything else.
-    async fn begin_removal(&self, id: &VolumeId, region: RegionName) {
+    async fn begin_removal(&self, id: &VolumeId, region: RegionName, mode: Option<DeviceMode>) {
         let turn = self.turn(&region);
         let _turn = turn.lock().await;
-        self.0.removals.begin(id).await;
+        self.0.removals.begin(id, region, mode).await;
     }
 }
 
 fn not_here(id: &VolumeId) -> Status {
     let message = format!("the scheduler knows no volume {id} for this host");
     to_status(&Refusal::new(Code::NotFound, "VOLUME_NOT_FOUND", message))
+}
+
+/// Returns how a volume is made; none: that is not known here.
+fn mode(replica: &Replica) -> Option<DeviceMode> {
+    match replica.mode() {
+        wire::DeviceMode::Lvm => Some(DeviceMode::Lvm),
+        wire::DeviceMode::Direct => Some(DeviceMode::Direct),
+        wire::DeviceMode::Unspecified => None,
+    }
 }
 
 /// Returns what is to be made.
@@ -353,15 +438,8 @@ fn order(
     id: VolumeId,
     region: RegionName,
 ) -> Result<Order, Status> {
-    let mode = match replica.mode() {
-        wire::DeviceMode::Lvm => DeviceMode::Lvm,
-        wire::DeviceMode::Direct => DeviceMode::Direct,
-        wire::DeviceMode::Unspecified => {
-            return Err(Status::internal(format!(
-                "the mode of {id} is not known here"
-            )));
-        }
-    };
+    let mode = mode(replica)
+        .ok_or_else(|| Status::internal(format!("the mode of {id} is not known here")))?;
     let kind = match volume.kind() {
         VolumeKind::Ephemeral => word::EPHEMERAL,
         VolumeKind::Cache => "cache",
@@ -383,6 +461,12 @@ fn order(
     })
 }
 
+/// Says that a volume is not made yet, and may be.
+fn delayed(why: &str) -> Refusal {
+    Refusal::new(Code::Aborted, "VOLUME_DELAYED", why.to_owned())
+}
+
+/// Says that a volume cannot be made here, and that nothing is left of it.
 fn refusal(error: &ManagerError) -> Refusal {
     let is_full = matches!(error, ManagerError::NoSpace { .. });
     let (code, reason) = match is_full {

@@ -117,7 +117,11 @@ impl ForGuests {
         };
         let made = fs::create_dir_all(&self.folder);
         made.map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;
-        let mounted = self.mounts.mount(&local(device), &at, &how);
+        let mounted = self.mounts.mount(
+            &local(&device.id, &device.path, device.size_bytes),
+            &at,
+            &how,
+        );
         mounted.map_err(|error| error.to_string())?;
         let image = at.join(IMAGE);
         if let Some(size) = size_of(&image)? {
@@ -140,15 +144,12 @@ impl ForGuests {
     /// Takes away what was made ready.
     fn unready(&self, volume: &VolumeId) -> Result<(), Error> {
         let at = self.folder.join(volume.as_str());
-        let Some(known) = self.keeper.get(volume) else {
-            return Ok(());
-        };
         let is_mounted = self.mounts.is_mounted(&at);
         if !is_mounted.map_err(|error| unusable(volume, &error))? {
             return Ok(());
         }
-        let device = known.usable().map_err(|error| unusable(volume, &error))?;
-        let unmounted = self.mounts.unmount(&local(device), &at);
+        // Its device may not be seen now; its path is enough.
+        let unmounted = self.mounts.unmount(&local(volume, Path::new(""), 0), &at);
         unmounted.map_err(|error| unusable(volume, &error))?;
         match fs::remove_dir(&at) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -231,11 +232,11 @@ fn user_of(target: &str) -> String {
     }
 }
 
-fn local(device: &Device) -> Local {
+fn local(id: &VolumeId, device: &Path, size_bytes: u64) -> Local {
     Local {
-        id: device.id.clone(),
-        device: device.path.clone(),
-        size_bytes: device.size_bytes,
+        id: id.clone(),
+        device: device.to_owned(),
+        size_bytes,
         is_kata: false,
         is_ephemeral: false,
         targets: BTreeMap::new(),

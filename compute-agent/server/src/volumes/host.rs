@@ -47,7 +47,9 @@ impl VolumeHost {
             return self.keeper.get(&id);
         }
         let volumes = self.keeper.list().into_iter();
-        let mut named = volumes.filter(is_ephemeral);
+        // Another one of that name may be on its way out.
+        let ready = |volume: &Volume| volume.record.phase == Phase::Ready;
+        let mut named = volumes.filter(|volume| is_ephemeral(volume) && ready(volume));
         named.find(|volume| {
             volume
                 .record
@@ -64,17 +66,24 @@ fn is_ephemeral(volume: &Volume) -> bool {
 }
 
 /// Returns a volume as the CSI services see it.
-pub(super) fn local(volume: &Volume) -> Result<Local, ManagerError> {
-    let device = volume.usable()?;
-    let kata = volume.record.parameters.get(word::KATA);
-    Ok(Local {
-        id: volume.record.id.clone(),
-        device: device.path.clone(),
-        size_bytes: device.size_bytes,
+fn local(volume: &Volume) -> Result<Local, ManagerError> {
+    volume.usable()?;
+    Ok(recorded(volume))
+}
+
+/// Returns a volume by what is written down of it, and its device as it was last seen: enough to take
+/// away what shows it.
+pub(super) fn recorded(volume: &Volume) -> Local {
+    let (record, device) = (&volume.record, volume.device.as_ref());
+    let kata = record.parameters.get(word::KATA);
+    Local {
+        id: record.id.clone(),
+        device: device.map(|device| device.path.clone()).unwrap_or_default(),
+        size_bytes: device.map_or(0, |device| device.size_bytes),
         is_kata: kata.is_some_and(|kata| kata == "true"),
         is_ephemeral: is_ephemeral(volume),
-        targets: volume.record.targets.clone(),
-    })
+        targets: record.targets.clone(),
+    }
 }
 
 #[tonic::async_trait]
@@ -91,6 +100,22 @@ impl Host for VolumeHost {
             .and_then(|volume| local(&volume))
             .map(Some)
             .map_err(|error| refusal(&error))
+    }
+
+    fn known(&self, id: &str) -> Result<Option<Local>, Refusal> {
+        let ready = self.record(id);
+        let ready = ready.filter(|volume| volume.record.phase == Phase::Ready);
+        Ok(ready.as_ref().map(recorded))
+    }
+
+    fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal> {
+        let mut volumes = self.keeper.list().into_iter();
+        let owner = volumes.find(|volume| volume.record.targets.contains_key(path));
+        Ok(owner.map(|volume| volume.record.id))
+    }
+
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Refusal> {
+        self.mounts.shows(volume, at).map_err(|e| mount_refusal(&e))
     }
 
     fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {

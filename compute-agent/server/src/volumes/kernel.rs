@@ -10,7 +10,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use berth_csi::{Local, Mount, Space};
@@ -54,6 +54,21 @@ impl Kernel {
         let image = image.map_err(|error| failed("make the image in", &below, &error))?;
         let device = kata::attach(&image, &self.programs);
         device.map_err(|error| failed("attach the image in", &below, &error))
+    }
+
+    /// Returns whether a file system is that in the image file of a volume.
+    fn is_of_image(&self, volume: &Local, device: u64, at: &Path) -> Result<bool, Error> {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let told = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+        let image = self.below(volume).join(kata::IMAGE);
+        // The kernel tells where it is without symbolic links.
+        let image = fs::canonicalize(&image).unwrap_or(image);
+        match fs::read_to_string(told) {
+            Ok(file) => Ok(Path::new(file.trim_end_matches('\n')) == image),
+            // It is on no loop device.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed_io("look at the device of", at, &error)),
+        }
     }
 
     fn format(&self, volume: &Local, device: &Path, kind: FileSystem) -> Result<(), Error> {
@@ -158,6 +173,27 @@ impl Mounts for Kernel {
         let mounted = self.programs.mounted(at);
         let mounted = mounted.map_err(|error| failed("look at", at, &error))?;
         Ok(mounted.is_some())
+    }
+
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Error> {
+        if !self.is_mounted(at)? {
+            return Ok(false);
+        }
+        let there = fs::metadata(at).map_err(|error| failed_io("look at", at, &error))?;
+        if volume.is_kata {
+            return self.is_of_image(volume, there.dev(), at);
+        }
+        let device = match fs::metadata(&volume.device) {
+            Ok(device) if device.file_type().is_block_device() => device.rdev(),
+            Ok(_) => return Ok(false),
+            // What is mounted cannot be compared to what is not there.
+            Err(error) => return Err(failed_io("look at", &volume.device, &error)),
+        };
+        // A device shown as a file, or its file system.
+        Ok(match there.file_type().is_block_device() {
+            true => there.rdev() == device,
+            false => there.dev() == device,
+        })
     }
 
     fn space(&self, at: &Path) -> Result<(Space, Space), Error> {
@@ -300,6 +336,13 @@ mod tests {
             kernel.unmount(&volume, &target).unwrap();
         }
         assert!(kernel.is_mounted(&staging).unwrap());
+        assert!(kernel.shows(&volume, &staging).unwrap());
+        assert!(!kernel.shows(&volume, &target).unwrap());
+        let other = Local {
+            id: VolumeId::new("kata-1123456789abcdef0123456789abcdef").unwrap(),
+            ..volume.clone()
+        };
+        assert!(!kernel.shows(&other, &staging).unwrap());
         assert!(kernel.is_mounted(&kernel.below(&volume)).unwrap());
         for _ in 0..2 {
             kernel.unmount(&volume, &staging).unwrap();

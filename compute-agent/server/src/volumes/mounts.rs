@@ -47,6 +47,7 @@ pub(crate) trait Mounts: Send + Sync {
     fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Error>;
     fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Error>;
     fn is_mounted(&self, at: &Path) -> Result<bool, Error>;
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Error>;
     fn space(&self, at: &Path) -> Result<(Space, Space), Error>;
 
     /// Makes a file of that size, all of whose space is its own from then on: a guest to whom it is

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_domain::name::VolumeId;
+use berth_domain::name::{RegionName, VolumeId};
+use berth_domain::volume::DeviceMode;
 use berth_pmem::volume::{Error as ManagerError, Volumes, Watch};
 use berth_proto::volume::v1::VolumeDeleted;
 use berth_proto::volume::v1::volume_report::Outcome;
@@ -65,9 +66,17 @@ impl Removals {
         self.waiting().contains(id)
     }
 
-    /// Begins to remove a volume; returns once nobody is given it any more, or somebody uses it.
-    pub(super) async fn begin(&self, id: &VolumeId) {
+    /// Begins to remove a volume; returns once nobody is given it any more, or somebody uses it. Where
+    /// nothing is written down of it, its mode says whom to ask whether it is there.
+    pub(super) async fn begin(&self, id: &VolumeId, region: RegionName, mode: Option<DeviceMode>) {
         if self.underway().contains(id) {
+            return;
+        }
+        if self.0.keeper.get(id).is_none()
+            && let Err(why) = self.examine_gone(id, region, mode).await
+        {
+            tracing::warn!(volume = %id, why, "a volume without record cannot be removed");
+            self.tell(id, Outcome::Delayed(why)).await;
             return;
         }
         let (keeper, asked) = (self.0.keeper.clone(), id.clone());
@@ -84,6 +93,26 @@ impl Removals {
                 self.delayed(id, &error).await;
             }
             Err(_) => tracing::error!(volume = %id, "removing a volume failed"),
+        }
+    }
+
+    /// Holds that nothing is left of a volume of which nothing is written down.
+    async fn examine_gone(
+        &self,
+        id: &VolumeId,
+        region: RegionName,
+        mode: Option<DeviceMode>,
+    ) -> Result<(), String> {
+        let mode = mode.ok_or("its mode is not known here")?;
+        let (keeper, asked) = (self.0.keeper.clone(), id.clone());
+        let look = move || keeper.is_gone(&asked, &region, mode);
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err("its device is there, and nothing is written down of it; \
+                                  start the agent anew, so that it is written down"
+                .to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("looking at it failed; see the log of the agent".to_owned()),
         }
     }
 

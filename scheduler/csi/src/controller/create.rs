@@ -153,8 +153,7 @@ impl ControllerApi {
             }
         }
         if let Some(status) = refused {
-            self.give_back(claimed).await?;
-            return Ok(Err(told(claimed, status)));
+            return self.given_back(claimed, status).await;
         }
         if let Some(status) = unknown {
             return Err(told(claimed, status));
@@ -162,15 +161,42 @@ impl ControllerApi {
         self.made(claimed).await
     }
 
-    /// Returns the volume as it is now that every agent says that it has made its part.
-    async fn made(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
+    /// Returns a volume as the leader knows it now.
+    async fn now(&self, claimed: &wire::Volume) -> Result<Option<wire::Volume>, Status> {
         let request = wire::GetVolumeRequest {
             name: claimed.name.clone(),
             ..wire::GetVolumeRequest::default()
         };
+        self.calls.get(request).await
+    }
+
+    /// Gives a volume back that a host cannot make, unless another call had it made meanwhile: its
+    /// caller was told that it is there.
+    async fn given_back(
+        &self,
+        claimed: &wire::Volume,
+        why: Status,
+    ) -> Result<Result<wire::Volume, Status>, Status> {
+        let creating = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Creating;
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
-        match self.calls.get(request).await? {
-            Some(now) if now.replicas.len() < claimed.replicas.len() => {
+        match self.now(claimed).await? {
+            Some(now) if is_whole(&now, claimed) && now.replicas.iter().all(ready) => {
+                return Ok(Ok(now));
+            }
+            Some(now) if now.replicas.iter().any(creating) || !is_whole(&now, claimed) => {
+                self.give_back(claimed).await?;
+            }
+            // It is being deleted, or gone.
+            Some(_) | None => {}
+        }
+        Ok(Err(told(claimed, why)))
+    }
+
+    /// Returns the volume as it is now that every agent says that it has made its part.
+    async fn made(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
+        let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
+        match self.now(claimed).await? {
+            Some(now) if !is_whole(&now, claimed) => {
                 self.give_back(claimed).await?;
                 let message = "a host could not make its part of the volume";
                 Ok(Err(Status::resource_exhausted(message)))
@@ -196,6 +222,11 @@ impl ControllerApi {
         };
         self.calls.delete(request).await
     }
+}
+
+/// Says whether every part that was claimed is still meant to be.
+fn is_whole(now: &wire::Volume, claimed: &wire::Volume) -> bool {
+    now.replicas.len() >= claimed.replicas.len()
 }
 
 /// Says whether an agent says that it cannot make a volume; otherwise it may yet.
@@ -273,6 +304,20 @@ mod tests {
         assert_eq!(read(8, 7), Err(Code::OutOfRange));
         assert_eq!(read(-1, 0), Err(Code::InvalidArgument));
         assert_eq!(read(0, i64::MIN), Err(Code::InvalidArgument));
+    }
+
+    /// Goal: only what is final is a reason to give a volume back.
+    #[test]
+    fn a_volume_that_may_yet_be_made_is_not_given_back() {
+        use berth_domain::refusal::{Code, Refusal};
+        for (code, reason, expected) in [
+            (Code::ResourceExhausted, "NO_SPACE", true),
+            (Code::Internal, "VOLUME_NOT_MADE", true),
+            (Code::Aborted, "VOLUME_DELAYED", false),
+        ] {
+            let status = status::to_status(&Refusal::new(code, reason, "so it is"));
+            assert_eq!(is_final(&status), expected, "{reason}");
+        }
     }
 
     #[test]

@@ -112,8 +112,13 @@ pub(super) fn wipe(
 }
 
 /// Zeroes the beginning of a device that was made just now.
-pub(super) fn zero_beginning(settings: &Settings, id: &VolumeId, path: &Path) -> Result<(), Error> {
-    overwrite(settings, id, path, (0, BEGINNING_BYTES), None)
+pub(super) fn zero_beginning(
+    settings: &Settings,
+    id: &VolumeId,
+    (path, size_bytes): (&Path, u64),
+) -> Result<(), Error> {
+    let until = BEGINNING_BYTES.min(size_bytes);
+    overwrite(settings, id, path, (0, until), None)
 }
 
 fn check_unused(settings: &Settings, id: &VolumeId, path: &Path) -> Result<(), Error> {
@@ -215,8 +220,8 @@ mod tests {
         assert_eq!(told.take(), [4 * MIB, 8 * MIB, size]);
         assert_eq!(ones(size), (true, true));
         fill();
-        zero_beginning(&settings(), &id, file.path()).unwrap();
-        assert_eq!(ones(4096), (true, true));
+        zero_beginning(&settings(), &id, (file.path(), size)).unwrap();
+        assert_eq!(ones(BEGINNING_BYTES), (true, true));
         fill();
         run(8 * MIB, &watch).unwrap();
         assert_eq!(told.take(), [size]);

@@ -70,7 +70,7 @@ impl DirectManager {
             why: "ndctl has made it, and does not list it".to_owned(),
         })?;
         check_same(&made, &region.name, gross_bytes)?;
-        block::zero_beginning(&self.settings, id, &made.path)?;
+        block::zero_beginning(&self.settings, id, (&made.path, made.size_bytes))?;
         Ok(made)
     }
 }

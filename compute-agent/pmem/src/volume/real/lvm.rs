@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -228,9 +229,9 @@ impl LvmManager {
     fn make_namespace(&self, view: &View, region: &NdRegion) -> Result<bool, Error> {
         let mark = self.mark(region);
         let known: Vec<&str> = region.namespaces.iter().map(|n| n.uuid.as_str()).collect();
-        if let Ok(before) = fs::read_to_string(&mark) {
+        if let Some(before) = read_mark(&mark)? {
             let is_new = |namespace: &&Namespace| {
-                is_for_groups(namespace) && !before.lines().any(|uuid| uuid == namespace.uuid)
+                is_for_groups(namespace) && !before.contains(&namespace.uuid)
             };
             for namespace in region.namespaces.iter().filter(is_new) {
                 let is_used = view.physical.iter().any(|p| is_on(p, namespace));
@@ -242,21 +243,17 @@ impl LvmManager {
                     self.settings.destroy_namespace(&namespace.dev)?;
                 }
             }
-            fs::remove_file(&mark).map_err(io_error("remove", &mark))?;
+            remove_mark(&mark).map_err(io_error("remove", &mark))?;
             return Ok(true);
         }
         let bytes = self.wanted_bytes(region);
         if bytes == 0 {
             return Ok(false);
         }
-        let written = fs::write(&mark, known.join("\n"));
-        written.map_err(io_error("write", &mark))?;
-        fs::File::open(&mark)
-            .and_then(|file| file.sync_all())
-            .map_err(io_error("sync", &mark))?;
+        write_mark(&mark, &known).map_err(io_error("write", &mark))?;
         self.settings
             .make_namespace(region, bytes, GROUP_NAMESPACE)?;
-        fs::remove_file(&mark).map_err(io_error("remove", &mark))?;
+        remove_mark(&mark).map_err(io_error("remove", &mark))?;
         Ok(true)
     }
 
@@ -368,6 +365,54 @@ impl LvmManager {
     }
 }
 
+/// The last line of a mark that is whole.
+const MARK_END: &str = "end";
+
+/// Writes a mark with the namespaces that are there already: whole or not at all.
+fn write_mark(mark: &Path, known: &[&str]) -> io::Result<()> {
+    let new = mark.with_extension("new");
+    let lines = known.iter().copied().chain([MARK_END]);
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    let mut file = fs::File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, mark)?;
+    sync_folder(mark)
+}
+
+/// Removes a mark so that it does not come back after a loss of power: what was made since would count
+/// as new.
+fn remove_mark(mark: &Path) -> io::Result<()> {
+    fs::remove_file(mark)?;
+    sync_folder(mark)
+}
+
+fn sync_folder(mark: &Path) -> io::Result<()> {
+    fs::File::open(mark.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// Reads a mark. One that is torn is removed: with it nothing can be told to be new.
+fn read_mark(mark: &Path) -> Result<Option<Vec<String>>, Error> {
+    let bytes = match fs::read(mark) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error("read", mark)(error)),
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let known = text.strip_suffix('\n').map(|text| text.lines());
+    let mut known: Vec<String> = known.into_iter().flatten().map(str::to_owned).collect();
+    if known.pop().as_deref() == Some(MARK_END) {
+        return Ok(Some(known));
+    }
+    let path = mark.display().to_string();
+    warn!(
+        path,
+        "a mark is torn and is removed; what was made in part, if anything, is left"
+    );
+    remove_mark(mark).map_err(io_error("remove", mark))?;
+    Ok(None)
+}
+
 impl VolumeManager for LvmManager {
     fn mode(&self) -> DeviceMode {
         DeviceMode::Lvm
@@ -441,7 +486,7 @@ impl VolumeManager for LvmManager {
         }
         let made = self.make(id, group, gross_bytes)?;
         check_same(&made, region, gross_bytes)?;
-        block::zero_beginning(&self.settings, id, &made.path)?;
+        block::zero_beginning(&self.settings, id, (&made.path, made.size_bytes))?;
         Ok(made)
     }
 

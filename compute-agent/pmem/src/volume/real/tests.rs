@@ -330,7 +330,19 @@ fn only_namespaces_of_ours_become_groups() {
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].starts_with("lvm vgcreate --yes") && changes[0].ends_with(&end));
     // One that is switched off is removed only if it was begun by us and not ended.
-    fs::write(host.at("managers/making-region0"), "upmem0.0\nupmem0.1").unwrap();
+    // A mark without its end tells nothing.
+    let mark = host.at("managers/making-region0");
+    for torn in ["", "upmem0.0", "upmem0.0\nupmem0.1\n", "upmem0.0\nend"] {
+        fs::write(&mark, torn).unwrap();
+        host.group().prepare().unwrap();
+        let changes = host.changes();
+        assert!(
+            changes.iter().all(|said| !said.contains("destroy")),
+            "{torn:?}: {changes:?}"
+        );
+        assert!(!mark.exists());
+    }
+    fs::write(&mark, "upmem0.0\nupmem0.1\nend\n").unwrap();
     host.group().prepare().unwrap();
     let destroyed = "ndctl destroy-namespace --force namespace0.2".to_owned();
     assert!(host.changes().contains(&destroyed), "{:?}", host.changes());

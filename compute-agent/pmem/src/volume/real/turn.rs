@@ -1,19 +1,22 @@
 //! Changes are made one after the other; while one is made, nobody looks.
 //!
-//! A program that this one started goes on by itself when this one is killed. It has inherited the
-//! lock, so that whoever comes after waits until it has ended, instead of finding what it has half
-//! made. Overwriting a device takes no turn: only the programs that make and remove devices do.
+//! A program that changes something goes on by itself when this one is killed. It has the lock as its
+//! input, an empty file, so that whoever comes after waits until it has ended, instead of finding what
+//! it has half made. Nothing else that is started has the lock: neither programs that only tell
+//! something, nor guests, which stay. Overwriting a device takes no turn: only the programs that make and remove devices do.
 //!
 //! Invariant: nobody holds a turn for longer than such a program may run.
 
+use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::Errno;
 
 use super::super::folder::io_error;
 use super::super::manager::Error;
@@ -21,7 +24,20 @@ use super::super::manager::Error;
 /// How often it is looked whether the turn has come.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// A turn, until it is dropped.
+thread_local! {
+    /// The lock of the turn in which this thread changes something.
+    static HELD: Cell<Option<File>> = const { Cell::new(None) };
+}
+
+/// Returns what a program that changes something has as its input: the lock, in a turn.
+pub(super) fn input() -> Stdio {
+    let held = HELD.take();
+    let input = held.as_ref().and_then(|file| file.try_clone().ok());
+    HELD.set(held);
+    input.map_or_else(Stdio::null, Stdio::from)
+}
+
+/// A turn, until it is dropped, by the thread that waited for it.
 #[derive(Debug)]
 pub(super) struct Turn(File);
 
@@ -36,8 +52,6 @@ impl Turn {
         let options = options.read(true).write(true).create(true).truncate(false);
         let file = options.mode(0o600).open(&path);
         let file = file.map_err(io_error("open", &path))?;
-        // What is started now inherits it.
-        fcntl_setfd(&file, FdFlags::empty()).map_err(|e| io_error("open", &path)(e.into()))?;
         let operation = match is_change {
             true => FlockOperation::NonBlockingLockExclusive,
             false => FlockOperation::NonBlockingLockShared,
@@ -45,7 +59,13 @@ impl Turn {
         let deadline = Instant::now() + limit;
         loop {
             match flock(&file, operation) {
-                Ok(()) => return Ok(Self(file)),
+                Ok(()) => {
+                    if is_change {
+                        let held = file.try_clone().map_err(io_error("lock", &path))?;
+                        HELD.set(Some(held));
+                    }
+                    return Ok(Self(file));
+                }
                 Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                     thread::sleep(LOOK_AGAIN_AFTER);
                 }
@@ -57,7 +77,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Programs that inherited it and go on hold nobody up.
+        HELD.set(None);
+        // Programs that have it and go on hold nobody up.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -82,22 +103,32 @@ mod tests {
         wait(true).unwrap();
     }
 
-    /// A program that was started during a turn holds it after this one was killed, and only then.
+    /// Goal: a program that changes something holds the turn of one who was killed until it ends;
+    /// another one, which stays, does not.
     #[test]
-    fn what_was_started_keeps_the_turn_of_one_who_was_killed() {
+    fn what_changes_something_keeps_the_turn_of_one_who_was_killed() {
         let folder = tempfile::tempdir().unwrap();
-        let now = Duration::ZERO;
-        let turn = Turn::wait(folder.path(), true, now).unwrap();
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut turn = Turn::wait(folder.path(), true, Duration::ZERO).unwrap();
+        let start = |input| {
+            let mut tail = std::process::Command::new("tail");
+            let tail = tail.args(["-f", "/dev/null"]).stdin(input);
+            tail.spawn().unwrap()
+        };
+        let mut changes = start(input());
+        let mut stays = start(Stdio::null());
         // Killed, nobody unlocks.
-        let file = turn.0.try_clone().unwrap();
-        std::mem::forget(turn);
-        drop(file);
-        assert!(Turn::wait(folder.path(), false, now).is_err());
-        drop(child.stdin.take());
-        child.wait().unwrap();
+        drop(std::mem::replace(
+            &mut turn.0,
+            File::open("/dev/null").unwrap(),
+        ));
+        drop(turn);
+        let is_held = Turn::wait(folder.path(), false, Duration::ZERO).is_err();
+        changes.kill().unwrap();
+        changes.wait().unwrap();
+        let after = Turn::wait(folder.path(), false, Duration::from_secs(60));
+        stays.kill().unwrap();
+        stays.wait().unwrap();
+        assert!(is_held);
+        after.unwrap();
     }
 }

@@ -155,6 +155,12 @@ impl Mounts for Links {
         Ok(led.is_some())
     }
 
+    fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Error> {
+        let led = self.led(at).map_err(failed("look at", at))?;
+        let own = [self.files(&volume.id), self.block(&volume.id)];
+        Ok(led.is_some_and(|to| own.contains(&to)))
+    }
+
     fn space(&self, at: &Path) -> Result<(Space, Space), Error> {
         let sum = || -> io::Result<(u64, u64, u64)> {
             let led = self.led(at)?.unwrap_or_default();

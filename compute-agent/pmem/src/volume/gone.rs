@@ -1,0 +1,69 @@
+//! Whether a device has gone, and removing one until it has. Nothing is written down here.
+//!
+//! Invariant: a device whose region cannot be looked into has not gone.
+
+use berth_domain::name::{RegionName, VolumeId};
+
+use super::manager::{Error, VolumeManager, Watch, Wipe};
+use super::record::Record;
+
+/// Removes what was made of a volume that nobody was given.
+pub(super) fn remove_unused(manager: &dyn VolumeManager, record: &Record) -> Result<(), Error> {
+    remove(manager, record, Wipe::Nothing)
+}
+
+pub(super) fn remove(
+    manager: &dyn VolumeManager,
+    record: &Record,
+    wipe: Wipe,
+) -> Result<(), Error> {
+    let watch = Watch {
+        stop: &std::sync::atomic::AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    manager.delete(&record.id, wipe, &watch)?;
+    check_gone(manager, record)
+}
+
+/// Returns whether a manager has refused to make a device before it began.
+pub(super) fn is_refused(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::OddId { .. }
+            | Error::OddSize { .. }
+            | Error::NoRegion { .. }
+            | Error::Trouble { .. }
+    )
+}
+
+/// Returns whether a device has gone; an error when it may merely be out of sight.
+pub(super) fn is_gone(
+    manager: &dyn VolumeManager,
+    id: &VolumeId,
+    region: &RegionName,
+) -> Result<bool, Error> {
+    if manager.device(id)?.is_some() {
+        return Ok(false);
+    }
+    let regions = manager.regions()?;
+    let found = regions.iter().find(|found| found.name == *region);
+    let why = match found {
+        // It may have come into sight just now.
+        Some(found) if found.trouble.is_empty() => return Ok(manager.device(id)?.is_none()),
+        Some(found) => found.trouble.clone(),
+        None => "it is not there".to_owned(),
+    };
+    let why = format!("its region {region} cannot be looked into: {why}");
+    let id = id.clone();
+    Err(Error::Vanished { id, why })
+}
+
+pub(super) fn check_gone(manager: &dyn VolumeManager, record: &Record) -> Result<(), Error> {
+    match is_gone(manager, &record.id, &record.region)? {
+        true => Ok(()),
+        false => Err(Error::Unusable {
+            id: record.id.clone(),
+            why: "it is there, and was to be gone; try again".to_owned(),
+        }),
+    }
+}
