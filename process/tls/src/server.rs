@@ -4,8 +4,8 @@
 //!   listener ─▶ accept ─▶ handshake (a task each, with a time limit) ─▶ ready ─▶ server
 //! ```
 //!
-//! Invariant: who is slow, or has no business here, holds nobody up: accepting goes on while others
-//! shake hands, and whoever was turned away is told why.
+//! Invariant: accepting goes on while others shake hands, up to a bound and each for a bounded time;
+//! whoever was turned away is told why, unless the end of the connection is quicker.
 
 use std::collections::BTreeSet;
 use std::io;
