@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use berth_domain::pci::PciMatch;
-use berth_domain::vm::AttachedAs;
 use berth_process::Encryption;
 use berth_scheduler::Profile;
 use berth_tls::Tls;
@@ -487,9 +486,9 @@ pub struct VmCreate {
     /// Keep it in this availability zone
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
-    /// Attach a volume, by its name or its id, as a disk or as an nvdimm (can be repeated)
-    #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm]", value_parser = crate::vm::attachment)]
-    pub volumes: Vec<(String, AttachedAs)>,
+    /// Attach a volume, by its name or its id, as a disk or as an nvdimm; ro: read-only (can be repeated)
+    #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm[:ro]]", value_parser = crate::vm::attachment)]
+    pub volumes: Vec<crate::vm::Wanted>,
     /// Put it on this host rather than on the best
     #[arg(long)]
     pub host: Option<String>,

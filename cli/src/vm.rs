@@ -4,7 +4,7 @@ mod moves;
 mod power;
 mod volumes;
 
-pub use volumes::attachment;
+pub use volumes::{Wanted, attachment};
 
 use std::io::Write as _;
 

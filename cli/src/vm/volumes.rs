@@ -8,21 +8,37 @@ use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use crate::ask;
 use crate::session::{Session, resource};
 
-/// Reads a volume and what the guest is to see of it: a disk, unless that is said.
+/// A volume as it is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    volume: String,
+    attached_as: AttachedAs,
+    read_only: bool,
+}
+
+/// Reads a volume and what the guest is to see of it: a disk that it can write, unless that is said.
 ///
 /// # Errors
 ///
 /// When no volume is named.
-pub fn attachment(text: &str) -> Result<(String, AttachedAs), String> {
+pub fn attachment(text: &str) -> Result<Wanted, String> {
     let said = AttachedAs::ALL.into_iter().find_map(|what| {
-        let volume = text.strip_suffix(&what.to_string())?.strip_suffix(':')?;
-        Some((volume, what))
+        let (before, read_only) = match text.strip_suffix(":ro") {
+            Some(before) if before.ends_with(&format!(":{what}")) => (before, true),
+            Some(_) | None => (text, false),
+        };
+        let volume = before.strip_suffix(&what.to_string())?.strip_suffix(':')?;
+        Some((volume, what, read_only))
     });
     // A name may hold a colon itself.
-    let (volume, what) = said.unwrap_or((text, AttachedAs::Disk));
+    let (volume, attached_as, read_only) = said.unwrap_or((text, AttachedAs::Disk, false));
     match volume {
         "" => Err("expected the name or the id of a volume".to_owned()),
-        volume => Ok((volume.to_owned(), what)),
+        volume => Ok(Wanted {
+            volume: volume.to_owned(),
+            attached_as,
+            read_only,
+        }),
     }
 }
 
@@ -33,10 +49,11 @@ pub fn attachment(text: &str) -> Result<(String, AttachedAs), String> {
 /// When there is no such volume.
 pub(super) async fn find(
     session: &Session,
-    wanted: &[(String, AttachedAs)],
+    wanted: &[Wanted],
 ) -> anyhow::Result<Vec<wire::VolumeAttachment>> {
     let mut found = Vec::new();
-    for (volume, attached_as) in wanted {
+    for wanted in wanted {
+        let volume = &wanted.volume;
         let request = match is_id(volume) {
             true => GetVolumeRequest {
                 name: resource("volumes", volume),
@@ -50,7 +67,8 @@ pub(super) async fn find(
         let answer = ask!(session, VolumeServiceClient, get_volume, request)?;
         found.push(wire::VolumeAttachment {
             volume: answer.volume.unwrap_or_default().name,
-            attached_as: wire::volume_attachment::As::from(*attached_as).into(),
+            attached_as: wire::volume_attachment::As::from(wanted.attached_as).into(),
+            read_only: wanted.read_only,
         });
     }
     Ok(found)
@@ -65,7 +83,13 @@ fn is_id(text: &str) -> bool {
 
 /// Returns a volume of a VM as one line.
 pub(super) fn line(attachment: &VolumeAttachment) -> String {
-    format!("{} as {}", attachment.volume, attachment.attached_as)
+    let VolumeAttachment {
+        volume,
+        attached_as,
+        read_only,
+    } = attachment;
+    let how = if *read_only { ", read-only" } else { "" };
+    format!("{volume} as {attached_as}{how}")
 }
 
 #[cfg(test)]
@@ -74,13 +98,26 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_a_colon() {
-        let read = |text| attachment(text).map(|(name, what)| (name, what.to_string()));
-        let good = |name: &str, what: &str| Ok((name.to_owned(), what.to_owned()));
-        assert_eq!(read("data"), good("data", "disk"));
-        assert_eq!(read("data:nvdimm"), good("data", "nvdimm"));
-        assert_eq!(read("a:b:disk"), good("a:b", "disk"));
-        assert_eq!(read("a:b"), good("a:b", "disk"));
-        assert!(read("").is_err() && read(":nvdimm").is_err());
+        let check = |text, name: &str, what: &str, read_only| {
+            let read = attachment(text).unwrap();
+            let told = (
+                &*read.volume,
+                &*read.attached_as.to_string(),
+                read.read_only,
+            );
+            assert_eq!(told, (name, what, read_only), "{text}");
+        };
+        check("data", "data", "disk", false);
+        check("data:nvdimm", "data", "nvdimm", false);
+        check("a:b:disk", "a:b", "disk", false);
+        check("a:b", "a:b", "disk", false);
+        check("data:disk:ro", "data", "disk", true);
+        check("data:nvdimm:ro", "data", "nvdimm", true);
+        check("data:ro", "data:ro", "disk", false);
+        check("a:ro:disk", "a:ro", "disk", false);
+        for text in ["", ":nvdimm", ":disk:ro"] {
+            assert!(attachment(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

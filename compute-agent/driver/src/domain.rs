@@ -54,6 +54,9 @@ pub struct VolumeDevice {
     pub path: PathBuf,
     /// How large that is, in bytes.
     pub size_bytes: u64,
+    /// Whether the guest can only read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 impl DomainSpec {
@@ -66,8 +69,10 @@ impl DomainSpec {
         let wanted = &self.spec.volumes;
         for (index, one) in wanted.iter().enumerate() {
             let device = self.volumes.get(index);
-            let same =
-                |d: &VolumeDevice| (&d.volume, d.attached_as) == (&one.volume, one.attached_as);
+            let same = |d: &VolumeDevice| {
+                (&d.volume, d.attached_as, d.read_only)
+                    == (&one.volume, one.attached_as, one.read_only)
+            };
             if !device.is_some_and(same) {
                 return Err(Error::VolumeUnusable {
                     volume: one.volume.clone(),

@@ -110,7 +110,11 @@ fn two_cells() -> DomainSpec {
 }
 
 /// Volumes as this host has them, one seen as an nvdimm and one as a disk.
-fn with_volumes(mut guest: DomainSpec) -> DomainSpec {
+fn with_volumes(guest: DomainSpec) -> DomainSpec {
+    with_volumes_that(guest, false)
+}
+
+fn with_volumes_that(mut guest: DomainSpec, read_only: bool) -> DomainSpec {
     let volume = |text: &str| VolumeId::new(text).unwrap();
     let all = [
         (
@@ -128,12 +132,14 @@ fn with_volumes(mut guest: DomainSpec) -> DomainSpec {
         guest.spec.volumes.push(VolumeAttachment {
             volume: volume.clone(),
             attached_as,
+            read_only,
         });
         guest.volumes.push(VolumeDevice {
             volume,
             attached_as,
             path: PathBuf::from(path),
             size_bytes: 64 << 20,
+            read_only,
         });
     }
     guest
@@ -157,8 +163,21 @@ fn a_guest_with_volumes() {
         cells: vec![given(0, 1, &[], "4-5", None)],
         ..Assignment::default()
     };
-    let guest = with_volumes(sample::domain("volumes", 9, spec, assignment));
-    golden("volumes", &guest, &settings());
+    let guest = sample::domain("volumes", 9, spec, assignment);
+    golden("volumes", &with_volumes(guest.clone()), &settings());
+    let read_only = with_volumes_that(guest, true);
+    golden("volumes-read-only", &read_only, &settings());
+}
+
+/// Goal: what is no device is not opened as one.
+#[test]
+fn a_volume_in_a_file_is_a_file() {
+    let mut guest = with_volumes(two_cells());
+    guest.volumes[1].path = PathBuf::from("/var/lib/berth/volumes/sim/blocks/db");
+    let written = xml::domain(&guest, &settings()).unwrap();
+    let source = "<source file=\"/var/lib/berth/volumes/sim/blocks/db\"/>";
+    assert!(written.contains(source), "{written}");
+    assert!(!written.contains("type=\"block\""), "{written}");
 }
 
 /// Goal: a guest never starts without one of its volumes, or with another's.
@@ -179,6 +198,7 @@ fn volumes_without_devices_are_refused() {
     refused(&|guest| drop(guest.volumes.pop()));
     refused(&|guest| guest.volumes.swap(0, 1));
     refused(&|guest| guest.volumes[1].attached_as = AttachedAs::Nvdimm);
+    refused(&|guest| guest.volumes[1].read_only = true);
     refused(&|guest| drop(guest.spec.volumes.pop()));
 }
 

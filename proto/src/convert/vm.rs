@@ -139,6 +139,7 @@ impl From<&VolumeAttachment> for v1::VolumeAttachment {
         Self {
             volume: attachment.volume.resource_name(),
             attached_as: v1::volume_attachment::As::from(attachment.attached_as).into(),
+            read_only: attachment.read_only,
         }
     }
 }
@@ -151,6 +152,7 @@ impl TryFrom<v1::VolumeAttachment> for VolumeAttachment {
         Ok(Self {
             volume: field::name(&wire.volume, "volume")?,
             attached_as: field::choice::<v1::volume_attachment::As, _>(told, "attached_as")?,
+            read_only: wire.read_only,
         })
     }
 }

@@ -465,9 +465,12 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
 
 fn attachment() -> impl Strategy<Value = VolumeAttachment> {
     let attached_as = select(AttachedAs::ALL.to_vec());
-    (NAME, attached_as).prop_map(|(volume, attached_as)| VolumeAttachment {
-        volume: VolumeId::new(&volume).unwrap(),
-        attached_as,
+    (NAME, attached_as, any::<bool>()).prop_map(|(volume, attached_as, read_only)| {
+        VolumeAttachment {
+            volume: VolumeId::new(&volume).unwrap(),
+            attached_as,
+            read_only,
+        }
     })
 }
 

@@ -116,6 +116,7 @@ fn with(mut spec: VmSpec, volumes: &[&str]) -> VmSpec {
     let attachment = |name: &&str| VolumeAttachment {
         volume: id(name),
         attached_as: AttachedAs::Disk,
+        read_only: false,
     };
     spec.volumes = volumes.iter().map(attachment).collect();
     spec

@@ -87,6 +87,7 @@ struct Module<'g> {
     path: Cow<'g, str>,
     align_bytes: u64,
     size_bytes: u64,
+    read_only: bool,
 }
 
 fn modules(guest: &DomainSpec) -> impl Iterator<Item = Module<'_>> {
@@ -94,6 +95,7 @@ fn modules(guest: &DomainSpec) -> impl Iterator<Item = Module<'_>> {
         path: Cow::Borrowed(&device.path),
         align_bytes: device.align_bytes,
         size_bytes: device.size_bytes,
+        read_only: false,
     });
     let volumes = guest.volumes.iter();
     let volumes = volumes.filter(|v| v.attached_as == AttachedAs::Nvdimm);
@@ -101,6 +103,7 @@ fn modules(guest: &DomainSpec) -> impl Iterator<Item = Module<'_>> {
         path: volume.path.to_string_lossy(),
         align_bytes: FILE_ALIGN_BYTES,
         size_bytes: volume.size_bytes,
+        read_only: volume.read_only,
     }))
 }
 
@@ -125,10 +128,17 @@ pub(super) fn elements(guest: &DomainSpec, places: &[Place]) -> Vec<Node> {
         let target = Node::new("target")
             .child(size("size", kib(device.size_bytes)))
             .child(Node::new("node").text(cell))
-            .child(Node::new("label").child(size("size", LABEL_KIB)));
+            .child(Node::new("label").child(size("size", LABEL_KIB)))
+            .children(device.read_only.then(|| Node::new("readonly")));
+        // A guest is only told that it must not write. What one writes all the same goes into pages of
+        // its own, never into the file.
+        let access = match device.read_only {
+            true => "private",
+            false => "shared",
+        };
         Node::new("memory")
             .with("model", "nvdimm")
-            .with("access", "shared")
+            .with("access", access)
             .child(source)
             .child(target)
             .children(places.get(index).map(address))

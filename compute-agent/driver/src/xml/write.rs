@@ -372,6 +372,9 @@ fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
         ))
 }
 
+/// Where devices are; what is elsewhere is a file, as that of a simulated volume.
+const DEVICES: &str = "/dev";
+
 /// Returns a volume as a disk, after those that are the guest's own. The host caches nothing of it:
 /// it is memory itself, and what the guest has flushed is to survive the host.
 fn volume_disk(index: usize, volume: &VolumeDevice) -> Result<Node, Error> {
@@ -387,12 +390,17 @@ fn volume_disk(index: usize, volume: &VolumeDevice) -> Result<Node, Error> {
     let target = Node::new("target")
         .with("dev", disk_target(index))
         .with("bus", "virtio");
+    let (kind, source) = match volume.path.starts_with(DEVICES) {
+        true => ("block", "dev"),
+        false => ("file", "file"),
+    };
     Ok(Node::new("disk")
-        .with("type", "block")
+        .with("type", kind)
         .with("device", "disk")
         .child(driver)
-        .child(Node::new("source").with("dev", volume.path.display()))
+        .child(Node::new("source").with(source, volume.path.display()))
         .child(target)
+        .children(volume.read_only.then(|| Node::new("readonly")))
         .child(Node::new("serial").text(serial_of(volume))))
 }
 

@@ -31,6 +31,7 @@ impl HostVolumes for Memory {
             volume,
             attached_as: wanted.attached_as,
             size_bytes: 1 << 22,
+            read_only: wanted.read_only,
         })
     }
 
@@ -82,6 +83,7 @@ fn guest(number: u128, volumes: &[&str]) -> Box<DomainSpec> {
     let wanted = volumes.iter().map(|volume| VolumeAttachment {
         volume: VolumeId::new(volume).unwrap(),
         attached_as: AttachedAs::Disk,
+        read_only: false,
     });
     spec.volumes = wanted.collect();
     let name = format!("vm{number}");

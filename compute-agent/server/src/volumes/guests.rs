@@ -96,20 +96,44 @@ impl ForGuests {
         let volume = looked.map_err(|error| unusable(id, &error))?;
         let device = volume.usable().map_err(|error| unusable(id, &error))?;
         let (path, size_bytes) = match wanted.attached_as {
-            AttachedAs::Disk => (device.path.clone(), device.size_bytes),
-            AttachedAs::Nvdimm => self.image(device).map_err(|error| unusable(id, &error))?,
+            AttachedAs::Disk => {
+                let device = local(id, &device.path, device.size_bytes);
+                let path = self.mounts.device(&device);
+                (
+                    path.map_err(|error| unusable(id, &error))?,
+                    device.size_bytes,
+                )
+            }
+            AttachedAs::Nvdimm => {
+                let image = self.image(device, wanted.read_only);
+                image.map_err(|error| unusable(id, &error))?
+            }
         };
         Ok(VolumeDevice {
             volume: id.clone(),
             attached_as: wanted.attached_as,
             path,
             size_bytes,
+            read_only: wanted.read_only,
         })
     }
 
-    /// Returns the file of a volume, which is made if it is not there, and its size.
-    fn image(&self, device: &Device) -> Result<(PathBuf, u64), String> {
+    /// Returns the file of a volume, which is made if it is not there, and its size. For who only reads
+    /// nothing is made.
+    fn image(&self, device: &Device, read_only: bool) -> Result<(PathBuf, u64), String> {
         let at = self.folder.join(device.id.as_str());
+        let volume = local(&device.id, &device.path, device.size_bytes);
+        let nothing = || {
+            format!(
+                "there is no {IMAGE} in it to be read: a VM has to have it as an nvdimm without :ro first"
+            )
+        };
+        if read_only {
+            let is_empty = self.mounts.is_empty(&volume);
+            if is_empty.map_err(|error| error.to_string())? {
+                return Err(nothing());
+            }
+        }
         let how = Mount {
             file_system: FileSystem::Ext4,
             flags: Vec::new(),
@@ -117,15 +141,14 @@ impl ForGuests {
         };
         let made = fs::create_dir_all(&self.folder);
         made.map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;
-        let mounted = self.mounts.mount(
-            &local(&device.id, &device.path, device.size_bytes),
-            &at,
-            &how,
-        );
+        let mounted = self.mounts.mount(&volume, &at, &how);
         mounted.map_err(|error| error.to_string())?;
         let image = at.join(IMAGE);
         if let Some(size) = size_of(&image)? {
             return Ok((image, size));
+        }
+        if read_only {
+            return Err(nothing());
         }
         let (space, _) = self.mounts.space(&at).map_err(|error| error.to_string())?;
         let size = space.available.saturating_sub(LEFT_BYTES);
@@ -307,12 +330,21 @@ mod tests {
         }
 
         fn attach(&self, vm: VmUid, attached_as: AttachedAs) -> Result<VolumeDevice, Error> {
-            let volume = volume();
+            self.attach_to(vm, attached_as, false)
+        }
+
+        fn attach_to(
+            &self,
+            uid: VmUid,
+            attached_as: AttachedAs,
+            read_only: bool,
+        ) -> Result<VolumeDevice, Error> {
             let wanted = VolumeAttachment {
-                volume,
+                volume: volume(),
                 attached_as,
+                read_only,
             };
-            self.guests.attach(vm, &wanted)
+            self.guests.attach(uid, &wanted)
         }
 
         fn marked(&self) -> Vec<VmUid> {
@@ -378,12 +410,44 @@ mod tests {
         assert!(at.join("other").exists());
     }
 
+    /// Goal: who only reads has nothing made for it, and sees what others have written.
+    #[test]
+    fn nothing_is_made_for_who_only_reads() {
+        let world = World::new();
+        let read = |vm| world.attach_to(vm, AttachedAs::Nvdimm, true);
+        let refused = read(GUEST).unwrap_err();
+        assert!(refused.to_string().contains("no berth-vm.img"), "{refused}");
+        assert!(world.marked().is_empty());
+        // A pod has made a file system since, without the file.
+        let id = volume();
+        let device = local(&id, Path::new("/dev/simulated"), 64 << 20);
+        let at = world.folder.path().join("pod");
+        let how = Mount {
+            file_system: FileSystem::Ext4,
+            flags: Vec::new(),
+            readonly: false,
+        };
+        world.guests.mounts.mount(&device, &at, &how).unwrap();
+        world.guests.mounts.unmount(&device, &at).unwrap();
+        assert!(read(GUEST).is_err());
+        assert!(!world.guests.folder.join(id.as_str()).exists(), "unmounted");
+        let written = world.attach(GUEST, AttachedAs::Nvdimm).unwrap();
+        world.guests.detach(GUEST, &id).unwrap();
+        let read = read(OTHER).unwrap();
+        assert!(read.read_only && !written.read_only);
+        assert_eq!(
+            (read.path, read.size_bytes),
+            (written.path, written.size_bytes)
+        );
+    }
+
     #[test]
     fn what_is_not_there_is_refused() {
         let world = World::new();
         let wanted = VolumeAttachment {
             volume: VolumeId::new("data-00000000000000000000000000000009").unwrap(),
             attached_as: AttachedAs::Disk,
+            read_only: false,
         };
         let refused = world.guests.attach(GUEST, &wanted).unwrap_err();
         assert!(

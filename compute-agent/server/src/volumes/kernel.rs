@@ -196,6 +196,16 @@ impl Mounts for Kernel {
         })
     }
 
+    fn is_empty(&self, volume: &Local) -> Result<bool, Error> {
+        let found = detect(&volume.device);
+        let found = found.map_err(|error| failed("look at", &volume.device, &error))?;
+        Ok(matches!(found, Found::Nothing))
+    }
+
+    fn device(&self, volume: &Local) -> Result<PathBuf, Error> {
+        Ok(volume.device.clone())
+    }
+
     fn space(&self, at: &Path) -> Result<(Space, Space), Error> {
         let told = self.programs.statistics(at);
         let told = told.map_err(|error| failed("look at", at, &error))?;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use berth_csi::{Local, Mount, Space};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -49,6 +49,12 @@ pub(crate) trait Mounts: Send + Sync {
     fn is_mounted(&self, at: &Path) -> Result<bool, Error>;
     fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Error>;
     fn space(&self, at: &Path) -> Result<(Space, Space), Error>;
+
+    /// Returns whether a volume has no file system yet.
+    fn is_empty(&self, volume: &Local) -> Result<bool, Error>;
+
+    /// Returns what a program opens to have a volume's device.
+    fn device(&self, volume: &Local) -> Result<PathBuf, Error>;
 
     /// Makes a file of that size, all of whose space is its own from then on: a guest to whom it is
     /// memory could not be told that there is none left. There or not there, never in part.

@@ -267,6 +267,7 @@ mod tests {
         VolumeAttachment {
             volume: VolumeId::new(&format!("v{number}")).unwrap(),
             attached_as: AttachedAs::Disk,
+            read_only: false,
         }
     }
 

@@ -49,6 +49,9 @@ pub struct VolumeAttachment {
     pub volume: VolumeId,
     /// What the guest sees of it.
     pub attached_as: AttachedAs,
+    /// Whether the guest can only read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 /// Returns what a guest with these volumes wishes for. As with namespaces of persistent memory, one

@@ -115,8 +115,18 @@ impl Mounts for Links {
     }
 
     fn bind_device(&self, volume: &Local, at: &Path, _: bool) -> Result<(), Error> {
+        let block = self.device(volume)?;
+        self.link(&block, at)
+    }
+
+    fn is_empty(&self, volume: &Local) -> Result<bool, Error> {
+        Ok(!self.kind(&volume.id).exists())
+    }
+
+    /// A file in the place of the device.
+    fn device(&self, volume: &Local) -> Result<PathBuf, Error> {
         let block = self.block(&volume.id);
-        let open = || {
+        let make = || {
             let mut options = File::options();
             let file = options
                 .create(true)
@@ -125,8 +135,8 @@ impl Mounts for Links {
                 .open(&block)?;
             file.set_len(volume.size_bytes)
         };
-        open().map_err(failed("make the device for", at))?;
-        self.link(&block, at)
+        make().map_err(failed("make the device", &block))?;
+        Ok(block)
     }
 
     /// A hole: that much is only pretended to be there.
