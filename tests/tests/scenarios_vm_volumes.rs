@@ -264,15 +264,59 @@ fn guests_and_pods_keep_out_of_each_others_way() {
     let node = cluster.csi_node("h1");
     is_in_use(node.stage(&id, &staged));
 
-    // While it is off nobody uses it: a pod may, and then the guest waits.
-    cluster.run(&["vm", "stop", "a", "--timeout", "0"]);
-    eventually("it is given back", || node.stage(&id, &staged));
-    is_refused(&cluster, &["vm", "start", "a"], "VOLUME_IN_USE", &[&id]);
-    node.unstage(&id, &staged).unwrap();
-    cluster.run(&["vm", "start", "a"]);
-    is_in_use(node.stage(&id, &staged));
     cluster.run(&["vm", "delete", "a"]);
-    node.stage(&id, &staged).unwrap();
+    eventually("it is nobody's", || node.stage(&id, &staged));
     node.unstage(&id, &staged).unwrap();
     csi.delete(&id).unwrap();
+}
+
+/// Goal: a VM has its volume while it is off too, whatever is started anew meanwhile and whether or not a
+/// scheduler can be asked; and a pod that was first keeps it.
+#[test]
+fn a_vm_that_is_off_keeps_its_volume() {
+    let mut cluster = start();
+    let csi = cluster.add_csi_controller();
+    let node = cluster.csi_node("h1");
+    let (id, free) = (make(&csi, "data", "h1"), make(&csi, "free", "h1"));
+    let staged = staging(&cluster, "data");
+    cluster.run(&create("a", "small", &["data"]));
+    cluster.run(&["vm", "stop", "a", "--timeout", "0"]);
+    let is_of_vm = |node: &Csi| {
+        let status = node.stage(&id, &staged).unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+        assert!(status.message().contains("vm a"), "{status:?}");
+    };
+    is_of_vm(&node);
+
+    // The host and its agent begin anew: nothing runs there, and it is known all the same.
+    let programs = cluster.programs.clone();
+    let agent = cluster.agent("h1");
+    agent.kill();
+    agent.start(&programs);
+    cluster.wait();
+    let node = cluster.csi_node("h1");
+    is_of_vm(&node);
+
+    // What is written down counts while nobody can be asked; other volumes are given.
+    cluster.schedulers[0].kill();
+    is_of_vm(&node);
+    let other = staging(&cluster, "free");
+    node.stage(&free, &other).unwrap();
+    node.unstage(&free, &other).unwrap();
+    cluster.schedulers[0].start(&programs);
+    cluster.wait();
+
+    cluster.run(&["vm", "start", "a"]);
+    is_of_vm(&node);
+    cluster.run(&["vm", "delete", "a"]);
+    eventually("it is nobody's", || node.stage(&id, &staged));
+    // The pod was first now.
+    is_refused(
+        &cluster,
+        &create("b", "small", &["data"]),
+        "VOLUME_IN_USE",
+        &[&id],
+    );
+    cluster.run(&["vm", "delete", "b"]);
+    node.unstage(&id, &staged).unwrap();
 }

@@ -9,6 +9,9 @@
 //! It stands between the core and the driver, as the core does no I/O and the driver knows no volumes:
 //! it writes the devices into what the driver is given.
 //!
+//! A mark says that a guest uses a volume now. That a VM has it, running or not, is the scheduler's word,
+//! which `volumes/owners.rs` keeps.
+//!
 //! Invariant: while a guest runs, its volumes are marked as used by it, so that nobody else on this
 //! host is given them; only in between a lost file and the agent's next start that may be broken.
 
@@ -17,9 +20,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::VmUid;
-use berth_domain::name::VolumeId;
+use berth_domain::name::{VmName, VolumeId};
 use berth_domain::vm::VolumeAttachment;
 use berth_driver::{Answer, DomainSpec, Driver, Error, Known, Request, VolumeDevice, perform};
+
+/// A guest that has volumes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guest<'a> {
+    /// This life of the VM.
+    pub(crate) uid: VmUid,
+    /// What people call it.
+    pub(crate) name: &'a VmName,
+}
+
+impl<'a> Guest<'a> {
+    fn of(domain: &'a DomainSpec) -> Self {
+        Self {
+            uid: domain.uid,
+            name: &domain.vm,
+        }
+    }
+}
 
 /// What guests need of the volumes of this host. All calls block.
 pub(crate) trait HostVolumes: Send + Sync {
@@ -30,7 +51,7 @@ pub(crate) trait HostVolumes: Send + Sync {
     ///
     /// [`Error::VolumeInUse`] where somebody else uses it, [`Error::VolumeUnusable`]; it is not marked
     /// then.
-    fn attach(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error>;
+    fn attach(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error>;
 
     /// Takes a guest's mark away, and what was made ready for it. Not marked: no effect.
     ///
@@ -47,7 +68,7 @@ pub(crate) trait HostVolumes: Send + Sync {
 pub(crate) struct NoVolumes;
 
 impl HostVolumes for NoVolumes {
-    fn attach(&self, _: VmUid, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+    fn attach(&self, _: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
         Err(Error::VolumeUnusable {
             volume: wanted.volume.clone(),
             why: "this host manages no volumes: see volumes.manager in its configuration"
@@ -149,9 +170,9 @@ impl GuestVolumes {
                 }
             }
         }
-        for (vm, domain) in running {
+        for domain in running.into_values() {
             for wanted in &domain.spec.volumes {
-                if let Err(error) = self.host.attach(vm, wanted) {
+                if let Err(error) = self.host.attach(Guest::of(domain), wanted) {
                     tracing::error!(guest = %domain.vm, %error, "a guest runs with a volume that is not its own");
                 }
             }
@@ -165,9 +186,9 @@ impl GuestVolumes {
     }
 
     fn attach_all(&self, domain: &mut DomainSpec) -> Result<(), Error> {
-        let vm = domain.uid;
+        let guest = Guest::of(domain);
         let wanted = domain.spec.volumes.iter();
-        let devices = wanted.map(|wanted| self.host.attach(vm, wanted));
+        let devices = wanted.map(|wanted| self.host.attach(guest, wanted));
         domain.volumes = devices.collect::<Result<_, Error>>()?;
         Ok(())
     }

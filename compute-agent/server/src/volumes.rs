@@ -17,6 +17,7 @@
 //! | `service` | what controllers call |
 //! | `host` | what the CSI services need of this host |
 //! | `guests` | what guests of the hypervisor need of it |
+//! | `owners` | which VMs they belong to, running or not |
 //! | `mounts` | file systems and devices at paths: by the `kernel`, or `simulated` |
 //!
 //! Invariant: the leader's word is made so, level by level; nothing is remembered that would be
@@ -28,6 +29,7 @@ mod host;
 mod kernel;
 mod leader;
 mod mounts;
+mod owners;
 mod removal;
 mod service;
 pub mod settings;

@@ -307,6 +307,7 @@ impl Volumes {
             erase_after: order.erase_after,
             parameters: order.parameters.clone(),
             targets: Words::new(),
+            owner: String::new(),
             uuid: String::new(),
             erased_bytes: 0,
             is_recovered: false,
@@ -403,6 +404,19 @@ impl Volumes {
         id: &VolumeId,
         change: impl FnOnce(&mut Words),
     ) -> Result<Volume, Error> {
+        self.set_use(id, |targets, _| change(targets))
+    }
+
+    /// As [`Self::set_targets`], together with which VM the volume belongs to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::set_targets`].
+    pub fn set_use(
+        &self,
+        id: &VolumeId,
+        change: impl FnOnce(&mut Words, &mut String),
+    ) -> Result<Volume, Error> {
         let _turn = self.turn(id)?;
         let volume = self.known(id)?;
         let mut record = volume.record;
@@ -411,7 +425,7 @@ impl Volumes {
             Phase::Creating => return Err(Error::NoVolume { id: id.clone() }),
             Phase::Deleting => return Err(Error::Deleting { id: id.clone() }),
         }
-        change(&mut record.targets);
+        change(&mut record.targets, &mut record.owner);
         check_words(id, &record.targets)?;
         self.folder.write(&record)?;
         Ok(self.put(record, volume.device))

@@ -74,6 +74,8 @@ pub struct Record {
     /// Where it is staged and published, and with what; written by the part that speaks CSI.
     /// While there are any, it is in use.
     pub targets: Words,
+    /// The VM that it belongs to, running or not, as the scheduler said last; empty: none.
+    pub owner: String,
     /// What tells its device from all others; empty while it is being made.
     pub uuid: String,
     /// How much of it is overwritten; counts only for the device of that `uuid`.
@@ -96,6 +98,7 @@ impl Record {
             erase_after: true,
             parameters: Words::new(),
             targets: Words::new(),
+            owner: String::new(),
             uuid: device.uuid.clone(),
             erased_bytes: 0,
             is_recovered: true,
@@ -115,6 +118,7 @@ impl Record {
             "erase_after": self.erase_after,
             "parameters": self.parameters,
             "targets": self.targets,
+            "owner": self.owner,
             "uuid": self.uuid,
             "erased_bytes": self.erased_bytes,
             "is_recovered": self.is_recovered,
@@ -166,6 +170,11 @@ impl Record {
             erase_after: flag(object, "erase_after")?,
             parameters: words(object, "parameters")?,
             targets: words(object, "targets")?,
+            // Files of before do not say it.
+            owner: match object.contains_key("owner") {
+                true => text(object, "owner")?.to_owned(),
+                false => String::new(),
+            },
             uuid: text(object, "uuid")?.to_owned(),
             erased_bytes: number(object, "erased_bytes")?,
             is_recovered: flag(object, "is_recovered")?,
@@ -220,6 +229,7 @@ mod tests {
             erase_after: false,
             parameters: Words::from([("kata".to_owned(), "x\"\n\u{0}ä".to_owned())]),
             targets: Words::from([("/a b".to_owned(), String::new())]),
+            owner: "db1".to_owned(),
             uuid: "u".to_owned(),
             erased_bytes: 7,
             is_recovered: false,
@@ -230,6 +240,16 @@ mod tests {
     fn what_is_written_is_read() {
         let record = record();
         assert_eq!(Record::read(&record.write()), Ok(record));
+    }
+
+    /// Goal: a file of a program that wrote down no owners is read.
+    #[test]
+    fn without_an_owner_it_is_nobodys() {
+        let mut value: Value = serde_json::from_slice(&record().write()).unwrap();
+        value.as_object_mut().unwrap().remove("owner");
+        let read = Record::read(value.to_string().as_bytes()).unwrap();
+        let owner = String::new();
+        assert_eq!(read, Record { owner, ..record() });
     }
 
     /// Goal: a file that was cut off anywhere is not taken for a whole one.

@@ -14,7 +14,8 @@ use super::*;
 struct Memory(Mutex<BTreeMap<VolumeId, VmUid>>);
 
 impl HostVolumes for Memory {
-    fn attach(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+    fn attach(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+        let vm = guest.uid;
         let volume = wanted.volume.clone();
         if volume.as_str().starts_with("no") {
             let why = "its device has gone".to_owned();

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::leader::Leader;
+use super::owners;
 use super::removal::Removals;
 use super::unknown;
 
@@ -136,6 +137,7 @@ impl Caretaker {
         let known = self.ids(&volumes);
         self.find_unknown(before.into_iter().map(|volume| volume.record.id), &known);
         self.look_at_regions().await;
+        self.note_owners(&volumes).await;
         for volume in &volumes {
             let Some((id, region)) = self.readable(volume) else {
                 continue;
@@ -166,6 +168,17 @@ impl Caretaker {
         }
         self.finish_unknown(&known).await;
         unheard.map_or(Ok(()), Err)
+    }
+
+    /// Writes down which VMs the volumes belong to, before anything is removed.
+    async fn note_owners(&self, volumes: &[Volume]) {
+        let told = volumes.iter();
+        let told = told.filter_map(|v| Some((self.readable(v)?.0, owners::told(v))));
+        let (told, keeper) = (told.collect(), self.0.keeper.clone());
+        let noted = tokio::task::spawn_blocking(move || owners::note_all(&keeper, told));
+        if noted.await.is_err() {
+            tracing::error!("writing down whose volumes they are failed");
+        }
     }
 
     /// Goes on with removals that the leader knows nothing of any more. Volumes that it does not know

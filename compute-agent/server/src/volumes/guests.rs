@@ -23,7 +23,7 @@ use berth_proto::convert::csi::FileSystem;
 use uuid::Uuid;
 
 use super::mounts::Mounts;
-use crate::guest_volumes::HostVolumes;
+use crate::guest_volumes::{Guest, HostVolumes};
 
 /// How what is written down of a guest begins.
 const MARK: &str = "vm:";
@@ -55,14 +55,15 @@ impl ForGuests {
     }
 
     /// Writes the mark down unless somebody else has the volume; says whether it is new.
-    fn mark(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<bool, Error> {
-        let (mark, mut others, mut is_new) = (mark_of(vm), Vec::new(), false);
-        let set = self.keeper.set_targets(&wanted.volume, |targets| {
+    fn mark(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<bool, Error> {
+        let (mark, mut others, mut is_new) = (mark_of(guest.uid), Vec::new(), false);
+        let set = self.keeper.set_use(&wanted.volume, |targets, owner| {
             let not_ours = targets.keys().filter(|target| **target != mark);
             others = not_ours.map(|target| user_of(target)).collect();
             if others.is_empty() {
                 let before = targets.insert(mark.clone(), wanted.attached_as.to_string());
                 is_new = before.is_none();
+                guest.name.as_str().clone_into(owner);
             }
         });
         set.map_err(|error| unusable(&wanted.volume, &error))?;
@@ -195,9 +196,9 @@ impl ForGuests {
 }
 
 impl HostVolumes for ForGuests {
-    fn attach(&self, vm: VmUid, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
-        let id = &wanted.volume;
-        let is_new = self.mark(vm, wanted)?;
+    fn attach(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+        let (id, vm) = (&wanted.volume, guest.uid);
+        let is_new = self.mark(guest, wanted)?;
         let free = match is_new {
             true => self.examine_free(vm, id),
             false => Ok(()),
@@ -283,7 +284,7 @@ fn unusable(volume: &VolumeId, why: &impl ToString) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::name::RegionName;
+    use berth_domain::name::{RegionName, VmName};
     use berth_domain::volume::DeviceMode;
     use berth_pmem::volume::Order;
 
@@ -339,12 +340,13 @@ mod tests {
             attached_as: AttachedAs,
             read_only: bool,
         ) -> Result<VolumeDevice, Error> {
+            let name = VmName::new("db1").unwrap();
             let wanted = VolumeAttachment {
                 volume: volume(),
                 attached_as,
                 read_only,
             };
-            self.guests.attach(uid, &wanted)
+            self.guests.attach(Guest { uid, name: &name }, &wanted)
         }
 
         fn marked(&self) -> Vec<VmUid> {
@@ -449,7 +451,12 @@ mod tests {
             attached_as: AttachedAs::Disk,
             read_only: false,
         };
-        let refused = world.guests.attach(GUEST, &wanted).unwrap_err();
+        let name = VmName::new("db1").unwrap();
+        let (uid, name) = (GUEST, &name);
+        let refused = world
+            .guests
+            .attach(Guest { uid, name }, &wanted)
+            .unwrap_err();
         assert!(
             matches!(refused, Error::VolumeUnusable { .. }),
             "{refused:?}"

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_csi::{Host, Local, Mount, Space};
 use berth_domain::name::VolumeId;
@@ -12,21 +13,30 @@ use berth_proto::convert::csi::Parameters;
 use berth_proto::convert::field;
 use berth_proto::status::from_status;
 use berth_proto::volume::v1 as wire;
+use tokio::runtime::Handle;
 use tonic::Status;
 
 use super::caretaker::{Caretaker, word};
 use super::guests::guest_of;
 use super::leader::Leader;
 use super::mounts::{Error as MountError, Mounts};
+use super::owners;
+
+/// How long the scheduler is asked whose a volume is. What is written down counts afterwards: a node
+/// that has started anew is to get its pods also while no scheduler is there.
+const ASKING_MAX: Duration = Duration::from_secs(3);
 
 pub(super) struct VolumeHost {
     leader: Leader,
     caretaker: Caretaker,
     keeper: Arc<Volumes>,
     mounts: Arc<dyn Mounts>,
+    /// For calls out of what blocks.
+    runtime: Handle,
 }
 
 impl VolumeHost {
+    /// Returns those of this host; within a runtime.
     pub(super) fn new(
         leader: Leader,
         caretaker: Caretaker,
@@ -38,7 +48,20 @@ impl VolumeHost {
             caretaker,
             keeper,
             mounts,
+            runtime: Handle::current(),
         }
+    }
+
+    /// Asks the scheduler which VM has a volume; none: what is written down counts. Blocks.
+    fn ask_owner(&self, id: &VolumeId) -> Option<String> {
+        let asked = async { tokio::time::timeout(ASKING_MAX, self.leader.get(id)).await };
+        let why = match self.runtime.block_on(asked) {
+            Ok(Ok(volume)) => return volume.as_ref().map(owners::told),
+            Ok(Err(status)) => status.message().to_owned(),
+            Err(_) => "it does not answer".to_owned(),
+        };
+        tracing::warn!(volume = %id, why, "the scheduler does not say whose a volume is");
+        None
     }
 
     /// Finds the record of a volume, by its id or, of one for a pod, by what the kubelet calls it.
@@ -119,26 +142,30 @@ impl Host for VolumeHost {
     }
 
     fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {
-        let mut guest = None;
-        let noted = self.keeper.set_targets(id, |targets| {
-            guest = guest_of(targets.keys()).map(str::to_owned);
+        let told = how.and_then(|_| self.ask_owner(id));
+        let mut by = None;
+        let noted = self.keeper.set_use(id, |targets, owner| {
+            if let Some(told) = told {
+                owners::take_over(targets.keys(), owner, told);
+            }
+            by = user(guest_of(targets.keys()), owner);
             match how {
-                Some(_) if guest.is_some() => None,
+                Some(_) if by.is_some() => None,
                 Some(how) => targets.insert(path.to_owned(), how.to_owned()),
                 None => targets.remove(path),
             };
         });
         noted.map_err(|error| refusal(&error))?;
-        if how.is_none() {
-            self.caretaker.released(id);
-        }
-        match guest {
-            Some(guest) if how.is_some() => {
-                let by = vec![format!("guest {guest}")];
-                let id = id.clone();
+        match (how, by) {
+            (None, _) => {
+                self.caretaker.released(id);
+                Ok(())
+            }
+            (Some(_), None) => Ok(()),
+            (Some(_), Some(by)) => {
+                let (id, by) = (id.clone(), vec![by]);
                 Err(refusal(&ManagerError::Busy { id, by }))
             }
-            Some(_) | None => Ok(()),
         }
     }
 
@@ -218,6 +245,24 @@ impl Host for VolumeHost {
             tracing::warn!(volume = volume.name, why, "it is removed later");
         }
         Ok(())
+    }
+}
+
+/// Returns who keeps pods from a volume: a guest that uses it, or the VM that has it.
+fn user(guest: Option<&str>, owner: &str) -> Option<String> {
+    match (guest, owner) {
+        (None, "") => None,
+        (Some(guest), "") => Some(format!("guest {guest}")),
+        (guest, vm) => {
+            let is = if guest.is_some() {
+                "running"
+            } else {
+                "not running here"
+            };
+            Some(format!(
+                "it belongs to vm {vm} ({is}) until that is deleted"
+            ))
+        }
     }
 }
 
