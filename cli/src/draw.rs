@@ -38,12 +38,17 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
     let topology = &report.topology;
     let letters = letters(claims);
     let mut out = String::new();
+    let (sockets, cells) = (topology.sockets(), topology.cells().len());
+    if !report.runs_guests() && claims.is_empty() {
+        let shape = format!("{}, {}", count(sockets, "socket"), count(cells, "cell"));
+        return format!("host {name}: {shape}, nothing for VMs\n");
+    }
     let dedicated = topology.dedicated().len();
     writeln!(
         out,
         "host {name}: {}, {}, {} dedicated and {} shared",
-        count(topology.sockets(), "socket"),
-        count(topology.cells().len(), "cell"),
+        count(sockets, "socket"),
+        count(cells, "cell"),
         count(dedicated, "CPU"),
         topology.shared().len(),
     )

@@ -113,6 +113,15 @@ fn fenced(fenced: &Fenced) -> String {
     format!("{} (for {}){since}", fenced.how, fenced.by)
 }
 
+/// Returns the driver of a host, and what it means that there is none.
+fn driver(host: &Host) -> String {
+    let name = &host.report.driver;
+    match host.report.runs_guests() {
+        true => name.clone(),
+        false => format!("{name}: it runs no VMs, and is there for volumes"),
+    }
+}
+
 async fn list(session: &Session) -> anyhow::Result<()> {
     let request = ListHostsRequest::default();
     let summaries = all_pages!(session, HostServiceClient, list_hosts, request, hosts);
@@ -258,7 +267,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
     fields.extend([
-        ("driver", host.report.driver.clone()),
+        ("driver", driver(&host)),
         (
             "agent",
             format!(

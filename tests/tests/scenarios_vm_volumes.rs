@@ -7,6 +7,8 @@
 
 use std::path::PathBuf;
 
+use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
+use berth_proto::agent::v1::{self as agent, GetAgentInfoRequest};
 use berth_proto::csi::v1::{CreateVolumeRequest, TopologyRequirement};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{DeleteVolumeRequest, GetVolumeRequest, Volume};
@@ -319,4 +321,110 @@ fn a_vm_that_is_off_keeps_its_volume() {
     );
     cluster.run(&["vm", "delete", "b"]);
     node.unstage(&id, &staged).unwrap();
+}
+
+/// Goal: a host without a hypervisor has volumes for pods, and never a VM.
+#[test]
+fn a_host_without_guests_has_volumes_alone() {
+    let volumes = |host: Host| host.with_volumes("sim", &["region0:4096@1"], "");
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(volumes(Host::without_guests("v1")))
+        .host(volumes(Host::new("h1")))
+        .start();
+    let csi = cluster.add_csi_controller();
+    cluster.pinned_flavor("small", 1);
+    let shown = cluster.json(&["host", "show", "v1"]);
+    assert_eq!(shown["host"]["report"]["driver"], "none", "{shown:#}");
+    let mut said = cluster.programs.command("berth");
+    said.args(["host", "show", "v1", "--scheduler", &cluster.addresses()]);
+    let said = String::from_utf8(said.output().unwrap().stdout).unwrap();
+    assert!(said.contains("runs no VMs"), "{said}");
+    let listed = cluster.json(&["host", "list"]);
+    let v1 = listed.as_array().into_iter().flatten();
+    let v1 = v1.into_iter().find(|one| one["host"]["name"] == "v1");
+    let offered = &v1.expect("it is listed")["capacity"];
+    for class in ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB"] {
+        assert!(offered[class].is_null(), "{class}: {offered:#}");
+    }
+
+    // It is never chosen, not by name either, nor for the sake of its volumes.
+    let id = make(&csi, "there", "v1");
+    let named = [&create("a", "small", &[])[..], &["--host", "v1"]].concat();
+    is_refused(&cluster, &named, "HOST_RUNS_NO_VMS", &["v1", "runs no VMs"]);
+    let (_, message) = refused(&cluster, &create("a", "small", &["there"]));
+    assert!(message.contains("HOST_RUNS_NO_VMS"), "{message}");
+    cluster.run(&create("a", "small", &[]));
+    let shown = cluster.json(&["vm", "show", "a"]);
+    assert_eq!(shown["vm"]["host"], "h1", "{shown:#}");
+    let (_, message) = refused(&cluster, &["vm", "migrate", "a"]);
+    assert!(message.contains("HOST_RUNS_NO_VMS"), "{message}");
+    // Nor does it count where a host fails.
+    let verified = cluster.berth(&["verify"]);
+    assert_eq!(verified.status, Some(4), "{verified:#?}");
+    assert!(
+        verified.stdout.contains("HOST_RUNS_NO_VMS"),
+        "{verified:#?}"
+    );
+
+    // Pods have its volumes.
+    let (node, staged) = (cluster.csi_node("v1"), staging(&cluster, "there"));
+    node.stage(&id, &staged).unwrap();
+    node.unstage(&id, &staged).unwrap();
+
+    // No call about a guest is answered with "it is not here".
+    let info = cluster.at_agent("v1", |channel| async move {
+        let request = GetAgentInfoRequest::default();
+        ComputeAgentServiceClient::new(channel)
+            .get_agent_info(request)
+            .await
+    });
+    assert_eq!(info.unwrap().driver, "none");
+    no_guests_are_told_of(&cluster);
+}
+
+/// Holds that the agent of `v1` refuses every call that is about guests, however little is said in it.
+#[track_caller]
+fn no_guests_are_told_of(cluster: &Cluster) {
+    macro_rules! refuses {
+        ($($call:ident $request:ident),+) => { $(
+            let answer = cluster.at_agent("v1", |channel| async move {
+                let request = agent::$request::default();
+                ComputeAgentServiceClient::new(channel).$call(request).await
+            });
+            let status = answer.map(drop).unwrap_err();
+            let call = stringify!($call);
+            assert_eq!(status.code(), Code::FailedPrecondition, "{call}: {status:?}");
+            assert!(status.message().contains("runs no VMs"), "{call}: {status:?}");
+        )+ };
+    }
+    refuses!(
+        spawn_vm SpawnVmRequest,
+        destroy_vm DestroyVmRequest,
+        start_vm StartVmRequest,
+        stop_vm StopVmRequest,
+        settle_vm SettleVmRequest,
+        get_domain GetDomainRequest,
+        list_domains ListDomainsRequest,
+        check_can_live_migrate_destination CheckCanLiveMigrateDestinationRequest,
+        check_can_live_migrate_source CheckCanLiveMigrateSourceRequest,
+        fit_live_migration FitLiveMigrationRequest,
+        pre_live_migration PreLiveMigrationRequest,
+        live_migration LiveMigrationRequest,
+        abort_live_migration AbortLiveMigrationRequest,
+        force_complete_live_migration ForceCompleteLiveMigrationRequest,
+        rollback_live_migration_at_destination RollbackLiveMigrationAtDestinationRequest,
+        post_live_migration_at_source PostLiveMigrationAtSourceRequest,
+        get_transfer GetTransferRequest,
+        wait_transfer WaitTransferRequest,
+        make_disks MakeDisksRequest,
+        copy_disk CopyDiskRequest,
+        publish_image PublishImageRequest,
+        drop_image DropImageRequest,
+        fetch_disks FetchDisksRequest,
+        drop_disks DropDisksRequest,
+        read_disks ReadDisksRequest,
+        read_console ReadConsoleRequest
+    );
 }

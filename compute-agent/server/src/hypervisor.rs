@@ -19,6 +19,7 @@ use berth_process::Faults;
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
+use crate::no_driver::{self, NoDriver};
 use crate::pmem::Memories;
 use crate::self_fencing::SelfFencing;
 use crate::watchdog::Device;
@@ -111,7 +112,10 @@ pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<T
         let warning = warning.to_string();
         tracing::warn!("{}", config.places.locate(key.as_deref(), &warning));
     }
-    Ok((Arc::new(topology), traits))
+    match config.driver {
+        DriverKind::Libvirt | DriverKind::Sim => Ok((Arc::new(topology), traits)),
+        DriverKind::None => Ok((Arc::new(no_driver::shape(&topology)), BTreeSet::new())),
+    }
 }
 
 /// Returns what can be promised of the guests. Simulated ones end with this process, or are on hold
@@ -128,7 +132,9 @@ pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFe
             let file = config.libvirt.runtime_dir.join("self-fence.lease");
             SelfFencing::by_reset(file, device.reset_after_ms())
         }
-        (DriverKind::Libvirt, Some(_) | None) => SelfFencing::new(false, None),
+        (DriverKind::Libvirt, Some(_) | None) | (DriverKind::None, _) => {
+            SelfFencing::new(false, None)
+        }
     }
 }
 
@@ -136,7 +142,7 @@ pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFe
 /// nobody special, get at what is in them.
 pub(crate) fn volumes_dir(config: &Config) -> PathBuf {
     match config.driver {
-        DriverKind::Sim => config.volumes.state_dir.join("guests"),
+        DriverKind::Sim | DriverKind::None => config.volumes.state_dir.join("guests"),
         DriverKind::Libvirt => config.libvirt.runtime_dir.join("volumes"),
     }
 }
@@ -149,6 +155,7 @@ pub(crate) fn driver(
     pmem: Option<&Memories>,
 ) -> Result<Arc<dyn Driver>, Error> {
     Ok(match config.driver {
+        DriverKind::None => Arc::new(NoDriver),
         DriverKind::Sim => Arc::new(SimDriver::start(sim::Config {
             topology: topology.clone(),
             listen: valid.sim_listen,

@@ -23,6 +23,7 @@
 //! | [`volumes`] | the volumes of persistent memory, made and erased as the leader says |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
+//! | `no_driver` | that of a host which is there for its volumes and runs no guests |
 //! | [`config`], [`flags`] | what it is told, and what it tells |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
@@ -37,6 +38,7 @@ pub mod error;
 pub mod flags;
 mod guest_volumes;
 mod hypervisor;
+mod no_driver;
 mod pmem;
 pub mod process;
 mod qualities;

@@ -23,6 +23,7 @@ pub(crate) fn platform(config: &Config) -> Platform {
         (DriverKind::Sim, _) => "fake",
         (DriverKind::Libvirt, Virtualisation::Qemu) => "qemu",
         (DriverKind::Libvirt, Virtualisation::Kvm) => "kvm",
+        (DriverKind::None, _) => return Platform::default(),
     };
     Platform {
         architecture: Architecture::reported(architecture).ok(),
@@ -38,6 +39,9 @@ pub(crate) fn traits(config: &Config, processor: &BTreeSet<Trait>) -> BTreeSet<T
     let of_guests = |t: &&Trait| !translates || !t.as_str().starts_with(X86);
     let mut traits: BTreeSet<_> = processor.iter().filter(of_guests).cloned().collect();
     traits.extend(config.traits.iter().cloned());
+    if config.driver == DriverKind::None {
+        return traits;
+    }
     let named = |name| Trait::new(name).expect("a constant name that holds to the rule");
     traits.insert(named("COMPUTE_NODE"));
     if config.driver == DriverKind::Libvirt {

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::config::{Config, Valid};
+use crate::config::{Config, DriverKind, Valid};
 use crate::core::{Agent, Event, Facts};
 use crate::disks::{Fetches, Readers};
 use crate::error::Error;
@@ -358,7 +358,10 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         Some(volumes) => volumes.for_guests(hypervisor::volumes_dir(&config)),
         None => Arc::new(NoVolumes),
     });
-    guest_volumes.adopt(&known);
+    // Without a driver it is not known what runs, only not asked: marks of before stay.
+    if config.driver != DriverKind::None {
+        guest_volumes.adopt(&known);
+    }
     tracing::info!(
         hypervisor = info.hypervisor,
         guests = known.len(),
@@ -379,7 +382,10 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         storage_id: storage_id.clone(),
         topology: topology.clone(),
         transfer_ms_max: config.transfer_timeout_ms,
-        compare_ms: config.compare_interval_ms,
+        compare_ms: match config.driver {
+            DriverKind::Libvirt | DriverKind::Sim => config.compare_interval_ms,
+            DriverKind::None => 0,
+        },
     };
     let report = HostReport {
         agent_address: match config.listening.encryption.is_told() {
@@ -392,7 +398,10 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         migration_uri: info.migration_uri,
         memory_reserved_mib: config.memory_reserved_mib.min(topology.memory_mib()),
         topology,
-        disk_gib: config.disk_gib,
+        disk_gib: match config.driver {
+            DriverKind::Libvirt | DriverKind::Sim => config.disk_gib,
+            DriverKind::None => 0,
+        },
         storage_id,
         traits,
         platform,

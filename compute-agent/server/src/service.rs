@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::agent::{Fence, Reply};
+use berth_domain::host::NO_DRIVER;
 use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
@@ -38,6 +39,7 @@ use tonic::{Request, Response, Status};
 
 use crate::core::Facts;
 use crate::disks::{self, Fetches, Readers};
+use crate::no_driver;
 use crate::shell::Handle;
 
 /// How often a console that is followed is looked at.
@@ -70,9 +72,19 @@ impl AgentApi {
         FencedCall: TryFrom<Q, Error = Invalid>,
         A: TryFrom<Reply, Error = Mismatch>,
     {
+        self.examine_driver()?;
         let call = FencedCall::try_from(request.into_inner())?;
         let reply = self.core.call(call).await.map_err(|r| to_status(&r))?;
         Ok(Response::new(A::try_from(reply)?))
+    }
+
+    /// Refuses everything that is about guests where none run. Of a host that ran some before, "it is not
+    /// here" would be an answer by which it is started elsewhere.
+    fn examine_driver(&self) -> Result<(), Status> {
+        match self.facts.driver == NO_DRIVER {
+            true => Err(to_status(&no_driver::refusal(&self.facts.host))),
+            false => Ok(()),
+        }
     }
 
     /// Asks the driver on a thread on which it may block.
@@ -80,6 +92,7 @@ impl AgentApi {
         &self,
         question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
+        self.examine_driver()?;
         let driver = self.driver.clone();
         let asked = tokio::task::spawn_blocking(move || question(&*driver)).await;
         asked
@@ -228,6 +241,7 @@ impl ComputeAgentService for AgentApi {
         &self,
         request: Request<GetTransferRequest>,
     ) -> Answered<GetTransferResponse> {
+        self.examine_driver()?;
         let vm: VmUid = field::uuid(&request.into_inner().vm_uid, "vm_uid")?;
         if let Some(progress) = self.fetches.progress(vm) {
             return Ok(Response::new(GetTransferResponse {
@@ -244,6 +258,7 @@ impl ComputeAgentService for AgentApi {
         &self,
         request: Request<WaitTransferRequest>,
     ) -> Answered<WaitTransferResponse> {
+        self.examine_driver()?;
         let request = request.into_inner();
         let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
         let wait_ms = field::optional_duration_ms(request.timeout, "timeout")?;
@@ -301,6 +316,7 @@ impl ComputeAgentService for AgentApi {
         &self,
         request: Request<ReadDisksRequest>,
     ) -> Answered<Self::ReadDisksStream> {
+        self.examine_driver()?;
         let request = request.into_inner();
         let fence: Fence = field::required(request.fence, "fence")?;
         let migration: MigrationId = field::name(&request.migration, "migration")?;
@@ -325,6 +341,7 @@ impl ComputeAgentService for AgentApi {
         &self,
         request: Request<ReadConsoleRequest>,
     ) -> Answered<Self::ReadConsoleStream> {
+        self.examine_driver()?;
         let request = request.into_inner();
         let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
         // Asked once before the stream begins, so that an unknown guest is an error of the call.

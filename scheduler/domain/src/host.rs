@@ -19,6 +19,9 @@ use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
 use crate::volume::Region;
 
+/// The driver of a host that runs no guests: it is there for its volumes.
+pub const NO_DRIVER: &str = "none";
+
 /// What an agent reports of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostReport {
@@ -28,7 +31,7 @@ pub struct HostReport {
     pub incarnation: Incarnation,
     /// What the agent can do.
     pub service_version: ServiceVersion,
-    /// The hypervisor driver, as `sim` or `libvirt`.
+    /// The hypervisor driver, as `sim` or `libvirt`; [`NO_DRIVER`] where no guests run.
     pub driver: String,
     /// Where another hypervisor sends guest memory to, as `qemu+tcp://h2/system`.
     pub migration_uri: String,
@@ -53,6 +56,14 @@ pub struct HostReport {
     /// The regions of persistent memory that volumes can be made of, by name.
     #[serde(default)]
     pub regions: Vec<Region>,
+}
+
+impl HostReport {
+    /// Returns whether guests run on the host at all.
+    #[must_use]
+    pub fn runs_guests(&self) -> bool {
+        self.driver != NO_DRIVER
+    }
 }
 
 /// Whether an agent is heard of.
@@ -129,9 +140,12 @@ impl Host {
 pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
 
 /// Returns what a host offers as counted resources where this rule holds of its memory; classes of
-/// which it has nothing are left out.
+/// which it has nothing are left out, and all of them where it runs no guests.
 #[must_use]
 pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<ResourceClass, Inventory> {
+    if !report.runs_guests() {
+        return BTreeMap::new();
+    }
     let shared = Inventory {
         allocation_ratio: AllocationRatio::from_milli(CPU_RATIO_MILLI_DEFAULT),
         ..Inventory::exact(report.topology.shared().len() as u64)

@@ -220,6 +220,10 @@ fn other_rule(violation: &Violation) -> Option<String> {
             let host = hosts.first()?;
             Some(format!("make room on host {host}: volumes do not move"))
         }
+        Violation::NoGuests => Some(
+            "take another host, or give that one a hypervisor: driver in its agent's configuration"
+                .to_owned(),
+        ),
         Violation::Capacity { .. } | Violation::Fit(_) | Violation::Counted => None,
     }
 }

@@ -36,6 +36,8 @@ pub struct Host {
     /// Its storage, where the disks of its guests are files: hosts with the same one share them. All
     /// share one without files if absent.
     pub storage: Option<String>,
+    /// The driver of its agent.
+    pub driver: &'static str,
 }
 
 /// A machine that is described in full.
@@ -63,6 +65,16 @@ impl Host {
             erase_mib_per_s: 1 << 30,
             described: None,
             storage: None,
+            driver: "sim",
+        }
+    }
+
+    /// Returns a host that is there for volumes, and runs no guests.
+    #[must_use]
+    pub fn without_guests(name: &str) -> Self {
+        Self {
+            driver: "none",
+            ..Self::new(name)
         }
     }
 
@@ -166,6 +178,9 @@ impl Host {
     fn cpu_sets(&self) -> Vec<(&'static str, String)> {
         if let Some(described) = &self.described {
             return described.cpu_sets.clone();
+        }
+        if self.driver == "none" {
+            return Vec::new();
         }
         let shared = |id: u32| (id * self.cpus).to_string();
         let dedicated = |id: u32| format!("{}-{}", id * self.cpus + 1, (id + 1) * self.cpus - 1);
@@ -437,11 +452,12 @@ impl Cluster {
         write(
             &config,
             &format!(
-                "driver = \"sim\"\nmemory_reserved_mib = 0\nstorage_id = {storage:?}\n\
+                "driver = {:?}\nmemory_reserved_mib = 0\nstorage_id = {storage:?}\n\
                  compare_interval_ms = 500\nsignals_interval_ms = 200\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
                  story_file = {story:?}\nerase_mib_per_s = {}\n\
                  {disks}{}",
+                host.driver,
                 host.pmem_namespaces,
                 host.erase_mib_per_s,
                 self.config_more(host)

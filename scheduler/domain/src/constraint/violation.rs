@@ -134,6 +134,8 @@ pub enum Violation {
         /// Where it is; at most two hosts.
         hosts: Vec<HostName>,
     },
+    /// It runs no guests: its agent has no hypervisor driver.
+    NoGuests,
 }
 
 impl Violation {
@@ -164,6 +166,7 @@ impl Violation {
             Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
             Self::Feature(_) => TOO_OLD,
             Self::VolumeElsewhere { .. } => "VOLUME_ELSEWHERE",
+            Self::NoGuests => "HOST_RUNS_NO_VMS",
         };
         cause.to_owned()
     }
@@ -219,7 +222,8 @@ impl Violation {
             | Self::Fenced
             | Self::HeldByUnknown { .. }
             | Self::Feature(_)
-            | Self::VolumeElsewhere { .. } => None,
+            | Self::VolumeElsewhere { .. }
+            | Self::NoGuests => None,
         }
     }
 
@@ -262,6 +266,7 @@ impl Violation {
             Self::Excluded => (3, 1, 0, 0),
             Self::VolumeElsewhere { .. } => (3, 2, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
+            Self::NoGuests => (5, 0, 0, 0),
         }
     }
 
@@ -306,7 +311,8 @@ impl Violation {
             | Self::Fenced
             | Self::HeldByUnknown { .. }
             | Self::Feature(_)
-            | Self::VolumeElsewhere { .. } => (Code::FailedPrecondition, &*cause),
+            | Self::VolumeElsewhere { .. }
+            | Self::NoGuests => (Code::FailedPrecondition, &*cause),
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
@@ -459,6 +465,9 @@ impl fmt::Display for Violation {
                 )
             }
             Self::Feature(old) => write!(f, "its agent is at {old}"),
+            Self::NoGuests => f.write_str(
+                "it runs no VMs: its agent has driver = \"none\" and is there for volumes",
+            ),
             Self::VolumeElsewhere { volume, hosts } => {
                 let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
                 let plural = if names.len() == 1 { "" } else { "s" };
