@@ -11,7 +11,7 @@ use berth_domain::constraint::{Demand, How, VolumePlaces};
 use berth_domain::name::{HostName, VmName, VolumeId};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{AttachedAs, VmSpec, VolumeAttachment};
-use berth_domain::volume::{Phase, Volume};
+use berth_domain::volume::{Kind, Phase, Volume};
 
 use crate::refusals::precondition;
 use crate::state::State;
@@ -79,6 +79,13 @@ impl State {
         let named = format!("volume {} ({id})", volume.display_name);
         if let Some(other) = self.vm_with_volume(id).filter(|other| *other != vm) {
             return Err(attached(volume, other));
+        }
+        // The pod's end would wait for the VM's.
+        if volume.kind == Kind::Ephemeral {
+            let message = format!("{named} was made for one pod, and goes with it");
+            return Err(precondition("VOLUME_OF_POD", message)
+                .with_hint("make one for the VM: berth volume create")
+                .with("volume", id));
         }
         if volume.is_deleting() {
             let message = format!("{named} is being deleted");

@@ -184,7 +184,8 @@ fn begin_unshelve(world: &mut World, vm: &str, host: &str) -> Result<(), Refusal
 fn a_boot_follows_its_volumes() {
     let mut world = world();
     made(&mut world, "on1", Kind::Persistent, &["h1"]);
-    made(&mut world, "on2", Kind::Ephemeral, &["h2"]);
+    made(&mut world, "on2", Kind::Persistent, &["h2"]);
+    made(&mut world, "pod", Kind::Ephemeral, &["h1"]);
     made(&mut world, "both", Kind::Cache, &["h1", "h2"]);
     made(&mut world, "gone", Kind::Persistent, &["h1"]);
     delete_volume(&mut world, "gone").unwrap();
@@ -196,6 +197,7 @@ fn a_boot_follows_its_volumes() {
         (&["on2", "both"], "h1", "VOLUME_ELSEWHERE"),
         (&["both", "on1", "on2"], "h1", "VOLUMES_APART"),
         (&["no"], "h1", "VOLUME_NOT_FOUND"),
+        (&["pod"], "h1", "VOLUME_OF_POD"),
         (&["gone"], "h1", "VOLUME_NOT_READY"),
         (&["new"], "h1", "VOLUME_NOT_READY"),
         (&["on1", "new"], "h1", "VOLUME_NOT_READY"),
