@@ -14,6 +14,9 @@
 #     recall           the word that is stored there
 #     keep <word>      kept: the word is where the first persistent memory begins
 #     kept             the word that is kept there
+#     look <disk>      its size in 512-byte sectors, whether it is read-only (1 or 0), its serial number
+#     put <disk> <word>  put: the word is where that disk begins; "failed" where it cannot be written
+#     got <disk>       the word that is there
 set -u
 bb=/bin/busybox
 $bb mkdir -p /dev /proc /sys
@@ -80,6 +83,17 @@ memory() {
 keep() { memory && printf '%-512s' "$1" | dd of=/dev/pmem0 bs=512 conv=notrunc,fsync 2>/dev/null; }
 kept() { memory && dd if=/dev/pmem0 bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
 
+# Any disk, pmem0 among them.
+there() {
+    [ "$1" != pmem0 ] || memory
+    [ -b "/dev/$1" ]
+}
+look() { there "$1" && (cd "/sys/block/$1" && echo "$(cat size)" "$(cat ro)" "$(cat serial 2>/dev/null)"); }
+put() {
+    there "$1" && printf '%-512s' "$2" | dd of="/dev/$1" bs=512 conv=notrunc,fsync 2>/dev/null
+}
+got() { there "$1" && dd if="/dev/$1" bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
+
 while :; do
     read -r question argument || continue
     line=$question${argument:+ $argument}
@@ -91,6 +105,9 @@ while :; do
     recall) words=$(recall) ;;
     keep) keep "$argument" && words=kept || words=failed ;;
     kept) words=$(kept) ;;
+    look) words=$(look "$argument") ;;
+    put) put "${argument%% *}" "${argument#* }" && words=put || words=failed ;;
+    got) words=$(got "$argument") ;;
     *) words="what is $question?" ;;
     esac
     say "answer to $line: $words"

@@ -13,6 +13,7 @@ mod disks;
 mod system;
 mod transfers;
 mod verdict;
+mod volumes;
 
 use std::num::NonZero;
 
@@ -30,6 +31,7 @@ fn guests_move_between_real_hosts() {
     }
     let mut system = System::start();
     make_flavors(&system);
+    volumes::ask_for(&system);
     a_pinned_guest_gets_another_cpu(&system);
     transfers::a_user_stops_a_transfer(&system);
     transfers::a_guest_arrives_by_post_copy(&system);
@@ -37,6 +39,7 @@ fn guests_move_between_real_hosts() {
     what_does_not_fit_is_refused(&system);
     a_migration_outlives_the_leader(&mut system);
     a_guest_takes_disk_and_network_along(&system);
+    volumes::they_outlive_their_guests(&system);
     an_old_agent_gets_no_numa_guest(&mut system);
     system.print_phases();
 }

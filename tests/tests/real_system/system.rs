@@ -162,6 +162,9 @@ impl System {
             _ => String::new(),
         };
         let schedulers = schedulers();
+        let volumes = self.volume_dir(host);
+        let socket = volumes.join("csi.sock");
+        let socket = socket.display();
         format!(
             r#"name = "{host}"
 listen = "{address}:7300"
@@ -176,9 +179,19 @@ image_dir = {images:?}
 instance_dir = {instances:?}
 disk_cache = "writeback"
 {limit}
+[volumes]
+manager = "sim"
+state_dir = {volumes:?}
+sim_regions = ["region0:1024"]
+csi_endpoint = "unix://{socket}"
 "#,
             address = self.machine(host).address(),
         )
+    }
+
+    /// Returns where the agent of a host keeps its volumes.
+    pub(crate) fn volume_dir(&self, host: &str) -> PathBuf {
+        self.machine(host).directory().join("volumes")
     }
 
     fn start_conductor(&mut self) {
@@ -306,12 +319,32 @@ disk_cache = "writeback"
     /// Boots a VM from the kernel, on a host, and waits until it counts.
     #[track_caller]
     pub(crate) fn boot(&self, vm: &str, host: &str) {
-        let head = ["vm", "create", vm, "--flavor", "pinned", "--host", host];
-        let kernel = ["--kernel", "kernel", "--initrd", "initrd"];
-        let line = ["--cmdline", &self.command_line];
-        self.json(&[&head[..], &kernel, &line].concat());
+        self.boot_with(vm, &["--host", host]);
+    }
+
+    /// As [`Self::boot`], with these further words.
+    #[track_caller]
+    pub(crate) fn boot_with(&self, vm: &str, more: &[&str]) {
+        self.json(&[&self.create(vm)[..], more].concat());
         assert_eq!(self.vm(vm).vm.state, vm::State::Active);
         self.console(vm).wait_for_count_above(2, PATIENCE).unwrap();
+    }
+
+    /// Returns the words that make a VM which boots from the kernel.
+    pub(crate) fn create<'a>(&'a self, vm: &'a str) -> [&'a str; 11] {
+        [
+            "vm",
+            "create",
+            vm,
+            "--flavor",
+            "pinned",
+            "--kernel",
+            "kernel",
+            "--initrd",
+            "initrd",
+            "--cmdline",
+            &self.command_line,
+        ]
     }
 
     /// Returns where the disks and consoles of a host's guests are.
