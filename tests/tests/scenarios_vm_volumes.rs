@@ -279,7 +279,13 @@ fn a_vm_that_is_off_keeps_its_volume() {
     let mut cluster = start();
     let csi = cluster.add_csi_controller();
     let node = cluster.csi_node("h1");
-    let (id, free) = (make(&csi, "data", "h1"), make(&csi, "free", "h1"));
+    let id = make(&csi, "data", "h1");
+    // Nobody but the scheduler tells its agent that it is to be made.
+    let wanted = [
+        "volume", "create", "free", "--size", "64MiB", "--host", "h1",
+    ];
+    let free = cluster.json(&[&wanted[..], &["--wait"]].concat());
+    let free = free["id"].as_str().expect("an id").to_owned();
     let staged = staging(&cluster, "data");
     cluster.run(&create("a", "small", &["data"]));
     cluster.run(&["vm", "stop", "a", "--timeout", "0"]);

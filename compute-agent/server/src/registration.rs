@@ -17,7 +17,7 @@ use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1 as wire;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::status::from_status;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_health::ServingStatus;
@@ -70,6 +70,8 @@ pub(crate) struct Registration {
     pub(crate) namespaces: watch::Receiver<Vec<PmemNamespace>>,
     /// The regions of persistent memory as they were looked at last, where there are volumes.
     pub(crate) regions: Option<watch::Receiver<Vec<Region>>>,
+    /// Has the volumes looked at, where there are any.
+    pub(crate) volumes: Option<Arc<Notify>>,
     /// What is promised of the guests when nobody hears of this agent.
     pub(crate) fencing: SelfFencing,
     /// When the report was sent that was answered last; before the first, that of an earlier run.
@@ -336,6 +338,11 @@ impl Registration {
         if response.known {
             let told = (response.lease, response.self_fence);
             self.tell_heard(sent_at, told).await;
+        }
+        if response.volumes_waiting
+            && let Some(volumes) = &self.volumes
+        {
+            volumes.notify_one();
         }
         Ok(response.known.then(|| bounded(response.report_interval)))
     }

@@ -207,6 +207,7 @@ impl ComputeAgent {
         let registration = Registration {
             namespaces: looked,
             regions: volumes.as_ref().map(|volumes| volumes.regions.clone()),
+            volumes: volumes.as_ref().map(Running::waker),
             scheduler: self.scheduler,
             host: self.facts.host.clone(),
             report: self.report,

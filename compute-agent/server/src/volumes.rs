@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   scheduler ─ ListVolumes ─▶ caretaker: what is CREATING is made, what is DELETING is removed
-//!             ◀ ReportVolumes ─┘   ▲ at the start, every 30 s, and as soon as somebody asks
+//!             ◀ ReportVolumes ─┘   ▲ at the start, every 30 s, as soon as somebody asks, and when the
+//!                                  │ scheduler says, as it hears of this host, that some are to be made
 //!   controllers ─ SyncVolume ──────┘
 //!   kubelet ─ socket ─▶ Identity, Node ─▶ host: volumes, mounts, claims for pods
 //! ```
@@ -50,7 +51,7 @@ use berth_proto::agent::v1::volume_agent_service_server::VolumeAgentServiceServe
 use berth_proto::client::SchedulerChannel;
 use berth_proto::csi::v1::identity_server::{self, IdentityServer};
 use berth_proto::csi::v1::node_server::{self, NodeServer};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -187,6 +188,11 @@ impl Running {
     /// Returns the service for controllers.
     pub(crate) fn service(&self) -> VolumeAgentServiceServer<VolumeAgentApi> {
         VolumeAgentServiceServer::new(VolumeAgentApi::new(self.caretaker.clone()))
+    }
+
+    /// Returns what has them looked at when it is told.
+    pub(crate) fn waker(&self) -> Arc<Notify> {
+        self.caretaker.waker()
     }
 
     /// Waits until nothing of it goes on, after it was told to stop.

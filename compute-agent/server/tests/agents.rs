@@ -119,6 +119,7 @@ impl HostService for Hosts {
             report_interval: interval(),
             lease: None,
             self_fence: None,
+            volumes_waiting: false,
         }))
     }
 

@@ -17,8 +17,8 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::CellId;
 use berth_domain::volume::{
-    Candidate, HOST_VOLUMES_MAX, Kind, Parameters, Replica, Room, Volume, counted_mib, holes,
-    provider_of, resource_class, rooms,
+    Candidate, HOST_VOLUMES_MAX, Kind, Parameters, Phase, Replica, Room, Volume, counted_mib,
+    holes, provider_of, resource_class, rooms,
 };
 use imbl::OrdMap;
 
@@ -74,6 +74,17 @@ impl State {
         entries
             .take_while(move |(name, _)| *name == of_host)
             .filter_map(|(_, id)| self.volumes.get(id))
+    }
+
+    /// Returns whether a host is to make volumes that it has not tried yet. Those that it failed to make
+    /// are tried again when it looks by itself.
+    #[must_use]
+    pub fn is_to_make_volumes(&self, host: &HostName) -> bool {
+        let mut volumes = self.volumes_of_host(host);
+        volumes.any(|volume| {
+            let mut here = volume.replicas.iter().filter(|r| r.host == *host);
+            here.any(|r| r.phase == Phase::Creating && r.failures == 0)
+        })
     }
 
     /// Returns the regions of a host with the volumes in them; first those that it reports.

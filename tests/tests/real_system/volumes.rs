@@ -24,8 +24,7 @@ const LABEL_BYTES: u64 = 2 << 20;
 /// The volumes' names.
 const NAMES: [&str; 2] = ["data", "fast"];
 
-/// Asks for the volumes. Agents look by themselves now and then what is to be made, and nothing here
-/// tells them to: so that is done while others need the time.
+/// Asks for the volumes, which are made while others need the time.
 pub(crate) fn ask_for(system: &System) {
     for name in NAMES {
         let wanted = [

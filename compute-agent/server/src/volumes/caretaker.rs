@@ -69,8 +69,9 @@ struct Shared {
     unknown: StdMutex<BTreeSet<VolumeId>>,
     /// What was warned of: once is enough.
     warned: StdMutex<BTreeSet<String>>,
-    /// Told when nobody stands in the way of a removal any more.
-    released: Notify,
+    /// Told when there is something to look at: volumes are to be made, or nobody stands in the way of a
+    /// removal any more.
+    wake: Arc<Notify>,
 }
 
 impl Caretaker {
@@ -90,15 +91,20 @@ impl Caretaker {
             regions,
             unknown: StdMutex::default(),
             warned: StdMutex::default(),
-            released: Notify::new(),
+            wake: Arc::default(),
         }))
     }
 
     /// A volume is used at one place less: its removal may have waited for that.
     pub(super) fn released(&self, id: &VolumeId) {
         if self.0.removals.waits(id) {
-            self.0.released.notify_one();
+            self.0.wake.notify_one();
         }
+    }
+
+    /// Returns what has it look when it is told.
+    pub(super) fn waker(&self) -> Arc<Notify> {
+        self.0.wake.clone()
     }
 
     /// Looks again and again until `stopping`.
@@ -117,7 +123,7 @@ impl Caretaker {
             };
             tokio::select! {
                 () = stopping.cancelled() => return,
-                () = self.0.released.notified() => {}
+                () = self.0.wake.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -96,9 +96,11 @@ impl HostService for HostApi {
                 view.is_some_and(|v| v.host.report.incarnation == incarnation && !is_cut(&v.host));
             let promises = view.is_some_and(|v| v.host.report.self_fence_ms > 0);
             let is_down = view.is_some_and(|v| v.host.liveness == Liveness::Down);
-            (known, is_down, state.policy().self_fence_ms, promises)
+            let waiting = state.is_to_make_volumes(&name);
+            let self_fence_ms = state.policy().self_fence_ms;
+            (known, is_down, self_fence_ms, promises, waiting)
         });
-        let (known, is_down, self_fence_ms, promises) = known.await?;
+        let (known, is_down, self_fence_ms, promises, volumes_waiting) = known.await?;
         if known && (promises || self_fence_ms.is_some()) {
             // Its lease goes on from here, so a leader that was deposed without knowing it must not
             // answer: its successor counts from when it began to lead.
@@ -126,6 +128,7 @@ impl HostService for HostApi {
             report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
+            volumes_waiting,
         }))
     }
 

@@ -242,6 +242,27 @@ fn a_name_makes_it_idempotent() {
 }
 
 /// Two decisions on one state: the later of two is refused, whatever it was decided on.
+/// Goal: a host is told of what waits to be made there, once: what failed waits for the host's own look.
+#[test]
+fn a_host_is_told_what_waits_for_it() {
+    let mut world = world();
+    let waits = |world: &World, host| world.state.is_to_make_volumes(&host_name(host));
+    assert!(!waits(&world, "h1"));
+    let id = create(&mut world, "a", 1, &["h1"]).unwrap();
+    assert_eq!([waits(&world, "h1"), waits(&world, "h2")], [true, false]);
+    let why = "the programs are not there".to_owned();
+    tell(&mut world, "h1", &id, Outcome::Delayed { why });
+    assert!(!waits(&world, "h1"));
+    let other = create(&mut world, "b", 1, &["h1"]).unwrap();
+    assert!(waits(&world, "h1"));
+    let size = replica(&world, &other, "h1").size_bytes;
+    let at = replica(&world, &other, "h1").extent;
+    tell(&mut world, "h1", &other, created(at, size));
+    assert!(!waits(&world, "h1"));
+    delete(&mut world, &other);
+    assert!(!waits(&world, "h1"));
+}
+
 #[test]
 fn what_was_chosen_is_looked_at_again() {
     let mut world = world();
