@@ -74,19 +74,21 @@ recall() { dd if=/dev/vda bs=512 skip=$slot count=1 iflag=direct 2>/dev/null | s
 # Its driver looks at it by itself, and may not be through yet.
 memory() {
     n=0
-    while [ ! -b /dev/pmem0 ] && [ $n -lt 300 ]; do
+    while [ ! -b "/dev/$1" ] && [ $n -lt 300 ]; do
         n=$((n + 1))
         usleep 100000
     done
-    [ -b /dev/pmem0 ]
-}
-keep() { memory && printf '%-512s' "$1" | dd of=/dev/pmem0 bs=512 conv=notrunc,fsync 2>/dev/null; }
-kept() { memory && dd if=/dev/pmem0 bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
-
-# Any disk, pmem0 among them.
-there() {
-    [ "$1" != pmem0 ] || memory
     [ -b "/dev/$1" ]
+}
+keep() { memory pmem0 && printf '%-512s' "$1" | dd of=/dev/pmem0 bs=512 conv=notrunc,fsync 2>/dev/null; }
+kept() { memory pmem0 && dd if=/dev/pmem0 bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
+
+# Any disk, and any persistent memory.
+there() {
+    case $1 in
+    pmem*) memory "$1" ;;
+    *) [ -b "/dev/$1" ] ;;
+    esac
 }
 look() { there "$1" && (cd "/sys/block/$1" && echo "$(cat size)" "$(cat ro)" "$(cat serial 2>/dev/null)"); }
 put() {

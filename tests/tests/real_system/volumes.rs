@@ -21,15 +21,13 @@ const SECTOR_BYTES: u64 = 512;
 /// How much of an nvdimm is its label area.
 const LABEL_BYTES: u64 = 2 << 20;
 
-/// The volumes' names.
-const NAMES: [&str; 2] = ["data", "fast"];
+/// The volumes' names and sizes. What is left of the last is little more than a label area.
+const VOLUMES: [(&str, &str); 3] = [("data", "64MiB"), ("fast", "64MiB"), ("tiny", "8MiB")];
 
 /// Asks for the volumes, which are made while others need the time.
 pub(crate) fn ask_for(system: &System) {
-    for name in NAMES {
-        let wanted = [
-            "volume", "create", name, "--size", "64MiB", "--host", "host-a",
-        ];
+    for (name, size) in VOLUMES {
+        let wanted = ["volume", "create", name, "--size", size, "--host", "host-a"];
         system.json(&wanted);
     }
 }
@@ -47,15 +45,17 @@ fn made(system: &System, name: &str) -> String {
 
 /// Before and afterwards: `a` on `host-a`, which has a CPU left.
 pub(crate) fn they_outlive_their_guests(system: &System) {
-    let [data, fast] = NAMES.map(|name| made(system, name));
+    let [data, fast, tiny] = VOLUMES.map(|(name, _)| made(system, name));
     let kept = system.volume_dir("host-a").join("sim");
     let block = kept.join("blocks").join(&data);
-    let image = kept.join("files").join(&fast).join("berth-vm.img");
+    let image_of = |volume: &str| kept.join("files").join(volume).join("berth-vm.img");
+    let image = image_of(&fast);
     let node = Csi::at(&system.volume_dir("host-a").join("csi.sock"));
     let staged = system.lab.directory().join("staged");
     fs::create_dir(&staged).unwrap();
 
-    system.boot_with("v", &["--volume", "data", "--volume", "fast:nvdimm"]);
+    let volumes = ["data", "fast:nvdimm", "tiny:nvdimm"].map(|volume| ["--volume", volume]);
+    system.boot_with("v", &volumes.concat());
     runs_on(system, "v", "host-a");
     let ask = |vm: &str, question: &str| system.ask_guest(vm, "host-a", question);
     let sectors = |bytes: u64| bytes / SECTOR_BYTES;
@@ -64,8 +64,12 @@ pub(crate) fn they_outlive_their_guests(system: &System) {
         ask("v", "look vda"),
         format!("{} 0 {serial}", sectors(64 << 20))
     );
-    let memory = sectors(fs::metadata(&image).unwrap().len() - LABEL_BYTES);
+    let usable = |image: &Path| sectors(fs::metadata(image).unwrap().len() - LABEL_BYTES);
+    let memory = usable(&image);
     assert_eq!(ask("v", "look pmem0").trim_end(), format!("{memory} 0"));
+    let least = format!("{} 0", usable(&image_of(&tiny)));
+    assert_eq!(ask("v", "look pmem1").trim_end(), least);
+    assert_eq!(ask("v", "put pmem1 third"), "put");
     assert_eq!(ask("v", "put vda first"), "put");
     assert_eq!(ask("v", "put pmem0 second"), "put");
     is_anothers(system, &node, &data, &staged);
@@ -73,6 +77,7 @@ pub(crate) fn they_outlive_their_guests(system: &System) {
 
     system.json(&["vm", "delete", "v"]);
     assert_eq!([begins(&block), begins(&image)], ["first", "second"]);
+    assert_eq!(begins(&image_of(&tiny)), "third");
     eventually("it is nobody's", || {
         node.stage(&data, &staged)
             .map_err(|status| status.to_string())
