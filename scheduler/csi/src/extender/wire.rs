@@ -157,22 +157,44 @@ impl<'de: 'a, 'a> Deserialize<'de> for Nodes<'a> {
     }
 }
 
-/// Returns the name of a node.
+/// Returns the name of a node. What comes after its metadata, which are first, is not read again.
 fn name_of(whole: &RawValue) -> Result<Cow<'_, str>, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Head<'a> {
-        #[serde(borrow, default)]
-        metadata: Option<Metadata<'a>>,
-    }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct Metadata<'a> {
         #[serde(borrow, default)]
         name: Option<Text<'a>>,
     }
 
-    let head: Head<'_> = serde_json::from_str(whole.get())?;
-    let name = head.metadata.and_then(|metadata| metadata.name);
-    Ok(name.map(|Text(name)| name).unwrap_or_default())
+    struct Head<'f, 'a>(&'f mut Option<Metadata<'a>>);
+
+    impl<'de> Visitor<'de> for Head<'_, 'de> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a node")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+            while let Some(Text(key)) = map.next_key()? {
+                if key == "metadata" {
+                    let metadata: Option<Metadata<'de>> = map.next_value()?;
+                    *self.0 = Some(metadata.unwrap_or_default());
+                    // The only way not to read what is left.
+                    return Err(serde::de::Error::custom("that is enough"));
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+
+    let mut found = None;
+    let mut reader = serde_json::Deserializer::from_str(whole.get());
+    let read = reader.deserialize_map(Head(&mut found));
+    match found {
+        Some(metadata) => Ok(metadata.name.map(|Text(name)| name).unwrap_or_default()),
+        None => read.map(|()| Cow::default()),
+    }
 }
 
 /// The candidates that are left.
@@ -261,10 +283,10 @@ mod tests {
         assert_eq!(names(r#"{"Nodes":{"items":null}}"#), Some(vec![]));
         assert_eq!(names(r#"{"NodeNames":[]}"#), Some(vec![]));
         assert_eq!(names(r#"{"Nodes":null}"#), None);
-        assert_eq!(
-            names(r#"{"Nodes":{"items":[{}]}}"#),
-            Some(vec![String::new()])
-        );
+        for nameless in ["{}", r#"{"metadata":null}"#, r#"{"metadata":{}}"#] {
+            let json = format!(r#"{{"Nodes":{{"items":[{nameless}]}}}}"#);
+            assert_eq!(names(&json), Some(vec![String::new()]), "{json}");
+        }
     }
 
     #[test]
@@ -280,6 +302,9 @@ mod tests {
             r#"{"Nodes":{"items":{}}}"#,
             r#"{"NodeNames":"a"}"#,
             r#"{"Nodes":{"items":[5]}}"#,
+            r#"{"Nodes":{"items":[["a"]]}}"#,
+            r#"{"Nodes":{"items":[{"metadata":{"name":5}}]}}"#,
+            r#"{"Nodes":{"items":[{"metadata":{"name":"a"},"spec":}]}}"#,
             r#"{"NodeNames":["a"]} x"#,
         ] {
             assert!(serde_json::from_str::<Args<'_>>(json).is_err(), "{json}");
