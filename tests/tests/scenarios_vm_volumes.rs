@@ -366,6 +366,11 @@ fn a_host_without_guests_has_volumes_alone() {
     assert_eq!(shown["vm"]["host"], "h1", "{shown:#}");
     let (_, message) = refused(&cluster, &["vm", "migrate", "a"]);
     assert!(message.contains("HOST_RUNS_NO_VMS"), "{message}");
+    // Who plans gets along with it.
+    cluster.run(&["score"]);
+    cluster.run(&["balance"]);
+    let more = cluster.json(&["capacity", "small", "--no-n1"]);
+    assert!(!more.to_string().contains("\"v1\""), "{more:#}");
     // Nor does it count where a host fails.
     let verified = cluster.berth(&["verify"]);
     assert_eq!(verified.status, Some(4), "{verified:#?}");
