@@ -15,7 +15,7 @@
 mod fit;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_process::run::chain;
@@ -30,6 +30,12 @@ use wire::{Args, FilterResult, HostPriority};
 const VOLUMES_MAX: usize = 64;
 /// The most hosts of one call.
 const HOSTS_MAX: usize = 10_000;
+
+/// The most sentences of one answer that differ. A Kubernetes scheduler writes all of them, each with
+/// the number of its nodes, into the pod and into an event.
+const SENTENCES_MAX: usize = 16;
+/// What is said where there are more.
+const ELSEWISE: &str = "other reasons: see `berth volume capacity`";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +153,18 @@ impl Extender {
     }
 }
 
+/// Keeps the first sentences that differ, in the order of the nodes' names.
+fn shorten(failed: &mut BTreeMap<String, String>) {
+    let mut kept = BTreeSet::new();
+    for why in failed.values_mut() {
+        if !kept.contains(why) && kept.len() == SENTENCES_MAX {
+            ELSEWISE.clone_into(why);
+        } else {
+            kept.insert(why.clone());
+        }
+    }
+}
+
 impl Judged<'_> {
     /// Returns how well a node fits.
     fn of(&self, node: &str) -> Result<u32, &str> {
@@ -168,6 +186,7 @@ impl Judged<'_> {
             }
         };
         let left = self.args.candidates.filtered(&mut fits);
+        shorten(&mut failed);
         tracing::debug!(
             pod = self.args.pod.metadata.name,
             namespace = self.args.pod.metadata.namespace,

@@ -3,6 +3,8 @@
 //! Goal: the 18 situations that PMEM-CSI's own tests know, and those in which it was wrong. Method:
 //! each with a place of its own; what is expected is written beside it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::support::{DRIVER, Filtered, GIB, NAMESPACE, Place, claim, inline, of_claim, pod};
@@ -263,6 +265,27 @@ async fn volumes_are_packed_together_on_the_regions() {
         ..Case::default()
     })
     .await;
+}
+
+/// Goal: a pod's events stay readable where each of many nodes has something else free: a Kubernetes
+/// scheduler writes every sentence that differs into them.
+#[tokio::test]
+async fn few_sentences_differ() {
+    let names: Vec<String> = (10..60).map(|at| format!("node-{at}")).collect();
+    let free: Vec<[u64; 1]> = (1..=50).map(|bytes| [bytes]).collect();
+    let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
+    let hosts = nodes.iter().zip(&free);
+    let hosts: Vec<(&str, &[u64])> = hosts.map(|(name, free)| (*name, &free[..])).collect();
+    let place = Place::start(&hosts).await;
+    let told = place.filter(&pod(&[inline(DRIVER, "1Gi")]), &nodes).await;
+    assert_eq!(told.failed.len(), nodes.len());
+    let first = "only 1B of PMEM available, need 1GiB";
+    assert_eq!(told.failed[0], ("node-10".to_owned(), first.to_owned()));
+    let sentences: BTreeSet<&String> = told.failed.iter().map(|(_, why)| why).collect();
+    assert_eq!(sentences.len(), 17, "{sentences:?}");
+    let last = &told.failed.last().unwrap().1;
+    assert_eq!(last, "other reasons: see `berth volume capacity`");
+    place.end().await;
 }
 
 /// Goal: exactly the volumes that are still to be made are asked for, each once, as they are.

@@ -188,7 +188,7 @@ fn fit_on(state: &State, name: &HostName, sizes: &[u64]) -> v1::VolumeFit {
         ..v1::VolumeFit::default()
     };
     let Some(view) = state.host(name) else {
-        return no("it is not part of this cluster");
+        return no("no host of Berth has this name");
     };
     let candidate = state.volume_candidate(view, None);
     if !candidate.closed.is_empty() {
