@@ -38,9 +38,9 @@ async fn main() {
     place.api.put_claim(&claim("data", Some("late"), "40Gi"));
     let pod = pod(&[of_claim("data"), inline(DRIVER, "40Gi")]);
     let by_name = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
-    // A node as a scheduler sends it, of 3 KB, with 50 images as nodes have them.
+    // A node as a scheduler sent it, with 50 images as nodes have them.
     let recorded: Value =
-        serde_json::from_str(include_str!("../testdata/extender-args.json")).expect("JSON");
+        serde_json::from_str(include_str!("../testdata/recorded/filter-nodes.json")).expect("JSON");
     let items: Vec<Value> = names.iter().map(|name| node(&recorded, name)).collect();
     let whole = json!({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null});
     println!("{NODES} nodes, {CALLS} calls one after the other, in milliseconds");

@@ -6,7 +6,7 @@
 //! | `filter` | which nodes are left; the scenarios of PMEM-CSI, and those it fails |
 //! | `prioritize` | how well nodes fit |
 //! | `mutate` | which pods are marked |
-//! | `wire` | recorded requests, and the answers byte for byte |
+//! | `recorded` | what a real Kubernetes asked, and the answers byte for byte |
 //! | `bad_input` | what is broken, wrong, long or slow |
 //! | `files` | certificates and tokens that are renewed while it runs |
 //! | `real_scheduler` | the same with Berth's own scheduler at the other end |
@@ -19,5 +19,5 @@ mod manifests;
 mod mutate;
 mod prioritize;
 mod real_scheduler;
+mod recorded;
 mod support;
-mod wire;

@@ -31,6 +31,8 @@ pub(crate) struct ApiServer {
 
 struct Held {
     objects: BTreeMap<String, Value>,
+    /// Answers as they are, by path.
+    texts: BTreeMap<String, String>,
     token: String,
     asked: Vec<String>,
     /// Statuses of the next answers, whatever is asked.
@@ -44,6 +46,7 @@ impl ApiServer {
         let tls = TlsAcceptor::from(Arc::new(authority.server()));
         let held = Arc::new(Mutex::new(Held {
             objects: BTreeMap::new(),
+            texts: BTreeMap::new(),
             token: TOKEN.to_owned(),
             asked: Vec::new(),
             refusals: VecDeque::new(),
@@ -80,6 +83,12 @@ impl ApiServer {
             .unwrap()
             .objects
             .insert(claim_path(name), claim.clone());
+    }
+
+    /// Has it tell this text where something is asked with this path and query.
+    pub(crate) fn put_text(&self, path: &str, text: &str) {
+        let mut held = self.held.lock().unwrap();
+        held.texts.insert(path.to_owned(), text.to_owned());
     }
 
     pub(crate) fn put_class(&self, name: &str, provisioner: &str, mode: &str) {
@@ -136,6 +145,9 @@ impl Held {
         if token.is_none_or(|t| t.as_bytes() != format!("Bearer {}", self.token).as_bytes()) {
             return refusal(401, "Unauthorized");
         }
+        if let Some(text) = self.texts.get(&asked) {
+            return respond(200, text.clone());
+        }
         let path = request.uri().path();
         if path == CLASSES {
             return reply(200, &self.page(request.uri().query().unwrap_or_default()));
@@ -175,10 +187,14 @@ impl Held {
 }
 
 fn reply(status: u16, body: &Value) -> Response<Full<Bytes>> {
+    respond(status, body.to_string())
+}
+
+fn respond(status: u16, body: String) -> Response<Full<Bytes>> {
     Response::builder()
         .status(status)
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body.to_string())))
+        .body(Full::new(Bytes::from(body)))
         .unwrap()
 }
 

@@ -50,15 +50,21 @@ impl Place {
     ) -> Self {
         let scheduler = Scheduler::start(hosts).await;
         let url = scheduler.url();
-        Self::start_before(scheduler, &url, change).await
+        Self::start_before(DRIVER, scheduler, &url, change).await
     }
 
     /// Starts everything before a scheduler of Berth's own.
     pub(crate) async fn start_before_real(url: &str) -> Self {
-        Self::start_before(Scheduler::start(&[]).await, url, |_| ()).await
+        Self::start_before_real_for(DRIVER, url).await
+    }
+
+    /// The same for volumes of this driver.
+    pub(crate) async fn start_before_real_for(driver: &str, url: &str) -> Self {
+        Self::start_before(driver, Scheduler::start(&[]).await, url, |_| ()).await
     }
 
     async fn start_before(
+        driver: &str,
         scheduler: Scheduler,
         url: &str,
         change: impl FnOnce(&mut Options),
@@ -90,7 +96,7 @@ impl Place {
             silence_max: Duration::ZERO,
             ..Policy::default()
         });
-        let serving = bind(&options, DRIVER, channel).await.unwrap();
+        let serving = bind(&options, driver, channel).await.unwrap();
         let serving = serving.with_renewal(Duration::from_millis(20));
         let address = serving.address();
         let (end, ended) = oneshot::channel::<()>();
