@@ -20,6 +20,9 @@ pub struct Local {
     pub is_kata: bool,
     /// Whether it was made for one pod.
     pub is_ephemeral: bool,
+    /// Whether somebody may have had its device as it is: one that looks empty may hold data then, and
+    /// gets no file system.
+    pub is_raw: bool,
     /// Where it is staged and published, and how.
     pub targets: BTreeMap<String, String>,
 }
@@ -93,7 +96,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When it has another file system, and when a program fails.
+    /// When it has another file system; when it has none and may hold data; and when a program fails.
     fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Refusal>;
 
     /// Shows what is mounted at one path at another one too, which is made if it is not there. Shown
@@ -104,8 +107,8 @@ pub trait Host: Send + Sync + 'static {
     /// When a program fails.
     fn bind(&self, volume: &Local, from: &Path, at: &Path, readonly: bool) -> Result<(), Refusal>;
 
-    /// Shows a volume's device at a path, as a file that is made if it is not there. Shown already: no
-    /// effect.
+    /// Shows a volume's device at a path, as a file that is made if it is not there; that its device was
+    /// given away is written down before. Shown already: no effect.
     ///
     /// # Errors
     ///

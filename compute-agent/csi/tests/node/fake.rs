@@ -29,7 +29,7 @@ pub(crate) struct Fake {
     reached: Notify,
 }
 
-/// Keeps mounts from being made until it is dropped.
+/// Keeps mounts from being made, and who looks for others from going on, until it is dropped.
 pub(crate) struct Gate {
     open: Option<std::sync::mpsc::Sender<()>>,
     keeper: Option<std::thread::JoinHandle<()>>,
@@ -49,6 +49,7 @@ fn volume(id: &str, is_kata: bool, is_ephemeral: bool) -> Local {
         size_bytes: 64 << 20,
         is_kata,
         is_ephemeral,
+        is_raw: false,
         targets: BTreeMap::new(),
     }
 }
@@ -164,10 +165,15 @@ impl Host for Fake {
     }
 
     fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal> {
-        let world = self.world();
-        let mut volumes = world.volumes.values();
-        let owner = volumes.find(|volume| volume.targets.contains_key(path));
-        Ok(owner.map(|volume| volume.id.clone()))
+        let owner = {
+            let world = self.world();
+            let mut volumes = world.volumes.values();
+            let owner = volumes.find(|volume| volume.targets.contains_key(path));
+            owner.map(|volume| volume.id.clone())
+        };
+        self.reached.notify_one();
+        drop(self.gate.lock().unwrap());
+        Ok(owner)
     }
 
     fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Refusal> {

@@ -311,6 +311,7 @@ impl Volumes {
             uuid: String::new(),
             erased_bytes: 0,
             is_recovered: false,
+            is_raw: false,
         };
         let manager = self.manager(&record)?.clone();
         self.folder.write(&record)?;
@@ -417,6 +418,18 @@ impl Volumes {
         id: &VolumeId,
         change: impl FnOnce(&mut Words, &mut String),
     ) -> Result<Volume, Error> {
+        self.change(id, |record| {
+            change(&mut record.targets, &mut record.owner);
+            check_words(id, &record.targets)
+        })
+    }
+
+    /// Changes what is written down of a volume that can be used.
+    fn change(
+        &self,
+        id: &VolumeId,
+        change: impl FnOnce(&mut Record) -> Result<(), Error>,
+    ) -> Result<Volume, Error> {
         let _turn = self.turn(id)?;
         let volume = self.known(id)?;
         let mut record = volume.record;
@@ -425,10 +438,23 @@ impl Volumes {
             Phase::Creating => return Err(Error::NoVolume { id: id.clone() }),
             Phase::Deleting => return Err(Error::Deleting { id: id.clone() }),
         }
-        change(&mut record.targets, &mut record.owner);
-        check_words(id, &record.targets)?;
+        change(&mut record)?;
         self.folder.write(&record)?;
         Ok(self.put(record, volume.device))
+    }
+
+    /// Writes down that somebody is about to be given a volume's device as it is. From then on, for as
+    /// long as it lives, what looks empty on it may be data. Repeated: no effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`Volumes::set_targets`].
+    pub fn set_raw(&self, id: &VolumeId) -> Result<(), Error> {
+        self.change(id, |record| {
+            record.is_raw = true;
+            Ok(())
+        })
+        .map(drop)
     }
 
     /// Begins to delete a volume: from now on nobody is given it. Repeated, and without such a

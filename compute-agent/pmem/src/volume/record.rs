@@ -82,6 +82,9 @@ pub struct Record {
     pub erased_bytes: u64,
     /// Whether the file was lost and this was made from the device: its parameters are not known.
     pub is_recovered: bool,
+    /// Whether somebody may have had its device as it is, without a file system of ours: what looks
+    /// empty may be somebody's data then. Written before anybody is given the device.
+    pub is_raw: bool,
 }
 
 impl Record {
@@ -102,6 +105,8 @@ impl Record {
             uuid: device.uuid.clone(),
             erased_bytes: 0,
             is_recovered: true,
+            // Not known either.
+            is_raw: true,
         }
     }
 
@@ -122,6 +127,7 @@ impl Record {
             "uuid": self.uuid,
             "erased_bytes": self.erased_bytes,
             "is_recovered": self.is_recovered,
+            "is_raw": self.is_raw,
         });
         let mut bytes = value.to_string().into_bytes();
         bytes.push(b'\n');
@@ -178,6 +184,11 @@ impl Record {
             uuid: text(object, "uuid")?.to_owned(),
             erased_bytes: number(object, "erased_bytes")?,
             is_recovered: flag(object, "is_recovered")?,
+            // Files of before do not say.
+            is_raw: match object.contains_key("is_raw") {
+                true => flag(object, "is_raw")?,
+                false => true,
+            },
         })
     }
 }
@@ -233,7 +244,22 @@ mod tests {
             uuid: "u".to_owned(),
             erased_bytes: 7,
             is_recovered: false,
+            is_raw: true,
         }
+    }
+
+    /// Goal: of a volume that was written down before it was kept who had its device, the worst is
+    /// assumed.
+    #[test]
+    fn what_a_file_of_before_does_not_say_is_doubted() {
+        let fresh = Record {
+            is_raw: false,
+            ..record()
+        };
+        let text = String::from_utf8(fresh.write()).unwrap();
+        let before = text.replace("\"is_raw\":false,", "");
+        assert_ne!(before, text);
+        assert_eq!(Record::read(before.as_bytes()), Ok(record()));
     }
 
     #[test]

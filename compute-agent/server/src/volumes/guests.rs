@@ -98,6 +98,10 @@ impl ForGuests {
         let device = volume.usable().map_err(|error| unusable(id, &error))?;
         let (path, size_bytes) = match wanted.attached_as {
             AttachedAs::Disk => {
+                if !wanted.read_only {
+                    let noted = self.keeper.set_raw(id);
+                    noted.map_err(|error| unusable(id, &error))?;
+                }
                 let device = local(id, &device.path, device.size_bytes);
                 let path = self.mounts.device(&device);
                 (
@@ -106,7 +110,7 @@ impl ForGuests {
                 )
             }
             AttachedAs::Nvdimm => {
-                let image = self.image(device, wanted.read_only);
+                let image = self.image(device, volume.record.is_raw, wanted.read_only);
                 image.map_err(|error| unusable(id, &error))?
             }
         };
@@ -121,9 +125,17 @@ impl ForGuests {
 
     /// Returns the file of a volume, which is made if it is not there, and its size. For who only reads
     /// nothing is made.
-    fn image(&self, device: &Device, read_only: bool) -> Result<(PathBuf, u64), String> {
+    fn image(
+        &self,
+        device: &Device,
+        is_raw: bool,
+        read_only: bool,
+    ) -> Result<(PathBuf, u64), String> {
         let at = self.folder.join(device.id.as_str());
-        let volume = local(&device.id, &device.path, device.size_bytes);
+        let volume = Local {
+            is_raw,
+            ..local(&device.id, &device.path, device.size_bytes)
+        };
         let nothing = || {
             format!(
                 "there is no {IMAGE} in it to be read: a VM has to have it as an nvdimm without :ro first"
@@ -263,6 +275,7 @@ fn local(id: &VolumeId, device: &Path, size_bytes: u64) -> Local {
         size_bytes,
         is_kata: false,
         is_ephemeral: false,
+        is_raw: false,
         targets: BTreeMap::new(),
     }
 }
@@ -393,7 +406,11 @@ mod tests {
         assert!(third.to_string().contains("/pod"), "{third}");
         assert!(world.marked().is_empty());
         world.target("/pod", None);
-        world.attach(OTHER, AttachedAs::Nvdimm).unwrap();
+        // What the guest that had it as a disk wrote is not formatted over.
+        let fourth = world.attach(OTHER, AttachedAs::Nvdimm).unwrap_err();
+        assert!(fourth.to_string().contains("not formatted"), "{fourth}");
+        assert!(world.marked().is_empty());
+        world.attach(OTHER, AttachedAs::Disk).unwrap();
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub(super) fn recorded(volume: &Volume) -> Local {
         size_bytes: device.map_or(0, |device| device.size_bytes),
         is_kata: kata.is_some_and(|kata| kata == "true"),
         is_ephemeral: is_ephemeral(volume),
+        is_raw: record.is_raw,
         targets: record.targets.clone(),
     }
 }
@@ -182,6 +183,8 @@ impl Host for VolumeHost {
     }
 
     fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Refusal> {
+        let noted = self.keeper.set_raw(&volume.id);
+        noted.map_err(|error| refusal(&error))?;
         self.mounts
             .bind_device(volume, at, readonly)
             .map_err(|e| mount_refusal(&e))
@@ -299,6 +302,7 @@ fn refusal(error: &ManagerError) -> Refusal {
 fn mount_refusal(error: &MountError) -> Refusal {
     let (code, reason) = match error {
         MountError::OtherFileSystem { .. } => (Code::FailedPrecondition, "OTHER_FILE_SYSTEM"),
+        MountError::MayHoldData { .. } => (Code::FailedPrecondition, "MAY_HOLD_DATA"),
         MountError::InTheWay { .. } => (Code::FailedPrecondition, "IN_THE_WAY"),
         MountError::Failed { .. } => (Code::Internal, "MOUNT_FAILED"),
     };

@@ -81,6 +81,12 @@ impl Kernel {
         match found {
             Found::FileSystem(is) if is != kind => return Err(other(is.to_string())),
             Found::Other(is) => return Err(other(is.to_owned())),
+            // A loop device over an image of ours was given to nobody.
+            Found::Nothing if volume.is_raw && device == volume.device => {
+                return Err(Error::MayHoldData {
+                    volume: volume.id.to_string(),
+                });
+            }
             Found::Nothing | Found::FileSystem(_) => {}
         }
         let formatted = self.programs.format(device, kind);
@@ -311,6 +317,7 @@ mod tests {
             size_bytes: 128 << 20,
             is_kata: true,
             is_ephemeral: false,
+            is_raw: false,
             targets: BTreeMap::new(),
         };
         let how = Mount {
@@ -321,6 +328,9 @@ mod tests {
         if let Err(error) = kernel.mount(&volume, &staging, &how) {
             return skip(&format!("nothing can be mounted: {error}"));
         }
+        kernel.unmount(&volume, &staging).unwrap();
+        // What has a file system is not made anew, whoever had its device.
+        volume.is_raw = true;
         kernel.mount(&volume, &staging, &how).unwrap();
         for path in [&staging, &target] {
             volume
@@ -379,5 +389,40 @@ mod tests {
         assert!(kernel.is_mounted(&block).unwrap());
         kernel.unmount(&volume, &block).unwrap();
         assert!(!kernel.is_mounted(&block).unwrap() && block.exists());
+    }
+
+    /// Goal: what somebody wrote behind the first 4 KiB of a device that he had as it is is not
+    /// formatted over; a volume whose device nobody had is. Needs mkfs.ext4, and no root: the device is
+    /// a file.
+    #[test]
+    fn what_looks_empty_and_was_given_away_is_not_formatted() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = folder.path().join("device");
+        let mut written = vec![0_u8; 16 << 20];
+        written[8192..8200].copy_from_slice(b"precious");
+        fs::write(&device, &written).unwrap();
+        let kernel = Kernel::new(folder.path());
+        let volume = |is_raw: bool| Local {
+            id: VolumeId::new("data-0123456789abcdef0123456789abcdef").unwrap(),
+            device: device.clone(),
+            size_bytes: 16 << 20,
+            is_kata: false,
+            is_ephemeral: false,
+            is_raw,
+            targets: BTreeMap::new(),
+        };
+        let format = |is_raw| kernel.format(&volume(is_raw), &device, FileSystem::Ext4);
+        let refused = format(true).unwrap_err();
+        assert!(matches!(refused, Error::MayHoldData { .. }), "{refused}");
+        assert_eq!(fs::read(&device).unwrap(), written);
+        if let Err(error) = format(false) {
+            return skip(&format!("no ext4 can be made: {error}"));
+        }
+        assert_eq!(
+            detect(&device).unwrap(),
+            Found::FileSystem(FileSystem::Ext4)
+        );
+        // Whoever had the device made a file system on it: that is used.
+        format(true).unwrap();
     }
 }

@@ -20,6 +20,16 @@ pub(crate) enum Error {
         /// What was asked for.
         wanted: String,
     },
+    /// Whoever had the volume's device may have data on it.
+    #[error(
+        "volume {volume} has no file system, and its device was given to somebody as it is, or that is \
+         not known: it is not formatted, since what looks empty may be data; use it as a block device, \
+         make a file system on it there, or delete it and create another one"
+    )]
+    MayHoldData {
+        /// The volume.
+        volume: String,
+    },
     /// Something else is in the way.
     #[error("{path} {why}")]
     InTheWay {

@@ -92,6 +92,11 @@ impl Mounts for Links {
     fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
         let (files, kind) = (self.files(&volume.id), self.kind(&volume.id));
         let wanted = how.file_system.to_string();
+        if volume.is_raw && !kind.exists() {
+            return Err(Error::MayHoldData {
+                volume: volume.id.to_string(),
+            });
+        }
         let make = || -> io::Result<String> {
             if !kind.exists() {
                 fs::create_dir_all(&files)?;
