@@ -15,6 +15,7 @@ mod publish;
 mod stage;
 mod stats;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use berth_domain::name::HostName;
@@ -60,14 +61,16 @@ impl NodeApi {
         }
     }
 
-    /// Deals with a volume to the end, also when the caller has gone meanwhile: a mount that was begun
-    /// cannot be left where it is.
+    /// Deals with a volume at a path to the end, also when the caller has gone meanwhile: a mount that
+    /// was begun cannot be left where it is. Whoever deals with one of them meanwhile is refused: of two
+    /// volumes that are to be at one path, neither would see that the other one is about to be there.
     async fn with<T: Send + 'static>(
         &self,
         volume: &str,
+        path: &Path,
         work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
     ) -> Answered<T> {
-        let lock = self.locks.take(volume).map_err(|r| to_status(&r))?;
+        let lock = self.locks.take(volume, path).map_err(|r| to_status(&r))?;
         let task = tokio::spawn(async move {
             let done = work.await;
             drop(lock);
@@ -113,9 +116,9 @@ impl Node for NodeApi {
     ) -> Answered<NodeStageVolumeResponse> {
         let asked = asked::Stage::read(request.into_inner())?;
         let host = self.host.clone();
-        let id = asked.volume.clone();
+        let (id, path) = (asked.volume.clone(), asked.path.clone());
         let work = async move { blocking(&host, move |host| stage::stage(host, &asked)).await };
-        self.with(&id, work).await
+        self.with(&id, &path, work).await
     }
 
     async fn node_unstage_volume(
@@ -126,10 +129,10 @@ impl Node for NodeApi {
         let id = asked::volume_id(request.volume_id)?;
         let path = asked::path(request.staging_target_path, "staging_target_path")?;
         let host = self.host.clone();
-        let volume = id.clone();
+        let (volume, at) = (id.clone(), path.clone());
         let work =
             async move { blocking(&host, move |host| stage::unstage(host, &volume, &path)).await };
-        self.with(&id, work).await
+        self.with(&id, &at, work).await
     }
 
     async fn node_publish_volume(
@@ -138,9 +141,9 @@ impl Node for NodeApi {
     ) -> Answered<NodePublishVolumeResponse> {
         let asked = asked::Publish::read(request.into_inner())?;
         let host = self.host.clone();
-        let id = asked.volume.clone();
+        let (id, path) = (asked.volume.clone(), asked.target.clone());
         let work = async move { publish::publish(&host, asked).await };
-        self.with(&id, work).await
+        self.with(&id, &path, work).await
     }
 
     async fn node_unpublish_volume(
@@ -151,9 +154,9 @@ impl Node for NodeApi {
         let id = asked::volume_id(request.volume_id)?;
         let path = asked::path(request.target_path, "target_path")?;
         let host = self.host.clone();
-        let volume = id.clone();
+        let (volume, at) = (id.clone(), path.clone());
         let work = async move { publish::unpublish(&host, volume, path).await };
-        self.with(&id, work).await
+        self.with(&id, &at, work).await
     }
 
     async fn node_get_volume_stats(

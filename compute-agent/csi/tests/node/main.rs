@@ -520,6 +520,7 @@ async fn two_calls_at_once_for_one_volume() {
     assert_eq!(stage(&api, stage_request()).await, Err(Code::Aborted));
     let other = NodeStageVolumeRequest {
         volume_id: KATA.to_owned(),
+        staging_target_path: "/elsewhere".to_owned(),
         volume_capability: block(),
         ..stage_request()
     };
@@ -528,6 +529,43 @@ async fn two_calls_at_once_for_one_volume() {
     drop(gate);
     assert_eq!(first.await.unwrap(), Ok(()));
     assert_eq!(stage(&api, stage_request()).await, Ok(()));
+}
+
+/// Goal: of two volumes that are called for one path at the same moment one is there, and the other one
+/// is to be asked for again; then it is refused. Method: both are held where they have seen that the
+/// path is nobody's.
+#[tokio::test]
+async fn two_volumes_at_once_for_one_path() {
+    let (host, api) = new();
+    let gate = host.hold_mounts();
+    let call = |volume: &str, path: &str| {
+        let request = NodeStageVolumeRequest {
+            volume_id: volume.to_owned(),
+            staging_target_path: path.to_owned(),
+            ..stage_request()
+        };
+        let api = api.clone();
+        tokio::spawn(async move { stage(&api, request).await })
+    };
+    let first = call(VOLUME, STAGING);
+    host.reached().await;
+    let mut second = call(KATA, "/staging/");
+    let second = tokio::select! {
+        refused = &mut second => {
+            drop(gate);
+            refused
+        }
+        // It has seen that too.
+        () = host.reached() => {
+            drop(gate);
+            second.await
+        }
+    };
+    assert_eq!(second.unwrap(), Err(Code::Aborted));
+    assert_eq!(first.await.unwrap(), Ok(()));
+    assert!(host.targets(KATA).is_empty());
+    let again = call(KATA, STAGING).await.unwrap();
+    assert_eq!(again, Err(Code::FailedPrecondition));
 }
 
 #[tokio::test]
