@@ -29,6 +29,7 @@ use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
 use crate::signals::Newest;
+use crate::volumes;
 use crate::watchdog::Standing;
 
 /// The services that clients ask about, and the empty name for the whole.
@@ -44,6 +45,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 const ARMING: Duration = Duration::from_secs(10);
 /// How long it is tried to take back what was promised, when the agent stops.
 const TAKING_BACK: Duration = Duration::from_secs(5);
+/// How long a registration waits until it is known which volumes of the host the leader knows: as soon as
+/// it answers at all, and where it does not a registration is not answered either.
+const COMPARING: Duration = Duration::from_secs(2);
 /// After how many reports it registers again while the scheduler refuses the host's shape. Guests
 /// that stand in its way may have gone meanwhile; each attempt is an entry of the log.
 const REPORTS_PER_RETRY: u32 = 10;
@@ -190,6 +194,9 @@ impl Registration {
                 self.report.topology = Arc::new(topology);
             }
             if let Some(regions) = &mut self.regions {
+                // Regions of which nobody knows yet what is free are closed for a whole interval.
+                let compared = regions.wait_for(|regions| volumes::are_compared(regions));
+                drop(tokio::time::timeout(COMPARING, compared).await);
                 self.report.regions = regions.borrow_and_update().clone();
             }
             let sent_at = shell::now();

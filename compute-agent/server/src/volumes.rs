@@ -91,7 +91,7 @@ impl Managed {
         if let Err(error) = keeper.prepare() {
             tracing::warn!(%error, "not everything is there for volumes");
         }
-        let regions = keeper.regions().unwrap_or_else(|error| {
+        let mut regions = keeper.regions().unwrap_or_else(|error| {
             tracing::warn!(%error, "no volume can be made: the regions cannot be seen");
             Vec::new()
         });
@@ -99,6 +99,7 @@ impl Managed {
             tracing::warn!(region = %region.name, "no volume can be made in it: {}", region.trouble);
         }
         forget_stale(&keeper, mounts.as_ref());
+        unknown::close(&keeper.list(), &mut regions);
         Ok(Some(Self {
             settings: settings.clone(),
             keeper: Arc::new(keeper),
@@ -172,6 +173,11 @@ impl Managed {
             csi,
         }
     }
+}
+
+/// Returns whether the leader was asked which of the volumes in these regions it knows.
+pub(crate) fn are_compared(regions: &[Region]) -> bool {
+    unknown::are_compared(regions)
 }
 
 /// The volumes of this host, taken care of.

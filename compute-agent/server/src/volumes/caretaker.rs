@@ -65,8 +65,9 @@ struct Shared {
     /// Why volumes could not be made.
     failures: StdMutex<BTreeMap<VolumeId, Refusal>>,
     regions: watch::Sender<Vec<Region>>,
-    /// Volumes that are here and that the leader does not know, when it was asked last.
-    unknown: StdMutex<BTreeSet<VolumeId>>,
+    /// Volumes that are here and that the leader does not know, when it was asked last; nothing: it was
+    /// not asked yet.
+    unknown: StdMutex<Option<BTreeSet<VolumeId>>>,
     /// What was warned of: once is enough.
     warned: StdMutex<BTreeSet<String>>,
     /// Told when there is something to look at: volumes are to be made, or nobody stands in the way of a
@@ -227,7 +228,7 @@ impl Caretaker {
             unknown.insert(id);
         }
         let kept = self.0.unknown.lock();
-        *kept.unwrap_or_else(PoisonError::into_inner) = unknown;
+        *kept.unwrap_or_else(PoisonError::into_inner) = Some(unknown);
     }
 
     /// Warns of a volume, once.
@@ -249,7 +250,10 @@ impl Caretaker {
         let unknown = unknown.unwrap_or_else(PoisonError::into_inner).clone();
         let look = move || {
             let mut regions = keeper.regions()?;
-            unknown::take_out(&keeper, &unknown, &mut regions);
+            match &unknown {
+                Some(unknown) => unknown::take_out(&keeper, unknown, &mut regions),
+                None => unknown::close(&keeper.list(), &mut regions),
+            }
             Ok::<_, ManagerError>(regions)
         };
         let looked = tokio::task::spawn_blocking(look).await;

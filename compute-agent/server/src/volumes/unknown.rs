@@ -1,11 +1,32 @@
 //! Volumes that are on this host and that the leader does not know: what they take of the regions is
 //! not told as free. It removes nothing.
+//!
+//! Which they are is not known before the leader was asked. Until then no volume can be made in a
+//! region that has any: what is free of it cannot be told.
 
 use std::collections::BTreeSet;
 
 use berth_domain::name::VolumeId;
 use berth_domain::volume::{DeviceMode, Region};
 use berth_pmem::volume::{Volume, Volumes};
+
+/// What is wrong with a region of which nobody has said yet which of its volumes are known.
+const NOT_COMPARED: &str =
+    "its agent has just started, and has not asked yet which of the volumes in it are known";
+
+/// Closes the regions in which there are volumes, until the leader was asked about them.
+pub(super) fn close(volumes: &[Volume], regions: &mut [Region]) {
+    for region in regions.iter_mut().filter(|r| r.trouble.is_empty()) {
+        if volumes.iter().any(|v| v.record.region == region.name) {
+            region.trouble = NOT_COMPARED.to_owned();
+        }
+    }
+}
+
+/// Returns whether the leader was asked about what is in these regions.
+pub(super) fn are_compared(regions: &[Region]) -> bool {
+    regions.iter().all(|region| region.trouble != NOT_COMPARED)
+}
 
 /// Takes out of the regions what these volumes have. Those that are not here any more have nothing.
 pub(super) fn take_out(keeper: &Volumes, unknown: &BTreeSet<VolumeId>, regions: &mut [Region]) {
@@ -83,6 +104,28 @@ mod tests {
             foreign: Vec::new(),
             trouble: String::new(),
         }
+    }
+
+    /// Goal: before the leader was asked nothing is told as free that somebody's volume may have; the
+    /// other regions are open at once.
+    #[test]
+    fn regions_with_volumes_are_closed_until_they_are_compared() {
+        let other = Region {
+            name: RegionName::new("region1").unwrap(),
+            ..region(DeviceMode::Lvm)
+        };
+        let broken = Region {
+            trouble: "broken".to_owned(),
+            ..region(DeviceMode::Direct)
+        };
+        let mut regions = [region(DeviceMode::Direct), other, broken];
+        close(&[], &mut regions);
+        assert!(are_compared(&regions));
+        // Also one of another mode: it will be foreign, or was.
+        close(&[volume(DeviceMode::Lvm, None)], &mut regions);
+        let troubles = regions.each_ref().map(|region| region.trouble.as_str());
+        assert_eq!(troubles, [NOT_COMPARED, "", "broken"]);
+        assert!(!are_compared(&regions));
     }
 
     #[test]
