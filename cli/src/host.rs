@@ -261,6 +261,13 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     for domain in &host.unknown {
         fields.push(("unknown guest", unknown(domain)));
     }
+    for failed in &host.failed_volumes {
+        let (name, why) = (&failed.display_name, &failed.why);
+        fields.push((
+            "volume not made",
+            format!("{name} ({}): {why}", failed.volume),
+        ));
+    }
     if let Some(memory) = &answer.memory {
         fields.extend(memory::lines(memory)?);
     }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use berth_domain::name::VolumeId;
-use berth_domain::volume::{Phase, Replica, Volume, consumer_of};
+use berth_domain::refusal::Refusal;
+use berth_domain::volume::{DisplayName, Phase, Replica, Volume, consumer_of};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{
     self, CreateVolumeRequest, DeleteVolumeRequest, GetVolumeCapacityRequest, GetVolumeRequest,
@@ -37,19 +38,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             let vm = wire.attached_vm.clone();
             show(session, &wire.try_into()?, short(&vm))
         }
-        Verb::Delete { volume } => {
-            let volume = find(session, &volume).await?;
-            let request = DeleteVolumeRequest {
-                name: resource("volumes", volume.id.as_str()),
-                request_id: request_id(None),
-            };
-            ask!(session, VolumeServiceClient, delete_volume, request)?;
-            output::tell(&format!(
-                "volume {} ({}) is being deleted; its space is free once its host has removed it",
-                volume.display_name, volume.id
-            ));
-            Ok(())
-        }
+        Verb::Delete { volume, forget } => delete(session, &volume, forget).await,
         Verb::Capacity { hosts } => capacity(session, &hosts).await,
         Verb::PlanRoom { host, size, region } => {
             let request = PlanVolumeRoomRequest {
@@ -61,6 +50,24 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             plan_room(session, &host, size, &plan)
         }
     }
+}
+
+async fn delete(session: &Session, volume: &str, forget: bool) -> anyhow::Result<()> {
+    let volume = find(session, volume).await?;
+    let request = DeleteVolumeRequest {
+        name: resource("volumes", volume.id.as_str()),
+        request_id: request_id(None),
+        forget,
+        ..DeleteVolumeRequest::default()
+    };
+    ask!(session, VolumeServiceClient, delete_volume, request)?;
+    let what = match forget {
+        false => "is being deleted; its space is free once its host has removed it",
+        true => "is forgotten on hosts that were removed; what they have of it is never erased",
+    };
+    let (name, id) = (&volume.display_name, &volume.id);
+    output::tell(&format!("volume {name} ({id}) {what}"));
+    Ok(())
 }
 
 async fn create(session: &Session, wanted: VolumeCreate) -> anyhow::Result<()> {
@@ -99,7 +106,10 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
     let mut told = String::new();
     while !volume.is_ready() {
         if volume.is_deleting() {
-            bail!("volume {name} is being deleted: {}", failure(&volume));
+            match failure(&volume) {
+                why if why.is_empty() => bail!("volume {name} is being deleted"),
+                why => bail!("volume {name} is being deleted: {why}"),
+            }
         }
         if failure(&volume) != told {
             told = failure(&volume);
@@ -120,14 +130,25 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
         });
         volume = match answer.await {
             Ok(answer) => answer.volume.unwrap_or_default().try_into()?,
-            Err(gone) if gone.reason == "VOLUME_NOT_FOUND" => bail!(
-                "volume {name} could not be made, and what it took is given back; the logs of the \
-                 host's agent and of the scheduler say why"
-            ),
+            Err(gone) if gone.reason == "VOLUME_NOT_FOUND" => bail!("{}", given_up(&name, &gone)),
             Err(refusal) => return Err(refusal.into()),
         };
     }
     Ok(volume)
+}
+
+/// Says that a volume is gone, and why where that is known still.
+fn given_up(name: &DisplayName, gone: &Refusal) -> String {
+    let (host, why) = (gone.metadata.get("host"), gone.metadata.get("why"));
+    match (host, why) {
+        (Some(host), Some(why)) => format!(
+            "volume {name} could not be made, and what it took is given back: host {host}: {why}"
+        ),
+        (Some(_) | None, Some(_) | None) => format!(
+            "volume {name} is gone: it was deleted, or could not be made; the logs of the host's agent \
+             and of the scheduler say why"
+        ),
+    }
 }
 
 fn failure(volume: &Volume) -> String {

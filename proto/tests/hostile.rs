@@ -259,6 +259,7 @@ fn host(report: HostReport) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        failed_volumes: Vec::new(),
         registered_version: berth_domain::version::ServiceVersion::OLDEST,
     }
 }

@@ -31,6 +31,9 @@ The name makes it repeatable: the same again shows the volume that is there.")]
     Delete {
         /// Its name, or its id
         volume: String,
+        /// Forget what is left of it on hosts that were removed and are lost for good: it is never erased
+        #[arg(long)]
+        forget: bool,
     },
     /// Say what can really be made, in each region
     Capacity {

@@ -12,11 +12,12 @@ use berth_domain::platform::{Architecture, HypervisorType, Platform};
 use berth_domain::reality::UNKNOWN_MAX;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
-use berth_domain::volume::REGIONS_MAX;
+use berth_domain::volume::{FAILED_MAX, FAILURE_LENGTH_MAX, Failed, REGIONS_MAX};
 
 use super::field::{self, ADDRESS_MAX, Invalid, choices};
 use super::name::ResourceName;
 use super::placement::{read_traits, write_traits};
+use super::volume::read_display_name;
 use crate::host::v1;
 
 choices!(Liveness => v1::host::Liveness { Up, Down });
@@ -106,6 +107,7 @@ impl From<&Host> for v1::Host {
             unknown_domains: host.unknown.iter().map(Into::into).collect(),
             compared_revision: host.compared,
             hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
+            failed_volumes: host.failed_volumes.iter().map(Into::into).collect(),
             registered_version: match host.registered_version {
                 // As it was written before there was anything to tell.
                 ServiceVersion::OLDEST => 0,
@@ -135,6 +137,31 @@ impl TryFrom<v1::Host> for Host {
             hit: (wire.hit_claims.iter())
                 .map(|name| field::name(name, "hit_claims"))
                 .collect::<Result<_, _>>()?,
+            failed_volumes: field::each(wire.failed_volumes, "failed_volumes", FAILED_MAX)?,
+        })
+    }
+}
+
+impl From<&Failed> for v1::FailedVolume {
+    fn from(failed: &Failed) -> Self {
+        Self {
+            volume: failed.volume.resource_name(),
+            display_name: failed.display_name.to_string(),
+            why: failed.why.clone(),
+            time: Some(field::timestamp(failed.at)),
+        }
+    }
+}
+
+impl TryFrom<v1::FailedVolume> for Failed {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::FailedVolume) -> Result<Self, Invalid> {
+        Ok(Self {
+            volume: field::name(&wire.volume, "volume")?,
+            display_name: read_display_name(&wire.display_name, "display_name")?,
+            why: field::text(wire.why, "why", FAILURE_LENGTH_MAX)?,
+            at: field::time(wire.time, "time")?,
         })
     }
 }

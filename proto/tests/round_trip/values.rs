@@ -654,6 +654,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 unknown: reality.0,
                 compared: reality.1,
                 hit: reality.2,
+                failed_volumes: reality.3,
                 registered_version: under.max(ServiceVersion::OLDEST),
             },
         )

@@ -14,6 +14,8 @@ mod create;
 mod delete;
 mod list;
 mod look;
+#[cfg(test)]
+mod race;
 
 use std::time::Duration;
 

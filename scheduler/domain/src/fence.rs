@@ -201,6 +201,7 @@ mod tests {
             unknown: Vec::new(),
             compared: 0,
             hit: Default::default(),
+            failed_volumes: Vec::new(),
             registered_version: crate::version::ServiceVersion::OLDEST,
             fenced: fenced.map(|heard_since| Fenced {
                 how: How::Operator,

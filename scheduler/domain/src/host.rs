@@ -17,7 +17,7 @@ use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
 use crate::topology::HostTopology;
 use crate::version::ServiceVersion;
-use crate::volume::Region;
+use crate::volume::{Failed, Region};
 
 /// The driver of a host that runs no guests: it is there for its volumes.
 pub const NO_DRIVER: &str = "none";
@@ -111,6 +111,10 @@ pub struct Host {
     /// of what they hold.
     #[serde(default)]
     pub hit: BTreeSet<ClaimId>,
+    /// The last volumes that it could not make, the latest at the end; at most
+    /// [`FAILED_MAX`](crate::volume::FAILED_MAX). Who waits for one finds out there why it is gone.
+    #[serde(default)]
+    pub failed_volumes: Vec<Failed>,
     /// The cluster version under which its agent registered last: what a newer report says beyond
     /// that was left out, and the agent is asked again once the cluster version is raised. Written
     /// from [`ServiceVersion::FINALIZE_UPGRADE`] on; before that, the oldest.

@@ -329,6 +329,7 @@ impl HostView {
             unknown: _,
             compared: _,
             hit: _,
+            failed_volumes: _,
             registered_version: _,
         } = &*self.host;
         let HostReport {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `extent`, `region`, `size` | what a region has free, and what a volume takes of it |
 //! | `record`, `report` | a volume, its life, and what agents say of it |
+//! | `failed` | volumes that could not be made, and why |
 //! | `room` | a region with its volumes |
 //! | `choice` | where a new volume goes |
 //! | `fit` | whether several fit together |
@@ -19,6 +20,7 @@
 
 mod choice;
 mod extent;
+mod failed;
 mod fit;
 mod plan;
 mod record;
@@ -41,6 +43,7 @@ use crate::resource::ResourceClass;
 
 pub use choice::{Candidate, Chosen, Wish, choose};
 pub use extent::{Extent, first_fit, holes};
+pub use failed::{FAILED_MAX, Failed, cut};
 pub use fit::{FIT_MAX, Fit, fit};
 pub use plan::{Move, Plan, find_places, make_room, place_again};
 pub use record::{
@@ -51,7 +54,7 @@ pub use record::{
 pub use region::{Region, Taken};
 pub use report::{Outcome, REPORTS_MAX, Report};
 pub use room::{Held, Room, rooms};
-pub use size::{DIRECT_ALIGN_BYTES, LVM_ALIGN_BYTES, gross_bytes, net_bytes};
+pub use size::{DIRECT_ALIGN_BYTES, LVM_ALIGN_BYTES, Shown, gross_bytes, net_bytes};
 
 /// The most regions of a host.
 pub const REGIONS_MAX: usize = 64;

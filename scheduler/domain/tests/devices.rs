@@ -196,6 +196,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        failed_volumes: Vec::new(),
         registered_version: ServiceVersion::OLDEST,
     }
 }

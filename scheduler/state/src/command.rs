@@ -491,6 +491,10 @@ pub enum Command {
     DeleteVolume {
         /// Which.
         volume: VolumeId,
+        /// Only if it still has this generation; nothing: whatever it has.
+        generation: Option<Generation>,
+        /// Forgets instead what is left of it on hosts that are none of the cluster's any more.
+        forget: bool,
     },
     /// Takes what an agent says of the volumes of its host.
     NoteVolumes {

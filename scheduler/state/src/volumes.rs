@@ -17,8 +17,8 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::CellId;
 use berth_domain::volume::{
-    Candidate, HOST_VOLUMES_MAX, Kind, Parameters, Phase, Replica, Room, Volume, counted_mib,
-    holes, provider_of, resource_class, rooms,
+    Candidate, Failed, HOST_VOLUMES_MAX, Kind, Parameters, Phase, Replica, Room, Shown, Volume,
+    counted_mib, holes, provider_of, resource_class, rooms,
 };
 use imbl::OrdMap;
 
@@ -57,6 +57,26 @@ impl State {
     pub fn volume_named(&self, name: &str) -> Option<&Arc<Volume>> {
         let id = self.index.volume_names.get(name)?;
         self.volumes.get(id)
+    }
+
+    /// Returns why a volume that is gone could not be made, and on which host; by its id, or of those
+    /// that people called so the last one.
+    #[must_use]
+    pub fn failed_volume(
+        &self,
+        id: Option<&VolumeId>,
+        name: Option<&str>,
+    ) -> Option<(&HostName, &Failed)> {
+        let hosts = self.hosts.values().map(|view| &view.host);
+        let failed = hosts.flat_map(|host| {
+            let failed = host.failed_volumes.iter();
+            failed.map(move |failed| (&host.name, failed))
+        });
+        let asked = failed.filter(|(_, failed)| match id {
+            Some(id) => failed.volume == *id,
+            None => Some(failed.display_name.as_str()) == name,
+        });
+        asked.max_by_key(|(_, failed)| (failed.at, &failed.volume))
     }
 
     /// Returns the volume that this consumer is.
@@ -162,12 +182,13 @@ impl State {
             let count = volume.replicas.len();
             Some(format!("is on {count} hosts, not {}", same.replicas))
         } else if size < same.required_bytes {
-            let wanted = same.required_bytes;
-            Some(format!("has {size} usable bytes, and {wanted} are needed"))
+            let wanted = Shown(same.required_bytes);
+            Some(format!("has {}, and {wanted} are needed", Shown(size)))
         } else if same.limit_bytes > 0 && size > same.limit_bytes {
-            let limit = same.limit_bytes;
+            let limit = Shown(same.limit_bytes);
             Some(format!(
-                "has {size} usable bytes, and at most {limit} are wanted"
+                "has {}, and at most {limit} are wanted",
+                Shown(size)
             ))
         } else {
             None

@@ -109,7 +109,12 @@ fn made(world: &mut World, name: &str, kind: Kind, hosts: &[&str]) {
 
 fn delete_volume(world: &mut World, name: &str) -> Result<(), Refusal> {
     let volume = id(name);
-    world.run(Command::DeleteVolume { volume }).map(drop)
+    let delete = Command::DeleteVolume {
+        volume,
+        generation: None,
+        forget: false,
+    };
+    world.run(delete).map(drop)
 }
 
 fn with(mut spec: VmSpec, volumes: &[&str]) -> VmSpec {

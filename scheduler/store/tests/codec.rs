@@ -318,6 +318,8 @@ fn by_hand() -> Vec<Envelope> {
         },
         Command::DeleteVolume {
             volume: volume(VolumeKind::Cache).id,
+            generation: Some(Generation(7)),
+            forget: true,
         },
     ];
     let numbered = (1_000..).zip(commands);

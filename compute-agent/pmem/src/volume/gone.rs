@@ -4,7 +4,7 @@
 
 use berth_domain::name::{RegionName, VolumeId};
 
-use super::manager::{Error, VolumeManager, Watch, Wipe};
+use super::manager::{Device, Error, VolumeManager, Watch, Wipe};
 use super::record::Record;
 
 /// Removes what was made of a volume that nobody was given.
@@ -65,5 +65,17 @@ pub(super) fn check_gone(manager: &dyn VolumeManager, record: &Record) -> Result
             id: record.id.clone(),
             why: "it is there, and was to be gone; try again".to_owned(),
         }),
+    }
+}
+
+/// Returns what has to be wiped still.
+pub(super) fn wipe(record: &Record, device: Option<&Device>) -> Wipe {
+    let is_same = device.is_some_and(|device| device.uuid == record.uuid);
+    match (record.erase_after, is_same) {
+        (false, true | false) => Wipe::Beginning,
+        (true, true) => Wipe::Everything {
+            from_bytes: record.erased_bytes,
+        },
+        (true, false) => Wipe::Everything { from_bytes: 0 },
     }
 }

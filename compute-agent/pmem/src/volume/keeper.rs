@@ -16,7 +16,7 @@ use berth_domain::volume::{DeviceMode, Region};
 use tracing::{info, warn};
 
 use super::folder::Folder;
-use super::gone::{check_gone, is_gone, is_refused, remove, remove_unused};
+use super::gone::{check_gone, is_gone, is_refused, remove, remove_unused, wipe};
 use super::manager::{Device, Error, VolumeManager, Watch, Wipe, check_id, check_same};
 use super::record::{Phase, Record, WORDS_BYTES_MAX, Words, words_bytes};
 
@@ -594,18 +594,6 @@ impl Volumes {
         self.folder.remove(id)?;
         locked(&self.volumes).remove(id);
         Ok(())
-    }
-}
-
-/// Returns what has to be wiped still.
-fn wipe(record: &Record, device: Option<&Device>) -> Wipe {
-    let is_same = device.is_some_and(|device| device.uuid == record.uuid);
-    match (record.erase_after, is_same) {
-        (false, true | false) => Wipe::Beginning,
-        (true, true) => Wipe::Everything {
-            from_bytes: record.erased_bytes,
-        },
-        (true, false) => Wipe::Everything { from_bytes: 0 },
     }
 }
 

@@ -127,6 +127,7 @@ impl Leader {
         let request = DeleteVolumeRequest {
             name: volume.name.clone(),
             request_id: Uuid::new_v4().to_string(),
+            ..Default::default()
         };
         let asked = self.scheduler.call(|channel| {
             let request = request.clone();

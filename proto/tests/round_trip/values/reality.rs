@@ -3,8 +3,11 @@
 use super::*;
 use berth_domain::fence::{Fenced, How};
 use berth_domain::reality::{Absence, Comparison, Expected, Finding, Trouble, Unknown};
+use berth_domain::volume::Failed;
 
-pub(super) fn reality() -> impl Strategy<Value = (Vec<Unknown>, u64, BTreeSet<ClaimId>)> {
+type Reality = (Vec<Unknown>, u64, BTreeSet<ClaimId>, Vec<Failed>);
+
+pub(super) fn reality() -> impl Strategy<Value = Reality> {
     let domain = (
         id::<VmUid>(),
         "[a-z0-9-]{0,12}",
@@ -22,6 +25,7 @@ pub(super) fn reality() -> impl Strategy<Value = (Vec<Unknown>, u64, BTreeSet<Cl
         vec(domain, 0..3),
         any::<u64>(),
         btree_set(id::<ClaimId>(), 0..3),
+        vec(volume::failed(), 0..3),
     )
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn comparison() -> impl Strategy<Value = Comparison> {
         generation,
         absence,
     });
-    (reality(), vec(finding, 0..3)).prop_map(|((unknown, basis, _), findings)| Comparison {
+    (reality(), vec(finding, 0..3)).prop_map(|((unknown, basis, ..), findings)| Comparison {
         basis,
         unknown,
         findings,

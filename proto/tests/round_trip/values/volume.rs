@@ -4,8 +4,8 @@ use berth_domain::id::{Generation, TimeMs};
 use berth_domain::name::{HostName, RegionName, VolumeId};
 use berth_domain::topology::CellId;
 use berth_domain::volume::{
-    DeviceMode, DisplayName, Extent, Kind, Outcome, Parameters, Phase, Region, Replica, Report,
-    Volume,
+    DeviceMode, DisplayName, Extent, Failed, Kind, Outcome, Parameters, Phase, Region, Replica,
+    Report, Volume,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -41,6 +41,19 @@ pub(super) fn region() -> impl Strategy<Value = Region> {
                 trouble,
             },
         )
+}
+
+pub(super) fn failed() -> impl Strategy<Value = Failed> {
+    let name = "[a-z -]{1,20}";
+    (name, any::<u128>(), "[a-z ]{0,20}", any::<u32>()).prop_map(|(name, number, why, at)| {
+        let display_name = DisplayName::new(&name).unwrap();
+        Failed {
+            volume: display_name.id(Uuid::from_u128(number)),
+            display_name,
+            why,
+            at: TimeMs(at.into()),
+        }
+    })
 }
 
 fn mode() -> impl Strategy<Value = DeviceMode> {

@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 use uuid::Uuid;
 
 use super::ControllerApi;
+use super::look::is_going;
 
 /// The longest name, in bytes.
 const NAME_MAX: usize = 128;
@@ -25,6 +26,9 @@ const NAME_MAX: usize = 128;
 /// How often it is chosen anew where a host cannot make what was claimed there. What a region really
 /// has is told by its agent when that happens, so that another one is chosen then.
 const CHOICES_MAX: usize = 3;
+
+/// How often it is looked whether a volume is still to be given back, where it changes meanwhile.
+const LOOKS_MAX: usize = 8;
 
 /// What is wanted, read and doubted.
 struct Wanted {
@@ -172,24 +176,29 @@ impl ControllerApi {
 
     /// Gives a volume back that a host cannot make, unless another call had it made meanwhile: its
     /// caller was told that it is there.
-    async fn given_back(
+    pub(super) async fn given_back(
         &self,
         claimed: &wire::Volume,
         why: Status,
     ) -> Result<Result<wire::Volume, Status>, Status> {
-        let creating = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Creating;
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
-        match self.now(claimed).await? {
-            Some(now) if is_whole(&now, claimed) && now.replicas.iter().all(ready) => {
-                return Ok(Ok(now));
+        for _ in 0..LOOKS_MAX {
+            match self.now(claimed).await? {
+                Some(now) if is_whole(&now, claimed) && now.replicas.iter().all(ready) => {
+                    return Ok(Ok(now));
+                }
+                Some(now) if !is_going(&now) => {
+                    // Only as it was seen: it may have been made since.
+                    if !self.give_back(&now).await? {
+                        continue;
+                    }
+                }
+                Some(_) | None => {}
             }
-            Some(now) if now.replicas.iter().any(creating) || !is_whole(&now, claimed) => {
-                self.give_back(claimed).await?;
-            }
-            // It is being deleted, or gone.
-            Some(_) | None => {}
+            return Ok(Err(told(claimed, why)));
         }
-        Ok(Err(told(claimed, why)))
+        let message = format!("{} changes while it is given back; ask again", claimed.name);
+        Err(Status::aborted(message))
     }
 
     /// Returns the volume as it is now that every agent says that it has made its part.
@@ -197,9 +206,9 @@ impl ControllerApi {
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
         match self.now(claimed).await? {
             Some(now) if !is_whole(&now, claimed) => {
-                self.give_back(claimed).await?;
                 let message = "a host could not make its part of the volume";
-                Ok(Err(Status::resource_exhausted(message)))
+                let why = Status::resource_exhausted(message);
+                self.given_back(claimed, why).await
             }
             Some(now) if now.replicas.iter().all(ready) => Ok(Ok(now)),
             Some(_) => {
@@ -214,14 +223,25 @@ impl ControllerApi {
     }
 
     /// A volume with a part that cannot be made goes as a whole: a cache volume on fewer hosts than
-    /// were asked for is not what was asked for.
-    async fn give_back(&self, volume: &wire::Volume) -> Result<(), Status> {
+    /// were asked for is not what was asked for. Says whether it goes: one that has changed since it
+    /// was looked at does not.
+    async fn give_back(&self, seen: &wire::Volume) -> Result<bool, Status> {
         let request = DeleteVolumeRequest {
-            name: volume.name.clone(),
+            name: seen.name.clone(),
             request_id: Uuid::new_v4().to_string(),
+            generation: seen.generation,
+            forget: false,
         };
-        self.calls.delete(request).await
+        match self.calls.delete(request).await {
+            Ok(()) => Ok(true),
+            Err(status) if has_changed(&status) => Ok(false),
+            Err(status) => Err(status),
+        }
     }
+}
+
+fn has_changed(status: &Status) -> bool {
+    status::refusal_of(status).is_some_and(|refusal| refusal.reason == "VOLUME_CHANGED")
 }
 
 /// Says whether every part that was claimed is still meant to be.

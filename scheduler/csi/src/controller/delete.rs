@@ -28,6 +28,8 @@ impl ControllerApi {
         let given_back = self.calls.delete(wire::DeleteVolumeRequest {
             name: volume.name.clone(),
             request_id: Uuid::new_v4().to_string(),
+            generation: 0,
+            forget: false,
         });
         match given_back.await {
             Ok(()) => {}

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceMode, Room, Taken, net_bytes};
+use super::{DeviceMode, Room, Shown, Taken, net_bytes};
 use crate::name::{HostName, RegionName};
 use crate::refusal::{Code, HOSTS_MAX, HostRefusal, Missing, Refusal};
 use crate::topology::CellId;
@@ -148,8 +148,9 @@ fn obstacle(candidate: &Candidate, wish: &Wish) -> Obstacle {
     });
     if let Some(size) = placed.min() {
         let message = format!(
-            "the smallest volume for this has {size} usable bytes, and at most {} are wanted",
-            wish.limit_bytes
+            "the smallest volume for this has {}, and at most {} are wanted",
+            Shown(size),
+            Shown(wish.limit_bytes)
         );
         return Obstacle {
             too_large: Some(size),
@@ -164,7 +165,7 @@ fn obstacle(candidate: &Candidate, wish: &Wish) -> Obstacle {
         }
         Some(_) | None => say(
             "VOLUME_SPACE",
-            format!("the largest volume that can be made has {largest} usable bytes"),
+            format!("the largest volume that can be made has {}", Shown(largest)),
         ),
     }
 }
@@ -184,16 +185,17 @@ fn nowhere(allowed: &[&Candidate], wish: &Wish, found: usize) -> Refusal {
     let best = obstacles
         .iter()
         .max_by_key(|(host, o)| (o.largest, Reverse(*host)));
+    let size = Shown(wanted);
     let what = match wish.replicas {
-        0 | 1 => format!("no host has room for a volume of {wanted} usable bytes"),
-        many => format!("{found} hosts have room for {wanted} usable bytes, and {many} are needed"),
+        0 | 1 => format!("no host has room for a volume of {size}"),
+        many => format!("{found} hosts have room for {size}, and {many} are needed"),
     };
     let message = match best {
         None => format!("{what}: no host has regions for volumes"),
         Some((_, o)) if o.largest == 0 => format!("{what}: none can be made on any of them"),
         Some((host, o)) => format!(
             "{what}: the largest that can be made has {}, on host {host}",
-            o.largest
+            Shown(o.largest)
         ),
     };
     let largest = best.map_or(0, |(_, o)| o.largest);
@@ -236,13 +238,12 @@ fn out_of_range(wish: &Wish, size_bytes: u64) -> Refusal {
         limit_bytes,
         ..
     } = wish;
+    let (required, limit) = (Shown(*required_bytes), Shown(*limit_bytes));
     let message = match limit_bytes < required_bytes {
-        true => {
-            format!("at least {required_bytes} usable bytes are wanted, and at most {limit_bytes}")
-        }
+        true => format!("at least {required} are wanted, and at most {limit}"),
         false => format!(
-            "a volume of at least {required_bytes} usable bytes has {size_bytes} after rounding, and \
-             at most {limit_bytes} are wanted"
+            "a volume of at least {required} has {} after rounding, and at most {limit} are wanted",
+            Shown(size_bytes)
         ),
     };
     Refusal::new(Code::OutOfRange, "SIZE_OUT_OF_RANGE", message)

@@ -10,9 +10,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fmt;
 
-use super::{Room, Taken, gross_bytes};
+use super::{Room, Shown, Taken, gross_bytes};
 
 /// The most volumes that are fitted together.
 pub const FIT_MAX: usize = 64;
@@ -150,21 +149,6 @@ fn cannot(rooms: &[Room], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String>
     })
 }
 
-/// A size as Kubernetes writes it: a whole number of the largest unit that does. PMEM-CSI's users know
-/// the sentences that it stands in.
-struct Shown(u64);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-        let (mut amount, mut unit) = (self.0, 0);
-        while amount > 0 && amount.is_multiple_of(1024) && unit + 1 < units.len() {
-            (amount, unit) = (amount / 1024, unit + 1);
-        }
-        write!(f, "{amount}{}", units[unit])
-    }
-}
-
 /// Places the largest first, each where it leaves the least.
 fn greedy<'r>(spaces: &[Space<'r>], sizes: &[u64]) -> Option<Vec<Space<'r>>> {
     let mut spaces = spaces.to_vec();
@@ -234,26 +218,5 @@ fn judge(before: &[Space<'_>], after: &[Space<'_>]) -> Fit {
     Fit {
         left_bytes: left.fold(0, u64::saturating_add),
         score: u32::try_from(score).unwrap_or(100),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_whole_numbers_of_the_largest_unit() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (1, "1B"),
-            (1536, "1536B"),
-            (1536 << 10, "1536KiB"),
-            (124 << 20, "124MiB"),
-            (6 << 30, "6GiB"),
-            (2048 << 40, "2048TiB"),
-            (u64::MAX, "18446744073709551615B"),
-        ] {
-            assert_eq!(Shown(bytes).to_string(), text);
-        }
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::report::Outcome;
-use super::{DeviceMode, Extent, Taken};
+use super::{DeviceMode, Extent, Taken, cut};
 use crate::id::{ConsumerId, Generation, TimeMs};
 use crate::name::{HostName, RegionName, VolumeId};
 use crate::topology::CellId;
@@ -309,6 +309,41 @@ impl Volume {
         After::Changed(Box::new(after))
     }
 
+    /// Returns it as it is to be removed from a host that is none of the cluster's any more: if that
+    /// comes back, it is told.
+    #[must_use]
+    pub fn left_on(&self, host: &HostName) -> Self {
+        let mut after = self.clone();
+        for replica in after.replicas.iter_mut().filter(|r| r.host == *host) {
+            replica.failure = cut(format!(
+                "host {host} was removed from the cluster; it is erased there if the host comes back"
+            ));
+            replica.failures = 1;
+        }
+        after.generation = self.generation.next();
+        after
+    }
+
+    /// Returns it as a host that was removed from the cluster and is back is to remove it.
+    #[must_use]
+    pub fn deleted_again(&self, host: &HostName) -> Self {
+        let mut after = self.clone();
+        for replica in after.replicas.iter_mut().filter(|r| r.host == *host) {
+            replica.failure.clear();
+            replica.failures = 0;
+        }
+        after.generation = self.generation.next();
+        after
+    }
+
+    /// Says of each part that is to be removed why.
+    fn say(&mut self, why: &str) {
+        for replica in &mut self.replicas {
+            replica.failure = cut(why.to_owned());
+            replica.failures = 1;
+        }
+    }
+
     /// Returns what becomes of it by what the agent of a host says. What is out of date is passed over.
     #[must_use]
     pub fn after(&self, host: &HostName, outcome: &Outcome) -> After {
@@ -319,10 +354,14 @@ impl Volume {
         if let (Outcome::Deleted, true) = (outcome, is_deleting) {
             return self.without(host);
         }
-        if let (Outcome::Failed { .. }, Phase::Creating) = (outcome, self.replicas[at].phase) {
+        if let (Outcome::Failed { why }, Phase::Creating) = (outcome, self.replicas[at].phase) {
             // All or nothing: a cache on fewer hosts than were asked for is none.
             return match self.without(host) {
-                After::Changed(rest) => After::Changed(Box::new(rest.deleted())),
+                After::Changed(rest) => {
+                    let mut rest = rest.deleted();
+                    rest.say(&format!("host {host} cannot make its part: {why}"));
+                    After::Changed(Box::new(rest))
+                }
                 other @ (After::Same | After::Gone) => other,
             };
         }

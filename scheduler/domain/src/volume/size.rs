@@ -4,6 +4,8 @@
 //! page of 4 KiB and 8 KiB more, rounded up to 2 MiB (`nd_pfn_init` of Linux). A logical volume can
 //! be used whole.
 
+use std::fmt;
+
 use super::DeviceMode;
 
 /// What sizes of logical volumes are multiples of: one physical extent.
@@ -55,9 +57,41 @@ pub fn gross_bytes(mode: DeviceMode, required_bytes: u64, align_bytes: u64) -> O
         .filter(enough)
 }
 
+/// A size as Kubernetes writes it: a whole number of the largest unit that does, so that nothing of it
+/// is lost. PMEM-CSI's users know the sentences that it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown(pub u64);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let (mut amount, mut unit) = (self.0, 0);
+        while amount > 0 && amount.is_multiple_of(1024) && unit + 1 < units.len() {
+            (amount, unit) = (amount / 1024, unit + 1);
+        }
+        write!(f, "{amount}{}", units[unit])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_whole_numbers_of_the_largest_unit() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1, "1B"),
+            (1536, "1536B"),
+            (1536 << 10, "1536KiB"),
+            (124 << 20, "124MiB"),
+            (6 << 30, "6GiB"),
+            (2048 << 40, "2048TiB"),
+            (u64::MAX, "18446744073709551615B"),
+        ] {
+            assert_eq!(Shown(bytes).to_string(), text);
+        }
+    }
 
     const MIB: u64 = 1 << 20;
 

@@ -98,6 +98,7 @@ pub(crate) fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         unknown: Vec::new(),
         compared: 0,
         hit: Default::default(),
+        failed_volumes: Vec::new(),
         registered_version: ServiceVersion::OLDEST,
     }
 }

@@ -168,7 +168,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             host: Some(host),
             summary: format!("namespace={namespace}"),
         }),
-        Command::DeleteVolume { volume } => named("DeleteVolume", "volume", volume),
+        Command::DeleteVolume { volume, .. } => named("DeleteVolume", "volume", volume),
         Command::FenceHost { host, how, .. } => Some(Words {
             method: "FenceHost",
             vm: None,

@@ -1,6 +1,6 @@
 //! `berth.volume.v1.VolumeService`: what changes something. Reads are in [`super::volume_read`].
 
-use berth_domain::id::Incarnation;
+use berth_domain::id::{Generation, Incarnation};
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::topology::CellId;
 use berth_domain::volume::{Kind, Outcome, REPLICAS_MAX, REPORTS_MAX, Report};
@@ -54,18 +54,23 @@ impl VolumeService for VolumeApi {
         let agent = access::agent(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
         let volume: VolumeId = field::name(&wire.name, "name")?;
-        if agent.is_some() {
-            let id = volume.clone();
-            let known = self
-                .0
-                .stale(move |state| state.volume(&id).cloned())
-                .await?;
-            if let Some(known) = known {
+        if let Some(agent) = &agent {
+            if wire.forget {
+                let who = agent.principal();
+                return Err(access::not_yours(format!("{who} forgets no volumes")));
+            }
+            // As committed: a member that is behind may not know it yet, or not any more.
+            let state = self.0.state(0).await?;
+            if let Some(known) = state.volume(&volume) {
                 let hosts = known.replicas.iter().map(|replica| &replica.host);
-                check_own(agent.as_deref(), known.kind, hosts)?;
+                check_own(Some(agent), known.kind, hosts)?;
             }
         }
-        let command = Command::DeleteVolume { volume };
+        let command = Command::DeleteVolume {
+            volume,
+            generation: (wire.generation != 0).then_some(Generation(wire.generation)),
+            forget: wire.forget,
+        };
         let mut answer = v1::DeleteVolumeResponse::default();
         // It may not have been there.
         if let Reply::Volume(volume) = self.0.command(caller, command).await? {

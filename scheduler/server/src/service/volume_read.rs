@@ -8,7 +8,8 @@ use std::sync::Arc;
 use berth_domain::name::{HostName, RegionName, VolumeId};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::volume::{
-    DeviceMode, FIT_MAX, Plan, Room, Volume, find_places, fit as fit_together, make_room,
+    DeviceMode, DisplayName, FIT_MAX, Failed, Plan, Room, Shown, Volume, find_places,
+    fit as fit_together, make_room,
 };
 use berth_proto::convert::page::Page;
 use berth_proto::convert::volume::{read_display_name, read_region};
@@ -41,14 +42,28 @@ pub(super) async fn volume(
         (None, None) => None,
     };
     let Some(volume) = found else {
-        let name = id.map(|id| id.to_string());
-        let name = name.or(called.map(String::from)).unwrap_or_default();
-        return Err(to_status(&Refusal::not_found("volume", name).with_hint(
-            "the volumes that exist are listed by `berth volume list`",
-        )));
+        let called = called.as_ref().map(DisplayName::as_str);
+        return Err(to_status(&no_volume(&state, id.as_ref(), called)));
     };
     let volume = Some(write_volume(&state, volume));
     Ok(Response::new(v1::GetVolumeResponse { volume }))
+}
+
+/// Refuses a volume that is not there; of one that could not be made, with the reason.
+fn no_volume(state: &State, id: Option<&VolumeId>, called: Option<&str>) -> Refusal {
+    let name = id.map_or(called.unwrap_or_default(), VolumeId::as_str);
+    let refusal = Refusal::not_found("volume", name)
+        .with_hint("the volumes that exist are listed by `berth volume list`");
+    let Some((host, failed)) = state.failed_volume(id, called) else {
+        return refusal;
+    };
+    let Failed {
+        display_name, why, ..
+    } = failed;
+    let message = format!("volume {display_name} could not be made on host {host}: {why}");
+    Refusal { message, ..refusal }
+        .with("host", host)
+        .with("why", why)
 }
 
 pub(super) async fn volumes(
@@ -246,8 +261,8 @@ fn plan(
         let trouble = asked.filter(|room| !room.is_open());
         let trouble = trouble.map(|room| format!("; {}: {}", room.name(), room.region.trouble));
         let message = format!(
-            "no volumes that go make room for {required_bytes} usable bytes in {what} of host \
-             {name}{}",
+            "no volumes that go make room for {} in {what} of host {name}{}",
+            Shown(required_bytes),
             trouble.collect::<String>()
         );
         let refusal = Refusal::new(Code::ResourceExhausted, "NO_ROOM_CAN_BE_MADE", message);

@@ -171,9 +171,11 @@ impl<J: Journal> Transaction<'_, J> {
             unknown: Vec::new(),
             compared: 0,
             hit: BTreeSet::new(),
+            failed_volumes: Vec::new(),
             registered_version: self.registering_under(),
         });
         self.settle_regions(name);
+        self.take_volumes_back(name);
         Ok(Reply::Host(host))
     }
 

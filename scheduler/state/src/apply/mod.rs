@@ -351,7 +351,14 @@ impl<J: Journal> Transaction<'_, J> {
                 volume,
                 limit_bytes,
             } => self.create_volume(volume, *limit_bytes),
-            Command::DeleteVolume { volume } => self.delete_volume(volume),
+            Command::DeleteVolume {
+                volume,
+                generation,
+                forget,
+            } => match forget {
+                true => self.forget_volume(volume),
+                false => self.delete_volume(volume, *generation),
+            },
             Command::NoteVolumes {
                 host,
                 incarnation,

@@ -3,19 +3,20 @@
 //! Invariant: what a volume takes is counted until its host says that it is gone. Where a volume in
 //! mode direct lies is what its host said, and before that where a kernel would put it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::allocation::Consumer;
+use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::host::{Host, Liveness};
-use berth_domain::id::{ClaimId, Generation, Incarnation};
+use berth_domain::id::{ClaimId, Generation, Incarnation, ProviderId};
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ConsumerType, Custom};
 use berth_domain::volume::{
-    After, DeviceMode, HOST_VOLUMES_MAX, Kind, Phase, REPORTS_MAX, Replica, Report, Room, Taken,
-    VOLUMES_MAX, Volume, consumer_of, place_again, provider_name, provider_of, resource_class,
+    After, DeviceMode, Failed, HOST_VOLUMES_MAX, Kind, Outcome, Phase, REPORTS_MAX, Replica,
+    Report, Room, Shown, Taken, VOLUMES_MAX, Volume, consumer_of, cut, place_again, provider_name,
+    provider_of, resource_class,
 };
 
 use crate::attached::attached;
@@ -147,13 +148,21 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(())
     }
 
-    /// Has a volume removed. One that is not there, or is being removed, is no mistake.
-    pub(super) fn delete_volume(&mut self, id: &VolumeId) -> Result<Reply, Refusal> {
+    /// Has a volume removed. One that is not there, or is being removed, is no mistake; one that is not
+    /// as whoever asks saw it is left.
+    pub(super) fn delete_volume(
+        &mut self,
+        id: &VolumeId,
+        generation: Option<Generation>,
+    ) -> Result<Reply, Refusal> {
         let Some(volume) = self.state.volume(id).cloned() else {
             return Ok(Reply::None);
         };
         if volume.is_deleting() {
             return Ok(Reply::Volume(volume));
+        }
+        if generation.is_some_and(|seen| seen != volume.generation) {
+            return Err(changed(&volume));
         }
         if let Some(vm) = self.state.vm_with_volume(id) {
             return Err(attached(&volume, vm));
@@ -180,7 +189,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let mut is_changed = false;
         for report in reports {
-            let Some(volume) = self.state.volume(&report.volume) else {
+            let Some(volume) = self.state.volume(&report.volume).cloned() else {
                 continue;
             };
             match volume.after(name, &report.outcome) {
@@ -189,12 +198,32 @@ impl<J: Journal> Transaction<'_, J> {
                 After::Gone => self.drop_volume(&report.volume),
             }
             is_changed = true;
+            if let Outcome::Failed { why } = &report.outcome {
+                self.note_failed(name, &volume, why);
+            }
         }
         if is_changed {
             self.place_volumes_again(name);
             self.settle_regions(name);
         }
         Ok(Reply::None)
+    }
+
+    /// Keeps why a host cannot make a volume, for who waits for it when it is gone.
+    fn note_failed(&mut self, name: &HostName, volume: &Volume, why: &str) {
+        let failed = Failed {
+            volume: volume.id.clone(),
+            display_name: volume.display_name.clone(),
+            why: cut(why.to_owned()),
+            at: self.now(),
+        };
+        let Some(view) = self.state.host(name) else {
+            return;
+        };
+        let mut host = (*view.host).clone();
+        failed.note(&mut host.failed_volumes);
+        host.generation = host.generation.next();
+        self.put_host(host);
     }
 
     /// Looks again at where volumes are to lie that nobody has made yet, after their host reported what
@@ -258,18 +287,22 @@ impl<J: Journal> Transaction<'_, J> {
                 ..volume.clone()
             },
         };
+        let mut why = None;
         for replica in after.replicas.iter_mut().filter(|r| r.host == *host) {
             replica.extent = extent;
             if extent.is_none() {
-                let gross = replica.gross_bytes;
-                replica.failure = format!(
-                    "region {} has no piece of {gross} bytes any more",
-                    replica.region
-                );
+                let gross = Shown(replica.gross_bytes);
+                let no_piece =
+                    format!("region {} has no piece of {gross} any more", replica.region);
+                replica.failure.clone_from(&no_piece);
                 replica.failures = 1;
+                why = Some(no_piece);
             }
         }
         self.write_volume(after);
+        if let Some(why) = why.filter(|_| !volume.is_deleting()) {
+            self.note_failed(host, volume, &why);
+        }
     }
 
     /// Has the providers of a host's regions say what these have now.
@@ -374,21 +407,68 @@ impl<J: Journal> Transaction<'_, J> {
             .with("volume", &left.id))
     }
 
-    /// Takes what is left of volumes, and the providers of regions, away with their host.
+    /// Takes the providers of regions away with their host. The volumes that it was to remove stay
+    /// without taking anything: should the host come back, it is told to remove them.
     pub(super) fn drop_regions(&mut self, host: &Host) {
         let volumes = self.state.volumes_of_host(&host.name);
         let volumes: Vec<Arc<Volume>> = volumes.cloned().collect();
         for volume in volumes {
-            match volume.without(&host.name) {
-                After::Changed(rest) => drop(self.write_volume(*rest)),
-                After::Same | After::Gone => self.drop_volume(&volume.id),
+            let mut taken = taken_by(self.state, &volume);
+            for replica in volume.replicas.iter().filter(|r| r.host == host.name) {
+                taken.remove(&provider_of(host.provider, &replica.region));
             }
+            self.write_volume_taking(volume.left_on(&host.name), taken);
         }
         let providers = self.state.region_providers(host.provider);
         let providers: Vec<_> = providers.map(|provider| provider.id).collect();
         for provider in providers {
             self.remove_provider(provider);
         }
+    }
+
+    /// Counts what a host that registers has to remove since the time before it was removed.
+    pub(super) fn take_volumes_back(&mut self, name: &HostName) {
+        let volumes = self.state.volumes_of_host(name);
+        let volumes: Vec<Arc<Volume>> = volumes.cloned().collect();
+        if volumes.is_empty() {
+            return;
+        }
+        for volume in volumes {
+            self.write_volume(volume.deleted_again(name));
+        }
+        self.place_volumes_again(name);
+        self.settle_regions(name);
+    }
+
+    /// Forgets what is left of a volume on hosts that are none of the cluster's any more.
+    pub(super) fn forget_volume(&mut self, id: &VolumeId) -> Result<Reply, Refusal> {
+        let Some(mut volume) = self.state.volume(id).cloned() else {
+            return Ok(Reply::None);
+        };
+        let gone = volume.replicas.iter().map(|replica| replica.host.clone());
+        let gone: Vec<HostName> = gone
+            .filter(|host| self.state.host(host).is_none())
+            .collect();
+        if gone.is_empty() {
+            let message = format!(
+                "volume {} ({id}) is on hosts of this cluster, which remove it",
+                volume.display_name
+            );
+            return Err(precondition("VOLUME_NOT_LEFT", message)
+                .with_hint("only what is left on hosts that were removed can be forgotten")
+                .with("volume", id));
+        }
+        for host in &gone {
+            match volume.without(host) {
+                After::Changed(rest) => volume = self.write_volume(*rest),
+                After::Same => {}
+                After::Gone => {
+                    self.drop_volume(id);
+                    return Ok(Reply::None);
+                }
+            }
+        }
+        Ok(Reply::Volume(volume))
     }
 
     fn drop_volume(&mut self, id: &VolumeId) {
@@ -400,11 +480,19 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Writes a volume and what it takes.
     fn write_volume(&mut self, volume: Volume) -> Arc<Volume> {
+        let taken = taken_by(self.state, &volume);
+        self.write_volume_taking(volume, taken)
+    }
+
+    fn write_volume_taking(
+        &mut self,
+        volume: Volume,
+        allocations: BTreeMap<ProviderId, Resources>,
+    ) -> Arc<Volume> {
         let volume = self.put_volume(volume);
         let Some(id) = consumer_of(&volume.id) else {
             return volume;
         };
-        let allocations = taken_by(self.state, &volume);
         let old = self.state.consumer(id).cloned();
         if old.as_ref().map(|old| &old.allocations) == Some(&allocations) {
             return volume;
@@ -436,6 +524,16 @@ impl<J: Journal> Transaction<'_, J> {
         });
         volume
     }
+}
+
+/// Refuses to remove a volume that is not as it was seen.
+fn changed(volume: &Volume) -> Refusal {
+    let (id, name) = (&volume.id, &volume.display_name);
+    let message = format!("volume {name} ({id}) has changed since it was looked at");
+    Refusal::new(Code::Aborted, "VOLUME_CHANGED", message)
+        .with_hint("look at it again, and delete it if it still is to go")
+        .with("volume", id)
+        .with("generation", volume.generation.0)
 }
 
 /// Returns whether what was chosen is free, and is where the kernel would put it.

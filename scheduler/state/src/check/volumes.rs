@@ -7,8 +7,8 @@ use std::sync::Arc;
 use berth_domain::host::Host;
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::volume::{
-    DeviceMode, Extent, HOST_VOLUMES_MAX, Kind, Phase, Replica, Room, VOLUMES_MAX, consumer_of,
-    provider_of,
+    DeviceMode, Extent, FAILED_MAX, HOST_VOLUMES_MAX, Kind, Phase, Replica, Room, VOLUMES_MAX,
+    consumer_of, provider_of,
 };
 use imbl::{OrdMap, OrdSet};
 
@@ -16,7 +16,8 @@ use super::{Violation, rule};
 use crate::state::State;
 use crate::volumes::{region_inventories, taken_by};
 
-/// A volume is on hosts that are there, once on each, and is removed from all or from none.
+/// A volume is on hosts that are there, once on each, and is removed from all or from none. What is to
+/// be removed may be on hosts that were: they are told should they come back.
 pub(super) fn volumes_are_whole(state: &State) -> Result<(), Violation> {
     const RULE: &str = "volumes_are_whole";
     let mut names = BTreeSet::new();
@@ -24,6 +25,7 @@ pub(super) fn volumes_are_whole(state: &State) -> Result<(), Violation> {
     for (id, volume) in &state.volumes {
         let hosts: BTreeSet<_> = volume.replicas.iter().map(|r| &r.host).collect();
         let is_there = hosts.iter().all(|host| state.hosts.contains_key(*host));
+        let is_there = is_there || volume.is_deleting();
         let count = volume.replicas.len();
         let is_one = count == 1 || volume.kind == Kind::Cache;
         let whole = volume.id == *id && is_there && count > 0 && hosts.len() == count && is_one;
@@ -92,6 +94,9 @@ pub(super) fn regions_are_offered(state: &State) -> Result<(), Violation> {
             let what = format_args!("region {} of host {name} has no provider", room.name());
             rule(has || !room.is_open(), RULE, what)?;
         }
+        let failed = view.host.failed_volumes.len();
+        let what = format_args!("host {name} keeps {failed} failures");
+        rule(failed <= FAILED_MAX, RULE, what)?;
         let count = state.volumes_of_host(name).count();
         rule(
             count <= HOST_VOLUMES_MAX,

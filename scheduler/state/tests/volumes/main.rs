@@ -139,8 +139,28 @@ fn created(at: Option<Extent>, size_bytes: u64) -> Outcome {
 }
 
 fn delete(world: &mut World, id: &VolumeId) {
+    delete_seen(world, id, None).unwrap();
+}
+
+fn delete_seen(
+    world: &mut World,
+    id: &VolumeId,
+    generation: Option<Generation>,
+) -> Result<Reply, Refusal> {
     let volume = id.clone();
-    world.run(Command::DeleteVolume { volume }).unwrap();
+    world.run(Command::DeleteVolume {
+        volume,
+        generation,
+        forget: false,
+    })
+}
+
+fn forget(world: &mut World, id: &VolumeId) -> Result<Reply, Refusal> {
+    world.run(Command::DeleteVolume {
+        volume: id.clone(),
+        generation: None,
+        forget: true,
+    })
 }
 
 fn room(world: &World, host: &str, region: &str) -> Room {
@@ -409,6 +429,28 @@ fn what_a_host_does_not_report_any_more_is_not_lost() {
     assert_eq!(refused.reason, "INVALID_HOST_REPORT");
 }
 
+/// Goal: a volume that another call made since it was looked at is not given back by one that saw it
+/// unmade.
+#[test]
+fn a_volume_goes_only_as_it_was_seen() {
+    let mut world = world();
+    let id = create(&mut world, "a", 1, &["h1"]).unwrap();
+    let generation = |world: &World| Some(world.state.volume(&id).unwrap().generation);
+    let seen = generation(&world);
+    tell(&mut world, "h1", &id, created(None, STEP));
+    let refused = delete_seen(&mut world, &id, seen).unwrap_err();
+    assert_eq!(refused.reason, "VOLUME_CHANGED");
+    assert_eq!(refused.code, Code::Aborted);
+    assert!(world.state.volume(&id).unwrap().is_ready());
+    let seen = generation(&world);
+    delete_seen(&mut world, &id, seen).unwrap();
+    // It is what was asked for already, whatever it was like.
+    delete_seen(&mut world, &id, seen).unwrap();
+    assert!(world.state.volume(&id).unwrap().is_deleting());
+    tell(&mut world, "h1", &id, Outcome::Deleted);
+    delete_seen(&mut world, &id, seen).unwrap();
+}
+
 /// The ninth defect of PMEM-CSI: with one node down nothing could be deleted. And a host with volumes
 /// is not forgotten, unless it is lost and they were to be removed.
 #[test]
@@ -437,11 +479,65 @@ fn hosts_that_leave() {
     assert_eq!(remove(&mut world).unwrap_err().reason, "HOST_IN_USE");
     set(&mut world, Liveness::Down);
     let providers = world.state.providers().len();
+    assert_eq!(
+        forget(&mut world, &lone).unwrap_err().reason,
+        "VOLUME_NOT_LEFT"
+    );
     remove(&mut world).unwrap();
-    assert_eq!(world.state.volumes().len(), 0);
     assert_eq!(world.state.providers().len(), providers - 2);
+    let consumers = [&cache, &lone].map(|id| world.state.consumer(consumer_of(id).unwrap()));
+    assert_eq!(consumers, [None, None], "they take nothing any more");
+    // What the host had to remove it is told when it is back; what is lost for good is forgotten.
+    assert!(replica(&world, &lone, "h2").failure.contains("was removed"));
+    forget(&mut world, &cache).unwrap();
+    forget(&mut world, &cache).unwrap();
+    assert!(world.state.volume(&cache).is_none());
     register(&mut world, "h2", vec![region("r0", DeviceMode::Direct, 8)]).unwrap();
+    let left = replica(&world, &lone, "h2");
+    assert_eq!((left.phase, left.failure.as_str()), (Phase::Deleting, ""));
+    assert_eq!(counted(&world, "h2", "r0").unwrap().2, 16);
+    let refused = create(&mut world, "a", 8, &["h2"]).unwrap_err();
+    assert_eq!(refused.reason, "NO_SPACE");
+    tell(&mut world, "h2", &lone, Outcome::Deleted);
+    assert_eq!(world.state.volumes().len(), 0);
+    assert_eq!(counted(&world, "h2", "r0").unwrap().2, 0);
     create(&mut world, "a", 8, &["h2"]).unwrap();
+}
+
+/// Goal: whoever waits for a volume finds out why it is gone, as long as its host had not many more.
+#[test]
+fn why_a_volume_could_not_be_made_is_kept() {
+    let mut world = world();
+    let why = |world: &World, id: &VolumeId| {
+        let failed = world.state.failed_volume(Some(id), None);
+        failed.map(|(host, failed)| (host.to_string(), failed.why.clone()))
+    };
+    let id = create(&mut world, "a", 1, &["h1"]).unwrap();
+    let failed = |why: &str| Outcome::Failed {
+        why: why.to_owned(),
+    };
+    tell(&mut world, "h1", &id, failed("it is broken"));
+    assert!(world.state.volume(&id).is_none());
+    let told = ("h1".to_owned(), "it is broken".to_owned());
+    assert_eq!(why(&world, &id), Some(told));
+    let by_name = world.state.failed_volume(None, Some("a")).unwrap();
+    assert_eq!(by_name.1.volume, id);
+    // The other parts of a cache say why they go.
+    let volume = chosen(&mut world, "c", Kind::Cache, &wish(1, 2, &[])).unwrap();
+    let cache = run(&mut world, volume).unwrap();
+    tell(&mut world, "h2", &cache, failed("no"));
+    let rest = replica(&world, &cache, "h1").failure;
+    assert_eq!(rest, "host h2 cannot make its part: no");
+    for _ in 0..16 {
+        let id = create(&mut world, "b", 1, &["h1"]).unwrap();
+        tell(&mut world, "h1", &id, failed(&"x".repeat(512)));
+    }
+    assert_eq!(why(&world, &id), None);
+    // One that is not to be made any more is no failure.
+    let gone = create(&mut world, "d", 1, &["h1"]).unwrap();
+    delete(&mut world, &gone);
+    tell(&mut world, "h1", &gone, failed("late"));
+    assert_eq!(why(&world, &gone), None);
 }
 
 /// Goal: what hosts and volumes have is not for clients of Placement to change, and can be read.

@@ -12,12 +12,16 @@ use berth_state::command::Command;
 use proptest::prelude::*;
 
 use super::support::*;
-use super::{chosen, create, created, delete, extent, region, register, run, tell, wish, world};
+use super::{
+    chosen, create, created, delete, extent, forget, region, register, run, tell, wish, world,
+};
 
 /// What agents really have: the pieces of each region in mode direct, by volume.
 #[derive(Default)]
 struct Devices {
     pieces: BTreeMap<(String, VolumeId), Extent>,
+    /// What an operator had forgotten: nobody is told to remove it.
+    forgotten: BTreeSet<VolumeId>,
 }
 
 const HOSTS: [&str; 2] = ["h1", "h2"];
@@ -26,6 +30,9 @@ impl Devices {
     /// Plays the agent of a host: makes what is CREATING and removes what is DELETING, some of it.
     fn work(&mut self, world: &mut World, host: &str, pick: u8) {
         let name = host_name(host);
+        if world.state.host(&name).is_none() {
+            return;
+        }
         let volumes = world.state.volumes_of_host(&name).cloned();
         let mut volumes: Vec<_> = volumes.collect();
         volumes.sort_by_key(|volume| volume.on(&name).map(|r| r.sequence));
@@ -113,7 +120,12 @@ fn play(draws: &[(u8, [u8; 3])]) {
             7..=9 => {
                 let ids: Vec<VolumeId> = world.state.volumes().keys().cloned().collect();
                 if let Some(id) = ids.get(usize::from(*b) % ids.len().max(1)) {
-                    delete(&mut world, id);
+                    match c % 16 {
+                        0 if forget(&mut world, id).is_ok() => {
+                            devices.forgotten.insert(id.clone());
+                        }
+                        _ => delete(&mut world, id),
+                    }
                 }
             }
             10..=13 => devices.work(&mut world, host, *c),
@@ -124,7 +136,14 @@ fn play(draws: &[(u8, [u8; 3])]) {
                     Liveness::Down
                 };
                 let host = host_name(host);
-                world.run(Command::SetLiveness { host, liveness }).unwrap();
+                // It may have been removed.
+                drop(world.run(Command::SetLiveness {
+                    host: host.clone(),
+                    liveness,
+                }));
+                if c % 8 > 4 {
+                    drop(world.run(Command::RemoveHost { host }));
+                }
             }
             _ => {
                 let mode = |at: u8| {
@@ -148,6 +167,14 @@ fn play(draws: &[(u8, [u8; 3])]) {
             }
         }
     }
+    for (host, id) in devices.pieces.keys() {
+        let volume = world.state.volume(id);
+        let is_known = volume.is_some_and(|volume| volume.on(&host_name(host)).is_some());
+        assert!(
+            is_known || devices.forgotten.contains(id),
+            "nobody removes what {host} has of {id}"
+        );
+    }
 }
 
 /// Returns the largest volume that can be made now on these hosts.
@@ -168,7 +195,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
     /// Goal: whatever comes in whatever order, the state is sound after each command; and what is
-    /// refused for want of space could really not be made.
+    /// refused for want of space could really not be made; and what a host has of a volume somebody
+    /// knows of, also after it was removed while it was down.
     #[test]
     fn whatever_comes_nothing_is_given_twice(
         draws in proptest::collection::vec((any::<u8>(), any::<[u8; 3]>()), 1..80),

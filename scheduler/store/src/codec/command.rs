@@ -150,8 +150,14 @@ fn write(command: &Command) -> envelope::Command {
             volume: Some((&**volume).into()),
             limit_bytes: *limit_bytes,
         }),
-        Command::DeleteVolume { volume } => Wire::DeleteVolume(v1::DeleteVolume {
+        Command::DeleteVolume {
+            volume,
+            generation,
+            forget,
+        } => Wire::DeleteVolume(v1::DeleteVolume {
             volume: volume.resource_name(),
+            generation: generation.map_or(0, |generation| generation.0),
+            forget: *forget,
         }),
         Command::NoteVolumes {
             host,
@@ -569,6 +575,8 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::DeleteVolume(wire) => Command::DeleteVolume {
             volume: field::name(&wire.volume, "volume")?,
+            generation: (wire.generation != 0).then_some(Generation(wire.generation)),
+            forget: wire.forget,
         },
         Wire::NoteVolumes(wire) => Command::NoteVolumes {
             host: field::name(&wire.host, "host")?,
