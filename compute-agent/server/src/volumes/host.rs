@@ -63,24 +63,39 @@ impl VolumeHost {
         tracing::warn!(volume = %id, why, "the scheduler does not say whose a volume is");
         None
     }
+}
 
-    /// Finds the record of a volume, by its id or, of one for a pod, by what the kubelet calls it.
-    fn record(&self, id: &str) -> Option<Volume> {
-        if let Some(id) = volume_id(id) {
-            return self.keeper.get(&id);
-        }
-        let volumes = self.keeper.list().into_iter();
-        // Another one of that name may be on its way out.
-        let ready = |volume: &Volume| volume.record.phase == Phase::Ready;
-        let mut named = volumes.filter(|volume| is_ephemeral(volume) && ready(volume));
-        named.find(|volume| {
-            volume
-                .record
-                .parameters
-                .get(word::NAME)
-                .is_some_and(|name| name == id)
-        })
+/// Finds the record of a volume, by its id or, of one for a pod, by what the kubelet calls it.
+fn record(keeper: &Volumes, id: &str) -> Option<Volume> {
+    if let Some(id) = volume_id(id) {
+        return keeper.get(&id);
     }
+    let volumes = keeper.list().into_iter();
+    // Another one of that name may be on its way out.
+    let ready = |volume: &Volume| volume.record.phase == Phase::Ready;
+    let mut named = volumes.filter(|volume| is_ephemeral(volume) && ready(volume));
+    named.find(|volume| {
+        volume
+            .record
+            .parameters
+            .get(word::NAME)
+            .is_some_and(|name| name == id)
+    })
+}
+
+/// Finds a volume that can be used, and looks at its device.
+fn find(keeper: &Volumes, id: &str) -> Result<Option<Local>, Refusal> {
+    let Some(volume) = record(keeper, id) else {
+        return Ok(None);
+    };
+    if volume.record.phase != Phase::Ready {
+        return Ok(None);
+    }
+    let looked = keeper.look(&volume.record.id);
+    looked
+        .and_then(|volume| local(&volume))
+        .map(Some)
+        .map_err(|error| refusal(&error))
 }
 
 fn is_ephemeral(volume: &Volume) -> bool {
@@ -113,21 +128,11 @@ pub(super) fn recorded(volume: &Volume) -> Local {
 #[tonic::async_trait]
 impl Host for VolumeHost {
     fn find(&self, id: &str) -> Result<Option<Local>, Refusal> {
-        let Some(volume) = self.record(id) else {
-            return Ok(None);
-        };
-        if volume.record.phase != Phase::Ready {
-            return Ok(None);
-        }
-        let looked = self.keeper.look(&volume.record.id);
-        looked
-            .and_then(|volume| local(&volume))
-            .map(Some)
-            .map_err(|error| refusal(&error))
+        find(&self.keeper, id)
     }
 
     fn known(&self, id: &str) -> Result<Option<Local>, Refusal> {
-        let ready = self.record(id);
+        let ready = record(&self.keeper, id);
         let ready = ready.filter(|volume| volume.record.phase == Phase::Ready);
         Ok(ready.as_ref().map(recorded))
     }
@@ -225,8 +230,14 @@ impl Host for VolumeHost {
         let id = id_of(&claimed)?;
         let synced = self.caretaker.sync(&id).await;
         synced.map_err(|status| from_status(&status))?;
-        let found = self.find(id.as_str())?;
-        found.ok_or_else(|| {
+        let (keeper, asked) = (self.keeper.clone(), id.clone());
+        // Programs are run for that.
+        let found = tokio::task::spawn_blocking(move || find(&keeper, asked.as_str())).await;
+        let found = found.unwrap_or_else(|_| {
+            let message = "looking at a volume failed; see the log of the agent";
+            Err(Refusal::new(Code::Internal, "INTERNAL", message))
+        });
+        found?.ok_or_else(|| {
             let message = format!("volume {id} was claimed for a pod and is not there; ask again");
             Refusal::new(Code::Aborted, "VOLUME_NOT_MADE", message)
         })

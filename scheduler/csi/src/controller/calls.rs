@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_proto::agent::v1::volume_agent_service_client::VolumeAgentServiceClient;
 use berth_proto::agent::v1::{SyncVolumeRequest, SyncVolumeResponse};
-use berth_proto::client::SchedulerChannel;
+use berth_proto::client::{SchedulerChannel, is_unanswered};
 use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
@@ -16,7 +16,7 @@ use berth_proto::volume::v1::{
 };
 use berth_tls::Expected;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 /// The most connections to agents that are kept.
 const AGENTS_MAX: usize = 1024;
@@ -111,14 +111,12 @@ impl Calls {
         timeout: Duration,
     ) -> Result<SyncVolumeResponse, Status> {
         let ask = async {
-            let channel = self.agent(host).await?;
-            let request = SyncVolumeRequest {
-                volume: volume.to_owned(),
-            };
-            let answer = VolumeAgentServiceClient::new(channel)
-                .sync_volume(request)
-                .await?;
-            Ok(answer.into_inner())
+            match self.sync_once(host, volume).await {
+                // A connection of before the agent was started anew, or to a host that was too busy for
+                // a moment. One that is down is down a second later too.
+                Err(status) if is_unanswered(&status) => self.sync_once(host, volume).await,
+                answered => answered,
+            }
         };
         tokio::time::timeout(timeout, ask)
             .await
@@ -127,6 +125,15 @@ impl Calls {
                 let message = format!("the agent of {host} has not answered within {seconds} s");
                 Err(Status::deadline_exceeded(message))
             })
+    }
+
+    async fn sync_once(&self, host: &str, volume: &str) -> Result<SyncVolumeResponse, Status> {
+        let channel = self.agent(host).await?;
+        let request = SyncVolumeRequest {
+            volume: volume.to_owned(),
+        };
+        let mut agent = VolumeAgentServiceClient::new(channel);
+        agent.sync_volume(request).await.map(Response::into_inner)
     }
 
     async fn agent(&self, host: &str) -> Result<Channel, Status> {
