@@ -6,7 +6,6 @@
 //! volumes take, and the fit. One thread; the extender's goal for a whole call is 20 ms.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code)]
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -19,6 +19,7 @@ use crate::asker::{Asker, Numbers, Out, Timer};
 use crate::bug::Bug;
 use crate::chance::Chance;
 use crate::packet::{CallNumber, Node, Packet, Question, Told};
+use crate::volumes::{Caretaker, Devices, with_regions};
 
 /// A call that came in.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,13 @@ pub struct Agent {
     /// A call that should have been refused and was not.
     pub violation: Option<String>,
     last_call: u64,
+    /// What its host has of volumes; it outlives the agent.
+    pub devices: Devices,
+    /// Takes care of volumes, where there are any.
+    caretaker: Option<Caretaker>,
+    has_volumes: bool,
+    /// Whether this run is known to be registered: what an earlier one said is void from then on.
+    is_registered: bool,
 }
 
 impl Agent {
@@ -110,7 +118,16 @@ impl Agent {
             epochs: BTreeMap::new(),
             violation: None,
             last_call: 0,
+            devices: Devices::default(),
+            caretaker: None,
+            has_volumes: false,
+            is_registered: false,
         }
+    }
+
+    /// Has its host have regions for volumes, if its program knows of them.
+    pub fn give_volumes(&mut self) {
+        self.has_volumes = self.version >= ServiceVersion::VOLUMES;
     }
 
     /// Returns whether it is up.
@@ -157,7 +174,12 @@ impl Agent {
             regions: Vec::new(),
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
-        self.report = Some(report);
+        self.report = Some(match self.has_volumes {
+            true => with_regions(report),
+            false => report,
+        });
+        self.caretaker = self.has_volumes.then(|| Caretaker::new(self.members));
+        self.is_registered = false;
         self.heard = true;
         self.register(numbers)
     }
@@ -189,6 +211,7 @@ impl Agent {
     /// Ends it without a word.
     pub fn crash(&mut self) {
         self.core = None;
+        self.caretaker = None;
         self.asker = Asker::new(self.members);
         self.calls.clear();
         self.epochs.clear();
@@ -197,8 +220,20 @@ impl Agent {
     /// Wakes it.
     pub fn timer(&mut self, timer: Timer, numbers: &mut Numbers) -> Vec<Out> {
         match timer {
-            Timer::Unanswered(call) => self.asker.unanswered(call, numbers),
-            Timer::Again(call) => self.asker.again(call, numbers),
+            Timer::Unanswered(call) => {
+                let mut outs = self.asker.unanswered(call, numbers);
+                if let Some(caretaker) = &mut self.caretaker {
+                    outs.extend(caretaker.asker().unanswered(call, numbers));
+                }
+                outs
+            }
+            Timer::Again(call) => {
+                let mut outs = self.asker.again(call, numbers);
+                if let Some(caretaker) = &mut self.caretaker {
+                    outs.extend(caretaker.asker().again(call, numbers));
+                }
+                outs
+            }
             Timer::AgentSilent(_)
             | Timer::Elapsed(..)
             | Timer::TransferEnded(..)
@@ -269,6 +304,13 @@ impl Agent {
         chance: &mut Chance,
         numbers: &mut Numbers,
     ) -> Vec<Out> {
+        if let (Some(caretaker), Some(report)) = (&mut self.caretaker, &self.report)
+            && caretaker.asker().asks(call)
+        {
+            let (host, incarnation) = (&self.host, report.incarnation);
+            let devices = &mut self.devices;
+            return caretaker.told(call, told, host, incarnation, devices, chance, numbers);
+        }
         match self.asker.told(call, told, chance) {
             Ok((Purpose::Expect, Told::Erasures(erasures))) => {
                 self.expected.rotate_left(1);
@@ -294,6 +336,7 @@ impl Agent {
                 self.heard = true;
                 // The late request of an earlier run may have come after this one's.
                 if known == self.report.as_ref().map(|r| r.incarnation) {
+                    self.is_registered = true;
                     Vec::new()
                 } else {
                     self.register(numbers)
@@ -322,6 +365,9 @@ impl Agent {
         if std::mem::take(&mut self.heard) {
             let question = Question::Registered(self.host.clone());
             outs.extend(self.asker.ask(question, Purpose::Registration, numbers));
+        }
+        if let Some(caretaker) = self.caretaker.as_mut().filter(|_| self.is_registered) {
+            outs.extend(caretaker.look(&self.host, numbers));
         }
         outs
     }

@@ -80,6 +80,12 @@ impl<P> Asker<P> {
         ]
     }
 
+    /// Returns whether this is a question of its own that is under way.
+    #[must_use]
+    pub fn asks(&self, call: CallNumber) -> bool {
+        self.pending.contains_key(&call)
+    }
+
     /// Asks again, elsewhere, if there is no answer yet.
     pub fn unanswered(&mut self, call: CallNumber, numbers: &mut Numbers) -> Vec<Out> {
         let Some((question, purpose)) = self.pending.remove(&call) else {
@@ -112,7 +118,8 @@ impl<P> Asker<P> {
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)
-            | Told::Erasures(_) => {
+            | Told::Erasures(_)
+            | Told::Volumes(_) => {
                 let Some((_, purpose)) = self.pending.remove(&call) else {
                     return Err(Vec::new());
                 };

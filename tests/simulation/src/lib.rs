@@ -13,6 +13,7 @@
 //! | [`packet`], [`network`] | what is sent, and what becomes of it |
 //! | [`member`], [`conductor`], [`agent`], [`user`] | one kind of node each |
 //! | [`asker`] | how members are asked |
+//! | [`volumes`] | devices of volumes, who makes them and who wants them |
 //! | `scene` | the hosts and the flavors |
 //! | [`faults`] | crashes, stalls and cuts |
 //! | `run::upgrade` | exchanges for newer programs |
@@ -35,6 +36,7 @@ pub mod run;
 pub mod scene;
 pub mod user;
 pub mod verdict;
+pub mod volumes;
 pub mod wish;
 
 pub use bug::Bug;

@@ -299,7 +299,8 @@ impl Running {
             | Question::Expired
             | Question::Registered(_)
             | Question::Service(_)
-            | Question::Erasures(_) => {
+            | Question::Erasures(_)
+            | Question::Volumes(_) => {
                 let ticket = self.wait(Waiter::Read(from, call, question));
                 self.replica.read_index(ticket);
                 Vec::new()
@@ -588,6 +589,10 @@ fn read(state: &State, now: TimeMs, question: &Question) -> Told {
             Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
         }
         Question::Erasures(host) => Told::Erasures(state.erasures_of(host)),
+        Question::Volumes(host) => {
+            let volumes = state.volumes_of_host(host);
+            Told::Volumes(volumes.map(|volume| (**volume).clone()).collect())
+        }
         Question::Service(name) => Told::Service(state.service(name).map(|s| s.version)),
         Question::Registered(host) => {
             Told::Registered(state.host(host).map(|view| view.host.report.incarnation))

@@ -8,6 +8,7 @@ use berth_domain::pmem::PmemDevice;
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferWishes;
 use berth_domain::version::ServiceVersion;
+use berth_domain::volume::Volume;
 use berth_saga::Facts;
 use berth_scheduler::core::Ask;
 use berth_state::Reply;
@@ -67,6 +68,8 @@ pub enum Question {
     Service(ServiceName),
     /// For the namespaces that an agent is to erase.
     Erasures(HostName),
+    /// For the volumes of a host.
+    Volumes(HostName),
 }
 
 /// What a member answers.
@@ -85,6 +88,8 @@ pub enum Told {
     Service(Option<ServiceVersion>),
     /// To a question for erasures.
     Erasures(Vec<(ClaimId, PmemDevice)>),
+    /// To a question for volumes.
+    Volumes(Vec<Volume>),
     /// Somebody else leads, perhaps this one; nothing happened.
     NotLeader(Option<u64>),
     /// It may have happened.

@@ -29,6 +29,7 @@ use crate::packet::{Node, Packet, Question};
 use crate::scene::{alias, flavors, topology};
 use crate::user::User;
 use crate::verdict::Verdict;
+use crate::volumes::VolumeUser;
 
 const MEMBERS: u64 = 3;
 const CONDUCTORS: usize = 2;
@@ -38,6 +39,8 @@ const AGENT_TICK_MS: u64 = 2_000;
 const EPOCH_MS: u64 = 1_790_000_000_000;
 /// How long a healed cluster may take to come to rest.
 const REST_MS_MAX: u64 = 900_000;
+/// How often something is wished of volumes.
+const VOLUME_WISHES: u64 = 60;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,8 @@ pub struct Options {
     pub from: ServiceVersion,
     /// Whether anything else goes wrong.
     pub has_faults: bool,
+    /// Whether hosts have regions for volumes, and somebody wants some.
+    pub has_volumes: bool,
 }
 
 impl Options {
@@ -68,6 +73,7 @@ impl Options {
             trace: false,
             from: ServiceVersion::CURRENT,
             has_faults: true,
+            has_volumes: false,
         }
     }
 }
@@ -91,6 +97,8 @@ pub struct Summary {
     pub granted_afterwards: usize,
     /// The hash of the final state.
     pub hash: String,
+    /// How many volumes were created, published or taken back, and deleted.
+    pub volumes: [usize; 3],
 }
 
 /// What a run found.
@@ -136,6 +144,8 @@ enum Event {
     Rejoin(Node),
     Mend(Node, Node),
     MendHosts(usize, usize),
+    /// The user of volumes wishes for something.
+    VolumeWish,
     Heal,
 }
 
@@ -152,6 +162,8 @@ struct Run {
     agents: Vec<Agent>,
     hosts: Vec<HostName>,
     user: User,
+    /// Wants volumes, where there are any.
+    volume_user: VolumeUser,
     /// Makes flavors, as an operator would before anybody boots.
     operator: Asker<()>,
     world: World,
@@ -241,6 +253,7 @@ impl Run {
             agents,
             hosts,
             user,
+            volume_user: VolumeUser::new(MEMBERS, options.seed),
             operator: Asker::new(MEMBERS),
             world,
             verdict: Verdict::default(),
@@ -251,6 +264,9 @@ impl Run {
             finalized_at: None,
             events: 0,
         };
+        if options.has_volumes {
+            run.agents.iter_mut().for_each(Agent::give_volumes);
+        }
         run.prepare_disks(&cluster);
         run.out(Node::User, outs);
         run
@@ -314,6 +330,10 @@ impl Run {
             }
         }
         self.schedule(faults_ms, Event::Heal);
+        if self.options.has_volumes {
+            let each = faults_ms / VOLUME_WISHES;
+            (1..VOLUME_WISHES).for_each(|at| self.schedule(at * each, Event::VolumeWish));
+        }
         self.work()?;
         self.finish()
     }
@@ -457,6 +477,13 @@ impl Run {
                 self.follow_world();
                 Ok(())
             }
+            Event::VolumeWish => {
+                let devices = self.agents.iter_mut().map(|agent| &mut agent.devices);
+                let mut devices: Vec<_> = devices.collect();
+                let outs = self.volume_user.wish(&mut devices, &mut self.numbers);
+                self.out(Node::User, outs);
+                Ok(())
+            }
             Event::Heal => self.heal(),
         }
     }
@@ -478,6 +505,7 @@ impl Run {
             | Event::Rejoin(_)
             | Event::Mend(..)
             | Event::MendHosts(..)
+            | Event::VolumeWish
             | Event::Heal => None,
         }
     }
@@ -505,8 +533,13 @@ impl Run {
             }
             Node::User => {
                 let outs = if let Packet::Told(call, told) = packet {
-                    let answer = self.operator.told(call, *told, &mut self.chance);
-                    answer.err().unwrap_or_default()
+                    match self.volume_user.asks(call) {
+                        true => self.volume_user.told(call, *told),
+                        false => {
+                            let answer = self.operator.told(call, *told, &mut self.chance);
+                            answer.err().unwrap_or_default()
+                        }
+                    }
                 } else {
                     self.user.take(packet, &mut self.chance)
                 };
@@ -529,6 +562,9 @@ impl Run {
                 self.agents[at].timer(timer, &mut self.numbers)
             }
             Node::User => match timer {
+                Timer::Unanswered(call) | Timer::Again(call) if self.volume_user.asks(call) => {
+                    self.volume_user.timer(timer, &mut self.numbers)
+                }
                 Timer::Unanswered(call) => self.operator.unanswered(call, &mut self.numbers),
                 Timer::Again(call) => self.operator.again(call, &mut self.numbers),
                 Timer::AgentSilent(_)
@@ -733,6 +769,9 @@ impl Run {
     /// Ends all faults.
     fn heal(&mut self) -> Result<(), String> {
         self.healed = true;
+        for agent in &mut self.agents {
+            agent.devices.unpublish_all();
+        }
         self.network.heal();
         self.stalled.clear();
         for a in 0..self.hosts.len() {

@@ -27,7 +27,9 @@ impl Run {
         let raised = self.finalized_at.is_some() || !self.is_upgrade();
         let erased = state.claims().values().all(|claim| claim.is_in_use());
         let ended = state.running_operations().next().is_none();
-        raised && even && asked && erased && ended
+        let volumes = state.volumes().values().all(|volume| volume.is_ready());
+        let volumes = volumes && self.volume_user.is_over();
+        raised && even && asked && erased && ended && volumes
     }
 
     /// Says what is still under way.
@@ -55,8 +57,10 @@ impl Run {
         let erasing: Vec<_> = (claims.into_iter().flatten())
             .map(|claim| (&claim.host, &claim.erasures))
             .collect();
+        let volumes = state.map(|s| s.volumes().values().filter(|v| !v.is_ready()));
+        let volumes: Vec<_> = volumes.into_iter().flatten().collect();
         format!(
-            "positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
+            "volumes {volumes:?}, positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
              erasing {erasing:?}, hosts at {hosts:?}, conductors at {services:?}"
         )
     }
@@ -70,6 +74,9 @@ impl Run {
         let state = leader.state().ok_or("the leader has no state")?;
         let position = leader.position().ok_or("the leader has no state")?;
         verdict::at_rest(state, &self.world, &self.hosts)?;
+        for agent in &self.agents {
+            agent.devices.compare(state, &agent.host)?;
+        }
         self.verdict.nothing_lost(position.index)?;
         self.nothing_gated_afterwards()?;
         let migrations = state.migrations().values();
@@ -88,6 +95,7 @@ impl Run {
             migrated,
             stayed: state.migrations().len() - migrated,
             hash: format!("{:?}", position.hash),
+            volumes: self.volume_user.done,
         })
     }
 

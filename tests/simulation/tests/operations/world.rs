@@ -296,7 +296,11 @@ impl World {
                             Told::Registered(view.map(|v| v.host.report.incarnation))
                         }
                         Question::Erasures(name) => Told::Erasures(self.state.erasures_of(&name)),
-                        Question::Facts(_) | Question::Expired | Question::Service(_) => Told::Lost,
+                        // No host has regions here.
+                        Question::Facts(_)
+                        | Question::Expired
+                        | Question::Service(_)
+                        | Question::Volumes(_) => Told::Lost,
                     };
                     let packet = Packet::Told(call, Box::new(told));
                     let outs = self.agent_takes(host, packet);
