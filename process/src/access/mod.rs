@@ -1,8 +1,9 @@
 //! Which role may call what: the layer in front of every server.
 //!
 //! ```text
-//!   connection (Peer) ─▶ ran out? ─▶ table: role x method ─▶ the method
-//!                                                            └▶ speaks for its own host alone
+//!   connection (Peer) ─▶ ran out? ─▶ trusted still? ─▶ table: role x method ─▶ the method
+//!                                                                              └▶ speaks for its own
+//!                                                                                 host alone
 //! ```
 //!
 //! Where nothing is encrypted nobody is known, and everybody may do everything: that is what
@@ -28,6 +29,9 @@ pub const ROLE_NOT_ALLOWED: &str = "ROLE_NOT_ALLOWED";
 pub const NOT_YOURS: &str = "NOT_YOURS";
 /// The reason of a refusal because the certificate of an open connection has run out.
 pub const CERTIFICATE_RAN_OUT: &str = "CERTIFICATE_RAN_OUT";
+/// The reason of a refusal because the authorities of now do not stand behind the certificate of an
+/// open connection.
+pub const NOT_TRUSTED: &str = "CERTIFICATE_NOT_TRUSTED";
 /// The reason of a refusal because nobody was shown to be there.
 pub const NOBODY: &str = "NO_CERTIFICATE";
 
@@ -43,6 +47,15 @@ pub const UNVERIFIED: &str = "unverified";
 #[must_use]
 pub fn caller(extensions: &Extensions) -> Option<&Arc<Identity>> {
     extensions.get::<Peer>()?.identity.as_ref()
+}
+
+/// Checks that the authorities of now stand behind the certificate of who calls.
+///
+/// # Errors
+///
+/// Why they do not.
+pub fn still_trusted(extensions: &Extensions) -> Result<(), String> {
+    extensions.get::<Peer>().map_or(Ok(()), Peer::check)
 }
 
 /// Returns on whose behalf a request is made: of whom it is from, or, where a conductor passes it on,
@@ -103,9 +116,15 @@ pub fn check_host(extensions: &Extensions, host: &str) -> Result<(), Status> {
 ///
 /// When somebody speaks for another one.
 pub fn check_conductor(extensions: &Extensions, name: &str) -> Result<(), Status> {
-    let Some(identity) = caller(extensions) else {
-        return Ok(());
-    };
+    caller(extensions).map_or(Ok(()), |identity| check_is_conductor(identity, name))
+}
+
+/// Checks that somebody is a conductor, and the one that is meant.
+///
+/// # Errors
+///
+/// When it is not.
+pub fn check_is_conductor(identity: &Identity, name: &str) -> Result<(), Status> {
     if identity.role == Role::Conductor && identity.name == name {
         return Ok(());
     }
@@ -123,7 +142,8 @@ pub fn check_conductor(extensions: &Extensions, name: &str) -> Result<(), Status
 ///
 /// Why it is refused.
 pub fn judge(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
-    let Some(identity) = peer.and_then(|peer| peer.identity.as_ref()) else {
+    let shown = peer.and_then(|peer| Some((peer, peer.identity.as_ref()?)));
+    let Some((peer, identity)) = shown else {
         let what = "no certificate was shown".to_owned();
         return Err(refused(Code::Unauthenticated, NOBODY, what));
     };
@@ -134,6 +154,13 @@ pub fn judge(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
             identity.principal()
         );
         return Err(refused(Code::Unauthenticated, CERTIFICATE_RAN_OUT, what));
+    }
+    if let Err(why) = peer.check() {
+        let what = format!(
+            "the certificate of {} is not trusted any more: {why}",
+            identity.principal()
+        );
+        return Err(refused(Code::Unauthenticated, NOT_TRUSTED, what));
     }
     let method = path.trim_start_matches('/');
     if table::may(identity.role, method) {
@@ -163,6 +190,7 @@ mod tests {
 
     fn peer(role: Role, name: &str) -> Peer {
         Peer {
+            standing: None,
             address: None,
             identity: Some(Arc::new(Identity {
                 role,
@@ -178,10 +206,9 @@ mod tests {
 
     fn request(peer: Option<Peer>, said: Option<&'static str>) -> tonic::Request<()> {
         let mut request = tonic::Request::new(());
-        request.extensions_mut().insert(peer.unwrap_or(Peer {
-            address: None,
-            identity: None,
-        }));
+        request
+            .extensions_mut()
+            .insert(peer.unwrap_or(Peer::unknown(None)));
         if let Some(said) = said {
             request
                 .metadata_mut()

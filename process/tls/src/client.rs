@@ -1,5 +1,8 @@
 //! Connections that go out, and to whom.
 //!
+//! Whoever is let in has heard the server's first word before the connection is given on: so what a
+//! server says to those whom it turns away is why no connection is made.
+//!
 //! Invariant: nothing is sent before the server is known to be the one that is meant: by the host
 //! that was dialled, by its role, and by its name where that is known.
 
@@ -20,6 +23,7 @@ use crate::identity::Identity;
 use crate::live::Tls;
 use crate::material::server_name;
 use crate::role::Role;
+use crate::standing::{Side, Standing};
 use crate::stream::{Either, Outgoing};
 use crate::told;
 
@@ -108,15 +112,16 @@ impl Connector {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((bare, port)).await?;
         stream.set_nodelay(true)?;
-        let stream = match &self.tls {
-            None => Either::Plain(stream),
-            Some(tls) => Either::Encrypted(Box::new(self.shake(stream, tls, &host, &shown).await?)),
+        let (stream, standing) = match &self.tls {
+            None => (Either::Plain(stream), None),
+            Some(tls) => {
+                let (stream, standing) = self.shake(stream, tls, &host, &shown).await?;
+                (Either::Encrypted(Box::new(stream)), Some(standing))
+            }
         };
-        Ok(TokioIo::new(Outgoing {
-            stream,
-            host: shown,
-            fresh: true,
-        }))
+        let mut outgoing = Outgoing::new(stream, shown, standing);
+        outgoing.greet().await?;
+        Ok(TokioIo::new(outgoing))
     }
 
     async fn shake(
@@ -125,10 +130,11 @@ impl Connector {
         tls: &Tls,
         host: &str,
         shown: &str,
-    ) -> io::Result<TlsStream<TcpStream>> {
+    ) -> io::Result<(TlsStream<TcpStream>, Arc<Standing>)> {
         let name = server_name(host).map_err(io::Error::other)?;
-        let config: Arc<_> = tls.current().client().clone();
-        let connected = TlsConnector::from(config).connect(name, stream).await;
+        let material = tls.current();
+        let connecting = TlsConnector::from(material.client().clone());
+        let connected = connecting.connect(name.clone(), stream).await;
         let stream = connected.map_err(|error| {
             let inner = error
                 .get_ref()
@@ -141,9 +147,9 @@ impl Connector {
                 ),
             }
         })?;
-        let shown_to_us = stream.get_ref().1.peer_certificates();
-        let found = shown_to_us
-            .and_then(|chain| chain.first())
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let found = chain
+            .first()
             .ok_or_else(|| io::Error::other(format!("the server at {shown} has no certificate")))?;
         let found = Identity::of(found).map_err(|why| {
             io::Error::other(format!(
@@ -153,7 +159,13 @@ impl Connector {
         self.expected
             .check(shown, &found)
             .map_err(io::Error::other)?;
-        Ok(stream)
+        let side = Side::Server(name);
+        let standing = Standing::new(tls, material.generation(), chain, side).map_err(|why| {
+            io::Error::other(format!(
+                "the certificate of the server at {shown} is refused: {why}"
+            ))
+        })?;
+        Ok((stream, standing))
     }
 }
 

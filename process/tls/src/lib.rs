@@ -11,6 +11,8 @@
 //! | [`material`] | three files, read and judged |
 //! | [`live`] | the files as they are now |
 //! | [`server`] | connections that come in, encrypted or not |
+//! | `room`, `refusals` | how many shake hands at a time; who was turned away, for the log |
+//! | [`standing`] | what a connection rests on, and its end when that is gone |
 //! | [`client`] | connections that go out, and to whom |
 //! | [`told`] | what a failed handshake means, and what to do |
 //! | [`authority`] | making certificates |
@@ -25,8 +27,11 @@ pub mod client;
 pub mod identity;
 pub mod live;
 pub mod material;
+mod refusals;
 pub mod role;
+mod room;
 pub mod server;
+pub mod standing;
 mod stream;
 pub mod told;
 
@@ -36,4 +41,5 @@ pub use live::Tls;
 pub use material::{Fault, Files, Material};
 pub use role::Role;
 pub use server::{Incoming, Peer};
+pub use standing::Standing;
 pub use stream::{Either, Outgoing};

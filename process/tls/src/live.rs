@@ -4,7 +4,8 @@
 //! fit together again at the end; until then the old ones serve.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
 use crate::material::{Fault, Files, Material};
+use crate::standing::Standings;
 
 /// How often it is looked whether the files have changed.
 const LOOK: Duration = Duration::from_secs(2);
@@ -34,8 +36,14 @@ struct Shared {
     current: RwLock<Arc<Material>>,
     /// What the files looked like just before they were read first.
     at_first: Looks,
-    /// Counts how often other files were taken.
-    generation: watch::Sender<u64>,
+    /// Counts how often other files were taken. Each request looks at it.
+    generation: AtomicU64,
+    /// The same, for whoever waits for others.
+    told: watch::Sender<u64>,
+    /// Held while other files are taken: one after the other.
+    reloading: Mutex<()>,
+    /// What is open with these files.
+    standings: Standings,
 }
 
 /// What files looked like when they were read.
@@ -87,7 +95,10 @@ impl Tls {
             files,
             at_first: looks,
             current: RwLock::new(Arc::new(material)),
-            generation: watch::Sender::new(0),
+            generation: AtomicU64::new(0),
+            told: watch::Sender::new(0),
+            reloading: Mutex::default(),
+            standings: Standings::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -112,22 +123,29 @@ impl Tls {
     /// certificate.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        *self.shared.generation.borrow()
+        self.shared.generation.load(Ordering::Acquire)
     }
 
     /// Returns the way to wait for the next generation.
     #[must_use]
     pub fn generations(&self) -> watch::Receiver<u64> {
-        self.shared.generation.subscribe()
+        self.shared.told.subscribe()
     }
 
-    /// Takes the files as they are now.
+    /// Returns what is open with these files.
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.shared.standings
+    }
+
+    /// Takes the files as they are now, and ends the connections whose other ends they do not trust.
     ///
     /// # Errors
     ///
     /// What is wrong with them, or that they are somebody else's; then those before go on to serve.
     pub fn reload(&self) -> Result<(), Fault> {
-        let material = Arc::new(Material::read(&self.shared.files)?);
+        let reloading = self.shared.reloading.lock();
+        let _reloading = reloading.unwrap_or_else(PoisonError::into_inner);
+        let mut material = Material::read(&self.shared.files)?;
         let (before, now) = (self.identity(), material.identity().clone());
         if (before.role, &before.name) != (now.role, &now.name) {
             return Err(Fault::Another {
@@ -136,14 +154,20 @@ impl Tls {
                 before: before.principal(),
             });
         }
-        let mut current = self.shared.current.write();
-        let current = current.as_deref_mut().map_err(|_| ());
-        if let Ok(current) = current {
-            *current = material;
+        let generation = self.generation() + 1;
+        material.set_generation(generation);
+        let current = self.shared.current.write();
+        *current.unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+        // Whoever sees the number finds what it stands for.
+        self.shared.generation.store(generation, Ordering::Release);
+        self.shared.told.send_replace(generation);
+        let ended = self.shared.standings.review();
+        if ended > 0 {
+            tracing::warn!(
+                connections = ended,
+                "connections are closed: the certificates of their other ends are not trusted any more"
+            );
         }
-        self.shared
-            .generation
-            .send_modify(|generation| *generation += 1);
         Ok(())
     }
 

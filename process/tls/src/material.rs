@@ -19,6 +19,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::identity::{Anonymous, Identity};
+use crate::standing::Side;
 use crate::told;
 
 /// The longest file that is read, in bytes: a certificate takes about one kilobyte.
@@ -103,7 +104,10 @@ pub enum Fault {
 /// Authorities, certificate and key that fit together.
 pub struct Material {
     identity: Arc<Identity>,
+    /// Which of the files that were taken one after the other these are.
+    generation: u64,
     chain: Vec<CertificateDer<'static>>,
+    clients: Arc<dyn ClientCertVerifier>,
     servers: Arc<WebPkiServerVerifier>,
     client: Arc<ClientConfig>,
     grpc: Arc<ServerConfig>,
@@ -133,12 +137,11 @@ impl Material {
     /// The first thing that is wrong.
     pub fn read(files: &Files) -> Result<Self, Fault> {
         let material = Self::read_unjudged(files)?;
-        let judged = material.0.judge(&material.1);
-        judged.map_err(|why| Fault::Useless {
+        material.judge().map_err(|why| Fault::Useless {
             path: files.cert.clone(),
             why,
         })?;
-        Ok(material.0)
+        Ok(material)
     }
 
     /// As [`Self::read`], of a certificate that may be of no use, as one that ran out: for whoever
@@ -148,10 +151,10 @@ impl Material {
     ///
     /// The first thing that is wrong.
     pub fn read_useless(files: &Files) -> Result<Self, Fault> {
-        Self::read_unjudged(files).map(|(material, _)| material)
+        Self::read_unjudged(files)
     }
 
-    fn read_unjudged(files: &Files) -> Result<(Self, Arc<dyn ClientCertVerifier>), Fault> {
+    fn read_unjudged(files: &Files) -> Result<Self, Fault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(authorities(&files.ca)?);
         let chain = certificates(&files.cert)?;
@@ -188,21 +191,57 @@ impl Material {
             .with_client_cert_resolver(resolver.clone());
         client.alpn_protocols = vec![b"h2".to_vec()];
         client.resumption = rustls::client::Resumption::disabled();
-        let material = Self {
+        Ok(Self {
             identity: Arc::new(identity),
+            generation: 0,
             chain,
             client: Arc::new(client),
             grpc: server(&["h2"]),
             http: server(&["http/1.1"]),
+            clients,
             servers,
-        };
-        Ok((material, clients))
+        })
     }
 
     /// Returns why others would not take the certificate, if they would not.
-    fn judge(&self, clients: &Arc<dyn ClientCertVerifier>) -> Result<(), String> {
-        let judged = clients.verify_client_cert(&self.chain[0], &self.chain[1..], UnixTime::now());
+    fn judge(&self) -> Result<(), String> {
+        let (own, between) = (&self.chain[0], &self.chain[1..]);
+        let judged = self
+            .clients
+            .verify_client_cert(own, between, UnixTime::now());
         judged.map(|_| ()).map_err(|error| told::own(&error))
+    }
+
+    /// Checks that the authorities stand behind the chain that somebody else has shown.
+    pub(crate) fn verify(
+        &self,
+        chain: &[CertificateDer<'static>],
+        side: &Side,
+    ) -> Result<(), String> {
+        let Some((own, between)) = chain.split_first() else {
+            return Err("no certificate was shown".to_owned());
+        };
+        let now = UnixTime::now();
+        let judged = match side {
+            Side::Client => self
+                .clients
+                .verify_client_cert(own, between, now)
+                .map(|_| ()),
+            Side::Server(name) => self
+                .servers
+                .verify_server_cert(own, between, name, &[], now)
+                .map(|_| ()),
+        };
+        judged.map_err(|error| told::own(&error))
+    }
+
+    /// Returns which of the files that were taken one after the other these are.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn set_generation(&mut self, generation: u64) {
+        self.generation = generation;
     }
 
     /// Checks that others who dial this host would take the certificate for its own.

@@ -4,20 +4,23 @@
 //!   listener ─▶ accept ─▶ handshake (a task each, with a time limit) ─▶ ready ─▶ server
 //! ```
 //!
-//! Invariant: accepting goes on while others shake hands, up to a bound and each for a bounded time;
-//! whoever was turned away is told why, unless the end of the connection is quicker.
+//! Invariant: accepting goes on while others shake hands, whatever they do, each for a bounded time and
+//! each address up to a bound ([`crate::room`]); whoever was turned away because of what he has shown is
+//! told why, and so is the log. A connection lives as long as what it rests on ([`crate::standing`]).
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -25,13 +28,12 @@ use tonic::transport::server::Connected;
 use crate::identity::Identity;
 use crate::live::Tls;
 use crate::material::Face;
+use crate::refusals::{self, Refusals};
+use crate::room::{Place, Room};
+use crate::standing::{Side, Standing};
 use crate::stream::Either;
 use crate::told;
 
-/// How long a handshake may take.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// How many handshakes go on at once; who comes then waits in the kernel's queue.
-const HANDSHAKES_MAX: usize = 256;
 /// How many connections may wait for the server.
 const READY_MAX: usize = 64;
 /// The pause where no connection can be taken, as for want of file descriptors.
@@ -45,6 +47,38 @@ const HANDSHAKE: u8 = 0x16;
 /// What somebody is told in TLS who does not speak it: a fatal alert about the version.
 const NOT_TLS: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
+/// What those are granted who have not shown yet who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How many handshakes go on at once. Each holds a file descriptor.
+    pub handshakes_max: usize,
+    /// How many of one address; who comes then is turned away.
+    pub handshakes_each_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            handshakes_max: 512,
+            handshakes_each_max: 256,
+        }
+    }
+}
+
+/// What is spoken on the connections of a listener.
+#[derive(Clone, Debug)]
+pub enum Speaks {
+    /// Plain text.
+    Plain,
+    /// TLS, and both ends show who they are.
+    Mutual(Tls, Face),
+    /// TLS, and nobody is asked who he is.
+    Shown(Arc<ServerConfig>),
+}
+
 /// Who is on the other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -52,6 +86,35 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Who it is; absent where nothing is encrypted.
     pub identity: Option<Arc<Identity>>,
+    /// What that rests on.
+    pub standing: Option<Arc<Standing>>,
+}
+
+impl Peer {
+    /// Returns somebody of whom nothing is known but where he is.
+    #[must_use]
+    pub fn unknown(address: Option<SocketAddr>) -> Self {
+        Self {
+            address,
+            identity: None,
+            standing: None,
+        }
+    }
+
+    /// Checks that the authorities of now stand behind what was shown when the connection was made.
+    ///
+    /// # Errors
+    ///
+    /// Why they do not.
+    pub fn check(&self) -> Result<(), String> {
+        self.standing
+            .as_ref()
+            .map_or(Ok(()), |standing| standing.check())
+    }
+
+    fn broken(&self) -> Option<io::Error> {
+        self.standing.as_ref()?.broken()
+    }
 }
 
 /// A connection that came in.
@@ -83,7 +146,16 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        if let Some(broken) = self.peer.broken() {
+            return Poll::Ready(Err(broken));
+        }
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match &self.peer.standing {
+            Some(standing) if read.is_pending() => standing
+                .wait(context)
+                .map_or(Poll::Pending, |broken| Poll::Ready(Err(broken))),
+            Some(_) | None => read,
+        }
     }
 }
 
@@ -93,6 +165,9 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(broken) = self.peer.broken() {
+            return Poll::Ready(Err(broken));
+        }
         Pin::new(&mut self.stream).poll_write(context, buffer)
     }
 
@@ -101,6 +176,9 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(broken) = self.peer.broken() {
+            return Poll::Ready(Err(broken));
+        }
         Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
@@ -126,8 +204,15 @@ impl Incoming {
     /// when this is dropped.
     #[must_use]
     pub fn new(listener: TcpListener, tls: Option<Tls>, face: Face) -> Self {
+        let speaks = tls.map_or(Speaks::Plain, |tls| Speaks::Mutual(tls, face));
+        Self::bounded(listener, speaks, Limits::default())
+    }
+
+    /// As [`Self::new`], of whatever is spoken, within other limits.
+    #[must_use]
+    pub fn bounded(listener: TcpListener, speaks: Speaks, limits: Limits) -> Self {
         let (ready, incoming) = mpsc::channel(READY_MAX);
-        tokio::spawn(accept(listener, tls, face, ready));
+        tokio::spawn(accept(listener, speaks, limits, ready));
         Self(incoming)
     }
 
@@ -145,17 +230,24 @@ impl tokio_stream::Stream for Incoming {
     }
 }
 
+/// Takes connections and has each shake hands by itself.
 async fn accept(
     listener: TcpListener,
-    tls: Option<Tls>,
-    face: Face,
+    speaks: Speaks,
+    limits: Limits,
     ready: mpsc::Sender<io::Result<Stream>>,
 ) {
-    let room = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let room = Room::new(limits.handshakes_max, limits.handshakes_each_max);
     let turned_away = Arc::new(TurnedAway::default());
+    let mut telling = interval(refusals::PERIOD);
+    telling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             () = ready.closed() => return,
+            _ = telling.tick() => {
+                turned_away.tell_due();
+                continue;
+            }
             accepted = listener.accept() => accepted,
         };
         let (stream, address) = match accepted {
@@ -168,28 +260,55 @@ async fn accept(
         };
         // Without it answers come late, no more.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &tls else {
-            let peer = Peer {
-                address: Some(address),
-                identity: None,
-            };
+        if matches!(speaks, Speaks::Plain) {
+            let peer = Peer::unknown(Some(address));
             let stream = Either::Plain(stream);
             if ready.send(Ok(Stream { stream, peer })).await.is_err() {
                 return;
             }
             continue;
-        };
-        let place = room.clone().acquire_owned().await;
-        let (tls, ready, turned_away) = (tls.clone(), ready.clone(), turned_away.clone());
-        tokio::spawn(async move {
-            match tokio::time::timeout(HANDSHAKE_MAX, shake(stream, address, &tls, face)).await {
-                // The server may have ended meanwhile.
-                Ok(Ok(stream)) => drop(ready.send(Ok(stream)).await),
-                Ok(Err(why)) => turned_away.tell(address, &why),
-                Err(_) => turned_away.tell(address, "the handshake took too long"),
+        }
+        match room.enter(address.ip()) {
+            Err(full) => turned_away.note(address, &full.to_string()),
+            Ok(place) => {
+                let guest = Guest {
+                    address,
+                    place,
+                    turned_away: turned_away.clone(),
+                };
+                let welcome = welcome(stream, guest, speaks.clone(), limits, ready.clone());
+                tokio::spawn(welcome);
             }
-            drop(place);
-        });
+        }
+    }
+}
+
+/// Somebody who came and has not shown yet who he is.
+struct Guest {
+    address: SocketAddr,
+    place: Place,
+    turned_away: Arc<TurnedAway>,
+}
+
+/// Passes somebody on to the server once he has shown who he is.
+async fn welcome(
+    stream: TcpStream,
+    guest: Guest,
+    speaks: Speaks,
+    limits: Limits,
+    ready: mpsc::Sender<io::Result<Stream>>,
+) {
+    let shaken = tokio::select! {
+        biased;
+        () = guest.place.given_up() => Err("others came, and its address had most handshakes".to_owned()),
+        shaken = timeout(limits.handshake, shake(stream, guest.address, &speaks)) => {
+            shaken.unwrap_or_else(|_| Err("the handshake took too long".to_owned()))
+        }
+    };
+    match shaken {
+        // The server may have ended meanwhile.
+        Ok(stream) => drop(ready.send(Ok(stream)).await),
+        Err(why) => guest.turned_away.note(guest.address, &why),
     }
 }
 
@@ -197,9 +316,20 @@ async fn accept(
 async fn shake(
     mut stream: TcpStream,
     address: SocketAddr,
-    tls: &Tls,
-    face: Face,
+    speaks: &Speaks,
 ) -> Result<Stream, String> {
+    let (config, judge) = match speaks {
+        Speaks::Plain => {
+            let (stream, peer) = (Either::Plain(stream), Peer::unknown(Some(address)));
+            return Ok(Stream { stream, peer });
+        }
+        Speaks::Mutual(tls, face) => {
+            let material = tls.current();
+            let config = material.server(*face).clone();
+            (config, Some((tls, material.generation())))
+        }
+        Speaks::Shown(config) => (config.clone(), None),
+    };
     let mut first = [0];
     let seen = stream.peek(&mut first).await;
     match seen.map_err(|error| error.to_string())? {
@@ -214,7 +344,6 @@ async fn shake(
         }
         _ => {}
     }
-    let config = tls.current().server(face).clone();
     let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
     let stream = match accepting.await {
         Ok(stream) => stream,
@@ -226,25 +355,40 @@ async fn shake(
             return Err(inner.map_or_else(|| error.to_string(), told::of_client));
         }
     };
-    let shown = stream.get_ref().1.peer_certificates();
-    let identity = match shown.and_then(|chain| chain.first()) {
-        None => None,
-        Some(certificate) => match Identity::of(certificate) {
-            Ok(identity) => Some(Arc::new(identity)),
-            // It is of an authority of ours, and of nobody that we know: each request says so.
-            Err(why) => {
-                linger_encrypted(stream).await;
-                return Err(format!("its certificate names nobody: {why}"));
-            }
-        },
+    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let judged = match judge {
+        Some((tls, generation)) => known(tls, generation, shown, address),
+        None => Ok(Peer::unknown(Some(address))),
     };
-    let peer = Peer {
+    match judged {
+        Ok(peer) => Ok(Stream {
+            stream: Either::Encrypted(Box::new(stream)),
+            peer,
+        }),
+        Err(why) => {
+            linger_encrypted(stream).await;
+            Err(why)
+        }
+    }
+}
+
+/// Returns who has shown these certificates, which were verified with the files of a generation.
+fn known(
+    tls: &Tls,
+    generation: u64,
+    shown: &[CertificateDer<'static>],
+    address: SocketAddr,
+) -> Result<Peer, String> {
+    let own = shown.first().ok_or("no certificate was shown")?;
+    // It may be of an authority of ours, and of nobody that we know.
+    let identity =
+        Identity::of(own).map_err(|why| format!("its certificate names nobody: {why}"))?;
+    let standing = Standing::new(tls, generation, shown, Side::Client)
+        .map_err(|why| format!("its certificate is refused: {why}"))?;
+    Ok(Peer {
         address: Some(address),
-        identity,
-    };
-    Ok(Stream {
-        stream: Either::Encrypted(Box::new(stream)),
-        peer,
+        identity: Some(Arc::new(identity)),
+        standing: Some(standing),
     })
 }
 
@@ -254,7 +398,7 @@ async fn linger(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
     let mut rest = stream.take(LINGER_BYTES_MAX);
     let mut nowhere = tokio::io::sink();
-    let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
+    let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
 }
 
 async fn linger_encrypted(mut stream: TlsStream<TcpStream>) {
@@ -262,19 +406,26 @@ async fn linger_encrypted(mut stream: TlsStream<TcpStream>) {
     linger(stream.into_inner().0).await;
 }
 
-/// How many different refusals are told in the log: anybody who reaches the port can make new ones.
-const TURNED_AWAY_MAX: usize = 256;
-
-/// Who was turned away and why, as far as it was told: somebody with a wrong certificate knocks for
-/// as long as it runs.
+/// Who was turned away and why.
 #[derive(Debug, Default)]
-struct TurnedAway(Mutex<BTreeSet<(IpAddr, String)>>);
+struct TurnedAway(Mutex<Refusals>);
 
 impl TurnedAway {
-    fn tell(&self, address: SocketAddr, why: &str) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TURNED_AWAY_MAX && told.insert((address.ip(), why.to_owned())) {
-            tracing::warn!(from = %address, why, "a connection was turned away");
+    fn note(&self, address: SocketAddr, why: &str) {
+        let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = refusals.note(Instant::now(), address.ip(), why);
+        drop(refusals);
+        if let Some(line) = line {
+            line.tell();
+        }
+    }
+
+    fn tell_due(&self) {
+        let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = refusals.due(Instant::now());
+        drop(refusals);
+        for line in lines {
+            line.tell();
         }
     }
 }

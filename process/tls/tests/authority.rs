@@ -10,8 +10,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use berth_tls::authority::{self, Authority, Error, Pair};
-use berth_tls::{Expected, Files, Role, Tls};
+use berth_tls::{Expected, Files, Identity, Role, Tls};
 use common::{Certs, wanted};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 #[test]
 fn a_certificate_says_whose_it_is() {
@@ -224,4 +226,149 @@ fn wrong_wishes_are_told() {
 
     let ca = authority::read(&certs.path().join("ca.pem")).unwrap_err();
     assert!(matches!(ca, Error::Anonymous { .. }), "{ca}");
+}
+
+/// Goal: a program that runs does not become somebody else: a pair that is whole, and made by the same
+/// authority, is not taken if it is of another name or another role.
+#[test]
+fn somebody_elses_certificate_is_not_taken() {
+    let certs = Certs::new();
+    let own = certs.issue(&wanted(Role::Agent, "h1"));
+    let tls = Tls::open(own.clone()).unwrap();
+    for (role, name) in [(Role::Agent, "h2"), (Role::Operator, "h1")] {
+        let other = certs.issue(&wanted(role, name));
+        fs::copy(&other.key, &own.key).unwrap();
+        fs::copy(&other.cert, &own.cert).unwrap();
+        let told = tls.reload().unwrap_err().to_string();
+        let expected = format!("is that of {role}:{name}, and this is agent:h1");
+        assert!(told.contains(&expected), "{told}");
+        assert_eq!(tls.identity().principal(), "agent:h1");
+        assert_eq!(tls.generation(), 0);
+    }
+}
+
+/// Makes a certificate with any subject, signed by an authority.
+fn made_by(certs: &Certs, organisation: Option<&str>, name: &str) -> Vec<u8> {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    if let Some(organisation) = organisation {
+        let kind = rcgen::DnType::OrganizationName;
+        params.distinguished_name.push(kind, organisation);
+    }
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
+    let read = |path| fs::read_to_string(path).unwrap();
+    let key = rcgen::KeyPair::from_pem(&read(certs.ca_key())).unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&read(certs.path().join("ca.pem")), key).unwrap();
+    let own = rcgen::KeyPair::generate().unwrap();
+    params.signed_by(&own, &issuer).unwrap().der().to_vec()
+}
+
+/// Goal: PMEM-CSI's names count in a subject without an organisation alone; an organisation of ours says
+/// the role itself, and any other says that it is somebody else's.
+#[test]
+fn the_names_of_pmem_csi_are_known_without_an_organisation() {
+    let certs = Certs::new();
+    let role = |organisation: Option<&str>, name| {
+        let identity = Identity::of(&made_by(&certs, organisation, name));
+        identity.ok().map(|identity| identity.role)
+    };
+    for (name, own) in [
+        ("pmem-registry", Role::CsiController),
+        ("pmem-node-controller", Role::Agent),
+    ] {
+        assert_eq!(role(None, name), Some(own));
+        for other in ["Example", "", "intel", "berth", "Berth:operator"] {
+            assert_eq!(role(Some(other), name), None, "{other:?}");
+        }
+        assert_eq!(role(Some("berth:reader"), name), Some(Role::Reader));
+        assert_eq!(role(Some("berth:root"), name), None);
+    }
+    for name in ["pmem-registry2", "Pmem-Registry", "operator"] {
+        assert_eq!(role(None, name), None, "{name}");
+    }
+}
+
+fn write_pem(path: &std::path::Path, der: &[u8]) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (number, bytes) in der.chunks(3).enumerate() {
+        let all = [0, 1, 2].map(|at| u32::from(bytes.get(at).copied().unwrap_or(0)));
+        let bits = all[0] << 16 | all[1] << 8 | all[2];
+        for digit in 0..4 {
+            let value = bits >> (18 - 6 * digit) & 63;
+            let is_there = digit <= bytes.len();
+            text.push(if is_there {
+                char::from(DIGITS[value as usize])
+            } else {
+                '='
+            });
+        }
+        if number % 16 == 15 {
+            text.push('\n');
+        }
+    }
+    text.push_str("\n-----END CERTIFICATE-----\n");
+    fs::write(path, text).unwrap();
+}
+
+/// Goal: nothing is made anew but what the authority made, as it made it. Method: a certificate of
+/// another authority, one whose subject was altered, one that somebody signed with a key of his own and
+/// with the authority's name on it, and no certificate.
+#[test]
+fn only_its_own_is_renewed() {
+    let certs = Certs::new();
+    let hour = Duration::from_secs(3600);
+    let own = certs.issue(&wanted(Role::Agent, "h1"));
+    let pair = Pair::of_certificate(&own.cert).unwrap();
+    let key = fs::read(&own.key).unwrap();
+    let refused = |what: &str| {
+        let before = fs::read(&own.cert).unwrap();
+        let told = certs.authority.renew(&pair, hour).unwrap_err().to_string();
+        assert!(
+            told.contains("was not made by this authority"),
+            "{what}: {told}"
+        );
+        assert_eq!(fs::read(&own.cert).unwrap(), before, "{what}");
+        assert_eq!(fs::read(&own.key).unwrap(), key, "{what}");
+    };
+    let made = CertificateDer::from_pem_file(&own.cert).unwrap().to_vec();
+
+    let mut altered = made.clone();
+    let at = altered
+        .windows(11)
+        .position(|part| part == b"berth:agent")
+        .unwrap();
+    altered[at..at + 11].copy_from_slice(b"berth:agenT");
+    write_pem(&own.cert, &altered);
+    let told = certs.authority.renew(&pair, hour).unwrap_err().to_string();
+    assert!(told.contains("is no role"), "{told}");
+    let mut altered = made.clone();
+    let at = altered.windows(2).rposition(|part| part == b"h1").unwrap();
+    altered[at + 1] = b'2';
+    write_pem(&own.cert, &altered);
+    assert_eq!(authority::read(&own.cert).unwrap().name, "h2");
+    refused("altered");
+
+    let foreign = Certs::new();
+    let other = foreign.issue(&wanted(Role::Agent, "h1"));
+    fs::copy(&other.cert, &own.cert).unwrap();
+    refused("foreign");
+
+    // A key of his own, under the authority's name.
+    let ca = fs::read_to_string(certs.path().join("ca.pem")).unwrap();
+    let mine = rcgen::KeyPair::generate().unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&ca, &mine).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let names = &mut params.distinguished_name;
+    names.push(rcgen::DnType::OrganizationName, "berth:operator");
+    names.push(rcgen::DnType::CommonName, "eve");
+    let forged = params.signed_by(&mine, &issuer).unwrap();
+    write_pem(&own.cert, forged.der());
+    refused("forged");
+
+    write_pem(&own.cert, &made);
+    certs.authority.renew(&pair, hour).unwrap();
 }

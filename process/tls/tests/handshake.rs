@@ -9,13 +9,21 @@ mod common;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use berth_tls::client::Connection;
 use berth_tls::material::Face;
-use berth_tls::{Connector, Expected, Files, Incoming, Role, Tls};
+use berth_tls::server::{Limits, Speaks};
+use berth_tls::{Connector, Expected, Files, Incoming, Peer, Role, Tls};
 use common::{Certs, wanted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tonic::transport::Uri;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tonic::transport::{Endpoint, Uri};
 use tower_service::Service as _;
+
+/// What HTTP/2 begins with.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Tells everybody who he is.
 async fn greeter(tls: Option<Tls>) -> SocketAddr {
@@ -29,6 +37,8 @@ async fn greeter(tls: Option<Tls>) -> SocketAddr {
                 let who = identity.map_or("nobody".to_owned(), |i| i.principal());
                 let _ = stream.write_all(who.as_bytes()).await;
                 let _ = stream.shutdown().await;
+                // What is closed with something unread is cut.
+                let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
             });
         }
     });
@@ -43,7 +53,7 @@ async fn call(address: SocketAddr, tls: Option<Tls>, expected: Expected) -> Resu
     let mut connection = connected.map_err(|e| e.to_string())?.into_inner();
     // As a client of gRPC does.
     connection
-        .write_all(b"hello")
+        .write_all(HELLO)
         .await
         .map_err(|e| e.to_string())?;
     let mut told = String::new();
@@ -219,4 +229,188 @@ async fn other_files_serve_whoever_comes_next() {
     );
     stopping.cancel();
     following.await.unwrap();
+}
+
+/// Tells everybody who he is as often as he says something, and passes on who they are.
+async fn talker(tls: Tls) -> (SocketAddr, mpsc::UnboundedReceiver<Peer>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut incoming = Incoming::new(listener, Some(tls), Face::Grpc);
+    let (known, peers) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(mut stream) = incoming.next().await {
+            let _ = known.send(stream.peer().clone());
+            tokio::spawn(async move {
+                let who = stream.peer().identity.clone().unwrap().principal();
+                let mut said = [0; 100];
+                while stream.read(&mut said).await? > 0 {
+                    stream.write_all(who.as_bytes()).await?;
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    (address, peers)
+}
+
+async fn connect(address: SocketAddr, tls: &Tls) -> Connection {
+    let uri: Uri = format!("http://{address}").parse().unwrap();
+    let patience = Duration::from_secs(60);
+    let mut connector = Connector::new(Some(tls.clone()), Expected::Scheduler, patience);
+    let mut connection = connector.call(uri).await.unwrap();
+    // It was said when the connection was made, and is not said twice.
+    connection.inner_mut().write_all(HELLO).await.unwrap();
+    assert_eq!(heard(&mut connection).await.unwrap(), "operator:ann");
+    connection
+}
+
+async fn heard(connection: &mut Connection) -> std::io::Result<String> {
+    let mut told = [0; 12];
+    connection.inner_mut().read_exact(&mut told).await?;
+    Ok(String::from_utf8(told.to_vec()).unwrap())
+}
+
+async fn ask(connection: &mut Connection) -> std::io::Result<String> {
+    connection.inner_mut().write_all(b"who am I?").await?;
+    heard(connection).await
+}
+
+/// Goal: an authority that is taken away lets nobody in any more, and whoever it let in is out: on both
+/// ends of a connection, and whether something is said on it or not. Others go on.
+#[tokio::test]
+async fn an_authority_that_is_taken_away_ends_what_it_let_in() {
+    let (old, new) = (Certs::new(), Certs::new());
+    let ca = |certs: &Certs| std::fs::read_to_string(certs.path().join("ca.pem")).unwrap();
+    let (only_old, only_new) = (ca(&old), ca(&new));
+    let both = only_old.clone() + &only_new;
+    // Everybody trusts both; the server has a certificate of the new one.
+    let trusting = |certs: &Certs, role, name: &str, file: &str| {
+        let file = certs.path().join(file);
+        std::fs::write(&file, &both).unwrap();
+        let files = certs.issue(&wanted(role, name));
+        let files = Files { ca: file, ..files };
+        (Tls::open(files.clone()).unwrap(), files)
+    };
+    let (server, server_files) = trusting(&new, Role::Scheduler, "m1", "server-ca.pem");
+    let (address, mut peers) = talker(server.clone()).await;
+    let (with_old, _) = trusting(&old, Role::Operator, "ann", "old-ca.pem");
+    let (with_new, user) = trusting(&new, Role::Operator, "ann", "new-ca.pem");
+    let mut goes = connect(address, &with_old).await;
+    let mut is_silent = connect(address, &with_old).await;
+    let mut stays = connect(address, &with_new).await;
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        known.push(peers.recv().await.unwrap());
+    }
+    assert!(known.iter().all(|peer| peer.check().is_ok()));
+
+    std::fs::write(&server_files.ca, &only_new).unwrap();
+    server.reload().unwrap();
+    let told = known[0].check().unwrap_err();
+    assert!(
+        told.contains("comes from an authority that is not trusted"),
+        "{told}"
+    );
+    assert!(known[1].check().is_err() && known[2].check().is_ok());
+    assert!(ask(&mut goes).await.is_err());
+    assert!(heard(&mut is_silent).await.is_err());
+    assert_eq!(ask(&mut stays).await.unwrap(), "operator:ann");
+    check(
+        call(address, Some(with_old), Expected::Scheduler).await,
+        "does not trust the authority of the certificate that it was shown",
+    );
+
+    // The other way round: whoever dials trusts the server's authority no more.
+    let own = old.files(&old.pair("operator-ann"));
+    std::fs::copy(&own.key, &user.key).unwrap();
+    std::fs::copy(&own.cert, &user.cert).unwrap();
+    std::fs::write(&user.ca, &only_old).unwrap();
+    with_new.reload().unwrap();
+    assert!(heard(&mut stays).await.is_err());
+}
+
+/// Half a hello, from this address.
+async fn half_open(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut stream = socket.connect(to).await.unwrap();
+    // It may be closed already.
+    let _ = stream.write_all(&[0x16, 0x03, 0x01, 0x02]).await;
+    stream
+}
+
+/// Goal: one that begins handshakes and does not end them keeps nobody out that comes from elsewhere:
+/// not where it has all places that an address has, and not where all places are taken. Method: a
+/// handshake may take an hour, so that nobody gets a place by waiting.
+#[tokio::test]
+async fn a_flood_keeps_out_nobody_else() {
+    let certs = Certs::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tls = certs.tls(Role::Scheduler, "m1");
+    let limits = Limits {
+        handshake: Duration::from_secs(3600),
+        handshakes_max: 24,
+        handshakes_each_max: 16,
+    };
+    let speaks = Speaks::Mutual(tls, Face::Grpc);
+    let mut incoming = Incoming::bounded(listener, speaks, limits);
+    tokio::spawn(async move {
+        while let Some(mut stream) = incoming.next().await {
+            tokio::spawn(async move {
+                let _ = stream.write_all(b"you are in").await;
+                let _ = stream.shutdown().await;
+                let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+            });
+        }
+    });
+    let ann = certs.tls(Role::Operator, "ann");
+    let get_in = || call(address, Some(ann.clone()), Expected::Scheduler);
+    let mut flood = Vec::new();
+    for _ in 0..200 {
+        flood.push(half_open([127, 0, 0, 2], address).await);
+    }
+    assert_eq!(get_in().await.unwrap(), "you are in");
+    // Of the first address no more than its places are left.
+    let mut turned_away = 0;
+    for mut stream in flood.drain(16..) {
+        // Until the end, or until it is cut.
+        let _ = stream.read(&mut [0; 10]).await;
+        turned_away += 1;
+    }
+    assert_eq!(turned_away, 184);
+    for host in 3..30 {
+        flood.push(half_open([127, 0, 0, host], address).await);
+        assert_eq!(get_in().await.unwrap(), "you are in");
+    }
+}
+
+/// Goal: a client of gRPC is told why it is turned away, always. Nothing is lost between the end of a
+/// handshake and the first request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_last_word_is_heard() {
+    let certs = Certs::new();
+    let foreign = Certs::new();
+    let server = greeter(Some(certs.tls(Role::Scheduler, "m1"))).await;
+    let stranger = Tls::open_useless(Files {
+        ca: certs.path().join("ca.pem"),
+        ..foreign.issue(&wanted(Role::Operator, "bob"))
+    });
+    let stranger = Some(stranger.unwrap());
+    for (tls, part) in [(None, "speaks TLS only"), (stranger, "does not trust")] {
+        for _ in 0..100 {
+            let patience = Duration::from_secs(60);
+            let connector = Connector::new(tls.clone(), Expected::Scheduler, patience);
+            let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
+            let mut channel = endpoint.connect_with_connector_lazy(connector);
+            let request = Request::post("http://server/a.b.C/D").body(Body::empty());
+            std::future::poll_fn(|context| channel.poll_ready(context))
+                .await
+                .unwrap();
+            let failed = channel.call(request.unwrap()).await.unwrap_err();
+            let mut causes = format!("{failed:?}");
+            causes.truncate(500);
+            assert!(causes.contains(part), "{part:?} is not in {causes}");
+        }
+    }
 }

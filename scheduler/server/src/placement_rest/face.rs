@@ -219,6 +219,10 @@ fn certified(parts: &Parts) -> Result<(), Fault> {
         let detail = "the certificate has run out: renew it (berth certs renew) and connect again";
         return Err(Fault::new(StatusCode::FORBIDDEN, detail));
     }
+    if let Err(why) = access::still_trusted(&parts.extensions) {
+        let detail = format!("the certificate is not trusted any more: {why}");
+        return Err(Fault::new(StatusCode::FORBIDDEN, detail));
+    }
     let looks = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     match identity.role {
         Role::Operator => Ok(()),

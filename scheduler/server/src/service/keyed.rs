@@ -164,8 +164,7 @@ pub(crate) fn own_service<T>(request: &Request<T>, name: &str) -> Result<(), Sta
 /// that sends it.
 pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Status> {
     let principal = access::principal(&request);
-    let extensions = request.extensions().clone();
-    let mut message = request.into_inner();
+    let (_, extensions, mut message) = request.into_parts();
     let id = message.take_request_id();
     let id = field::optional_uuid(&id, "request_id")?;
     let mut carrier = Carrier::default();
