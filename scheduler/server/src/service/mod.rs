@@ -5,6 +5,7 @@
 //! | [`context`] | what all services share: asking the replica, reading its state |
 //! | [`carry`] | a command on its way to whoever leads |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
+//! | [`holder`] | whether who carries an operation on is who holds it |
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`events`], [`watch`], [`watch_providers`] | the streams of what changes |
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
@@ -24,6 +25,7 @@ mod context;
 mod events;
 mod explanation;
 mod filter;
+mod holder;
 mod host;
 mod import;
 mod keyed;

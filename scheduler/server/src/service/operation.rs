@@ -8,6 +8,7 @@ use berth_domain::id::{Epoch, OperationId};
 use berth_domain::name::{ServiceName, VmName};
 use berth_domain::operation::{Effect, Operation};
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::access;
 use berth_proto::convert::operation::{Advance, lease_request};
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{Invalid, ResourceName, field};
@@ -23,7 +24,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::keyed::{Caller, open, own_service};
-use super::{list, refusal, watch};
+use super::{holder, list, refusal, watch};
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
 const WAIT_MS_MAX: u64 = 600_000;
@@ -179,8 +180,10 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::AdvanceRequest>,
     ) -> Result<Response<v1::AdvanceResponse>, Status> {
+        let conductor = access::caller(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
         let advance = Advance::try_from(wire)?;
+        holder::check(&self.0, conductor, advance.operation, advance.epoch).await?;
         if matches!(advance.effect, Effect::HoldClaim(_)) {
             return Err(to_status(&Refusal::new(
                 Code::InvalidArgument,

@@ -8,6 +8,7 @@ use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{LeaseRequest, Operation};
 use berth_domain::vm::Vm;
+use berth_process::access;
 use berth_proto::convert::operation::lease_request;
 use berth_proto::convert::vm::VmTemplate;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
@@ -22,7 +23,7 @@ use uuid::Uuid;
 
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
-use super::{read, refusal};
+use super::{holder, read, refusal};
 use crate::core::{Request as Asked, ScheduleMigration, ScheduleVm};
 
 /// Serves `SchedulerService`.
@@ -184,10 +185,16 @@ impl SchedulerService for SchedulerApi {
         &self,
         request: Request<v1::ScheduleNextRequest>,
     ) -> Result<Response<v1::ScheduleNextResponse>, Status> {
+        let conductor = access::caller(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
+        let (operation, epoch) = (
+            field::name(&wire.operation, "operation")?,
+            Epoch(wire.epoch),
+        );
+        holder::check(&self.0, conductor, operation, epoch).await?;
         let request = Asked::ScheduleNext {
-            operation: field::name(&wire.operation, "operation")?,
-            epoch: Epoch(wire.epoch),
+            operation,
+            epoch,
             claim: ClaimId(Uuid::now_v7()),
         };
         let (done, parts) = self.ask_with_parts(caller, false, request).await?;
