@@ -13,6 +13,7 @@
 //! | [`schedulers`] | the list of schedulers that a program calls |
 //! | [`socket`] | a socket of this machine, for who must not come from elsewhere |
 //! | [`log`] | log lines |
+//! | [`http1`] | HTTP/1.1 for whoever is no part of the cluster, bounded in everything |
 //! | [`server`] | the gRPC server that they all start from, and what it says about itself |
 //! | [`run`] | from the command line to the exit status |
 //!
@@ -23,6 +24,7 @@ mod allocator;
 pub mod configuration;
 pub mod encryption;
 pub mod flags;
+pub mod http1;
 pub mod keys;
 pub mod listening;
 pub mod log;

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_process::http1::Limits;
 use berth_proto::client::SchedulerChannel;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -22,7 +23,6 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{self, Api};
@@ -31,7 +31,7 @@ use super::options::Options;
 use crate::extender::Extender;
 use crate::https::body::{Bodies, Body, Unread};
 use crate::https::certificate::{self, Certificate};
-use crate::https::{self, Answer, Limits};
+use crate::https::{self, Answer};
 use crate::webhook::Webhook;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -154,7 +154,7 @@ impl Serving {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         tracing::info!(address = %self.address, "answering Kubernetes");
         let stop = CancellationToken::new();
-        let tls = TlsAcceptor::from(Arc::new(self.certificate.server()));
+        let tls = Arc::new(self.certificate.server());
         let renewing = tokio::spawn(self.certificate.renew(self.renewal, stop.clone()));
         let face = self.face;
         let answer = move |request| {

@@ -6,7 +6,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`listen`], [`budget`] | how many connections there are, how slow, how much they hold |
+//! | [`budget`] | how much all connections hold; how many and how slow is `berth_process::http1` |
 //! | [`face`] | the order in which everything is judged |
 //! | [`route`] | paths, methods, since when, and for whom |
 //! | [`caller`], [`tokens`], [`policy`], [`cors`] | who calls and what they may |
@@ -33,7 +33,6 @@ mod fault;
 mod filter;
 mod forms;
 mod groups;
-mod listen;
 mod microversion;
 mod names;
 mod policy;
@@ -50,6 +49,8 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use berth_process::http1::{self, Limits};
 use berth_tls::material::Face as Speaks;
 use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
@@ -57,7 +58,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::Context;
 use face::Face;
-use listen::Limits;
 
 pub use policy::Profile;
 pub(crate) use tokens::Tokens;
@@ -98,8 +98,10 @@ pub(crate) async fn serve(
     let limits = Limits {
         connections_max: options.connections_max,
         patience: options.timeout,
+        idle: options.timeout,
     };
     let face = Arc::new(Face::new(context, options));
     let incoming = Incoming::new(listener, tls, Speaks::Http);
-    listen::listen(incoming, face, limits, stop).await;
+    let answer = move |request: axum::http::Request<_>| face.clone().answer(request.map(Body::new));
+    http1::listen(incoming, answer, limits, stop).await;
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// A stream that breaks when the other end takes nothing for too long.
-pub(crate) struct Patient<S> {
+pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
     /// Runs while the other end takes nothing.
@@ -18,7 +18,7 @@ pub(crate) struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+    pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
             patience,
