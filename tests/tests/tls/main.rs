@@ -4,28 +4,41 @@
 //! and what to do; who asked is known wherever it is recorded; and certificates are exchanged while
 //! requests go on. Method: a cluster in which everybody has a certificate, and others who have wrong
 //! ones.
+//!
+//! | file | what |
+//! |---|---|
+//! | `controller` | volumes: controller, schedulers and agents, and Kubernetes |
+//! | `rest` | the Placement REST API over HTTPS |
+//! | `setup` | the documented setup |
+//! | `rotation` | certificates and authorities that are exchanged while requests go on |
+//! | `curl` | a client of HTTPS that is not ours |
+
+mod controller;
+mod curl;
+mod rest;
+mod rotation;
+mod setup;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
 use berth_process::access::{self, table};
-use berth_proto::client::{Dialer, SchedulerChannel};
+use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::CreateVmRequest;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::host::v1::ReportHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_proto::operation::v1::TakeLeaseRequest;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
+use berth_proto::operation::v1::{AdvanceRequest, Mark, Step, TakeLeaseRequest, mark};
+use berth_proto::scheduler::v1::ScheduleNextRequest;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_proto::scheduler::v1::{CreateFlavorRequest, DeleteFlavorRequest, ListVmsRequest};
 use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
 use berth_tests::processes::{Answer, Certs, Cluster, Host, Programs, certs, eventually};
 use berth_tls::{Expected, Files, Role, Tls};
-use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, Service as _, http};
 use tonic::transport::Channel;
@@ -35,7 +48,7 @@ const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
 #[test]
 fn who_is_who_and_who_may_do_what() {
-    let cluster = Cluster::builder(PROGRAMS)
+    let mut cluster = Cluster::builder(PROGRAMS)
         .schedulers(1)
         .conductors(2)
         .host(Host::new("h1"))
@@ -48,6 +61,8 @@ fn who_is_who_and_who_may_do_what() {
     servers_know_themselves(&cluster);
     runtime.block_on(who_asked_is_known(&cluster));
     runtime.block_on(an_open_connection_ends_with_its_certificate(&cluster));
+    nobody_carries_on_what_is_another_ones(&mut cluster);
+    somebody_elses_certificate_is_not_taken(&cluster);
 }
 
 /// Goal: what is typed makes certificates that programs take; nothing is overwritten, and no key is
@@ -101,6 +116,20 @@ fn certificates_are_made_by_command() {
     );
     assert!((29..=30).contains(&left(&renewed)), "{renewed:#}");
     assert_ne!(renewed["sha256"], made["sha256"]);
+    // What another authority made, under the same name, is left as it is.
+    let other = folder.path().join("other");
+    let other = other.to_str().unwrap();
+    let _ = berth(&["init", other]).with_status(0);
+    let foreign = ["issue", other, "--role", "agent", "--name", "h1"];
+    let foreign = berth(&foreign).json().unwrap()["file"].clone();
+    let foreign = foreign.as_str().unwrap();
+    let before = std::fs::read(foreign).unwrap();
+    check(
+        &berth(&["renew", directory, foreign]),
+        &["was not made by this authority", "issue a new one"],
+    );
+    assert_eq!(std::fs::read(foreign).unwrap(), before);
+
     let _ = berth(&["issue", directory, "--role", "operator", "--name", "ann"]).with_status(0);
     let shown = berth(&["show", directory]).json().unwrap();
     let shown: Vec<_> = shown
@@ -124,6 +153,13 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn certs(cluster: &Cluster) -> &Certs {
     cluster.certs.as_ref().expect("everybody is certified")
+}
+
+/// Returns an address of the cluster's that nobody listens on.
+fn free(cluster: &Cluster) -> String {
+    let (ip, _) = cluster.schedulers[0].address.rsplit_once(':').unwrap();
+    let bound = std::net::TcpListener::bind((ip, 0)).and_then(|bound| bound.local_addr());
+    bound.unwrap().to_string()
 }
 
 fn channel(tls: Tls, address: &str, expected: Expected) -> Channel {
@@ -208,6 +244,107 @@ async fn nobody_speaks_for_another(cluster: &Cluster) {
     assert_eq!(refused.reason, access::NOT_YOURS, "{refused}");
 }
 
+/// Goal: a conductor carries on what it holds itself, and nothing of another one's, though it knows under
+/// which number that is held.
+fn nobody_carries_on_what_is_another_ones(cluster: &mut Cluster) {
+    // An operation that goes on: its host is not there.
+    cluster.agents[0].kill();
+    let operation = cluster.begin(&Cluster::create("unfinished", "f"));
+    cluster.reaches(&operation, "Spawn", "Started");
+    let lease = cluster.json(&["operation", "show", &operation])["lease"].clone();
+    let (holder, epoch) = (
+        lease["conductor"].as_str().unwrap(),
+        lease["epoch"].as_u64().unwrap(),
+    );
+    let other = cluster
+        .conductors
+        .iter()
+        .find(|c| c.name != holder)
+        .unwrap();
+    let certs = certs(cluster);
+    let scheduler = &cluster.schedulers[0].address;
+    let operation = format!("operations/{operation}");
+    let advance = |epoch| AdvanceRequest {
+        operation: operation.clone(),
+        epoch,
+        step: Step::Spawn.into(),
+        mark: Some(Mark {
+            kind: mark::Kind::Started.into(),
+            ..Mark::default()
+        }),
+        ..AdvanceRequest::default()
+    };
+    runtime().block_on(async {
+        let asked = |name: &str, epoch| {
+            let tls = certs.tls(Role::Conductor, name);
+            let channel = channel(tls, scheduler, Expected::Scheduler);
+            let next = ScheduleNextRequest {
+                operation: operation.clone(),
+                epoch,
+                ..ScheduleNextRequest::default()
+            };
+            let advance = advance(epoch);
+            async move {
+                let advanced = OperationServiceClient::new(channel.clone())
+                    .advance(advance)
+                    .await;
+                let chosen = SchedulerServiceClient::new(channel)
+                    .schedule_next(next)
+                    .await;
+                let reason = |status| from_status(&status).reason;
+                (
+                    advanced.map(drop).map_err(reason),
+                    chosen.map(drop).map_err(reason),
+                )
+            }
+        };
+        let not_yours = || Err(access::NOT_YOURS.to_owned());
+        for epoch in [epoch, epoch + 1000] {
+            assert_eq!(asked(&other.name, epoch).await, (not_yours(), not_yours()));
+        }
+        // What its holder says is judged by the state.
+        let (advanced, chosen) = asked(holder, epoch).await;
+        assert_eq!(advanced, Ok(()), "a repetition");
+        assert_ne!(chosen, not_yours());
+        let (stale, _) = asked(&other.name, 0).await;
+        assert_eq!(stale, Err("STALE_EPOCH".to_owned()));
+    });
+    let programs = cluster.programs.clone();
+    cluster.agents[0].start(&programs);
+    cluster.wait();
+}
+
+/// Goal: a certificate that is put in the place of a program's own, and is that of another name or role,
+/// is not taken while it runs; and when its own is back, nothing was lost.
+fn somebody_elses_certificate_is_not_taken(cluster: &Cluster) {
+    let certs = certs(cluster);
+    let agent = &cluster.agents[0];
+    let own = certs.files(Role::Agent, "h1");
+    let keep = |file: &std::path::Path| std::fs::read(file).unwrap();
+    let (cert, key) = (keep(&own.cert), keep(&own.key));
+    for (role, name) in [(Role::Agent, "h2"), (Role::Operator, "ann")] {
+        let other = certs.files(role, name);
+        std::fs::copy(&other.key, &own.key).unwrap();
+        std::fs::copy(&other.cert, &own.cert).unwrap();
+        let told = format!("is that of {role}:{name}, and this is agent:h1");
+        eventually("a word of it in the log", || {
+            let said = agent.said();
+            said.contains(&told).then_some(()).ok_or(said)
+        });
+        let tls = certs.tls(Role::Operator, "ann");
+        let meant = Expected::Agent("h1".to_owned());
+        runtime().block_on(async {
+            let mut channel = channel(tls, &agent.address, meant);
+            let method = "berth.agent.v1.ComputeAgentService/GetAgentInfo";
+            let (code, message) = ask_unreadably(&mut channel, method).await;
+            assert!(!matches!(&*code, "0" | "7" | "16"), "{code} {message}");
+        });
+    }
+    std::fs::write(&own.key, key).unwrap();
+    std::fs::write(&own.cert, cert).unwrap();
+    cluster.run(&Cluster::create("after", "f"));
+}
+
 /// Runs `berth` with these certificates, or none.
 fn berth(cluster: &Cluster, files: Option<&Files>, address: &str, words: &[&str]) -> Answer {
     let mut command: Command = cluster.programs.command("berth");
@@ -228,25 +365,16 @@ fn check(answer: &Answer, parts: &[&str]) {
     }
 }
 
-/// Asks until the answer has these parts. Why a connection was turned away is its last word, and may be
-/// lost where the end of the connection comes first.
-fn check_soon(cluster: &Cluster, files: Option<&Files>, parts: &[&str]) {
-    let scheduler = &*cluster.schedulers[0].address;
-    eventually("why nobody is let in is told", || {
-        let answer = berth(cluster, files, scheduler, &["cluster", "status"]);
-        assert_ne!(answer.status, Some(0), "{answer:#?}");
-        let is_told = parts.iter().all(|part| answer.stderr.contains(part));
-        is_told.then_some(()).ok_or(answer.stderr)
-    });
-}
-
 /// Goal: each kind of wrong certificate is told by its own sentence, to people who type commands.
 fn the_wrong_are_told(cluster: &Cluster) {
     let certs = certs(cluster);
     let scheduler = &*cluster.schedulers[0].address;
     let ann = certs.files(Role::Operator, "ann");
     let status = ["cluster", "status"];
-    check_soon(cluster, None, &["speaks TLS only: give --tls-ca"]);
+    check(
+        &berth(cluster, None, scheduler, &status),
+        &["speaks TLS only: give --tls-ca"],
+    );
 
     let foreign = Certs::new(cluster.folder().join("foreign"), [127, 0, 0, 1].into());
     let stranger = foreign.files(Role::Operator, "ann");
@@ -262,7 +390,10 @@ fn the_wrong_are_told(cluster: &Cluster) {
         ca: ann.ca.clone(),
         ..stranger
     };
-    check_soon(cluster, Some(&mixed), &["of no use", "not trusted here"]);
+    check(
+        &berth(cluster, Some(&mixed), scheduler, &status),
+        &["of no use", "not trusted here"],
+    );
 
     let old = certs.files_for(Role::Operator, "old", Duration::ZERO);
     let answer = eventually("a certificate that has run out", || {
@@ -451,114 +582,4 @@ async fn an_open_connection_ends_with_its_certificate(cluster: &Cluster) {
             }
         }
     }
-}
-
-/// Goal: all certificates are exchanged while requests go on, and none is lost. Method: users who make
-/// and delete flavors, look, and boot and delete guests through a conductor, while every file is
-/// renewed twice.
-#[test]
-fn a_rotation_under_load_loses_nothing() {
-    let cluster = Cluster::builder(PROGRAMS)
-        .host(Host::new("h1"))
-        .certified()
-        .start();
-    cluster.run(&[
-        "flavor",
-        "create",
-        "f",
-        "--vcpus",
-        "1",
-        "--memory-mib",
-        "64",
-    ]);
-    let runtime = runtime();
-    let stopping = CancellationToken::new();
-    let tls = certs(&cluster).tls(Role::Operator, "ann");
-    runtime.spawn(tls.clone().follow(stopping.clone()));
-    let urls = cluster
-        .schedulers
-        .iter()
-        .map(|s| format!("https://{}", s.address));
-    let scheduler = SchedulerChannel::new(urls)
-        .unwrap()
-        .with_dialer(Dialer::new(Some(tls)));
-    let users: Vec<_> = (0..4)
-        .map(|number| runtime.spawn(use_it(scheduler.clone(), number, stopping.clone())))
-        .collect();
-    let parts = || {
-        let parts = cluster.schedulers.iter().chain(&cluster.conductors);
-        parts.chain(&cluster.agents)
-    };
-    for round in 1..=2 {
-        certs(&cluster).renew_all();
-        let vm = format!("vm-{round}");
-        eventually("new certificates everywhere", || {
-            // Users of the command too: each is a new process with what is in the files just now.
-            cluster.run(&Cluster::create(&vm, "f"));
-            cluster.run(&["vm", "delete", &vm]);
-            let late = parts().find(|part| {
-                let taken = part.said().matches("other certificates are used").count();
-                taken < round
-            });
-            late.map_or(Ok(()), |part| {
-                Err(format!("{} has the old ones", part.name))
-            })
-        });
-    }
-    // Everything that is open now was made with the new ones, or serves on.
-    cluster.run(&Cluster::create("last", "f"));
-    stopping.cancel();
-    let mut made = 0;
-    for user in users {
-        made += runtime.block_on(user).unwrap();
-    }
-    assert!(made >= 40, "requests went on: {made}");
-    println!("{made} requests during two rotations, none lost");
-}
-
-/// Makes and deletes flavors until it is told to stop, and returns how many requests were answered.
-/// Each has to be answered well.
-async fn use_it(scheduler: SchedulerChannel, user: u32, stopping: CancellationToken) -> u32 {
-    let mut answered = 0;
-    while !stopping.is_cancelled() {
-        let name = format!("flavor-{user}-{answered}");
-        let create = CreateFlavorRequest {
-            flavor: Some(wire::Flavor {
-                name: format!("flavors/{name}"),
-                vcpus: 1,
-                memory_mib: 64,
-                ..wire::Flavor::default()
-            }),
-            request_id: Uuid::now_v7().to_string(),
-        };
-        let delete = DeleteFlavorRequest {
-            name: format!("flavors/{name}"),
-            request_id: Uuid::now_v7().to_string(),
-        };
-        let made = scheduler.call(|channel| {
-            let create = create.clone();
-            async move {
-                SchedulerServiceClient::new(channel)
-                    .create_flavor(create)
-                    .await
-            }
-        });
-        made.await.expect("a flavor is made");
-        let seen = scheduler.call(|channel| async move {
-            let list = ListVmsRequest::default();
-            SchedulerServiceClient::new(channel).list_vms(list).await
-        });
-        seen.await.expect("guests are listed");
-        let gone = scheduler.call(|channel| {
-            let delete = delete.clone();
-            async move {
-                SchedulerServiceClient::new(channel)
-                    .delete_flavor(delete)
-                    .await
-            }
-        });
-        gone.await.expect("a flavor is deleted");
-        answered += 3;
-    }
-    answered
 }
