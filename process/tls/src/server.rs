@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariant: accepting goes on while others shake hands, whatever they do, each for a bounded time and
-//! each address up to a bound ([`crate::room`]); whoever was turned away because of what he has shown is
-//! told why, and so is the log. A connection lives as long as what it rests on ([`crate::standing`]).
+//! each address up to a bound (`room`); whoever was turned away because of what he has shown is
+//! told why, and so is the log. A connection lives as long as what it rests on (`standing`).
 
 use std::io;
 use std::net::SocketAddr;
