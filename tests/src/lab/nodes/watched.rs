@@ -173,7 +173,7 @@ impl WatchedDisk {
             .arg(&self.kernel)
             .args(["-append"])
             .arg(format!(
-                "console=ttyS0 quiet panic=-1 mitigations=off root=/dev/nvme0n1 ro rootwait \
+                "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off root=/dev/nvme0n1 ro rootwait \
                  init=/init {told}"
             ))
             .stdin(Stdio::null());
