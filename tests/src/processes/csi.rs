@@ -2,7 +2,7 @@
 //!
 //! Not what is right about the answers: that is the tests' own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use berth_proto::client::{self, SchedulerChannel};
@@ -133,10 +133,24 @@ impl Csi {
     ///
     /// What was answered.
     pub fn stage(&self, volume_id: &str, path: &Path) -> Result<(), Status> {
+        self.stage_as(volume_id, path, mount(""))
+    }
+
+    /// Stages a volume for this use.
+    ///
+    /// # Errors
+    ///
+    /// What was answered.
+    pub fn stage_as(
+        &self,
+        volume_id: &str,
+        path: &Path,
+        as_what: VolumeCapability,
+    ) -> Result<(), Status> {
         let request = v1::NodeStageVolumeRequest {
             volume_id: volume_id.to_owned(),
             staging_target_path: path.display().to_string(),
-            volume_capability: Some(mount("")),
+            volume_capability: Some(as_what),
             ..Default::default()
         };
         self.wait(self.node().node_stage_volume(request)).map(drop)
@@ -148,11 +162,26 @@ impl Csi {
     ///
     /// What was answered.
     pub fn publish(&self, volume_id: &str, staging: &Path, path: &Path) -> Result<(), Status> {
+        self.publish_as(volume_id, staging, path, mount(""))
+    }
+
+    /// Publishes a volume that is staged, for this use.
+    ///
+    /// # Errors
+    ///
+    /// What was answered.
+    pub fn publish_as(
+        &self,
+        volume_id: &str,
+        staging: &Path,
+        path: &Path,
+        as_what: VolumeCapability,
+    ) -> Result<(), Status> {
         let request = v1::NodePublishVolumeRequest {
             volume_id: volume_id.to_owned(),
             staging_target_path: staging.display().to_string(),
             target_path: path.display().to_string(),
-            volume_capability: Some(mount("")),
+            volume_capability: Some(as_what),
             ..Default::default()
         };
         self.wait(self.node().node_publish_volume(request))
@@ -257,10 +286,25 @@ impl Cluster {
     /// Starts one more controller of volumes, and returns what its callers see of it.
     #[track_caller]
     pub fn add_csi_controller(&mut self) -> Csi {
+        let socket = self.csi_controller_told("");
+        Csi::at(&socket)
+    }
+
+    /// Starts one more controller of volumes that is told this in its configuration file; returns its
+    /// socket.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    #[track_caller]
+    pub fn csi_controller_told(&mut self, told: &str) -> PathBuf {
         let name = format!("csi-controller-{}", self.csi_controllers.len() + 1);
+        let config = self.folder().join(format!("{name}.toml"));
+        std::fs::write(&config, told).expect("a file in a directory of our own");
         let socket = self.folder().join(&name).join("csi.sock");
         let endpoint = format!("unix://{}", socket.display());
         let arguments = [
+            ("--config", config.display().to_string()),
             ("--csi-endpoint", endpoint),
             ("--scheduler", self.addresses()),
         ];
@@ -269,7 +313,7 @@ impl Cluster {
         part.start(&self.programs);
         self.csi_controllers.push(part);
         wait_for(&socket);
-        Csi::at(&socket)
+        socket
     }
 
     /// Returns what the kubelet of a host sees of its agent.
@@ -283,7 +327,7 @@ impl Cluster {
 
     /// Returns the directory in which a host keeps its volumes.
     #[must_use]
-    pub fn volume_dir(&self, host: &str) -> std::path::PathBuf {
+    pub fn volume_dir(&self, host: &str) -> PathBuf {
         self.folder().join(format!("{host}-volumes"))
     }
 

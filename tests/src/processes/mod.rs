@@ -53,8 +53,8 @@ pub use programs::Programs;
 pub use traffic::{Ended, Traffic};
 
 /// How long anything may take before a test gives up. Far more than it takes: machines that test
-/// are busy.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// are busy, and some are emulated.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How often a condition is looked at.
 const GLANCE: Duration = Duration::from_millis(25);

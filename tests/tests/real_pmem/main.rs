@@ -15,12 +15,18 @@
 //! After that, in the same machine, volumes are made in the room that is left, in both device modes:
 //! see `volumes.rs`. A third NVDIMM is the image file of a volume for Kata Containers.
 //!
-//! The other test has all of Berth in the machine: what a guest had is erased before another has it,
-//! though the agent is killed meanwhile.
+//! The other tests have all of Berth in the machine: what a guest had is erased before another has it,
+//! though the agent is killed meanwhile; and volumes are had as Kubernetes has them, with the agent
+//! killed in the middle of an erase (`life.rs`). By hand are run that with the agent killed at each step,
+//! and the public suite of the Container Storage Interface (`sanity.rs`).
 //!
 //! What this is not: a measure of speed, nor of what is in a processor's caches when power goes.
 
+mod agent;
 mod device;
+mod gate;
+mod life;
+mod sanity;
 #[path = "../real_nodes/site.rs"]
 #[allow(dead_code, reason = "what moves guests is not used here")]
 mod site;
@@ -28,8 +34,9 @@ mod stories;
 mod system;
 mod volumes;
 
-use std::fs;
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_tests::lab::{FourNodes, Needs, Outcome, counting_guest, make_nvdimm, ready};
@@ -39,6 +46,9 @@ const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
 
 /// The role of this test program where it runs inside the machine.
 const ROLE: &str = "BERTH_TEST_ROLE";
+
+/// Set where there is time for what takes long; see `tests/long/README.md`.
+const LONG: &str = "BERTH_LONG";
 
 /// How far an erase had come before the machine lost its power.
 const MARK: &str = "BERTH_TEST_MARK";
@@ -52,11 +62,14 @@ const TOLD: &str = "all stories are told";
 /// The NVDIMM with room for volumes: xfs takes 300 MiB at least.
 const NODE_2_MIB: u64 = 464;
 
+/// The same for an agent: it makes no volume group of less than 2 GiB. The file has holes.
+const GROUP_MIB: u64 = 2560;
+
 /// What is written into namespaces.
 const SECRET: &[u8] = b"what a guest wrote, and nobody else may read";
 
-/// It takes about a minute on an idle machine; one that is busy may take ten times as long.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// It takes minutes on an idle machine; one that is busy may take ten times as long.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 #[test]
 fn what_guests_wrote_is_erased_whatever_stops_it() {
@@ -130,11 +143,61 @@ fn what_a_deleted_vm_wrote_is_erased_before_another_has_it() {
     assert!(outcome.console.contains(TOLD), "the console is above");
 }
 
+#[test]
+fn volumes_outlive_their_agent_and_nothing_outlives_volumes() {
+    if !ready(Needs::PersistentMemory) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let role = match std::env::var_os(LONG) {
+        Some(_) => "long life",
+        None => "life",
+    };
+    let (machine, nvdimms) = machine_with_volumes(directory.path(), role);
+    let command = ["/lab/test", "--exact", "inside_the_machine", "--nocapture"];
+    let outcome = machine.run(&command, PATIENCE).unwrap();
+    println!("{}", outcome.console);
+    assert_eq!(outcome.status, Some(0), "the console is above");
+    assert!(outcome.console.contains(TOLD), "the console is above");
+    for file in &nvdimms {
+        assert!(!holds_secret(file), "{}", file.display());
+    }
+}
+
+/// Returns a machine with all programs, and with NVDIMMs of which one has room for a volume group.
+fn machine_with_volumes(directory: &Path, role: &str) -> (FourNodes, Vec<PathBuf>) {
+    let machine = FourNodes::default()
+        .without_hypervisor()
+        .with_volumes()
+        .program(&std::env::current_exe().unwrap(), "/lab/test")
+        .program(Path::new(PROGRAMS), site::PROGRAMS)
+        .variable(ROLE, role)
+        .variable("RUST_BACKTRACE", "1");
+    let (mut machine, mut files) = (machine, Vec::new());
+    for (node, mib) in [(0, 256), (2, GROUP_MIB)] {
+        let file = directory.join(format!("nvdimm{node}"));
+        make_nvdimm(&file, mib).unwrap();
+        machine = machine.nvdimm(node, &file);
+        files.push(file);
+    }
+    (machine, files)
+}
+
 /// Returns whether the memory in a file holds what was written into a namespace. Wherever that was
 /// written, it begins with a page.
 fn holds_secret(file: &Path) -> bool {
-    let bytes = fs::read(file).unwrap();
-    bytes.chunks(4096).any(|page| page.starts_with(SECRET))
+    let mut file = BufReader::with_capacity(1 << 20, File::open(file).unwrap());
+    let mut page = [0; 4096];
+    loop {
+        match file.read_exact(&mut page) {
+            Ok(()) if page.starts_with(SECRET) => return true,
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+                return false;
+            }
+        }
+    }
 }
 
 /// Not a test but what runs inside the machine: does nothing unless it is given its role.
@@ -151,8 +214,20 @@ fn inside_the_machine() {
             system::tell();
             println!("{TOLD}");
         }
-        Ok("eraser") => stories::erase_until_killed(),
+        Ok("life") => {
+            life::tell();
+            println!("{TOLD}");
+        }
+        Ok("long life") => {
+            life::tell_long();
+            println!("{TOLD}");
+        }
+        Ok("sanity") => {
+            sanity::tell();
+            println!("{TOLD}");
+        }
         Ok("volume worker") => volumes::work(),
+        Ok("eraser") => stories::erase_until_killed(),
         Ok(role) => panic!("no role {role}"),
         Err(_) => {}
     }

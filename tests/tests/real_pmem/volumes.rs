@@ -5,10 +5,13 @@
 //! things of others; then a worker, this program in another role, is killed by the kernel at one step
 //! after the other and started again. Nobody says that it should stop, and what it has started goes on.
 //!
+//! What this is not: the agent itself; see `life.rs`.
+//!
 //! Modules are small here: sizes in mode direct are multiples of 32 MiB by configuration.
 
 use std::any::Any;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -26,7 +29,7 @@ use berth_pmem::volume::{
     Device, DirectManager, LvmManager, Order, Phase, VolumeManager, Volumes, Watch, kata,
 };
 
-use super::device::MIB;
+use super::device::{Device as MappedDevice, MIB};
 use super::stories::run;
 use super::{ROLE, SECRET};
 
@@ -46,11 +49,7 @@ const GREETING: &str = "greeting";
 /// Tells the stories.
 pub(crate) fn tell() {
     fs::create_dir_all(TARGET).unwrap();
-    // Nobody else makes the nodes of devices in this machine.
-    fs::create_dir_all("/etc/lvm").unwrap();
-    let without_udev = "activation { udev_sync=0 udev_rules=0 }\n\
-                        devices { obtain_device_list_from_udev=0 }\n";
-    fs::write("/etc/lvm/lvm.conf", without_udev).unwrap();
+    without_udev();
     a_guest_sees_the_image();
     let others = Others::make();
     for mode in [DeviceMode::Direct, DeviceMode::Lvm] {
@@ -61,6 +60,14 @@ pub(crate) fn tell() {
     }
     other_file_systems();
     println!("volumes are told");
+}
+
+/// Nobody else makes the nodes of devices in this machine.
+pub(crate) fn without_udev() {
+    fs::create_dir_all("/etc/lvm").unwrap();
+    let without_udev = "activation { udev_sync=0 udev_rules=0 }\n\
+                        devices { obtain_device_list_from_udev=0 }\n";
+    fs::write("/etc/lvm/lvm.conf", without_udev).unwrap();
 }
 
 fn settings() -> Settings {
@@ -116,12 +123,14 @@ fn a_guest_sees_the_image() {
 
 /// What others have: namespaces, and a volume group with a logical volume that is called like a
 /// volume of ours.
-struct Others {
+pub(crate) struct Others {
     logical: PathBuf,
+    /// The namespace that the volume group is made of.
+    device: PathBuf,
 }
 
 impl Others {
-    fn make() -> Self {
+    pub(crate) fn make() -> Self {
         let listed = run("ndctl", &["list", "--namespaces", "--mode", "fsdax"]);
         let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
         let mut entries = listed.as_array().unwrap().iter();
@@ -137,7 +146,30 @@ impl Others {
         let file = OpenOptions::new().write(true).open(&logical).unwrap();
         file.write_all_at(b"what others wrote", 0).unwrap();
         file.sync_all().unwrap();
-        Self { logical }
+        Self {
+            logical,
+            device: device.into(),
+        }
+    }
+
+    /// Tells what they have, and every bit of the namespace that they have a volume group on and of
+    /// those that are for guests.
+    pub(crate) fn everything(&self) -> (String, Vec<u64>) {
+        let hash = |bytes: Vec<u8>| {
+            let mut hasher = DefaultHasher::new();
+            bytes.hash(&mut hasher);
+            hasher.finish()
+        };
+        let devices = run("ndctl", &["list", "--namespaces", "--mode", "devdax"]);
+        let devices: serde_json::Value = serde_json::from_str(&devices).unwrap();
+        let mapped = devices.as_array().unwrap().iter().map(|entry| {
+            let path = Path::new("/dev").join(entry["chardev"].as_str().unwrap());
+            let size = entry["size"].as_u64().unwrap();
+            MappedDevice::map(&path, size).read(0, usize::try_from(size).unwrap())
+        });
+        let group = fs::read(&self.device).unwrap();
+        let hashes = std::iter::once(group).chain(mapped).map(hash).collect();
+        (self.tell(), hashes)
     }
 
     /// Tells what they have, and what is in it.

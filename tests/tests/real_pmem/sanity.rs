@@ -1,0 +1,100 @@
+//! The public conformance suite of the Container Storage Interface against an agent with real devices.
+//!
+//! What this is not: a part of every run. The suite is built by hand, and its program is told in
+//! `BERTH_CSI_SANITY`; see `tests/long/README.md`.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use berth_domain::volume::{DeviceMode, net_bytes};
+use berth_tests::lab::{Needs, ready};
+
+use super::agent::{HOST, World};
+use super::device::MIB;
+use super::stories::make_namespaces;
+use super::volumes::without_udev;
+use super::{PATIENCE, TOLD, machine_with_volumes};
+
+/// The suite's program on the machine that tests, as the variable that tells it.
+const SUITE: &str = "BERTH_CSI_SANITY";
+
+/// Where it is in the emulated machine.
+const INSIDE: &str = "/lab/csi-sanity";
+
+/// How many times longer it may take than anything else.
+const LONGER: u32 = 4;
+
+#[test]
+fn the_public_suite_passes_on_real_devices() {
+    let Some(suite) = std::env::var_os(SUITE) else {
+        eprintln!("skipped: {SUITE} does not say where csi-sanity is (tests/long/README.md)");
+        return;
+    };
+    if !ready(Needs::PersistentMemory) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, _) = machine_with_volumes(directory.path(), "sanity");
+    let machine = machine.file(Path::new(&suite), INSIDE);
+    let command = ["/lab/test", "--exact", "inside_the_machine", "--nocapture"];
+    let outcome = machine.run(&command, PATIENCE * LONGER).unwrap();
+    println!("{}", outcome.console);
+    assert_eq!(outcome.status, Some(0), "the console is above");
+    assert!(outcome.console.contains(TOLD), "the console is above");
+}
+
+/// Runs the suite in both modes, with file systems and with devices, with and without calls that
+/// publish volumes on nodes.
+pub(crate) fn tell() {
+    make_namespaces();
+    without_udev();
+    let mut world = World::start(DeviceMode::Direct, 0);
+    let direct = net_bytes(DeviceMode::Direct, 96 * MIB);
+    let mut failed = Vec::new();
+    let mut run = |world: &mut World, mode: DeviceMode, access, publishes, size| {
+        let told = format!("controller_publish = {publishes}\nask_timeout_ms = 600000\n");
+        let controller = world.cluster.csi_controller_told(&told);
+        println!("the suite in mode {mode}, {access}, controller_publish = {publishes}");
+        if !passes(world, &controller, access, size) {
+            failed.push(format!("{mode} {access} {publishes}"));
+        }
+        world.nothing_is_left_but(&[]);
+    };
+    run(&mut world, DeviceMode::Direct, "mount", false, direct);
+    run(&mut world, DeviceMode::Direct, "block", true, direct);
+    world.kill_agent("to change modes");
+    world.change_mode(DeviceMode::Direct, DeviceMode::Lvm);
+    world.start_agent();
+    world.serves();
+    run(&mut world, DeviceMode::Lvm, "mount", true, 64 * MIB);
+    run(&mut world, DeviceMode::Lvm, "block", true, 64 * MIB);
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+fn passes(world: &World, controller: &Path, access: &str, size_bytes: u64) -> bool {
+    let node = world.cluster.volume_dir(HOST).join("csi.sock");
+    let folder = world.cluster.folder().join("suite");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut suite = Command::new(INSIDE)
+        .arg(format!("-csi.endpoint=unix://{}", node.display()))
+        .arg(format!(
+            "-csi.controllerendpoint=unix://{}",
+            controller.display()
+        ))
+        .arg(format!("-csi.mountdir={}", folder.join("target").display()))
+        .arg(format!(
+            "-csi.stagingdir={}",
+            folder.join("staging").display()
+        ))
+        .arg(format!("-csi.testvolumesize={size_bytes}"))
+        .arg(format!("-csi.testvolumeaccesstype={access}"))
+        .args(["-ginkgo.no-color", "-ginkgo.succinct"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for line in BufReader::new(suite.stdout.take().unwrap()).lines() {
+        println!("  {}", line.unwrap());
+    }
+    suite.wait().unwrap().success()
+}
