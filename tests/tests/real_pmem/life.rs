@@ -474,10 +474,10 @@ fn a_guest_has_it_as_memory(world: &mut World) {
 fn is_in_use(world: &World, id: &str) {
     let refused = eventually("an answer", || {
         let status = world.controller.delete(id).unwrap_err();
-        match status.code() {
-            tonic::Code::Unavailable => Err(status.to_string()),
-            _ => Ok(status),
+        if status.code() == tonic::Code::Unavailable {
+            return Err(status.to_string());
         }
+        Ok(status)
     });
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
 }

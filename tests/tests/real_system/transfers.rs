@@ -8,7 +8,7 @@ use berth_domain::operation::Operation;
 use serde_json::Value;
 
 use crate::system::{PATIENCE, System, eventually, parse};
-use crate::verdict::{domains, hosts_agree, runs_on};
+use crate::verdict::{domains, hosts_agree, is_sending, runs_on};
 
 /// A migration of `a` to `host-a` that takes many seconds, under way.
 struct Slow {
@@ -94,6 +94,8 @@ pub(crate) fn a_guest_arrives_by_post_copy(system: &System) {
 pub(crate) fn the_destinations_libvirtd_dies(system: &mut System) {
     let before = runs_on(system, "a", "host-b");
     let slow = begin(system, &[]);
+    // A libvirtd that is killed while it starts the guest's process never gets over it.
+    eventually("memory that is sent", || is_sending(system, "a", "host-b"));
     system.machine_mut("host-a").kill_libvirtd().unwrap();
     let console = system.console("a");
     let count = console.count().unwrap();

@@ -74,6 +74,17 @@ pub(crate) fn domains(system: &System, host: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Returns whether memory of a guest has gone to another host, as libvirt says; why not, otherwise.
+pub(crate) fn is_sending(system: &System, vm: &str, host: &str) -> Result<(), String> {
+    let connection = Connection::open(&system.machine(host).libvirt_uri()).unwrap();
+    let domain = connection.domain_by_name(vm);
+    let job = domain.and_then(|domain| domain.job());
+    let job = job.map_err(|error| error.to_string())?;
+    (job.processed_bytes > 0)
+        .then_some(())
+        .ok_or_else(|| format!("{job:?}"))
+}
+
 /// Checks that the counter of a guest goes on, from one line to the next over its whole life.
 #[track_caller]
 fn counts_on(system: &System, vm: &str) {
