@@ -5,8 +5,9 @@
 //! is killed and another one started: whoever asks again is answered, nothing that was written is lost,
 //! nothing is left of what was deleted, and what others have is bit by bit as it was.
 //!
-//! Method of the long story, which is told by hand: a volume of each mode on one host, which changes its mode between them. What is the same in
-//! both (file systems, mounts) is done with both at once, so that one kill is one in each mode.
+//! Method of the long story, which is told by hand: a volume of each mode on one host, which changes
+//! its mode between them. What is the same in both (file systems, mounts) is done with both at once, so
+//! that one kill is one in each mode.
 //!
 //! ```text
 //!   mode direct    xfs; volume d is made
