@@ -349,7 +349,7 @@ async fn several_are_fitted_and_room_is_planned() {
     let fits: Vec<bool> = told.iter().map(|one| one.1).collect();
     assert_eq!(fits, [false, false, true, false], "{told:?}");
     assert!(told[0].2.contains("need 80GiB"), "{told:?}");
-    assert!(told[1].2.contains("not part of this cluster"), "{told:?}");
+    assert!(told[1].2.contains("no host of Berth"), "{told:?}");
     assert!(told[3].2.contains("no region"), "{told:?}");
     assert_eq!(fit(vec![GIB], &[]).await.unwrap().len(), 2);
     assert_eq!(

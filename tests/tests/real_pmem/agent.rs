@@ -102,6 +102,19 @@ impl World {
         self.node = self.cluster.csi_node(HOST);
     }
 
+    /// Waits until the scheduler knows that new volumes are made in this mode.
+    #[track_caller]
+    pub(crate) fn offers(&self, mode: DeviceMode) {
+        let mode = mode.to_string();
+        eventually("the host to be in another mode", || {
+            let told = self.cluster.json(&["volume", "capacity", HOST]);
+            let regions = told["hosts"][0]["regions"].as_array();
+            let modes: Vec<&Value> = regions.into_iter().flatten().map(|r| &r["mode"]).collect();
+            let is_so = !modes.is_empty() && modes.iter().all(|told| **told == mode.as_str());
+            is_so.then_some(()).ok_or_else(|| format!("{modes:?}"))
+        });
+    }
+
     /// Has the agent killed as soon as somebody is at the gate for each of these steps, and another one
     /// started, for which the gate is closed at the next ones.
     #[track_caller]

@@ -122,6 +122,7 @@ pub(crate) fn tell_long() {
     world.kill_agent("to change modes");
     world.change_mode(DeviceMode::Lvm, DeviceMode::Direct);
     world.start_agent();
+    world.offers(DeviceMode::Direct);
     raw_in_its_place(world, &d, DIRECT);
     clock.told("raw in mode direct");
     assert_eq!(others.everything(), before, "what others have");
