@@ -12,7 +12,7 @@ use berth_proto::agent::v1::{self as agent, GetAgentInfoRequest};
 use berth_proto::csi::v1::{CreateVolumeRequest, TopologyRequirement};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{DeleteVolumeRequest, GetVolumeRequest, Volume};
-use berth_tests::processes::csi::{Csi, place, wanted};
+use berth_tests::processes::csi::{Csi, block, place, wanted};
 use berth_tests::processes::{Cluster, Host, eventually};
 use serde_json::Value;
 use tonic::{Code, Status};
@@ -317,7 +317,10 @@ fn a_vm_that_is_off_keeps_its_volume() {
     cluster.run(&["vm", "start", "a"]);
     is_of_vm(&node);
     cluster.run(&["vm", "delete", "a"]);
-    eventually("it is nobody's", || node.stage(&id, &staged));
+    // A guest had it as it is, so a pod has it so too: it is not formatted.
+    let target = staged.with_extension("block");
+    let publish = || node.publish_as(&id, &staged, &target, block());
+    eventually("it is nobody's", publish);
     // The pod was first now.
     is_refused(
         &cluster,
@@ -326,7 +329,7 @@ fn a_vm_that_is_off_keeps_its_volume() {
         &[&id],
     );
     cluster.run(&["vm", "delete", "b"]);
-    node.unstage(&id, &staged).unwrap();
+    node.unpublish(&id, &target).unwrap();
 }
 
 /// Goal: a host without a hypervisor has volumes for pods, and never a VM.
