@@ -188,13 +188,16 @@ fn kubernetes_is_answered(cluster: &mut Cluster) {
         shown.cert, shown.key, shown.ca
     );
     let file = cluster.folder().join("controller.toml");
-    std::fs::write(&file, config).unwrap();
     let programs = cluster.programs.clone();
     let part = &mut cluster.csi_controllers[0];
     part.kill();
     let before = part.arguments.clone();
-    part.arguments
-        .extend(["--config".to_owned(), file.display().to_string()]);
+    // What it was told at first, and this.
+    let told = part.arguments.iter().position(|one| one == "--config");
+    let told = &mut part.arguments[told.expect("a configuration") + 1];
+    let config = std::fs::read_to_string(&*told).unwrap() + &config;
+    std::fs::write(&file, config).unwrap();
+    *told = file.display().to_string();
     part.start(&programs);
     eventually("a listener", || {
         std::net::TcpStream::connect(&listen).map(drop)
