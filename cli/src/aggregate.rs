@@ -12,13 +12,13 @@ use serde_json::json;
 
 use crate::arguments::{Aggregate as Verb, AvailabilityZone};
 use crate::session::{Session, read_all, request_id, resource, short};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create {
@@ -37,8 +37,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 aggregate: Some(aggregate),
                 request_id: request_id(None),
             };
-            let answer = ask!(session, AggregateServiceClient, create_aggregate, request)?;
-            show(session, answer.aggregate)
+            let response = call!(session, AggregateServiceClient, create_aggregate, request)?;
+            show(session, response.aggregate)
         }
         Verb::List => list(session).await,
         Verb::Show { aggregate } => {
@@ -46,16 +46,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("aggregates", &aggregate),
                 ..Default::default()
             };
-            let answer = ask!(session, AggregateServiceClient, get_aggregate, request)?;
-            show(session, answer.aggregate)
+            let response = call!(session, AggregateServiceClient, get_aggregate, request)?;
+            show(session, response.aggregate)
         }
         Verb::Delete { aggregate } => {
             let request = DeleteAggregateRequest {
                 name: resource("aggregates", &aggregate),
                 request_id: request_id(None),
             };
-            ask!(session, AggregateServiceClient, delete_aggregate, request)?;
-            output::tell(&format!("aggregate {aggregate} is deleted"));
+            call!(session, AggregateServiceClient, delete_aggregate, request)?;
+            output::message(&format!("aggregate {aggregate} is deleted"));
             Ok(())
         }
         Verb::AddHost { aggregate, hosts } => {
@@ -90,7 +90,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn zones(session: &Session, verb: AvailabilityZone) -> anyhow::Result<()> {
     let AvailabilityZone::List = verb;
     let request = ListAvailabilityZonesRequest::default();
@@ -136,8 +136,8 @@ fn names(hosts: &[String]) -> Vec<String> {
 }
 
 async fn update(session: &Session, request: UpdateAggregateRequest) -> anyhow::Result<()> {
-    let answer = ask!(session, AggregateServiceClient, update_aggregate, request)?;
-    show(session, answer.aggregate)
+    let response = call!(session, AggregateServiceClient, update_aggregate, request)?;
+    show(session, response.aggregate)
 }
 
 async fn list(session: &Session) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! What can be typed. The help texts here teach the command; what they do is in the noun's file.
+//! The command line. The help texts are here; each command is implemented in the noun's file.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ pub use self::audit::{Audit, AuditList};
 pub use self::certs::{
     Certs, From as CertsFrom, Init as CertsInit, Issue as CertsIssue, Renew as CertsRenew,
 };
-pub use self::moves::{DrainHow, HostMoves, Moves};
+pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::placement::{
-    Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderList, Qualities, Trait,
+    Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderFilter, ProviderList, Trait,
 };
 pub use self::planner::{Balance, Capacity, Domain, Iallocator, Score, Text, Verify};
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
@@ -27,6 +27,7 @@ pub use crate::placement::arguments::Placement;
 
 mod audit;
 mod certs;
+mod help;
 mod moves;
 mod placement;
 mod planner;
@@ -36,70 +37,75 @@ mod transfer;
 mod volume;
 mod watch;
 
-/// Places and moves virtual machines, down to the CPU and the memory page.
+/// Manage virtual machines, placed down to the CPU and the memory page
 #[derive(Debug, Parser)]
 #[command(name = "berth", version, propagate_version = true)]
+#[command(help_template = help::template(), subcommand_value_name = "COMMAND")]
 #[command(after_help = "\
-Try it without any host:    berth demo
-Keep a cluster to play:     berth dev
-Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 nobody answered,
-4 the answer is no: there are no candidates, two sides differ, or a failure would not be
-survived.
-With --output json, what is refused or fails is one JSON object on standard error:
+Details of a command:       berth help COMMAND
+A first demonstration:      berth demo
+A cluster to try out:       berth dev
+
+Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
+be reached, 4 a negative result: no candidates, two sides differ, or a failure
+would not be survived.
+
+With --output json, a refusal or failure is one JSON object on standard error:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
-    /// What holds for every command.
+    /// Options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What holds for every command.
+/// Options of every command.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// Ask these schedulers; any one that answers leads to the leader
+    /// Addresses of the schedulers; any of them leads to the leader
     #[arg(
         long,
         global = true,
         env = "BERTH_SCHEDULER",
         value_delimiter = ',',
-        value_name = "ADDRESS"
+        value_name = "ADDRESS",
+        help_heading = help::GLOBAL
     )]
     #[arg(default_value = "127.0.0.1:7100")]
     pub scheduler: Vec<String>,
-    /// Trust the authorities in this file
+    /// File with the certificates of the trusted authorities
     ///
-    /// With --tls-cert and --tls-key, every connection is encrypted and both ends show who they are.
+    /// With --tls-cert and --tls-key, every connection is encrypted and both ends authenticate.
     #[arg(
         long,
         global = true,
         env = "BERTH_TLS_CA",
         value_name = "FILE",
-        help_heading = "Certificates"
+        help_heading = help::GLOBAL
     )]
     pub tls_ca: Option<PathBuf>,
-    /// Show this certificate
+    /// File with the client certificate
     #[arg(
         long,
         global = true,
         env = "BERTH_TLS_CERT",
         value_name = "FILE",
-        help_heading = "Certificates"
+        help_heading = help::GLOBAL
     )]
     pub tls_cert: Option<PathBuf>,
-    /// This is its key
+    /// File with the private key of the client certificate
     #[arg(
         long,
         global = true,
         env = "BERTH_TLS_KEY",
         value_name = "FILE",
-        help_heading = "Certificates"
+        help_heading = help::GLOBAL
     )]
     pub tls_key: Option<PathBuf>,
-    /// Print tables for people or JSON for programs
-    #[arg(long, short, global = true, value_enum, default_value = "table")]
+    /// Format of the output, for people or for programs
+    #[arg(long, short, global = true, value_enum, default_value = "table", help_heading = help::GLOBAL)]
     pub output: Format,
 }
 
@@ -108,113 +114,114 @@ impl Global {
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// They cannot be read, or some of the three files are missing.
     pub fn certificates(&self) -> anyhow::Result<Option<Tls>> {
         let encryption = Encryption {
             ca: self.tls_ca.clone(),
             cert: self.tls_cert.clone(),
             key: self.tls_key.clone(),
         };
-        if encryption.is_told() && encryption.files().is_none() {
+        if encryption.is_configured() && encryption.files().is_none() {
             anyhow::bail!("--tls-ca, --tls-cert and --tls-key go together: give all three");
         }
         Ok(encryption.files().map(Tls::open).transpose()?)
     }
 }
 
-/// The nouns.
+/// The commands, one per noun.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Look at hosts and keep guests off them
+    /// Show, cordon, drain, fence and remove hosts
     #[command(subcommand)]
     Host(Host),
-    /// Make and look at flavors: the sizes and wishes of guests
+    /// Create, show and delete flavors
     #[command(subcommand)]
     Flavor(Flavor),
-    /// Make and look at PCI aliases: names for PCI functions that flavors ask for
+    /// Create, show and delete aliases of PCI functions
     #[command(subcommand)]
     PciAlias(PciAlias),
-    /// Boot, move, look at and delete virtual machines
+    /// Create, move, show, stop and delete virtual machines
     #[command(subcommand)]
     Vm(Vm),
-    /// Look at migrations
+    /// Show, watch and abort migrations
     #[command(subcommand)]
     Migration(Migration),
-    /// Say what hosts have in common: zones, and what flavors ask for
+    /// Group hosts into aggregates and availability zones
     #[command(subcommand)]
     Aggregate(Aggregate),
-    /// Look at the availability zones
+    /// Show the availability zones
     #[command(subcommand)]
     AvailabilityZone(AvailabilityZone),
-    /// Keep VMs together, or apart
+    /// Create, show and delete affinity groups of VMs
     #[command(subcommand)]
     ServerGroup(ServerGroup),
-    /// Look at what is preferred when a guest could go to several hosts, and change it
+    /// Show and change the scheduling policy
     #[command(subcommand)]
     Policy(Policy),
-    /// Look at long operations, wait for them, cancel them
+    /// Show, wait for and cancel operations
     #[command(subcommand)]
     Operation(Operation),
-    /// Look at the schedulers and change who belongs to them
+    /// Show and change the membership and version of the cluster
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Make and look at resource providers
+    /// Create, show and change resource providers
     #[command(subcommand)]
     Provider(Provider),
-    /// Take over what another OpenStack Placement holds, and compare both
+    /// Import from another OpenStack Placement
     #[command(subcommand)]
     Placement(Placement),
-    /// Find allocation candidates: ways to take resources from providers, or why there is none
+    /// Find allocation candidates, or explain why there are none
     Candidates(Box<Candidates>),
-    /// Make and look at the resource classes that providers may have
+    /// Create, show and delete resource classes
     #[command(subcommand)]
     Class(Class),
-    /// Make and look at the traits that providers may have
+    /// Create, show and delete traits
     #[command(subcommand)]
     Trait(Trait),
-    /// Say whether guests would fit on hosts, from JSON lines, without any cluster
+    /// Check offline whether guests fit on hosts
     Fit(Fit),
-    /// Run three schedulers, a conductor and simulated hosts in this process, on loopback
+    /// Run a whole cluster with simulated hosts in this process
     Dev(Dev),
-    /// Run the same, and tell the story of a boot and a live migration, checking every step
+    /// Demonstrate a boot and a live migration step by step
     Demo(Demo),
-    /// Follow what happens to VMs, migrations, hosts, claims and operations
+    /// Follow changes of VMs, hosts, claims and operations
     Watch(Watch),
-    /// Look at who asked for what, when, and what was decided
+    /// Show the requests of users and their outcome
     #[command(subcommand)]
     Audit(Audit),
-    /// Say whether the failure of each host would be survived, and whether memory is overcommitted
+    /// Check that the failure of each host would be survived
     Verify(Verify),
-    /// Say how well VMs are distributed, in one number
+    /// Rate the distribution of VMs over hosts
     Score(Score),
-    /// Plan moves that distribute VMs better or make room, and carry them out
+    /// Plan and run live migrations that balance the hosts
     Balance(Balance),
-    /// Say how many more VMs of a flavor fit, now and after a failure
+    /// Count how many more VMs of a flavor fit
     Capacity(Capacity),
-    /// Answer a request of Ganeti's IAllocator protocol, without any cluster
+    /// Answer an allocation request of Ganeti
     Iallocator(Iallocator),
-    /// Make the certificates by which the parts of a cluster know each other
+    /// Create, renew and show TLS certificates
     #[command(subcommand)]
     Certs(Certs),
-    /// Make, look at and delete volumes of persistent memory
+    /// Create, show and delete volumes of persistent memory
     #[command(subcommand)]
     Volume(Volume),
 }
 
-/// Would it fit?
+/// Arguments of `berth fit`.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(after_help = "\
-Reads one case per line from standard input: a host and a guest. Writes one answer per line,
-which says where the guest would go, or why it does not fit. The format is in docs/fit.md.
+Reads one case per line from standard input: a host and a guest. Writes one
+response per line: the assignment of the guest, or why it does not fit. The
+format is described in docs/fit.md.
 Example:
   berth fit < cases.jsonl
 
-Exit status: 0 when all lines were answered, also where guests do not fit.")]
+Exit status: 0 when every line has a response, also where guests do not fit.")]
 pub struct Fit {
-    /// Choose the cores for isolated threads by these rules
+    /// Rules by which cores are chosen for isolated threads
     #[arg(long, value_enum, default_value = "nova")]
     pub thread_rules: ThreadRules,
-    /// Promise no memory of a cell twice, other than by the ratio
+    /// Never assign memory of a NUMA node twice, except by the ratio
     #[arg(long)]
     pub exact_memory: bool,
 }
@@ -222,56 +229,56 @@ pub struct Fit {
 /// Rules for isolated threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ThreadRules {
-    /// Those of OpenStack Nova
+    /// The rules of OpenStack Nova
     Nova,
-    /// Any core may hold one that is dedicated as a whole and free
+    /// Any free core that is dedicated as a whole
     Sensible,
 }
 
 /// Verbs of hosts.
 #[derive(Debug, Subcommand)]
 pub enum Host {
-    /// List hosts with what is free
+    /// List hosts with their free resources
     List {
-        /// Show what was measured of their memory instead
+        /// Show the measured memory of the hosts instead
         #[arg(long)]
         memory: bool,
     },
-    /// Show one host: its cells, sockets, and which CPU is whose
+    /// Show a host: its sockets, NUMA nodes and the owner of each CPU
     Show {
-        /// The host
+        /// Name of the host
         host: String,
     },
-    /// Place nothing new on a host; what runs there goes on
+    /// Stop placing VMs on a host; those that run there stay
     Cordon {
-        /// The host
+        /// Name of the host
         host: String,
     },
-    /// Place guests on a host again
+    /// Place VMs on a host again
     Uncordon {
-        /// The host
+        /// Name of the host
         host: String,
     },
-    /// What moves its VMs away
+    /// Verbs that move its VMs away
     #[command(flatten)]
     Moves(HostMoves),
-    /// Prove that a host is off, so that its guests can be started elsewhere
+    /// Declare a host dead, so that its VMs can be evacuated
     ///
     /// Runs the fence command of the conductor. Nothing is placed on the host until its agent is
-    /// back and none of the guests that it lost runs there.
+    /// back and none of the evacuated guests runs there.
     Fence {
-        /// The host
+        /// Name of the host
         host: String,
-        /// Do nothing, but take my word that it is off: I have seen it
+        /// Skip the fence command; the operator has checked that the host is off
         #[arg(long)]
         confirm_off: bool,
     },
-    /// Forget a host that holds nothing
+    /// Remove a host without VMs, claims and volumes
     Remove {
-        /// The host
+        /// Name of the host
         host: String,
     },
-    /// Look after a host's persistent memory
+    /// Manage the persistent memory of a host
     #[command(subcommand)]
     Pmem(HostPmem),
 }
@@ -279,14 +286,14 @@ pub enum Host {
 /// Verbs of a host's persistent memory.
 #[derive(Debug, Subcommand)]
 pub enum HostPmem {
-    /// Say that a namespace is lost for good, while a claim has it
+    /// Write off a claimed namespace that is lost for good
     ///
     /// Its agent then starts without it, and the host can be removed. Should the namespace come back,
-    /// it is erased before anybody is given it.
+    /// it is erased before it is assigned again.
     WriteOff {
-        /// The host
+        /// Name of the host
         host: String,
-        /// The name of the namespace
+        /// Name of the persistent-memory namespace
         namespace: String,
     },
 }
@@ -294,41 +301,41 @@ pub enum HostPmem {
 /// Verbs of flavors.
 #[derive(Debug, Subcommand)]
 pub enum Flavor {
-    /// Make a flavor
+    /// Create a flavor
     #[command(after_help = "\
 Example: two vCPUs with a host CPU each, in 2 MiB pages:
   berth flavor create pinned --vcpus 2 --memory-mib 512 \\
       --spec hw:cpu_policy=dedicated --spec hw:mem_page_size=2048
 
-All specs with their values are in docs/flavors.md; the most used are
+All extra specs are described in docs/flavors.md; the most used are
 hw:numa_nodes, hw:cpu_policy, hw:mem_page_size, hw:cpu_thread_policy,
 hw:emulator_threads_policy, trait:NAME")]
     Create {
-        /// The flavor's name
+        /// Name of the flavor
         flavor: String,
-        /// How many virtual CPUs
+        /// Number of virtual CPUs
         #[arg(long)]
         vcpus: u32,
-        /// How much memory, in MiB
+        /// Size of the memory in MiB
         #[arg(long)]
         memory_mib: u64,
-        /// How much disk space to count, in GiB
+        /// Disk space in GiB that is counted on the host
         #[arg(long, default_value_t = 0)]
         disk_gib: u64,
-        /// Add a wish (can be repeated)
+        /// Extra spec of the flavor (repeatable)
         #[arg(long = "spec", value_name = "KEY=VALUE", value_parser = key_value)]
         specs: Vec<(String, String)>,
     },
-    /// List flavors
+    /// List all flavors
     List,
     /// Show one flavor
     Show {
-        /// The flavor
+        /// Name of the flavor
         flavor: String,
     },
-    /// Delete a flavor; VMs made from it keep theirs
+    /// Delete a flavor; its VMs keep their copy
     Delete {
-        /// The flavor
+        /// Name of the flavor
         flavor: String,
     },
 }
@@ -336,177 +343,180 @@ hw:emulator_threads_policy, trait:NAME")]
 /// Verbs of PCI aliases.
 #[derive(Debug, Subcommand)]
 pub enum PciAlias {
-    /// Make a PCI alias; it never changes
+    /// Create a PCI alias, which cannot be changed afterwards
     #[command(after_help = "\
-Example: a virtual function of two kinds of cards, on the socket of the guest:
+Example: a virtual function of either of two cards, on the socket of the guest:
   berth pci-alias create nic --policy socket \\
       --match vendor_id=8086,product_id=154c,kind=vf \\
       --match vendor_id=15b3,product_id=101e,kind=vf
-  berth flavor create fast --vcpus 4 --memory-mib 1024 --spec pci_passthrough:alias=nic:1
+  berth flavor create fast --vcpus 4 --memory-mib 1024 \\
+      --spec pci_passthrough:alias=nic:1
 
-Keys of a match: vendor_id and product_id (four hexadecimal digits), kind (pci, vf or pf),
-physical_network, live_migratable (yes or no), tag:NAME. All that are given must be so.
-A flavor or image that says hw:pci_numa_affinity_policy overrides --policy.
-Which functions a host offers is said in its agent's configuration: see docs/pci.md.")]
+Keys of a match: vendor_id and product_id (four hexadecimal digits), kind
+(pci, vf or pf), physical_network, live_migratable (yes or no), tag:NAME. All
+given keys must match. A flavor or image with hw:pci_numa_affinity_policy
+overrides --policy. The agent's configuration defines which functions a host
+offers: see docs/pci.md.")]
     Create {
-        /// The alias's name
+        /// Name of the alias
         alias: String,
-        /// What a function must be like (can be repeated: one of them is enough)
+        /// Properties of a matching function (repeatable; any one match is enough)
         #[arg(long = "match", value_name = "KEY=VALUE,…", required = true)]
         #[arg(value_parser = crate::pci_alias::parse_match)]
         any_of: Vec<PciMatch>,
-        /// How near it must be to the host cells that the guest sits on
+        /// Required distance from the NUMA nodes of the guest
         #[arg(long, value_enum)]
         policy: Option<PciPolicy>,
     },
-    /// List PCI aliases
+    /// List all PCI aliases
     List,
     /// Show one PCI alias
     Show {
-        /// The alias
+        /// Name of the alias
         alias: String,
     },
-    /// Delete a PCI alias; VMs made with it keep their functions
+    /// Delete a PCI alias; its VMs keep their functions
     Delete {
-        /// The alias
+        /// Name of the alias
         alias: String,
     },
 }
 
-/// How near a PCI function must be.
+/// The NUMA affinity of a PCI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PciPolicy {
-    /// On one of the guest's host cells
+    /// On a NUMA node of the guest
     Required,
-    /// There, or anywhere if there is none
+    /// On a NUMA node of the guest if possible, else anywhere
     Preferred,
-    /// There, or where its cell is not known (the default)
+    /// On a NUMA node of the guest, or one without a known node (the default)
     Legacy,
-    /// On the socket of one of them
+    /// On a socket of the guest's NUMA nodes
     Socket,
 }
 
 /// Verbs of VMs.
 #[derive(Debug, Subcommand)]
 pub enum Vm {
-    /// Boot a VM
+    /// Create and boot a VM
     #[command(after_help = "\
 From a kernel in the hosts' image directory:
   berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz
 From a disk image, on a bridge:
-  berth vm create web --flavor small --disk debian.qcow2:4 --nic br0=52:54:00:00:00:01")]
+  berth vm create web --flavor small --disk debian.qcow2:4 \\
+      --nic br0=52:54:00:00:00:01")]
     Create(Box<VmCreate>),
-    /// List VMs
+    /// List virtual machines
     List {
-        /// Only those on this host
+        /// Only the VMs on this host
         #[arg(long)]
         host: Option<String>,
     },
-    /// Show one VM and where its cells sit
+    /// Show a VM and the NUMA nodes, CPUs and pages it uses
     Show {
-        /// The VM
+        /// Name of the VM
         vm: String,
     },
-    /// Move a VM to another host, while it runs unless --cold is given
+    /// Move a VM to another host, live unless --cold is given
     Migrate {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// Move it to this host rather than to the best
+        /// Name of the destination host (default: the best one)
         #[arg(long)]
         host: Option<String>,
-        /// Stop it for the move, take its disks along, and start it there if it ran
+        /// Stop the VM, move it with its disks, and start it if it ran
         #[arg(long)]
         cold: bool,
-        /// With --cold: keep what it had until `berth vm confirm-resize` or `revert-resize`
+        /// Keep the source until `berth vm confirm-resize` or `revert-resize`
         #[arg(long, requires = "cold")]
         verify: bool,
-        /// Only say where it would go, and what it would get there, or why it would not
+        /// Only show the host and the resources that would be chosen
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
-        /// How to send it
+        /// Options of the transfer
         #[command(flatten)]
         transfer: Transfer,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// What is done to it where it is
+    /// Verbs that leave it on its host
     #[command(flatten)]
     Power(Power),
-    /// What moves it while it does not run
+    /// Verbs that move it while it is stopped
     #[command(flatten)]
     Moves(Moves),
-    /// Stop a VM and take it away, with its disks
+    /// Stop a VM and delete it with its disks
     Delete {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Print what the guest has written to its serial console
+    /// Print the output of a guest's serial console
     Console {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// Go on printing
+        /// Keep printing new output until interrupted
         #[arg(long, short)]
         follow: bool,
     },
 }
 
-/// What a new VM is.
+/// Arguments of `berth vm create`.
 #[derive(Debug, Args)]
 pub struct VmCreate {
-    /// The VM's name
+    /// Name of the VM
     pub vm: String,
-    /// The flavor
+    /// Name of the flavor
     #[arg(long)]
     pub flavor: String,
-    /// Boot this kernel, a file in the hosts' image directory
+    /// Kernel to boot, a file in the hosts' image directory
     #[arg(long, requires = "initrd")]
     pub kernel: Option<String>,
-    /// With this initial RAM disk
+    /// Initial RAM disk, a file in the hosts' image directory
     #[arg(long, requires = "kernel")]
     pub initrd: Option<String>,
-    /// And this command line
+    /// Command line of the kernel
     #[arg(long, default_value = "console=ttyS0", requires = "kernel")]
     pub cmdline: String,
-    /// Attach a disk: an image in the hosts' image directory and its size (can be repeated)
+    /// Disk from an image in the hosts' image directory, and its size (repeatable)
     #[arg(long = "disk", value_name = "IMAGE:GIB", value_parser = disk)]
     pub disks: Vec<(String, u64)>,
-    /// Plug a network interface into a bridge of the host (can be repeated)
+    /// Network interface on a bridge of the host (repeatable)
     #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
     pub nics: Vec<(String, String)>,
-    /// Tell a property of the image, as hw_cpu_policy=dedicated (can be repeated)
+    /// Property of the image, such as hw_cpu_policy=dedicated (repeatable)
     #[arg(long = "image-property", value_name = "KEY=VALUE", value_parser = key_value)]
     pub image_properties: Vec<(String, String)>,
-    /// Let it join this server group
+    /// Server group that the VM joins
     #[arg(long, value_name = "GROUP")]
     pub server_group: Option<String>,
-    /// Keep it in this availability zone
+    /// Availability zone that the VM stays in
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
-    /// Attach a volume, by its name or its id, as a disk or as an nvdimm; ro: read-only (can be repeated)
+    /// Volume to attach by name or id, as a disk or nvdimm; ro is read-only (repeatable)
     #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm[:ro]]", value_parser = crate::vm::attachment)]
-    pub volumes: Vec<crate::vm::Wanted>,
-    /// Put it on this host rather than on the best
+    pub volumes: Vec<crate::vm::VolumeArgument>,
+    /// Name of the host to run on (default: the best one)
     #[arg(long)]
     pub host: Option<String>,
-    /// Only say where it would go, and what it would get there, or why it would not
+    /// Only show the host and the resources that would be chosen
     #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
     pub validate_only: bool,
-    /// How to go about it
+    /// Options of the operation
     #[command(flatten)]
     pub run: Run,
 }
 
-/// How to go about something long.
+/// Options of a long operation.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Return at once with the operation's name
+    /// Return at once and print the operation's id
     #[arg(long)]
     pub no_wait: bool,
-    /// Recognise this request when it is repeated: the first answer is given again
+    /// Idempotency key: a repeated request returns the first response
     #[arg(long, value_name = "UUID")]
     pub request_id: Option<uuid::Uuid>,
 }
@@ -516,28 +526,28 @@ pub struct Run {
 pub enum Migration {
     /// List migrations, the latest last
     List {
-        /// Only those of this VM
+        /// Only the migrations of this VM
         #[arg(long)]
         vm: Option<String>,
     },
-    /// Show one migration with the pins before and after
+    /// Show a migration with its CPU pins before and after
     Show {
-        /// The migration's id
+        /// Id of the migration
         migration: String,
     },
-    /// Watch one migration until it has ended
+    /// Watch a migration until it ends
     Watch {
-        /// The migration's id
+        /// Id of the migration
         migration: String,
     },
-    /// Give a migration up, also while the guest is being sent
+    /// Abort a migration, also during the transfer
     Abort {
-        /// The migration's id
+        /// Id of the migration
         migration: String,
     },
-    /// Have a migration end soon, by post-copy or with the guest standing still
+    /// Complete a migration soon, by post-copy or by pausing the guest
     ForceComplete {
-        /// The migration's id
+        /// Id of the migration
         migration: String,
     },
 }
@@ -545,25 +555,25 @@ pub enum Migration {
 /// Verbs of operations.
 #[derive(Debug, Subcommand)]
 pub enum Operation {
-    /// List operations
+    /// List long-running operations
     List {
-        /// Only those that still run
+        /// Only the operations that are still running
         #[arg(long)]
         running: bool,
     },
-    /// Show one operation with the log of its steps
+    /// Show an operation with the log of its steps, and those that are ahead
     Show {
-        /// The operation's id
+        /// Id of the operation
         operation: String,
     },
-    /// Wait for the end of one and show its steps as they happen
+    /// Wait for the end of an operation and print its steps
     Wait {
-        /// The operation's id
+        /// Id of the operation
         operation: String,
     },
-    /// Give one up; heeded until the guest begins to move
+    /// Cancel an operation; effective until the guest starts to move
     Cancel {
-        /// The operation's id
+        /// Id of the operation
         operation: String,
     },
 }
@@ -571,26 +581,26 @@ pub enum Operation {
 /// Verbs of the cluster of schedulers.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
-    /// Show members, leader, how far each is, and the services that registered
+    /// Show the members, their progress, the leader and the conductors
     Status,
-    /// Take a member out for good; its data directory cannot come back
+    /// Remove a member for good; its data directory cannot rejoin
     RemoveMember {
-        /// The member's number
+        /// Number of the member
         member: u64,
     },
-    /// Make another member the leader
+    /// Transfer leadership to another member
     TransferLeader {
-        /// The member's number
+        /// Number of the member
         member: u64,
     },
-    /// List the conductors that registered, with their service versions
+    /// List the registered conductors with their service versions
     Services,
-    /// Forget a conductor that is gone
+    /// Remove a conductor that is gone
     RemoveConductor {
-        /// The conductor's name
+        /// Name of the conductor
         conductor: String,
     },
-    /// See who runs which version, and finish an upgrade
+    /// Show the versions of all programs and finalize an upgrade
     #[command(subcommand)]
     Upgrade(Upgrade),
 }
@@ -598,46 +608,45 @@ pub enum Cluster {
 /// Verbs of upgrades.
 #[derive(Debug, Subcommand)]
 pub enum Upgrade {
-    /// Show the cluster version, and who is behind the newest
+    /// Show the cluster version and the programs that are behind
     Status,
-    /// Raise the cluster version; there is no way back to older programs
+    /// Raise the cluster version; older programs cannot return afterwards
     Finalize {
-        /// Raise it to this, not to what the leader can do
+        /// Cluster version to raise to (default: the leader's)
         #[arg(long, value_name = "VERSION")]
         to: Option<u32>,
-        /// A conductor that is older, but gone: it is forgotten (can be repeated)
+        /// Older conductor that is gone and is removed (repeatable)
         #[arg(long, value_name = "CONDUCTOR")]
         gone: Vec<String>,
-        /// Only say whether it could be done
+        /// Only check whether it would succeed
         #[arg(long)]
         validate_only: bool,
     },
 }
 
-/// What `berth dev` runs.
+/// Arguments of `berth dev`.
 #[derive(Debug, Args)]
 pub struct Dev {
-    /// How many schedulers
+    /// Number of schedulers to run
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub schedulers: u8,
-    /// How many simulated hosts
+    /// Number of simulated hosts to run
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub hosts: u16,
-    /// The first scheduler's port; the others, the conductor and the agents follow
+    /// Port of the first scheduler; the other programs use the following ones
     /// [default: 7100, or any free ones with --ephemeral]
     #[arg(long)]
     pub port: Option<u16>,
-    /// Keep the data here instead of in a temporary directory
+    /// Directory for the data (default: a temporary one)
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// Run one scheduler whose data is in memory, and no conductor unless there are hosts: begins
-    /// in a moment and leaves nothing behind
+    /// Run one scheduler with its data in memory, and a conductor only if there are hosts
     #[arg(long, conflicts_with_all = ["data_dir", "schedulers"])]
     pub ephemeral: bool,
-    /// Serve OpenStack Placement's REST API on this address, from the first scheduler
+    /// Address on which the first scheduler serves OpenStack Placement's REST API
     #[arg(long, value_name = "HOST:PORT")]
     pub placement_listen: Option<String>,
-    /// Let callers of the REST API do what this profile says
+    /// Policy profile that authorizes callers of the REST API
     #[arg(
         long,
         value_name = "PROFILE",
@@ -645,15 +654,15 @@ pub struct Dev {
         requires = "placement_listen"
     )]
     pub placement_profile: Option<Profile>,
-    /// Know callers of the REST API by the tokens in this file; without it they are believed
+    /// File with the tokens of the REST API's callers (default: no authentication)
     #[arg(long, value_name = "FILE", requires = "placement_listen")]
     pub placement_tokens: Option<PathBuf>,
 }
 
-/// How `berth demo` tells its story.
+/// Arguments of `berth demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Leave the cluster running afterwards, until Ctrl-C
+    /// Keep the cluster running afterwards until Ctrl-C
     #[arg(long)]
     pub keep: bool,
 }

@@ -1,9 +1,9 @@
-//! `berth audit`: who asked for what, when, and what was decided.
+//! `berth audit`: which principal requested what, when, and what was decided.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use berth_domain::audit::{Asked, Chosen, Entry, Outcome, Refused};
+use berth_domain::audit::{Chosen, Entry, Outcome, Refused, RequestSummary};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_proto::audit::v1::audit_service_client::AuditServiceClient;
@@ -15,19 +15,19 @@ use serde_json::json;
 
 use crate::arguments::{Audit as Verb, AuditList};
 use crate::session::{Session, read_all, resource};
-use crate::{ask, migration, output};
+use crate::{call, migration, output};
 
-/// The greatest page that a scheduler gives.
+/// The largest page that a scheduler returns.
 const PAGE_MAX: i32 = 1000;
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List(wanted) => list(session, wanted).await,
+        Verb::List(args) => list(session, args).await,
         Verb::Show { entry } => show(session, &entry).await,
     }
 }
@@ -60,16 +60,16 @@ impl Line {
         }
     }
 
-    fn asked(&self) -> &Asked {
+    fn request(&self) -> &RequestSummary {
         match self {
-            Self::Entry(entry) => &entry.asked,
-            Self::Refused(refused) => &refused.asked,
+            Self::Entry(entry) => &entry.request,
+            Self::Refused(refused) => &refused.request,
         }
     }
 
     fn decided(&self) -> String {
         match self {
-            Self::Entry(entry) => match (&entry.outcome, &entry.asked.choice) {
+            Self::Entry(entry) => match (&entry.outcome, &entry.request.choice) {
                 (Outcome::Refused(refusal), _) => refusal.reason.clone(),
                 (Outcome::Accepted { .. }, Some(choice)) => format!("on {}", choice.host),
                 (Outcome::Accepted { .. }, None) => "done".to_owned(),
@@ -89,39 +89,39 @@ impl Line {
     }
 }
 
-async fn list(session: &Session, wanted: AuditList) -> anyhow::Result<()> {
+async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
     let name = |collection: &str, name: Option<String>| {
         name.map(|name| resource(collection, &name))
             .unwrap_or_default()
     };
     let filter = AuditFilter {
-        vm: name("vms", wanted.vm),
-        host: name("hosts", wanted.host),
-        principal: wanted.principal.unwrap_or_default(),
-        method: wanted.method.unwrap_or_default(),
-        since: wanted.since.map(|text| since(&text)).transpose()?,
+        vm: name("vms", args.vm),
+        host: name("hosts", args.host),
+        principal: args.principal.unwrap_or_default(),
+        method: args.method.unwrap_or_default(),
+        since: args.since.map(|text| since(&text)).transpose()?,
     };
-    let page_size = i32::try_from(wanted.limit).unwrap_or(PAGE_MAX);
+    let page_size = i32::try_from(args.limit).unwrap_or(PAGE_MAX);
     let request = ListAuditEntriesRequest {
         page_size,
         filter: Some(filter.clone()),
         ..ListAuditEntriesRequest::default()
     };
-    let answer = ask!(session, AuditServiceClient, list_audit_entries, request)?;
-    let entries: Vec<Entry> = read_all(answer.audit_entries)?;
+    let response = call!(session, AuditServiceClient, list_audit_entries, request)?;
+    let entries: Vec<Entry> = read_all(response.audit_entries)?;
     let request = ListRefusalsRequest {
         page_size,
         filter: Some(filter),
         ..ListRefusalsRequest::default()
     };
-    let answer = ask!(session, AuditServiceClient, list_refusals, request)?;
-    let refused: Vec<Refused> = read_all(answer.refusals)?;
+    let response = call!(session, AuditServiceClient, list_refusals, request)?;
+    let refused: Vec<Refused> = read_all(response.refusals)?;
     let entries = entries.into_iter().map(Line::Entry);
     let mut lines: Vec<Line> = entries
         .chain(refused.into_iter().map(Line::Refused))
         .collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
-    lines.truncate(usize::try_from(wanted.limit).unwrap_or(usize::MAX));
+    lines.truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
     if session.json() {
         let lines: Vec<_> = lines.iter().map(Line::json).collect();
         return output::json(&lines);
@@ -131,13 +131,13 @@ async fn list(session: &Session, wanted: AuditList) -> anyhow::Result<()> {
             line.name(),
             migration::time(line.at()),
             line.principal().to_owned(),
-            line.asked().method.clone(),
-            about(line.asked()),
+            line.request().method.clone(),
+            about(line.request()),
             line.decided(),
         ]
     });
     let head = ["entry", "time", "principal", "method", "about", "decided"];
-    output::table(head, rows.collect(), "nothing was asked for");
+    output::table(head, rows.collect(), "there is no entry");
     Ok(())
 }
 
@@ -169,15 +169,19 @@ fn since(text: &str) -> anyhow::Result<Timestamp> {
 /// Returns an entry in one line.
 pub(crate) fn line(entry: &Entry) -> String {
     let line = Line::Entry(entry.clone());
-    let (who, method) = (&entry.principal, &entry.asked.method);
-    format!("{who} {method} {}: {}", about(&entry.asked), line.decided())
+    let (principal, method) = (&entry.principal, &entry.request.method);
+    format!(
+        "{principal} {method} {}: {}",
+        about(&entry.request),
+        line.decided()
+    )
 }
 
-/// Returns what a request is about, in a few words.
-fn about(asked: &Asked) -> String {
-    let vm = asked.vm.iter().map(|vm| format!("vm={vm}"));
-    let host = asked.host.iter().map(|host| format!("host={host}"));
-    let more = (!asked.summary.is_empty()).then(|| asked.summary.clone());
+/// Returns the subject of a request, in a few words.
+fn about(request: &RequestSummary) -> String {
+    let vm = request.vm.iter().map(|vm| format!("vm={vm}"));
+    let host = request.host.iter().map(|host| format!("host={host}"));
+    let more = (!request.summary.is_empty()).then(|| request.summary.clone());
     let words: Vec<_> = vm.chain(host).chain(more).collect();
     words.join(" ")
 }
@@ -190,8 +194,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("auditEntries", name),
         ..GetAuditEntryRequest::default()
     };
-    let answer = ask!(session, AuditServiceClient, get_audit_entry, request)?;
-    let entry: Entry = answer.audit_entry.unwrap_or_default().try_into()?;
+    let response = call!(session, AuditServiceClient, get_audit_entry, request)?;
+    let entry: Entry = response.audit_entry.unwrap_or_default().try_into()?;
     if session.json() {
         return output::json(&entry);
     }
@@ -200,7 +204,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ("time", migration::time(entry.at)),
         ("principal", entry.principal.clone()),
     ];
-    fields.extend(asked(&entry.asked));
+    fields.extend(request_fields(&entry.request));
     match &entry.outcome {
         Outcome::Accepted { operation } => {
             fields.push(("decided", "done".to_owned()));
@@ -209,7 +213,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         Outcome::Refused(refusal) => fields.push(("decided", refusal.reason.clone())),
     }
     output::fields(&fields);
-    if let Some(choice) = &entry.asked.choice {
+    if let Some(choice) = &entry.request.choice {
         chosen(choice);
     }
     if let Outcome::Refused(refusal) = &entry.outcome {
@@ -224,19 +228,19 @@ async fn show_refused(session: &Session, number: &str) -> anyhow::Result<()> {
         ..ListRefusalsRequest::default()
     };
     loop {
-        let asked = request.clone();
-        let answer = ask!(session, AuditServiceClient, list_refusals, asked)?;
-        let refused: Vec<Refused> = read_all(answer.refusals)?;
+        let page = request.clone();
+        let response = call!(session, AuditServiceClient, list_refusals, page)?;
+        let refused: Vec<Refused> = read_all(response.refusals)?;
         if let Some(refused) = refused.iter().find(|r| r.number.to_string() == number) {
             return refusal(session, refused);
         }
-        if answer.next_page_token.is_empty() {
+        if response.next_page_token.is_empty() {
             let refusal = Refusal::not_found("refusal", number);
             return Err(refusal
-                .with_hint("it may have been long ago, or another member may have led then")
+                .with_hint("it may have been dropped since, or recorded by another leader")
                 .into());
         }
-        request.page_token = answer.next_page_token;
+        request.page_token = response.next_page_token;
     }
 }
 
@@ -251,23 +255,23 @@ fn refusal(session: &Session, refused: &Refused) -> anyhow::Result<()> {
         ("count", refused.count.to_string()),
         ("principal", refused.principal.clone()),
     ];
-    fields.extend(asked(&refused.asked));
+    fields.extend(request_fields(&refused.request));
     output::fields(&fields);
     output::print(&format!("{}\n", output::refusal(&refused.refusal)));
     Ok(())
 }
 
-fn asked(asked: &Asked) -> Vec<(&'static str, String)> {
-    let mut fields = vec![("method", asked.method.clone())];
-    fields.extend(asked.request_id.map(|id| ("request id", id.to_string())));
-    fields.push(("about", about(asked)));
+fn request_fields(request: &RequestSummary) -> Vec<(&'static str, String)> {
+    let mut fields = vec![("method", request.method.clone())];
+    fields.extend(request.request_id.map(|id| ("request id", id.to_string())));
+    fields.push(("about", about(request)));
     fields
 }
 
 /// Prints why a host was chosen: what each weigher gave it and the next best.
 fn chosen(choice: &Chosen) {
     output::print(&format!(
-        "chosen: {} of {} hosts, {} of which had room at a glance, {} tried\n",
+        "chosen: {} of {} hosts, {} of which had enough free capacity, {} tried\n",
         choice.host, choice.hosts, choice.passed, choice.tried
     ));
     let rows = choice.ranking.iter().map(|ranked| {
@@ -283,7 +287,7 @@ fn chosen(choice: &Chosen) {
     output::table(
         ["host", "points", "of which"],
         rows.collect(),
-        "the host was named",
+        "the host was requested by name",
     );
 }
 

@@ -1,6 +1,6 @@
 //! A transfer as a bar that fills, on a terminal; as a line now and then elsewhere.
 //!
-//! Invariant: on standard error only. What is told beside it begins on a line of its own.
+//! Invariant: on standard error only. Other messages begin on a line of their own.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use berth_domain::transfer::{Phase, TransferProgress};
 
 use crate::output;
 
-/// How wide the bar itself is.
+/// The width of the bar itself.
 const WIDTH: u64 = 20;
 
-/// Where there is no terminal: how many hundredths further, or how much later, the next line comes.
+/// Without a terminal: the progress in percent, or the time, after which the next line is printed.
 const LINE_STEP: u64 = 10;
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 /// A transfer that is over sooner has no line at all there.
@@ -43,7 +43,7 @@ impl Bar {
         let text = line(progress, remaining_ms);
         if self.is_terminal {
             self.is_drawn = true;
-            // Nobody looks: nothing is lost.
+            // A failed write to the terminal loses nothing.
             let mut stderr = std::io::stderr().lock();
             let _ = write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush());
             return;
@@ -52,18 +52,18 @@ impl Bar {
             return;
         }
         let (percent, now) = (progress.percent(), Instant::now());
-        let is_news = self.last.is_none_or(|(told, phase, at)| {
-            percent.abs_diff(told) >= LINE_STEP
+        let is_due = self.last.is_none_or(|(shown, phase, at)| {
+            percent.abs_diff(shown) >= LINE_STEP
                 || phase != progress.phase
                 || now.duration_since(at) >= LINE_PERIOD
         });
-        if is_news {
+        if is_due {
             self.last = Some((percent, progress.phase, now));
-            output::tell(&text);
+            output::message(&text);
         }
     }
 
-    /// Takes the bar away, so that something else can be told.
+    /// Removes the bar, so that another message can be printed.
     pub fn clear(&mut self) {
         if self.is_drawn {
             self.is_drawn = false;

@@ -14,21 +14,21 @@ use berth_proto::placement::v1::{
 use berth_proto::status::from_status;
 use serde_json::{Value, json};
 
-use crate::arguments::{Candidates, Group, GroupPolicy, Order, Qualities};
+use crate::arguments::{Candidates, Group, GroupPolicy, Order, ProviderFilter};
 use crate::session::{Session, resource, short};
-use crate::{ask, draw, output};
+use crate::{call, draw, output};
 
 /// The most requirements that are shown to people, so that the reason fits on a screen.
 const REMOVALS_SHOWN: usize = 16;
 
-/// There are no candidates, which was told.
+/// There are no candidates, which was printed.
 #[derive(Debug, thiserror::Error)]
 #[error("there are no allocation candidates")]
-pub struct NoneFound;
+pub struct NoCandidates;
 
-/// What was found.
+/// The candidates of a request.
 #[derive(Default)]
-struct Found {
+struct SearchResult {
     candidates: Vec<AllocationCandidate>,
     providers: BTreeMap<String, ProviderSummary>,
     revision: u64,
@@ -36,23 +36,23 @@ struct Found {
     explanation: Option<CandidateExplanation>,
 }
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused, and [`NoneFound`].
-pub async fn run(session: &Session, asked: Candidates) -> anyhow::Result<()> {
-    let request = request(asked)?;
-    let found = find(session, request).await?;
+/// The scheduler's refusal, and [`NoCandidates`].
+pub async fn run(session: &Session, args: Candidates) -> anyhow::Result<()> {
+    let request = request(args)?;
+    let result = find(session, request).await?;
     if session.json() {
-        output::json(&told(&found))?;
-    } else if let Some(explanation) = &found.explanation {
-        output::tell(&explain(explanation));
+        output::json(&to_json(&result))?;
+    } else if let Some(explanation) = &result.explanation {
+        output::message(&explain(explanation));
     } else {
-        show(&found);
+        show(&result);
     }
-    match found.explanation {
-        Some(_) => Err(NoneFound.into()),
+    match result.explanation {
+        Some(_) => Err(NoCandidates.into()),
         None => Ok(()),
     }
 }
@@ -60,63 +60,63 @@ pub async fn run(session: &Session, asked: Candidates) -> anyhow::Result<()> {
 async fn find(
     session: &Session,
     request: FindAllocationCandidatesRequest,
-) -> Result<Found, Refusal> {
-    let mut stream = ask!(
+) -> Result<SearchResult, Refusal> {
+    let mut stream = call!(
         session,
         PlacementServiceClient,
         find_allocation_candidates,
         request
     )?;
-    let mut found = Found::default();
+    let mut result = SearchResult::default();
     while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
         let summaries = message.summaries.into_iter();
         let summaries = summaries.map(|s| (s.resource_provider.clone(), s));
-        found.providers.extend(summaries);
-        found.candidates.extend(message.candidates);
-        found.revision = message.revision;
-        found.stopped = message.stopped;
-        found.explanation = message.explanation;
+        result.providers.extend(summaries);
+        result.candidates.extend(message.candidates);
+        result.revision = message.revision;
+        result.stopped = message.stopped;
+        result.explanation = message.explanation;
     }
-    Ok(found)
+    Ok(result)
 }
 
-fn request(asked: Candidates) -> anyhow::Result<FindAllocationCandidatesRequest> {
-    let mut request = match &asked.query {
+fn request(args: Candidates) -> anyhow::Result<FindAllocationCandidatesRequest> {
+    let mut request = match &args.query {
         Some(query) => {
             let read = berth_scheduler::candidates_request(query);
             read.map_err(|why| anyhow::anyhow!("the query is wrong: {why}"))?
         }
-        None => of_flags(&asked)?,
+        None => request_from_flags(&args)?,
     };
     if request.limit == 0 {
-        request.limit = asked.limit;
+        request.limit = args.limit;
     }
-    if let Some(order) = asked.order {
+    if let Some(order) = args.order {
         request.set_order(match order {
             Order::Stable => wire::Order::Stable,
             Order::Rotated => wire::Order::Rotated,
         });
     }
-    request.flat = asked.flat;
+    request.flat = args.flat;
     Ok(request)
 }
 
-fn of_flags(asked: &Candidates) -> anyhow::Result<FindAllocationCandidatesRequest> {
+fn request_from_flags(args: &Candidates) -> anyhow::Result<FindAllocationCandidatesRequest> {
     let mut groups = Vec::new();
-    if !asked.resources.is_empty() {
-        groups.push(group("", &asked.resources, &asked.qualities)?);
-    } else if asked.qualities != Qualities::default() {
+    if !args.resources.is_empty() {
+        groups.push(group("", &args.resources, &args.filter)?);
+    } else if args.filter != ProviderFilter::default() {
         bail!("--required and the like are about --resources, which is missing");
     }
     for Group {
         name,
         resources,
-        qualities,
-    } in &asked.groups
+        filter,
+    } in &args.groups
     {
-        groups.push(group(name, resources, qualities)?);
+        groups.push(group(name, resources, filter)?);
     }
-    let policy = match asked.group_policy {
+    let policy = match args.group_policy {
         None => wire::GroupPolicy::Unspecified,
         Some(GroupPolicy::None) => wire::GroupPolicy::None,
         Some(GroupPolicy::Isolate) => wire::GroupPolicy::Isolate,
@@ -130,9 +130,9 @@ fn of_flags(asked: &Candidates) -> anyhow::Result<FindAllocationCandidatesReques
     Ok(FindAllocationCandidatesRequest {
         groups,
         group_policy: policy.into(),
-        root_required_traits: asked.root_required.clone(),
-        root_forbidden_traits: asked.root_forbidden.clone(),
-        same_subtree: asked.same_subtree.iter().map(subtree).collect(),
+        root_required_traits: args.root_required.clone(),
+        root_forbidden_traits: args.root_forbidden.clone(),
+        same_subtree: args.same_subtree.iter().map(subtree).collect(),
         ..Default::default()
     })
 }
@@ -140,16 +140,16 @@ fn of_flags(asked: &Candidates) -> anyhow::Result<FindAllocationCandidatesReques
 fn group(
     suffix: &str,
     resources: &[(String, u64)],
-    qualities: &Qualities,
+    filter: &ProviderFilter,
 ) -> anyhow::Result<CandidateGroup> {
     Ok(CandidateGroup {
         suffix: suffix.to_owned(),
         resources: amounts(resources.to_vec())?,
-        required_traits: any_traits(&qualities.required),
-        forbidden_traits: qualities.forbidden.clone(),
-        member_of: any_aggregates(&qualities.member_of),
-        forbidden_aggregates: qualities.not_member_of.clone(),
-        in_tree: provider_or_empty(qualities.in_tree.clone()),
+        required_traits: any_traits(&filter.required),
+        forbidden_traits: filter.forbidden.clone(),
+        member_of: any_aggregates(&filter.member_of),
+        forbidden_aggregates: filter.not_member_of.clone(),
+        in_tree: provider_or_empty(filter.in_tree.clone()),
     })
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn amounts(all: Vec<(String, u64)>) -> anyhow::Result<BTreeMap<String
     let mut amounts = BTreeMap::new();
     for (class, amount) in all {
         if amounts.insert(class.clone(), amount).is_some() {
-            bail!("{class} is asked for twice");
+            bail!("{class} is requested twice");
         }
     }
     Ok(amounts)
@@ -190,9 +190,9 @@ pub(crate) fn provider_or_empty(id: Option<String>) -> String {
         .unwrap_or_default()
 }
 
-fn show(found: &Found) {
+fn show(result: &SearchResult) {
     let mut rows = Vec::new();
-    for (at, candidate) in found.candidates.iter().enumerate() {
+    for (at, candidate) in result.candidates.iter().enumerate() {
         // A provider of a group without resources is named without an amount.
         let mut without: BTreeSet<&String> = BTreeSet::new();
         without.extend(
@@ -205,28 +205,37 @@ fn show(found: &Found) {
             without.remove(&allocation.resource_provider);
             for (class, amount) in &allocation.resources {
                 let taken = (class.as_str(), amount.to_string());
-                rows.push(row(found, at, &allocation.resource_provider, taken));
+                rows.push(row(result, at, &allocation.resource_provider, taken));
             }
         }
         let none = || ("-", "-".to_owned());
-        rows.extend(without.into_iter().map(|name| row(found, at, name, none())));
+        rows.extend(
+            without
+                .into_iter()
+                .map(|name| row(result, at, name, none())),
+        );
     }
     let head = ["candidate", "provider", "name", "class", "amount", "group"];
     output::table(head, rows, "there is no candidate");
-    if found.stopped {
-        output::tell("the search was stopped by its bounds: there may be others");
+    if result.stopped {
+        output::message("the search was stopped by its bounds: there may be others");
     }
 }
 
-fn row(found: &Found, at: usize, provider: &str, (class, amount): (&str, String)) -> [String; 6] {
+fn row(
+    result: &SearchResult,
+    at: usize,
+    provider: &str,
+    (class, amount): (&str, String),
+) -> [String; 6] {
     let serves = |suffix: &str| match suffix {
         "" => "-".to_owned(),
         _ => suffix.to_owned(),
     };
-    let mappings = found.candidates[at].mappings.iter();
+    let mappings = result.candidates[at].mappings.iter();
     let groups = mappings.filter(|m| m.resource_providers.iter().any(|name| name == provider));
     let groups: Vec<String> = groups.map(|m| serves(&m.suffix)).collect();
-    let name = found
+    let name = result
         .providers
         .get(provider)
         .map(|summary| summary.display_name.clone());
@@ -240,7 +249,7 @@ fn row(found: &Found, at: usize, provider: &str, (class, amount): (&str, String)
     ]
 }
 
-/// Returns why there are none, for people: what removed how many, and what came nearest.
+/// Explains why there are none: how many each requirement removed, and the nearest miss.
 fn explain(explanation: &CandidateExplanation) -> String {
     if explanation.removals.is_empty() {
         return explanation.text.clone();
@@ -257,7 +266,7 @@ fn explain(explanation: &CandidateExplanation) -> String {
             None => "tree",
         };
         [
-            asks(removal),
+            group_of(removal),
             words(removal.requirement.as_ref()),
             removal.removed.to_string(),
             draw::count(whole(removal.left), of),
@@ -278,7 +287,7 @@ fn whole(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-fn asks(removal: &CandidateRemoval) -> String {
+fn group_of(removal: &CandidateRemoval) -> String {
     match removal.suffix.as_deref() {
         None => "any tree".to_owned(),
         Some("") => format!("- ({})", removal.resource_class),
@@ -288,7 +297,7 @@ fn asks(removal: &CandidateRemoval) -> String {
 
 fn words(requirement: Option<&CandidateRequirement>) -> String {
     requirement
-        .map(|asked| asked.text.clone())
+        .map(|requirement| requirement.text.clone())
         .unwrap_or_default()
 }
 
@@ -302,7 +311,7 @@ fn nearest_miss(nearest: &NearestTree) -> String {
         "" => "the group without name",
         suffix => &format!("group {suffix}"),
     };
-    let who = match nearest.resource_provider == nearest.root {
+    let provider = match nearest.resource_provider == nearest.root {
         true => root,
         false => format!(
             "{} ({}) in the tree of {root}",
@@ -310,19 +319,19 @@ fn nearest_miss(nearest: &NearestTree) -> String {
             short(&nearest.resource_provider)
         ),
     };
-    let mut text = format!("{who}, for {group}\n         lacks: {lacks}");
+    let mut text = format!("{provider}, for {group}\n         lacks: {lacks}");
     if let Some(missing) = &nearest.missing {
         text += &format!(
-            "\n         asked for {} {}, has {}",
+            "\n         requested {} {}, has {}",
             missing.requested, missing.resource, missing.available
         );
     }
     text
 }
 
-/// Returns what was found, for programs.
-fn told(found: &Found) -> Value {
-    let candidates = found.candidates.iter().map(|candidate| {
+/// Returns the candidates as JSON.
+fn to_json(result: &SearchResult) -> Value {
+    let candidates = result.candidates.iter().map(|candidate| {
         let allocations = candidate.allocations.iter();
         let allocations: BTreeMap<_, _> = allocations
             .map(|a| (short(&a.resource_provider), &a.resources))
@@ -338,35 +347,35 @@ fn told(found: &Found) -> Value {
             .collect();
         json!({"allocations": allocations, "mappings": mappings})
     });
-    let providers = found.providers.values().map(|summary| {
+    let providers = result.providers.values().map(|summary| {
         let resources = summary.resources.iter();
         let resources: BTreeMap<_, _> = resources
             .map(|(class, of)| (class, json!({"capacity": of.capacity, "used": of.used})))
             .collect();
-        let told = json!({
+        let value = json!({
             "name": summary.display_name,
             "parent": id_or_null(&summary.parent),
             "root": short(&summary.root),
             "resources": resources,
             "traits": summary.traits,
         });
-        (short(&summary.resource_provider), told)
+        (short(&summary.resource_provider), value)
     });
     json!({
         "candidates": candidates.collect::<Vec<_>>(),
         "providers": providers.collect::<BTreeMap<_, _>>(),
-        "revision": found.revision,
-        "stopped": found.stopped,
-        "explanation": found.explanation.as_ref().map(told_explanation),
+        "revision": result.revision,
+        "stopped": result.stopped,
+        "explanation": result.explanation.as_ref().map(explanation_json),
     })
 }
 
-fn told_explanation(explanation: &CandidateExplanation) -> Value {
+fn explanation_json(explanation: &CandidateExplanation) -> Value {
     let removals = explanation.removals.iter().map(|removal| {
         json!({
             "group": removal.suffix,
             "class": (!removal.resource_class.is_empty()).then_some(&removal.resource_class),
-            "requirement": told_requirement(removal.requirement.as_ref()),
+            "requirement": requirement_json(removal.requirement.as_ref()),
             "removed": removal.removed,
             "left": removal.left,
         })
@@ -378,7 +387,7 @@ fn told_explanation(explanation: &CandidateExplanation) -> Value {
             "provider": id_or_null(&nearest.resource_provider),
             "name": nearest.suffix.as_ref().map(|_| &nearest.display_name),
             "group": nearest.suffix,
-            "requirement": told_requirement(nearest.requirement.as_ref()),
+            "requirement": requirement_json(nearest.requirement.as_ref()),
             "missing": nearest.missing.as_ref().map(|missing| json!({
                 "resource": missing.resource,
                 "requested": missing.requested,
@@ -396,28 +405,28 @@ fn told_explanation(explanation: &CandidateExplanation) -> Value {
 }
 
 /// Returns a requirement with what its kind has.
-fn told_requirement(requirement: Option<&CandidateRequirement>) -> Value {
-    let Some(asked) = requirement else {
+fn requirement_json(requirement: Option<&CandidateRequirement>) -> Value {
+    let Some(requirement) = requirement else {
         return Value::Null;
     };
-    let kind = asked.kind().as_str_name().trim_start_matches("KIND_");
-    let mut told = json!({"kind": kind, "text": asked.text});
-    if !asked.resource_class.is_empty() {
-        told["class"] = json!(asked.resource_class);
+    let kind = requirement.kind().as_str_name().trim_start_matches("KIND_");
+    let mut value = json!({"kind": kind, "text": requirement.text});
+    if !requirement.resource_class.is_empty() {
+        value["class"] = json!(requirement.resource_class);
     }
-    if asked.amount > 0 {
-        told["amount"] = json!(asked.amount);
+    if requirement.amount > 0 {
+        value["amount"] = json!(requirement.amount);
     }
-    if !asked.traits.is_empty() {
-        told["traits"] = json!(asked.traits);
+    if !requirement.traits.is_empty() {
+        value["traits"] = json!(requirement.traits);
     }
-    if !asked.aggregates.is_empty() {
-        told["aggregates"] = json!(asked.aggregates);
+    if !requirement.aggregates.is_empty() {
+        value["aggregates"] = json!(requirement.aggregates);
     }
-    if !asked.in_tree.is_empty() {
-        told["in_tree"] = json!(short(&asked.in_tree));
+    if !requirement.in_tree.is_empty() {
+        value["in_tree"] = json!(short(&requirement.in_tree));
     }
-    told
+    value
 }
 
 fn id_or_null(name: &str) -> Option<&str> {

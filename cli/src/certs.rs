@@ -1,4 +1,4 @@
-//! Certificates: an authority, and what it makes. Asks no server.
+//! Certificates: an authority, and what it issues. Calls no server.
 //!
 //! Invariant: no key is shown, and none is overwritten but by a renewal.
 
@@ -6,42 +6,42 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use berth_domain::id::TimeMs;
-use berth_tls::authority::{self, Authority, CA, CA_KEY, Pair, Wanted};
+use berth_tls::authority::{self, Authority, CA, CA_KEY, CertificateSpec, Pair};
+use berth_tls::explain;
 use berth_tls::identity::{self, Identity};
-use berth_tls::told;
 use serde_json::{Value, json};
 
 use crate::arguments::{Certs, CertsFrom, CertsInit, CertsIssue, CertsRenew};
 use crate::migration;
 use crate::output::{self, Format};
 
-/// Carries out what was asked of certificates.
+/// Runs a verb of `berth certs`.
 ///
 /// # Errors
 ///
-/// Why it was not done.
+/// Why it failed.
 pub fn run(command: Certs, format: Format) -> anyhow::Result<()> {
     match command {
-        Certs::Init(asked) => init(&asked, format),
-        Certs::Issue(asked) => issue(&asked, format),
-        Certs::Renew(asked) => renew(&asked, format),
+        Certs::Init(args) => init(&args, format),
+        Certs::Issue(args) => issue(&args, format),
+        Certs::Renew(args) => renew(&args, format),
         Certs::Show { paths } => show(&paths, format),
     }
 }
 
-fn init(asked: &CertsInit, format: Format) -> anyhow::Result<()> {
-    let pair = authority::init(&asked.directory, &asked.name, asked.days)?;
+fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
+    let pair = authority::init(&args.directory, &args.name, args.days)?;
     if format == Format::Json {
         return output::json(&json!({"ca": pair.cert, "ca_key": pair.key}));
     }
     output::print(&format!(
-        "authority {:?} is made\n  certificate  {}  (goes to every machine)\n  key          {}  (stays here)\n",
-        asked.name,
+        "authority {:?} is print_pair\n  certificate  {}  (goes to every machine)\n  key          {}  (stays here)\n",
+        args.name,
         pair.cert.display(),
         pair.key.display()
     ));
-    let directory = asked.directory.display();
-    output::tell(&format!(
+    let directory = args.directory.display();
+    output::message(&format!(
         "hint: berth certs issue {directory} --role scheduler --name m1 --dns m1"
     ));
     Ok(())
@@ -54,41 +54,41 @@ fn open(from: &CertsFrom) -> anyhow::Result<Authority> {
     Ok(Authority::open(&from.directory.join(CA), &key)?)
 }
 
-fn issue(asked: &CertsIssue, format: Format) -> anyhow::Result<()> {
-    let role = asked.role()?;
-    let mut dns = asked.dns.clone();
-    if dns.is_empty() && asked.ip.is_empty() && role.serves() {
-        dns.push(asked.name.clone());
+fn issue(args: &CertsIssue, format: Format) -> anyhow::Result<()> {
+    let role = args.role()?;
+    let mut dns = args.dns.clone();
+    if dns.is_empty() && args.ip.is_empty() && role.serves() {
+        dns.push(args.name.clone());
     }
-    let wanted = Wanted {
+    let request = CertificateSpec {
         role,
-        name: asked.name.clone(),
+        name: args.name.clone(),
         dns,
-        ips: asked.ip.clone(),
-        holds: authority::days(asked.from.days),
+        ips: args.ip.clone(),
+        validity: authority::days(args.from.days),
     };
-    let directory = asked.out.as_deref().unwrap_or(&asked.from.directory);
-    let pair = Pair::named(directory, &format!("{role}-{}", asked.name));
-    open(&asked.from)?.issue(&wanted, &pair)?;
-    made(&pair, "is made", &asked.from.directory, format)
+    let directory = args.out.as_deref().unwrap_or(&args.from.directory);
+    let pair = Pair::named(directory, &format!("{role}-{}", args.name));
+    open(&args.from)?.issue(&request, &pair)?;
+    print_pair(&pair, "is made", &args.from.directory, format)
 }
 
-/// Says which files hold a certificate, and how a program is told of them.
-fn made(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyhow::Result<()> {
+/// Prints which files hold a certificate, and how a program is configured to use them.
+fn print_pair(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyhow::Result<()> {
     let identity = authority::read(&pair.cert)?;
     if format == Format::Json {
-        return output::json(&described(&pair.cert, &identity));
+        return output::json(&to_json(&pair.cert, &identity));
     }
     output::print(&format!(
         "certificate of {} {how}\n  certificate  {}\n  key          {}\n  names        {}\n  until        {}\n",
         identity.principal(),
         pair.cert.display(),
         pair.key.display(),
-        told::names(&identity),
+        explain::names(&identity),
         time(identity.not_after),
     ));
     if !identity.role.serves() {
-        output::tell(&format!(
+        output::message(&format!(
             "hint: export BERTH_TLS_CA={} BERTH_TLS_CERT={} BERTH_TLS_KEY={}",
             authority.join(CA).display(),
             pair.cert.display(),
@@ -98,11 +98,11 @@ fn made(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyhow::Res
     Ok(())
 }
 
-fn renew(asked: &CertsRenew, format: Format) -> anyhow::Result<()> {
-    let authority = open(&asked.from)?;
-    let files = match asked.all {
-        false => asked.files.clone(),
-        true => certificates_in(&asked.from.directory)?
+fn renew(args: &CertsRenew, format: Format) -> anyhow::Result<()> {
+    let authority = open(&args.from)?;
+    let files = match args.all {
+        false => args.files.clone(),
+        true => certificates_in(&args.from.directory)?
             .into_iter()
             .filter(|path| path.file_name().is_some_and(|name| name != CA))
             .collect(),
@@ -110,14 +110,14 @@ fn renew(asked: &CertsRenew, format: Format) -> anyhow::Result<()> {
     if files.is_empty() {
         anyhow::bail!(
             "there is no certificate in {}",
-            asked.from.directory.display()
+            args.from.directory.display()
         );
     }
     for file in &files {
         let pair = Pair::of_certificate(file)?;
-        let renewed = authority.renew(&pair, authority::days(asked.from.days));
+        let renewed = authority.renew(&pair, authority::days(args.from.days));
         renewed.with_context(|| format!("{} is not renewed", file.display()))?;
-        made(&pair, "is renewed", &asked.from.directory, format)?;
+        print_pair(&pair, "is renewed", &args.from.directory, format)?;
     }
     Ok(())
 }
@@ -130,32 +130,32 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
             false => files.push(path.clone()),
         }
     }
-    let mut found = Vec::new();
+    let mut certificates = Vec::new();
     for file in files {
         let is_authority = file.file_name().is_some_and(|name| name == CA);
         match authority::read(&file) {
-            Ok(identity) => found.push((file, identity)),
-            // It says of itself no more than that it is one.
+            Ok(identity) => certificates.push((file, identity)),
+            // The authority's certificate carries no role and no name.
             Err(authority::Error::Anonymous { .. }) if is_authority => {
-                output::tell(&format!("{} is the authority's", file.display()));
+                output::message(&format!("{} is the authority's", file.display()));
             }
             Err(error) => return Err(error.into()),
         }
     }
     if format == Format::Json {
-        let all: Vec<Value> = found.iter().map(|(f, i)| described(f, i)).collect();
+        let all: Vec<Value> = certificates.iter().map(|(f, i)| to_json(f, i)).collect();
         return output::json(&all);
     }
     let now = identity::now();
-    let rows = found.into_iter().map(|(file, identity)| {
-        let left = match identity.has_run_out(now) {
+    let rows = certificates.into_iter().map(|(file, identity)| {
+        let left = match identity.has_expired(now) {
             true => "has run out".to_owned(),
             false => identity.days_left(now).to_string(),
         };
         [
             identity.role.to_string(),
             identity.name.clone(),
-            told::names(&identity),
+            explain::names(&identity),
             time(identity.not_before),
             time(identity.not_after),
             left,
@@ -177,7 +177,7 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn described(file: &Path, identity: &Identity) -> Value {
+fn to_json(file: &Path, identity: &Identity) -> Value {
     let now = identity::now();
     json!({
         "file": file,
@@ -189,7 +189,7 @@ fn described(file: &Path, identity: &Identity) -> Value {
         "not_before": time(identity.not_before),
         "not_after": time(identity.not_after),
         "days_left": identity.days_left(now),
-        "has_run_out": identity.has_run_out(now),
+        "has_run_out": identity.has_expired(now),
         "sha256": identity.fingerprint,
     })
 }
@@ -198,16 +198,16 @@ fn described(file: &Path, identity: &Identity) -> Value {
 fn certificates_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory);
     let entries = entries.with_context(|| format!("{} cannot be read", directory.display()))?;
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in entries {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         if name.is_some_and(|name| name.ends_with(".pem") && !name.ends_with("-key.pem")) {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 fn time(seconds: i64) -> String {

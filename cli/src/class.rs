@@ -8,13 +8,13 @@ use berth_proto::placement::v1::{
 
 use crate::arguments::Class as Verb;
 use crate::session::{Session, request_id};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List => list(session).await,
@@ -23,13 +23,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: class.clone(),
                 request_id: request_id(None),
             };
-            let answer = ask!(
+            let response = call!(
                 session,
                 CatalogServiceClient,
                 create_resource_class,
                 request
             )?;
-            output::tell(&output::created("resource class", &class, answer.existed));
+            output::message(&output::created("resource class", &class, response.existed));
             Ok(())
         }
         Verb::Rename { class, new_name } => {
@@ -38,13 +38,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 new_name: new_name.clone(),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 CatalogServiceClient,
                 rename_resource_class,
                 request
             )?;
-            output::tell(&format!(
+            output::message(&format!(
                 "resource class {class} is called {new_name} from now on"
             ));
             Ok(())
@@ -54,13 +54,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: class.clone(),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 CatalogServiceClient,
                 delete_resource_class,
                 request
             )?;
-            output::tell(&format!("resource class {class} is deleted"));
+            output::message(&format!("resource class {class} is deleted"));
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! `berth cluster`: looks at the schedulers and changes who belongs to them.
+//! `berth cluster`: looks at the schedulers and changes their membership.
 
 use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -11,29 +11,29 @@ use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, ask, output, upgrade};
+use crate::{all_pages, call, output, upgrade};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
-            let answer = ask!(session, ClusterServiceClient, remove_member, request)?;
-            output::tell(&format!(
-                "member {member} is out; {} remain",
-                answer.members.len()
+            let response = call!(session, ClusterServiceClient, remove_member, request)?;
+            output::message(&format!(
+                "member {member} is removed; {} remain",
+                response.members.len()
             ));
             Ok(())
         }
         Verb::TransferLeader { member } => {
             let request = TransferLeadershipRequest { member_id: member };
-            let answer = ask!(session, ClusterServiceClient, transfer_leadership, request)?;
-            output::tell(&format!("member {} leads", answer.leader_id));
+            let response = call!(session, ClusterServiceClient, transfer_leadership, request)?;
+            output::message(&format!("member {} is the leader", response.leader_id));
             Ok(())
         }
         Verb::Services => services(session).await,
@@ -42,15 +42,15 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("services", &conductor),
                 request_id: request_id(None),
             };
-            ask!(session, ClusterServiceClient, unregister_service, request)?;
-            output::tell(&format!("conductor {conductor} is forgotten"));
+            call!(session, ClusterServiceClient, unregister_service, request)?;
+            output::message(&format!("conductor {conductor} is removed"));
             Ok(())
         }
         Verb::Upgrade(verb) => upgrade::run(session, verb).await,
     }
 }
 
-/// Returns the conductors. A status is asked for when something is wrong: it must not need a
+/// Returns the conductors. A status is requested when something is wrong: it must not need a
 /// majority.
 pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
     let request = ListServicesRequest {
@@ -100,10 +100,10 @@ fn service_json(service: &Service) -> serde_json::Value {
 
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = ask!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
     let services = registered(session).await?;
-    let leader = ask_leader(session, &status).await;
-    let members = known_members(&status, leader.as_ref());
+    let leader = leader_status(session, &status).await;
+    let members = members_with_progress(&status, leader.as_ref());
     if session.json() {
         return output::json(&as_json(&status, &members, &services));
     }
@@ -120,18 +120,19 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     ]);
     let rows = members
         .iter()
-        .map(|(m, known)| {
+        .map(|(m, progress)| {
             let unknown = || "-".to_owned();
-            let active = |known: &Known| if known.active { "yes" } else { "no" }.to_owned();
+            let active =
+                |progress: &MemberProgress| if progress.active { "yes" } else { "no" }.to_owned();
             [
                 m.id.to_string(),
                 m.address.clone(),
                 role(m.role()).to_owned(),
                 if m.leader { "leader" } else { "" }.to_owned(),
-                known
+                progress
                     .as_ref()
                     .map_or_else(unknown, |k| k.matched.to_string()),
-                known.as_ref().map_or_else(unknown, active),
+                progress.as_ref().map_or_else(unknown, active),
                 version_of(m).map_or_else(unknown, |version| version.to_string()),
             ]
         })
@@ -144,8 +145,8 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         "no members",
     );
     if leader.is_none() {
-        output::tell(&format!(
-            "member {} does not lead, and no leader answers: how far the others are is not known",
+        output::message(&format!(
+            "member {} is not the leader, and no leader answers: the progress of the others is unknown",
             status.member_id
         ));
     }
@@ -153,27 +154,27 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the cluster version; a member that does not say is older than any that was raised.
+/// Returns the cluster version; a member that does not report one is older than cluster versions.
 pub(crate) fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
-    ServiceVersion::told(status.cluster_version)
+    ServiceVersion::from_wire(status.cluster_version)
 }
 
-/// Returns what a member can do, if whoever was asked knows.
+/// Returns the service version of a member, if the member that answered knows it.
 pub(crate) fn version_of(member: &Member) -> Option<ServiceVersion> {
     (member.service_version > 0).then_some(ServiceVersion(member.service_version))
 }
 
 fn as_json(
     status: &GetClusterStatusResponse,
-    members: &[(&Member, Option<Known>)],
+    members: &[(&Member, Option<MemberProgress>)],
     services: &[Service],
 ) -> serde_json::Value {
     let members: Vec<_> = members
         .iter()
-        .map(|(m, known)| {
+        .map(|(m, progress)| {
             json!({"id": m.id, "address": m.address, "role": role(m.role()), "leader": m.leader,
-                   "matched_index": known.as_ref().map(|k| k.matched),
-                   "recently_active": known.as_ref().map(|k| k.active),
+                   "matched_index": progress.as_ref().map(|k| k.matched),
+                   "recently_active": progress.as_ref().map(|k| k.active),
                    "service_version": version_of(m)})
         })
         .collect();
@@ -187,56 +188,56 @@ fn as_json(
     })
 }
 
-/// What only the leader knows of a member, and a member of itself.
+/// The replication progress of a member, progress to the leader and to the member itself.
 #[derive(Debug, PartialEq, Eq)]
-struct Known {
+struct MemberProgress {
     matched: u64,
     active: bool,
 }
 
-/// Returns the members with what is known of them: by the leader if it answered, else by the
+/// Returns the members with what is progress of them: by the leader if it answered, else by the
 /// member that did.
-fn known_members<'a>(
+fn members_with_progress<'a>(
     status: &'a GetClusterStatusResponse,
     leader: Option<&'a GetClusterStatusResponse>,
-) -> Vec<(&'a Member, Option<Known>)> {
-    let known = |member: &Member| match leader {
-        Some(_) => Some(Known {
+) -> Vec<(&'a Member, Option<MemberProgress>)> {
+    let progress = |member: &Member| match leader {
+        Some(_) => Some(MemberProgress {
             matched: member.matched_index,
             active: member.recently_active || member.leader,
         }),
-        None if member.id == status.member_id => Some(Known {
+        None if member.id == status.member_id => Some(MemberProgress {
             matched: status.applied_index,
             active: true,
         }),
         None => None,
     };
     let members = &leader.unwrap_or(status).members;
-    members.iter().map(|m| (m, known(m))).collect()
+    members.iter().map(|m| (m, progress(m))).collect()
 }
 
-/// Returns what the leader says, be it the one that was asked first; nothing if there is none.
-pub(crate) async fn ask_leader(
+/// Returns the leader's status, or that of the first member if it leads; nothing if there is no leader.
+pub(crate) async fn leader_status(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {
     if status.leader_id == status.member_id {
         return Some(status.clone());
     }
-    let ask = |channel| async move {
+    let get_status = |channel| async move {
         let request = GetClusterStatusRequest {};
         ClusterServiceClient::new(channel)
             .get_cluster_status(request)
             .await
     };
-    let answer = session.only(&status.leader_address, ask).await?;
+    let response = session.only(&status.leader_address, get_status).await?;
     // It may have lost leadership meanwhile, and then knows as little.
-    (answer.leader_id == answer.member_id).then_some(answer)
+    (response.leader_id == response.member_id).then_some(response)
 }
 
 fn leader_line(status: &GetClusterStatusResponse) -> String {
     match status.leader_id {
-        0 => format!("none is known in term {}", status.term),
+        0 => format!("none is progress in term {}", status.term),
         leader => format!("member {leader} in term {}", status.term),
     }
 }
@@ -274,16 +275,16 @@ mod tests {
     #[test]
     fn a_follower_does_not_speak_for_the_others() {
         let follower = status(2, [0, 0]);
-        let alone = known_members(&follower, None);
+        let alone = members_with_progress(&follower, None);
         assert_eq!(alone[0].1, None);
-        let own = Known {
+        let own = MemberProgress {
             matched: 7,
             active: true,
         };
         assert_eq!(alone[1].1, Some(own));
 
         let leader = status(1, [9, 8]);
-        let led = known_members(&follower, Some(&leader));
+        let led = members_with_progress(&follower, Some(&leader));
         let matched: Vec<_> = led.iter().flat_map(|(_, k)| k).map(|k| k.matched).collect();
         assert_eq!(matched, [9, 8]);
     }

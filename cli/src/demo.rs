@@ -1,6 +1,6 @@
-//! `berth demo`: the story of the main job, told as it happens, every step of it checked.
+//! `berth demo`: boots and live-migrates guests step by step, and checks every step.
 //!
-//! Invariant: the exit status is 0 only if every check held; what is told is what was observed
+//! Invariant: the exit status is 0 only if every check held; what is printed was observed
 //! through the API, nothing is assumed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ use crate::arguments::Demo as Options;
 use crate::dev::{Cluster, Plan};
 use crate::output::{self, Format};
 use crate::session::{Session, request_id, resource};
-use crate::{ask, draw, progress};
+use crate::{call, draw, progress};
 
 /// vCPU -> host CPU.
 type Pins = BTreeMap<u32, u32>;
@@ -60,20 +60,20 @@ struct Refused {
     reason: String,
 }
 
-/// What happened, for programs.
+/// The outcome, for `--output json`.
 #[derive(Debug, Default, Serialize)]
-struct Told {
+struct Summary {
     booted: Vec<Booted>,
     migrated: Vec<Migrated>,
     refused: Vec<Refused>,
 }
 
-/// The story and the session that it is told of.
-struct Story {
+/// The demonstration and the session that it runs on.
+struct Demo {
     session: Session,
     json: bool,
-    told: Told,
-    chapter: u32,
+    summary: Summary,
+    section: u32,
 }
 
 /// Runs the demonstration.
@@ -92,49 +92,49 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
         ephemeral: false,
         placement: None,
     };
-    let mut story = Story::new(output);
-    story.chapter("Three schedulers agree by Raft, a conductor and two hosts join them.");
+    let mut demo = Demo::new(output);
+    demo.section("Three schedulers agree by Raft, a conductor and two hosts join them.");
     let mut cluster = Cluster::start(&plan).await?;
-    story.session = cluster.session(output)?;
-    let result = tell(&mut story, &mut cluster).await;
+    demo.session = cluster.session(output)?;
+    let result = run_sections(&mut demo, &mut cluster).await;
     if options.keep && result.is_ok() {
         let schedulers = cluster.schedulers().join(",");
-        output::tell(&format!(
+        output::message(&format!(
             "the cluster goes on at BERTH_SCHEDULER={schedulers}; Ctrl-C ends it"
         ));
         tokio::signal::ctrl_c().await?;
     }
     cluster.stop().await;
     result?;
-    if story.json {
-        return output::json(&story.told);
+    if demo.json {
+        return output::json(&demo.summary);
     }
-    story.say(&format!(
+    demo.print(&format!(
         "\nEvery check held. It took {}.",
         progress::seconds(started.elapsed())
     ));
     Ok(())
 }
 
-async fn tell(story: &mut Story, cluster: &mut Cluster) -> anyhow::Result<()> {
-    story.flavor("pinned", 2).await?;
-    story.flavor("big", 3).await?;
+async fn run_sections(demo: &mut Demo, cluster: &mut Cluster) -> anyhow::Result<()> {
+    demo.flavor("pinned", 2).await?;
+    demo.flavor("big", 3).await?;
 
-    story.chapter("A guest with two CPUs of its own boots on each host.");
-    let a = story.boot("a", "pinned", "host-a").await?;
-    let b = story.boot("b", "pinned", "host-b").await?;
+    demo.section("A guest with two CPUs of its own boots on each host.");
+    let a = demo.boot("a", "pinned", "host-a").await?;
+    let b = demo.boot("b", "pinned", "host-b").await?;
     check(a == b, || {
         format!("both hosts are empty and alike, yet a got {a:?} and b got {b:?}")
     })?;
-    story.say(
+    demo.print(
         "  The same CPU numbers on both hosts: a naive migration would put two guests on one CPU.",
     );
-    story.picture("host-b").await?;
+    demo.picture("host-b").await?;
 
-    story.chapter(
+    demo.section(
         "a moves to host-b while it runs; its CPUs are re-fitted and claimed there first.",
     );
-    let moved = story.migrate("a", "host-b", None).await?;
+    let moved = demo.migrate("a", "host-b", None).await?;
     let taken: BTreeSet<u32> = b.values().copied().collect();
     check(moved.values().all(|cpu| !taken.contains(cpu)), || {
         format!("a arrived on {moved:?}, which overlaps with b on {b:?}")
@@ -142,52 +142,52 @@ async fn tell(story: &mut Story, cluster: &mut Cluster) -> anyhow::Result<()> {
     check(moved != a, || {
         "a kept its CPU numbers, which b has".to_owned()
     })?;
-    story.nothing_left("host-a").await?;
-    story.counts_agree("host-b", 4).await?;
-    story.picture("host-b").await?;
+    demo.nothing_left("host-a").await?;
+    demo.counts_agree("host-b", 4).await?;
+    demo.picture("host-b").await?;
 
-    story.chapter("A guest that does not fit on host-b is refused before anything moves.");
-    let big = story.boot("c", "big", "host-a").await?;
-    story.refused_migration("c", "host-b").await?;
-    let vm = story.vm("c").await?;
+    demo.section("A guest that does not fit on host-b is refused before anything moves.");
+    let big = demo.boot("c", "big", "host-a").await?;
+    demo.refused_migration("c", "host-b").await?;
+    let vm = demo.vm("c").await?;
     check(vm.0.state == State::Active && pins(&vm.1) == big, || {
         format!("c should run on host-a as before: {:?}", vm.0)
     })?;
-    story.counts_agree("host-b", 4).await?;
+    demo.counts_agree("host-b", 4).await?;
 
-    story.chapter(
+    demo.section(
         "The leading scheduler is killed in the middle of a migration; it settles all the same.",
     );
-    story.migrate("a", "host-a", Some(cluster)).await?;
-    story.counts_agree("host-a", 5).await?;
-    story.counts_agree("host-b", 2).await?;
-    story.picture("host-a").await
+    demo.migrate("a", "host-a", Some(cluster)).await?;
+    demo.counts_agree("host-a", 5).await?;
+    demo.counts_agree("host-b", 2).await?;
+    demo.picture("host-a").await
 }
 
-impl Story {
+impl Demo {
     fn new(output: Format) -> Self {
         let nowhere = ["127.0.0.1:1".to_owned()];
         let session = Session::new(&nowhere, output).expect("an address");
         Self {
             session,
             json: output == Format::Json,
-            told: Told::default(),
-            chapter: 0,
+            summary: Summary::default(),
+            section: 0,
         }
     }
 
-    /// Tells a line, where it does not get between a program and its JSON.
-    fn say(&self, text: &str) {
+    /// Prints a line, on standard error where standard output carries JSON.
+    fn print(&self, text: &str) {
         if self.json {
-            output::tell(text);
+            output::message(text);
         } else {
             output::print(&format!("{text}\n"));
         }
     }
 
-    fn chapter(&mut self, title: &str) {
-        self.chapter += 1;
-        self.say(&format!("\n{}. {title}", self.chapter));
+    fn section(&mut self, title: &str) {
+        self.section += 1;
+        self.print(&format!("\n{}. {title}", self.section));
     }
 
     async fn flavor(&self, name: &str, vcpus: u32) -> anyhow::Result<()> {
@@ -202,7 +202,7 @@ impl Story {
             flavor: Some(flavor),
             request_id: request_id(None),
         };
-        ask!(self.session, SchedulerServiceClient, create_flavor, request)?;
+        call!(self.session, SchedulerServiceClient, create_flavor, request)?;
         Ok(())
     }
 
@@ -225,8 +225,11 @@ impl Story {
             requested_host: resource("hosts", host),
             request_id: request_id(None),
         };
-        let answer = self.session.conductor().await?.create_vm(request).await;
-        let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+        let response = self.session.conductor().await?.create_vm(request).await;
+        let operation = response
+            .map_err(|s| from_status(&s))?
+            .into_inner()
+            .operation;
         progress::follow(&self.session, &operation.unwrap_or_default().name).await?;
         let (record, claim) = self.vm(vm).await?;
         check(
@@ -234,8 +237,8 @@ impl Story {
             || format!("{vm} should be ACTIVE on {host}: {record:?}"),
         )?;
         let pins = pins(&claim);
-        self.say(&format!("  {vm} runs on {host}: {}", sentence(&pins)));
-        self.told.booted.push(Booted {
+        self.print(&format!("  {vm} runs on {host}: {}", sentence(&pins)));
+        self.summary.booted.push(Booted {
             vm: vm.to_owned(),
             host: host.to_owned(),
             pins: pins.clone(),
@@ -260,7 +263,7 @@ impl Story {
             self.wait_for(&operation, Step::LiveMigration).await?;
             let leader = self.leader().await?;
             cluster.kill_scheduler(&leader)?;
-            self.say(&format!(
+            self.print(&format!(
                 "  killed the leader at {leader} while the guest was moving"
             ));
             self.session = cluster.session(self.session.output)?;
@@ -276,12 +279,12 @@ impl Story {
         })?;
         let steps = operation.log.len();
         let (pins_before, pins_after) = (pins(&source_claim), pins(&claim));
-        self.say(&format!(
+        self.print(&format!(
             "  {vm} moved from {source} to {destination} in {steps} recorded steps:\n    before: {}\n    after:  {}",
             sentence(&pins_before),
             sentence(&pins_after)
         ));
-        self.told.migrated.push(Migrated {
+        self.summary.migrated.push(Migrated {
             vm: vm.to_owned(),
             source,
             destination: destination.to_owned(),
@@ -298,9 +301,9 @@ impl Story {
             requested_host: resource("hosts", destination),
             request_id: request_id(None),
         };
-        let answer = self.session.conductor().await?.migrate_vm(request).await;
-        let answer = answer.map_err(|s| from_status(&s))?.into_inner();
-        Ok(answer.operation.unwrap_or_default().name)
+        let response = self.session.conductor().await?.migrate_vm(request).await;
+        let response = response.map_err(|s| from_status(&s))?.into_inner();
+        Ok(response.operation.unwrap_or_default().name)
     }
 
     async fn refused_migration(&mut self, vm: &str, destination: &str) -> anyhow::Result<()> {
@@ -308,11 +311,11 @@ impl Story {
             Err(refusal) => refusal,
             Ok(operation) => bail!("{vm} should not fit on {destination}, yet {operation} began"),
         };
-        check(refusal.message.contains("cell"), || {
-            format!("the refusal should name the cell and the shortfall: {refusal}")
+        check(refusal.message.contains("NUMA node"), || {
+            format!("the refusal should name the NUMA node and the shortfall: {refusal}")
         })?;
-        self.say(&format!("  refused: {}", progress::sentence(&refusal)));
-        self.told.refused.push(Refused {
+        self.print(&format!("  refused: {}", progress::sentence(&refusal)));
+        self.summary.refused.push(Refused {
             vm: vm.to_owned(),
             operation: "migrate",
             reason: progress::sentence(&refusal),
@@ -328,8 +331,8 @@ impl Story {
                 name: operation.to_owned(),
                 ..Default::default()
             };
-            let answer = ask!(self.session, OperationServiceClient, get_operation, request)?;
-            let operation: Operation = answer.operation.unwrap_or_default().try_into()?;
+            let response = call!(self.session, OperationServiceClient, get_operation, request)?;
+            let operation: Operation = response.operation.unwrap_or_default().try_into()?;
             if operation.log.iter().any(|entry| entry.step == step) {
                 return Ok(());
             }
@@ -337,13 +340,13 @@ impl Story {
         }
         bail!(
             "{operation} did not come to its step {} within 30 s",
-            progress::step(step)
+            step.title()
         )
     }
 
     async fn leader(&self) -> anyhow::Result<String> {
         let request = GetClusterStatusRequest {};
-        Ok(ask!(
+        Ok(call!(
             self.session,
             ClusterServiceClient,
             get_cluster_status,
@@ -358,9 +361,9 @@ impl Story {
             name: resource("vms", vm),
             ..Default::default()
         };
-        let answer = ask!(self.session, SchedulerServiceClient, get_vm, request)?;
-        let record: Vm = answer.vm.unwrap_or_default().try_into()?;
-        let claims = answer.claims.into_iter().map(TryInto::try_into);
+        let response = call!(self.session, SchedulerServiceClient, get_vm, request)?;
+        let record: Vm = response.vm.unwrap_or_default().try_into()?;
+        let claims = response.claims.into_iter().map(TryInto::try_into);
         let mut claims = claims.collect::<Result<Vec<Claim>, _>>()?;
         check(claims.len() == 1, || {
             format!("{vm} should have one claim: {claims:?}")
@@ -373,10 +376,10 @@ impl Story {
             name: resource("hosts", host),
             ..Default::default()
         };
-        let answer = ask!(self.session, HostServiceClient, get_host, request)?;
-        let record: Host = answer.host.unwrap_or_default().try_into()?;
-        let claims = answer.claims.into_iter().map(TryInto::try_into);
-        let used = answer
+        let response = call!(self.session, HostServiceClient, get_host, request)?;
+        let record: Host = response.host.unwrap_or_default().try_into()?;
+        let claims = response.claims.into_iter().map(TryInto::try_into);
+        let used = response
             .usage
             .unwrap_or_default()
             .resources
@@ -391,7 +394,7 @@ impl Story {
         check(claims.is_empty() && used == 0, || {
             format!("{host} should hold nothing: {claims:?}, {used} PCPU")
         })?;
-        self.say(&format!("  {host} holds no claim any more"));
+        self.print(&format!("  {host} holds no claim any more"));
         Ok(())
     }
 
@@ -412,7 +415,7 @@ impl Story {
                 )
             },
         )?;
-        self.say(&format!(
+        self.print(&format!(
             "  {host}: {counted} dedicated CPUs counted, the same {exact} pinned, none twice"
         ));
         Ok(())
@@ -422,7 +425,7 @@ impl Story {
         let (record, claims, _) = self.host(host).await?;
         let drawn = draw::host(&record.name, &record.report, &claims);
         let lines: Vec<String> = drawn.lines().map(|line| format!("    {line}")).collect();
-        self.say(&lines.join("\n"));
+        self.print(&lines.join("\n"));
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ use crate::output::{self, Format};
 use crate::session::Session;
 use crate::{all_pages, draw};
 
-/// How long the parts may take to find each other.
+/// The maximum time until all parts have registered.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One part that runs, and how to stop it.
@@ -46,32 +46,32 @@ pub struct Cluster {
     _temporary: Option<tempfile::TempDir>,
 }
 
-/// How a cluster is made.
+/// The configuration of a cluster.
 pub struct Plan {
-    /// How many schedulers.
+    /// The number of schedulers.
     pub schedulers: u16,
-    /// How many simulated hosts.
+    /// The number of simulated hosts.
     pub hosts: u16,
     /// The first port, or 0 for any free ones.
     pub port: u16,
-    /// Where data is kept; a temporary directory if absent.
+    /// The directory for data; a temporary one if absent.
     pub data_dir: Option<PathBuf>,
-    /// How long a simulated guest takes to move.
+    /// The duration of a simulated transfer.
     pub transfer_ms: u64,
     /// Whether data is kept in memory, where the machine has a directory for that.
     pub ephemeral: bool,
-    /// Where and how the first scheduler serves OpenStack Placement's REST API.
+    /// The REST API of OpenStack Placement, served by the first scheduler.
     pub placement: Option<Placement>,
 }
 
-/// How OpenStack Placement's REST API is served.
+/// The configuration of OpenStack Placement's REST API.
 #[derive(Clone)]
 pub struct Placement {
     /// The address.
     pub listen: String,
-    /// What callers may do.
+    /// The policy profile that authorizes callers.
     pub profile: Profile,
-    /// Who they are; absent, they are believed.
+    /// File with the callers' tokens; if absent, callers are not authenticated.
     pub tokens: Option<PathBuf>,
 }
 
@@ -139,7 +139,7 @@ impl Cluster {
         Session::new(&self.schedulers(), output)
     }
 
-    /// Ends one scheduler at once, without a word to the others.
+    /// Stops one scheduler at once, without notifying the others.
     ///
     /// # Errors
     ///
@@ -163,9 +163,9 @@ impl Cluster {
             part.stop.cancel();
             match part.task.await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => output::tell(&format!("{} ended badly: {error:#}", part.name)),
+                Ok(Err(error)) => output::message(&format!("{} ended badly: {error:#}", part.name)),
                 Err(error) if error.is_cancelled() => {}
-                Err(error) => output::tell(&format!("{} ended badly: {error}", part.name)),
+                Err(error) => output::message(&format!("{} ended badly: {error}", part.name)),
             }
         }
     }
@@ -321,19 +321,19 @@ pub async fn run_until_interrupted(options: Options) -> anyhow::Result<()> {
         placement,
     };
     let mut terminate = signal(SignalKind::terminate())?;
-    output::tell("starting …");
+    output::message("starting …");
     let cluster = Cluster::start(&plan).await?;
-    tell_what_runs(&plan, &cluster.schedulers());
+    print_running(&plan, &cluster.schedulers());
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
         _ = terminate.recv() => {}
     }
-    output::tell("ending …");
+    output::message("ending …");
     cluster.stop().await;
     Ok(())
 }
 
-fn tell_what_runs(plan: &Plan, schedulers: &[String]) {
+fn print_running(plan: &Plan, schedulers: &[String]) {
     let count = draw::count(schedulers.len(), "scheduler");
     let schedulers = schedulers.join(",");
     if let Some(placement) = &plan.placement {

@@ -1,7 +1,7 @@
-//! Pictures of topologies for people: which CPU of a host is whose, and where a guest sits.
+//! Pictures of topologies for people: the owner of each CPU of a host, and where a guest sits.
 //!
 //! PCI functions are drawn by `devices`, persistent memory by `pmem`. Not for programs: `--output json` gives them the same
-//! facts. Invariant: a line is at most 78 columns wide, however many CPUs a cell has.
+//! facts. Invariant: a line is at most 78 columns wide, however many CPUs a NUMA node has.
 
 mod devices;
 mod pmem;
@@ -21,7 +21,7 @@ use berth_domain::topology::{HostCell, HostTopology};
 
 pub use volumes::bytes;
 
-/// How wide a picture may be, in columns.
+/// The maximum width of a picture, in columns.
 const WIDTH: usize = 78;
 
 /// What a dedicated CPU is used for.
@@ -33,14 +33,18 @@ enum Use {
     Idle,
 }
 
-/// Draws a host: its sockets and cells, which CPU is whose, and how full memory and pages are.
+/// Draws a host: its sockets and NUMA nodes, the owner of each CPU, and how full memory and pages are.
 pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
     let topology = &report.topology;
     let letters = letters(claims);
     let mut out = String::new();
     let (sockets, cells) = (topology.sockets(), topology.cells().len());
     if !report.runs_guests() && claims.is_empty() {
-        let shape = format!("{}, {}", count(sockets, "socket"), count(cells, "cell"));
+        let shape = format!(
+            "{}, {}",
+            count(sockets, "socket"),
+            count(cells, "NUMA node")
+        );
         return format!("host {name}: {shape}, nothing for VMs\n");
     }
     let dedicated = topology.dedicated().len();
@@ -48,7 +52,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         out,
         "host {name}: {}, {}, {} dedicated and {} shared",
         count(sockets, "socket"),
-        count(cells, "cell"),
+        count(cells, "NUMA node"),
         count(dedicated, "CPU"),
         topology.shared().len(),
     )
@@ -67,15 +71,15 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         devices::draw(&mut out, topology, Some(cell.id), claims, &letters);
         pmem::draw(&mut out, topology, Some(cell.id), claims, &letters);
     }
-    let mut homeless = topology.pci().iter().map(|device| device.cell);
-    let mut homeless_pmem = topology.pmem().iter().map(|namespace| namespace.cell);
-    if homeless.any(|cell| cell.is_none()) || homeless_pmem.any(|cell| cell.is_none()) {
-        writeln!(out, "cell unknown").expect("a string takes all");
+    let mut unattached = topology.pci().iter().map(|device| device.cell);
+    let mut unattached_pmem = topology.pmem().iter().map(|namespace| namespace.cell);
+    if unattached.any(|cell| cell.is_none()) || unattached_pmem.any(|cell| cell.is_none()) {
+        writeln!(out, "NUMA node unknown").expect("a string takes all");
         devices::draw(&mut out, topology, None, claims, &letters);
         pmem::draw(&mut out, topology, None, claims, &letters);
     }
     if !claims.is_empty() {
-        writeln!(out, "whose").expect("a string takes all");
+        writeln!(out, "owners").expect("a string takes all");
     }
     for (claim, letter) in claims.iter().zip(letters.values()) {
         let cells: Vec<String> = claim
@@ -87,8 +91,8 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         let place = match cells.len() {
             _ if !claim.is_in_use() => erasures(claim),
             0 => "floats over the shared CPUs".to_owned(),
-            1 => format!("cell {}", cells[0]),
-            _ => format!("cells {}", cells.join(", ")),
+            1 => format!("NUMA node {}", cells[0]),
+            _ => format!("NUMA nodes {}", cells.join(", ")),
         };
         let why = match &claim.owner {
             claim::Owner::Vm => String::new(),
@@ -106,7 +110,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
     out
 }
 
-/// Says what is erased of a claim that was given back, and what keeps it.
+/// Describes the erasures of a claim that was released, and what delays them.
 fn erasures(claim: &Claim) -> String {
     let devices = claim.assignment.pmem.iter();
     let each = devices.map(|device| {
@@ -176,7 +180,7 @@ fn guest_cell(host: &HostName, topology: &HostTopology, cell: &CellAssignment) -
         )
     });
     format!(
-        "guest cell {} on {host} cell {}{socket}: {} MiB in {pages}",
+        "guest node {} on {host}, NUMA node {}{socket}: {} MiB in {pages}",
         cell.guest_cell, cell.host_cell, cell.memory_mib
     )
 }
@@ -242,23 +246,23 @@ fn draw_cell(
     let bar = bar(used, reserved, cell.memory_mib);
     let kept = match reserved {
         0 => String::new(),
-        mib => format!(", {mib} in reserved pages"),
+        mib => format!(", {mib} reserved"),
     };
     writeln!(
         out,
-        "  cell {}  memory {bar} {used} of {} MiB{kept}",
+        "  NUMA node {}  memory {bar} {used} of {} MiB{kept}",
         cell.id, cell.memory_mib
     )
     .expect("a string takes all");
 
-    let mut whose: BTreeMap<CpuId, (String, Use)> = BTreeMap::new();
+    let mut owners: BTreeMap<CpuId, (String, Use)> = BTreeMap::new();
     for (index, claim) in claims.iter().enumerate() {
         let letter = &letters[&index];
         for (vcpu, cpu) in here(claim).iter().flat_map(|c| c.pins.clone()) {
-            whose.insert(cpu, (letter.clone(), Use::Vcpu(vcpu)));
+            owners.insert(cpu, (letter.clone(), Use::Vcpu(vcpu)));
         }
         for cpu in here(claim).iter().flat_map(|c| c.idle.iter()) {
-            whose.insert(cpu, (letter.clone(), Use::Idle));
+            owners.insert(cpu, (letter.clone(), Use::Idle));
         }
         for cpu in claim
             .assignment
@@ -266,7 +270,7 @@ fn draw_cell(
             .iter()
             .filter(|c| cell.dedicated.contains(*c))
         {
-            whose.insert(cpu, (letter.clone(), Use::Emulator));
+            owners.insert(cpu, (letter.clone(), Use::Emulator));
         }
     }
     let cores: Vec<String> = cell
@@ -274,7 +278,7 @@ fn draw_cell(
         .iter()
         .map(|core| core.intersection(&cell.dedicated))
         .filter(|core| !core.is_empty())
-        .map(|core| draw_core(&core, &whose))
+        .map(|core| draw_core(&core, &owners))
         .collect();
     if !cores.is_empty() {
         wrap(out, "    dedicated  ", &cores, " ");
@@ -284,7 +288,7 @@ fn draw_cell(
         let vcpus = count(floating as usize, "vCPU");
         writeln!(
             out,
-            "    shared     {}, {vcpus} of guests with cells",
+            "    shared     {}, {vcpus} of guests with NUMA nodes",
             cell.shared
         )
         .expect("a string takes all");
@@ -305,10 +309,10 @@ fn draw_cell(
     }
 }
 
-fn draw_core(core: &CpuSet, whose: &BTreeMap<CpuId, (String, Use)>) -> String {
+fn draw_core(core: &CpuSet, owners: &BTreeMap<CpuId, (String, Use)>) -> String {
     let threads: Vec<String> = core
         .iter()
-        .map(|cpu| match whose.get(&cpu) {
+        .map(|cpu| match owners.get(&cpu) {
             Some((letter, Use::Vcpu(vcpu))) => format!("{cpu}={letter}.{vcpu}"),
             Some((letter, Use::Emulator)) => format!("{cpu}={letter}.e"),
             Some((letter, Use::Idle)) => format!("{cpu}={letter}.-"),
@@ -340,7 +344,7 @@ fn wrap(out: &mut String, head: &str, parts: &[String], gap: &str) {
     out.push('\n');
 }
 
-/// Draws ten parts: used, reserved, free. What is there at all has a part, as far as there is room.
+/// Draws ten parts: used, reserved, free. Any nonzero amount has a part, as far as parts are left.
 fn bar(used: u64, reserved: u64, total: u64) -> String {
     let parts = |amount: u64, most: usize| {
         let parts = (amount * 10).div_ceil(total.max(1));
@@ -374,7 +378,7 @@ pub fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// Returns the word for a claim's state.
+/// Returns a claim's state as a word.
 pub fn state(state: claim::State) -> &'static str {
     match state {
         claim::State::Held => "HELD",
@@ -471,25 +475,25 @@ mod tests {
         }
     }
 
-    /// Goal: a person sees whose each CPU is. Method: the whole picture.
+    /// Goal: a person sees the owner of each CPU. Method: the whole picture.
     #[test]
     fn a_host_is_drawn() {
         let drawn = host(&HostName::new("h1").unwrap(), &report(), &[claim()]);
         let expected = "\
-host h1: 2 sockets, 2 cells, 10 CPUs dedicated and 2 shared
+host h1: 2 sockets, 2 NUMA nodes, 10 CPUs dedicated and 2 shared
 memory ██▒░░░░░░░ 1024 MiB taken, 512 reserved for the host, 6656 free of 8192
 socket 0
-  cell 0  memory ▒░░░░░░░░░ 0 of 4096 MiB, 48 in reserved pages
+  NUMA node 0  memory ▒░░░░░░░░░ 0 of 4096 MiB, 48 reserved
     dedicated  [1=·] [2=· 3=·] [4=· 5=·]
-    shared     0, 0 vCPUs of guests with cells
+    shared     0, 0 vCPUs of guests with NUMA nodes
     pages      2 MiB: 0 of 1000 taken
 socket 1
-  cell 1  memory ███▒░░░░░░ 1024 of 4096 MiB, 48 in reserved pages
+  NUMA node 1  memory ███▒░░░░░░ 1024 of 4096 MiB, 48 reserved
     dedicated  [7=·] [8=A.0 9=A.1] [10=A.e 11=·]
-    shared     6, 0 vCPUs of guests with cells
+    shared     6, 0 vCPUs of guests with NUMA nodes
     pages      2 MiB: 512 of 1000 taken
-whose
-  A = db (ACTIVE, cell 1)
+owners
+  A = db (ACTIVE, NUMA node 1)
 ";
         assert_eq!(drawn, expected);
     }
@@ -508,7 +512,7 @@ whose
         }
     }
 
-    /// Goal: a person sees which functions there are, where, and who has them; a long value does not
+    /// Goal: a person sees which functions exist, where, and their owners; a long value does not
     /// break the picture. Method: the lines about functions.
     #[test]
     fn functions_are_drawn_under_their_cell() {
@@ -550,13 +554,13 @@ whose
                0000:81:02.0=· 0000:81:02.1=A
     pci        8086:1572 PF
                0000:81:00.0=·
-cell unknown
+NUMA node unknown
     pci        8086:1eb8 PCI
                note=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
                xxxxxxxxxxxxxxxxxxxxxx
                0000:82:00.0=·
-whose
-  A = db (ACTIVE, cell 1)
+owners
+  A = db (ACTIVE, NUMA node 1)
 ";
         assert_eq!(about, expected);
         let [claim] = &claims;
@@ -580,7 +584,7 @@ whose
             &claim().assignment,
         );
         let expected = "\
-guest cell 0 on h1 cell 1, socket 1: 1024 MiB in 512 pages of 2 MiB
+guest node 0 on h1, NUMA node 1, socket 1: 1024 MiB in 512 pages of 2 MiB
   vCPU 0 -> CPU 8   vCPU 1 -> CPU 9
 emulator on CPU 10
 ";

@@ -1,48 +1,48 @@
-//! Would it fit? Cases from standard input, one JSON object a line; one answer a line.
+//! `berth fit`: cases from standard input, one JSON object per line; one response per line.
 //!
-//! The format of a case is described in `docs/fit.md`. Nobody is asked: a case carries the host
+//! The format of a case is described in `docs/fit.md`. No server is called: a case carries the host
 //! and the guest, and the very same search runs that places guests.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
 //! | [`reader`] | the reading of fields, and the error that names them |
 //! | [`host`] | the host's side of a case |
 //! | [`guest`] | the guest's side |
-//! | [`answer`] | what is written |
+//! | [`response`] | what is written |
 //! | [`json`] | JSON in which no key is there twice |
 //!
 //! Invariant: every line that is not blank has one answer, whatever it holds; what is wrong with
-//! one line is told there, and the next one is read.
+//! one line is reported in its response, and the next one is read.
 
-pub mod answer;
 #[cfg(test)]
 mod fuzz;
 pub mod guest;
 pub mod host;
 pub mod json;
 pub mod reader;
+pub mod response;
 #[cfg(test)]
 mod tests;
 
 use std::io::{BufRead, BufWriter, Read as _, Write};
 
-use berth_domain::numa::{Ground, Guest, Outline, Strategy, ThreadRules, Wish, fit};
+use berth_domain::numa::{ExactDemand, Ground, Guest, Outline, Strategy, ThreadRules, fit};
 use serde_json::Value;
 
-use self::answer::Answer;
 use self::reader::{Field, Invalid};
+use self::response::Response;
 use crate::arguments;
 
 /// The longest line that is read: a host has at most some megabytes, and what is read takes some
 /// times as much memory.
 pub const LINE_LENGTH_MAX: u64 = 16 * 1024 * 1024;
 
-/// What can be chosen for all cases.
+/// The options of all cases.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Which cores may hold isolated vCPUs.
     pub threads: ThreadRules,
-    /// Whether no memory of a cell is promised twice.
+    /// Whether no memory of a cell is assigned twice.
     pub exact_memory: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Options {
 /// # Errors
 ///
 /// See [`run`].
-pub fn answer_input(options: arguments::Fit) -> anyhow::Result<()> {
+pub fn run_stdin(options: arguments::Fit) -> anyhow::Result<()> {
     let options = Options {
         threads: match options.thread_rules {
             arguments::ThreadRules::Nova => ThreadRules::Nova,
@@ -81,8 +81,8 @@ pub fn run(input: impl BufRead, mut output: impl Write, options: Options) -> any
             line = Vec::new();
             input.skip_until(b'\n')?;
             let message = format!("the line is longer than {LINE_LENGTH_MAX} bytes");
-            let answer = answer::error(&Value::Null, "INVALID_JSON", &message);
-            serde_json::to_writer(&mut output, &answer)?;
+            let response = response::error(&Value::Null, "INVALID_JSON", &message);
+            serde_json::to_writer(&mut output, &response)?;
             output.write_all(b"\n")?;
             continue;
         }
@@ -103,18 +103,18 @@ pub fn respond(line: &[u8], options: Options) -> Value {
         Ok(case) => case,
         Err(error) => {
             let message = format!("the line is not JSON: {error}");
-            return answer::error(&Value::Null, "INVALID_JSON", &message);
+            return response::error(&Value::Null, "INVALID_JSON", &message);
         }
     };
     let id = case.get("id").cloned().unwrap_or(Value::Null);
-    match judge(&Field::new(&case), options) {
-        Ok(answer) => answer.to_json(&id),
-        Err(Fault::Invalid(invalid)) => answer::error(&id, "INVALID_CASE", &invalid.to_string()),
-        Err(Fault::Flavor(message)) => answer::error(&id, "INVALID_FLAVOR", &message),
+    match evaluate(&Field::new(&case), options) {
+        Ok(response) => response.to_json(&id),
+        Err(Fault::Invalid(invalid)) => response::error(&id, "INVALID_CASE", &invalid.to_string()),
+        Err(Fault::Flavor(message)) => response::error(&id, "INVALID_FLAVOR", &message),
     }
 }
 
-/// Why a case cannot be judged.
+/// Why a case cannot be evaluated.
 enum Fault {
     /// The case is wrong.
     Invalid(Invalid),
@@ -128,7 +128,7 @@ impl From<Invalid> for Fault {
     }
 }
 
-fn judge(case: &Field<'_>, options: Options) -> Result<Answer, Fault> {
+fn evaluate(case: &Field<'_>, options: Options) -> Result<Response, Fault> {
     let host = host::read(case, options)?;
     let guest = guest::read(case)?.map_err(Fault::Flavor)?;
     let strategy = if case.get("pack").flag()?.unwrap_or(false) {
@@ -142,16 +142,16 @@ fn judge(case: &Field<'_>, options: Options) -> Result<Answer, Fault> {
         usage: &host.usage,
         outline: &outline,
     };
-    let wish = Wish {
+    let demand = ExactDemand {
         topology: guest.topology.as_ref(),
         pci: &guest.pci,
-        ..Wish::default()
+        ..ExactDemand::default()
     };
-    Ok(match fit(ground, &Guest::new(wish), strategy) {
-        Ok(assignment) => Answer::Fits {
+    Ok(match fit(ground, &Guest::new(demand), strategy) {
+        Ok(assignment) => Response::Fits {
             topology: guest.topology,
             assignment,
         },
-        Err(refusal) => Answer::Refused(refusal),
+        Err(refusal) => Response::Refused(refusal),
     })
 }

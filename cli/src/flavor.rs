@@ -1,4 +1,4 @@
-//! `berth flavor`: the sizes and wishes of guests.
+//! `berth flavor`: the sizes and requirements of guests.
 
 use berth_domain::flavor::Flavor;
 use berth_domain::refusal::Code;
@@ -12,13 +12,13 @@ use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
 use crate::session::{Session, request_id, resource};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create {
@@ -39,8 +39,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 flavor: Some(flavor),
                 request_id: request_id(None),
             };
-            let answer = ask!(session, SchedulerServiceClient, create_flavor, request)?;
-            let flavor: Flavor = answer.flavor.unwrap_or_default().try_into()?;
+            let response = call!(session, SchedulerServiceClient, create_flavor, request)?;
+            let flavor: Flavor = response.flavor.unwrap_or_default().try_into()?;
             warn_of_missing_aliases(session, &flavor).await;
             show(session, &flavor)
         }
@@ -64,16 +64,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("flavors", &flavor),
                 ..Default::default()
             };
-            let answer = ask!(session, SchedulerServiceClient, get_flavor, request)?;
-            show(session, &answer.flavor.unwrap_or_default().try_into()?)
+            let response = call!(session, SchedulerServiceClient, get_flavor, request)?;
+            show(session, &response.flavor.unwrap_or_default().try_into()?)
         }
         Verb::Delete { flavor } => {
             let request = DeleteFlavorRequest {
                 name: resource("flavors", &flavor),
                 request_id: request_id(None),
             };
-            ask!(session, SchedulerServiceClient, delete_flavor, request)?;
-            output::tell(&format!(
+            call!(session, SchedulerServiceClient, delete_flavor, request)?;
+            output::message(&format!(
                 "flavor {flavor} is deleted; VMs made from it keep theirs"
             ));
             Ok(())
@@ -81,16 +81,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-/// Says which PCI aliases of a flavor do not exist yet: it makes no VMs before they do.
+/// Warns of PCI aliases of a flavor that do not exist yet: it makes no VMs before they do.
 async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
     for alias in flavor.pci_aliases() {
         let request = GetPciAliasRequest {
             name: alias.resource_name(),
             ..Default::default()
         };
-        let answer = ask!(session, SchedulerServiceClient, get_pci_alias, request);
-        if answer.is_err_and(|refusal| refusal.code == Code::NotFound) {
-            output::tell(&format!(
+        let response = call!(session, SchedulerServiceClient, get_pci_alias, request);
+        if response.is_err_and(|refusal| refusal.code == Code::NotFound) {
+            output::message(&format!(
                 "warning: pci alias {alias} does not exist yet; make it before the first VM: \
                  berth pci-alias create {alias}"
             ));

@@ -18,13 +18,13 @@ use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, ask, draw, memory, output};
+use crate::{all_pages, call, draw, memory, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Moves(verb) => drain::run(session, verb).await,
@@ -36,8 +36,10 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("hosts", &host),
                 request_id: request_id(None),
             };
-            ask!(session, HostServiceClient, cordon_host, request)?;
-            output::tell(&format!("nothing new is placed on {host}"));
+            call!(session, HostServiceClient, cordon_host, request)?;
+            output::message(&format!(
+                "host {host} is cordoned: no new VMs are placed there"
+            ));
             Ok(())
         }
         Verb::Uncordon { host } => {
@@ -45,8 +47,10 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("hosts", &host),
                 request_id: request_id(None),
             };
-            ask!(session, HostServiceClient, uncordon_host, request)?;
-            output::tell(&format!("guests are placed on {host} again"));
+            call!(session, HostServiceClient, uncordon_host, request)?;
+            output::message(&format!(
+                "host {host} is uncordoned: VMs are placed there again"
+            ));
             Ok(())
         }
         Verb::Fence { host, confirm_off } => fence(session, &host, confirm_off).await,
@@ -55,8 +59,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("hosts", &host),
                 request_id: request_id(None),
             };
-            ask!(session, HostServiceClient, remove_host, request)?;
-            output::tell(&format!("{host} is forgotten"));
+            call!(session, HostServiceClient, remove_host, request)?;
+            output::message(&format!("host {host} is removed"));
             Ok(())
         }
         Verb::Pmem(HostPmem::WriteOff { host, namespace }) => {
@@ -65,8 +69,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 namespace: namespace.clone(),
                 request_id: request_id(None),
             };
-            ask!(session, HostServiceClient, write_off_pmem, request)?;
-            output::tell(&format!(
+            call!(session, HostServiceClient, write_off_pmem, request)?;
+            output::message(&format!(
                 "pmem namespace {namespace} of {host} is written off: take it out of pmem_namespaces of \
                  its agent"
             ));
@@ -80,45 +84,45 @@ async fn fence(session: &Session, name: &str, confirm_off: bool) -> anyhow::Resu
     let host = if confirm_off {
         let request = FenceHostRequest {
             name: resource,
-            how: fence::How::Operator.into(),
+            method: fence::Method::Operator.into(),
             request_id: request_id(None),
             ..Default::default()
         };
-        ask!(session, HostServiceClient, fence_host, request)?.host
+        call!(session, HostServiceClient, fence_host, request)?.host
     } else {
         let request = conductor::FenceHostRequest {
             name: resource,
             request_id: request_id(None),
         };
         let mut conductor = session.conductor().await?;
-        let answer = conductor.fence_host(request).await;
-        answer.map_err(|s| from_status(&s))?.into_inner().host
+        let response = conductor.fence_host(request).await;
+        response.map_err(|s| from_status(&s))?.into_inner().host
     };
     let host: Host = host.unwrap_or_default().try_into()?;
     if session.json() {
         return output::json(&json!({"host": host}));
     }
-    let told = host.fenced.as_ref().map(fenced).unwrap_or_default();
-    output::tell(&format!("{name} counts as dead: {told}"));
+    let fence = host.fenced.as_ref().map(fenced).unwrap_or_default();
+    output::message(&format!("{name} is fenced: {fence}"));
     Ok(())
 }
 
-/// Returns who says that a host is dead.
+/// Returns how, and for which principal, a host was declared dead.
 fn fenced(fenced: &Fenced) -> String {
-    let since = if fenced.heard_since {
-        "; it was heard of since"
+    let since = if fenced.reported_since {
+        "; a heartbeat arrived since"
     } else {
         ""
     };
-    format!("{} (for {}){since}", fenced.how, fenced.by)
+    format!("{} (for {}){since}", fenced.method, fenced.by)
 }
 
-/// Returns the driver of a host, and what it means that there is none.
+/// Returns the driver of a host, and a note if it runs no VMs.
 fn driver(host: &Host) -> String {
     let name = &host.report.driver;
     match host.report.runs_guests() {
         true => name.clone(),
-        false => format!("{name}: it runs no VMs, and is there for volumes"),
+        false => format!("{name}: runs no VMs, for volumes only"),
     }
 }
 
@@ -169,7 +173,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         "host",
         "state",
         "sockets",
-        "cells",
+        "numa nodes",
         "pcpu free",
         "vcpu free",
         "mib free",
@@ -193,11 +197,13 @@ fn free(summary: &HostSummary, class: &str) -> String {
     }
 }
 
-/// Returns what is known of a domain that no claim is for, and what to do about it.
+/// Describes a domain without a claim, and what to do about it.
 fn unknown(domain: &Unknown) -> String {
     let (name, uuid) = (&domain.name, domain.uuid);
     if !domain.is_ours {
-        return format!("{name} ({uuid}), not made by Berth: it takes what others were promised");
+        return format!(
+            "{name} ({uuid}), not made by Berth: it uses resources that claims may count on"
+        );
     }
     let cpus = domain.held.taken();
     let held = if cpus.is_empty() {
@@ -206,12 +212,12 @@ fn unknown(domain: &Unknown) -> String {
         format!(", keeps CPUs {cpus}")
     };
     format!(
-        "{name} ({uuid}), made by Berth, no claim is for it{held}: look at it, and stop it there \
-         if nobody needs it"
+        "{name} ({uuid}), made by Berth, has no claim{held}: stop it on the host if it is not \
+         needed"
     )
 }
 
-/// Returns the word for what a host is good for.
+/// Returns the state of a host as a word.
 pub(crate) fn state(host: &Host) -> &'static str {
     if host.fenced.is_some() {
         return "FENCED";
@@ -229,14 +235,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("hosts", name),
         ..Default::default()
     };
-    let answer = ask!(session, HostServiceClient, get_host, request)?;
-    let host: Host = answer.host.unwrap_or_default().try_into()?;
-    let claims: Vec<Claim> = read_all(answer.claims)?;
+    let response = call!(session, HostServiceClient, get_host, request)?;
+    let host: Host = response.host.unwrap_or_default().try_into()?;
+    let claims: Vec<Claim> = read_all(response.claims)?;
     let measured = signals::of(session, &host.name).await;
     let volumes = crate::volume::of_host(session, host.name.as_str()).await?;
     if session.json() {
         let measured = measured.ok().flatten();
-        let memory = answer.memory.as_ref().map(memory::value).transpose()?;
+        let memory = response.memory.as_ref().map(memory::value).transpose()?;
         return output::json(&json!({
             "host": host,
             "claims": claims,
@@ -254,7 +260,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
     fields.extend(host.fenced.as_ref().map(|f| ("fenced by", fenced(f))));
-    for hit in &answer.hits {
+    for hit in &response.hits {
         let vm = hit.vm.trim_start_matches("vms/");
         fields.push(("hit", format!("vm {vm}: {}", hit.reason)));
     }
@@ -268,7 +274,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             format!("{name} ({}): {why}", failed.volume),
         ));
     }
-    if let Some(memory) = &answer.memory {
+    if let Some(memory) = &response.memory {
         fields.extend(memory::lines(memory)?);
     }
     let traits = traits_of(&host.report);

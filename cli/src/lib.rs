@@ -1,22 +1,22 @@
 //! The operator's and user's command, one noun per file.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | [`arguments`] | what can be typed |
+//! | [`arguments`] | the command line |
 //! | [`session`] | where the scheduler and the conductor are |
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade`, `volume` | one noun each |
-//! | `provider`, `class`, `quality` (traits), `candidates` | the nouns of counted placement |
+//! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`certs`] | making the certificates by which the parts know each other |
-//! | [`watch`], [`audit`] | what happens, as it happens; who asked for it |
+//! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
-//! | [`dev`], [`demo`] | the whole system in one process, and its story |
+//! | [`dev`], [`demo`] | the whole system in one process, and a demonstration of it |
 //!
-//! Invariant: this crate decides nothing; it asks, waits and shows.
+//! Invariant: this crate decides nothing; it sends requests, waits and shows.
 
 pub mod aggregate;
 pub mod arguments;
@@ -42,15 +42,16 @@ pub mod planner;
 pub mod policy;
 pub mod progress;
 pub mod provider;
-pub mod quality;
 pub mod server_group;
 pub mod session;
+pub mod traits;
 mod upgrade;
 pub mod vm;
 pub mod volume;
 pub mod watch;
 
 use std::ffi::OsString;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use berth_domain::refusal::{Code, Refusal};
@@ -62,7 +63,7 @@ use crate::session::Session;
 
 /// The exit status when a request was refused or failed.
 pub const EXIT_REFUSED: u8 = 1;
-/// The exit status when nobody who could answer was reached. Wrong usage is 2, by clap.
+/// The exit status when no server could be reached. Wrong usage is 2, by clap.
 pub const EXIT_UNREACHABLE: u8 = 3;
 /// The exit status when what was compared is not the same.
 pub const EXIT_DIFFERENT: u8 = 4;
@@ -72,7 +73,7 @@ pub const EXIT_NO_CANDIDATES: u8 = 4;
 pub const EXIT_UNHEALTHY: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -91,12 +92,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            output::tell(&format!("error: failed to start the runtime: {error}"));
+            output::message(&format!("error: failed to start the runtime: {error}"));
             return ExitCode::from(EXIT_REFUSED);
         }
     };
     let format = arguments.global.output;
-    let result = runtime.block_on(run(arguments));
+    // Behind a pointer, since the runtime would instantiate the whole tree three times.
+    let command: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(run(arguments));
+    let result = runtime.block_on(command);
     // What still runs in the background must not hold the program up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
     match result {
@@ -107,7 +110,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if let Command::Certs(command) = arguments.command {
-        // Who makes certificates may have none yet.
+        // `berth certs` makes certificates, so there may be none yet.
         return certs::run(command, arguments.global.output);
     }
     let global = &arguments.global;
@@ -115,7 +118,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         arguments.command,
         Command::Fit(_) | Command::Dev(_) | Command::Demo(_) | Command::Iallocator(_)
     );
-    // Who asks no server needs no certificates, whatever the environment says.
+    // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
     let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
     match arguments.command {
@@ -132,31 +135,31 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Cluster(command) => cluster::run(&session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,
         Command::Placement(command) => placement::run(&session, command).await,
-        Command::Candidates(asked) => candidates::run(&session, *asked).await,
+        Command::Candidates(args) => candidates::run(&session, *args).await,
         Command::Class(command) => class::run(&session, command).await,
-        Command::Trait(command) => quality::run(&session, command).await,
-        Command::Fit(options) => fit::answer_input(options),
+        Command::Trait(command) => traits::run(&session, command).await,
+        Command::Fit(options) => fit::run_stdin(options),
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
-        Command::Watch(asked) => watch::run(&session, asked).await,
+        Command::Watch(args) => watch::run(&session, args).await,
         Command::Audit(command) => audit::run(&session, command).await,
-        Command::Verify(asked) => planner::verify::run(&session, asked).await,
-        Command::Score(asked) => planner::score::run(&session, asked).await,
-        Command::Balance(asked) => planner::balance::run(&session, asked).await,
-        Command::Capacity(asked) => planner::capacity::run(&session, asked).await,
-        Command::Iallocator(asked) => planner::text::iallocator(asked),
+        Command::Verify(args) => planner::verify::run(&session, args).await,
+        Command::Score(args) => planner::score::run(&session, args).await,
+        Command::Balance(args) => planner::balance::run(&session, args).await,
+        Command::Capacity(args) => planner::capacity::run(&session, args).await,
+        Command::Iallocator(args) => planner::text::iallocator(args),
         Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }
 }
 
 fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
-    if error.is::<candidates::NoneFound>() {
-        // The answer said why.
+    if error.is::<candidates::NoCandidates>() {
+        // The output explains why.
         return ExitCode::from(EXIT_NO_CANDIDATES);
     }
     if error.is::<planner::Unhealthy>() {
-        // The answer said why.
+        // The output explains why.
         return ExitCode::from(EXIT_UNHEALTHY);
     }
     let refusal = error.downcast_ref::<Refusal>();
@@ -164,14 +167,14 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         (Format::Table, Some(refusal)) => output::refusal(refusal),
         (Format::Table, None) => format!("error: {error:#}"),
         (Format::Json, Some(refusal)) => output::refusal_json(refusal),
-        // Nobody was asked: the command itself could not go on.
+        // No server was called: the command itself could not go on.
         (Format::Json, None) => output::refusal_json(&Refusal::new(
             Code::InvalidArgument,
             "COMMAND_FAILED",
             format!("{error:#}"),
         )),
     };
-    output::tell(&text);
+    output::message(&text);
     ExitCode::from(match refusal {
         Some(refusal) if refusal.code == Code::Unavailable => EXIT_UNREACHABLE,
         Some(refusal) if refusal.reason == placement::SIDES_DIFFER => EXIT_DIFFERENT,

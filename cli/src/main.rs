@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    berth_cli::main(std::env::args_os())
+    berth_cli::main(std::env::args_os().collect())
 }

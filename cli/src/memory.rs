@@ -1,4 +1,4 @@
-//! What is told of the memory of a host: what the policy says, who said so, and whether too much is
+//! The memory of a host: the policy in force, its source, and whether too much is
 //! taken.
 
 use berth_domain::policy::memory::{Source, ratio_text};
@@ -20,7 +20,7 @@ pub fn violation(memory: &HostMemory) -> &'static str {
     }
 }
 
-/// Returns what holds and who said so, as lines.
+/// Returns the policy in force and its sources, as lines.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn lines(memory: &HostMemory) -> anyhow::Result<Vec<(&'static str, String)>>
         (
             "memory",
             format!(
-                "{} MiB taken ({} by guests that run) of {} available; {} promised exactly, {} in huge pages",
+                "{} MiB taken ({} by running guests) of {} available; {} not overcommitted, {} in huge pages",
                 memory.used_mib,
                 memory.running_mib,
                 memory.available_mib,
@@ -54,7 +54,7 @@ pub fn lines(memory: &HostMemory) -> anyhow::Result<Vec<(&'static str, String)>>
     ];
     if memory.swap_needed_mib > 0 {
         let swap = format!(
-            "at least {} MiB, for what is promised twice",
+            "at least {} MiB, for overcommitted memory",
             memory.swap_needed_mib
         );
         lines.push(("swap needed", swap));

@@ -23,13 +23,13 @@ use tonic::Streaming;
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, ask, output, progress};
+use crate::{all_pages, call, output, progress};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List { vm } => list(session, vm.as_deref()).await,
@@ -40,9 +40,9 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("migrations", &migration),
                 request_id: request_id(None),
             };
-            let answer = session.conductor().await?.abort_migration(request).await;
-            let answer = answer.map_err(|s| from_status(&s))?.into_inner();
-            asked(session, answer.operation, "is told to stop")
+            let response = session.conductor().await?.abort_migration(request).await;
+            let response = response.map_err(|s| from_status(&s))?.into_inner();
+            report_request(session, response.operation, "is being aborted")
         }
         Verb::ForceComplete { migration } => {
             let request = ForceCompleteMigrationRequest {
@@ -50,14 +50,14 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let mut conductor = session.conductor().await?;
-            let answer = conductor.force_complete_migration(request).await;
-            let answer = answer.map_err(|s| from_status(&s))?.into_inner();
-            asked(session, answer.operation, "is told to end soon")
+            let response = conductor.force_complete_migration(request).await;
+            let response = response.map_err(|s| from_status(&s))?.into_inner();
+            report_request(session, response.operation, "is being completed")
         }
     }
 }
 
-/// Returns the stream of a migration's news.
+/// Returns the stream of a migration's status updates.
 ///
 /// # Errors
 ///
@@ -69,11 +69,11 @@ pub async fn watch(
     let request = WatchMigrationRequest {
         name: resource("migrations", &migration.to_string()),
     };
-    let answer = session.conductor().await?.watch_migration(request).await;
-    Ok(answer.map_err(|s| from_status(&s))?.into_inner())
+    let response = session.conductor().await?.watch_migration(request).await;
+    Ok(response.map_err(|s| from_status(&s))?.into_inner())
 }
 
-/// Shows a migration's news until it has ended.
+/// Shows a migration's status updates until it has ended.
 async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
     let mut stream = watch(session, name).await?;
     let mut bar = Bar::new();
@@ -100,8 +100,8 @@ async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
     show(session, name).await
 }
 
-/// Says what comes of a wish.
-fn asked(
+/// Reports what follows from a request to end a migration.
+fn report_request(
     session: &Session,
     operation: Option<berth_proto::operation::v1::Operation>,
     what: &str,
@@ -121,11 +121,11 @@ fn asked(
     Ok(())
 }
 
-/// Tells which hosts were tried and not taken.
-pub fn tell_tried(migration: &Migration) {
+/// Prints which hosts were tried and not chosen.
+pub fn print_tried(migration: &Migration) {
     for tried in &migration.tried {
         let refusal = &tried.refusal;
-        output::tell(&format!(
+        output::message(&format!(
             "tried {}: {} ({})",
             tried.host, refusal.message, refusal.reason
         ));
@@ -190,8 +190,8 @@ pub async fn get(session: &Session, migration: &str) -> anyhow::Result<Migration
         name: resource("migrations", migration),
         ..Default::default()
     };
-    let answer = ask!(session, SchedulerServiceClient, get_migration, request)?;
-    Ok(answer.migration.unwrap_or_default().try_into()?)
+    let response = call!(session, SchedulerServiceClient, get_migration, request)?;
+    Ok(response.migration.unwrap_or_default().try_into()?)
 }
 
 async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
@@ -223,9 +223,9 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
         ("transfer", transfer(&migration.transfer)),
         ("operation", migration.operation.to_string()),
     ]);
-    tell_tried(&migration);
+    print_tried(&migration);
     if let Some(error) = &migration.error {
-        output::tell(&output::refusal(error));
+        output::message(&output::refusal(error));
     }
     Ok(())
 }
@@ -252,7 +252,7 @@ fn transfer(policy: &TransferPolicy) -> String {
     }
 }
 
-/// Returns from where to where, as far as a destination is chosen.
+/// Returns the source and the destination, if one is chosen.
 pub(crate) fn way(migration: &Migration) -> String {
     let destination = migration.destination.as_ref();
     let destination = destination.map_or("-".to_owned(), ToString::to_string);

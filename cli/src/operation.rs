@@ -1,6 +1,6 @@
 //! `berth operation`: looks at long operations, waits for them, cancels them.
 
-use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::operation::{Operation, Outcome};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, GetOperationRequest, ListOperationsRequest,
@@ -8,13 +8,13 @@ use berth_proto::operation::v1::{
 
 use crate::arguments::Operation as Verb;
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, ask, output, progress};
+use crate::{all_pages, call, output, progress};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused, or why the operation failed that was waited for.
+/// The scheduler's refusal, or the failure of the operation.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List { running } => list(session, running).await,
@@ -23,12 +23,12 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("operations", &operation),
                 ..Default::default()
             };
-            let answer = ask!(session, OperationServiceClient, get_operation, request)?;
-            show(session, &answer.operation.unwrap_or_default().try_into()?)
+            let response = call!(session, OperationServiceClient, get_operation, request)?;
+            show(session, &response.operation.unwrap_or_default().try_into()?)
         }
         Verb::Wait { operation } => {
             let operation = progress::follow(session, &operation).await?;
-            // Its steps have been told as they happened.
+            // Its steps have been printed as they happened.
             summary(session, &operation)
         }
         Verb::Cancel { operation } => {
@@ -36,8 +36,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("operations", &operation),
                 request_id: request_id(None),
             };
-            let answer = ask!(session, OperationServiceClient, cancel_operation, request)?;
-            show(session, &answer.operation.unwrap_or_default().try_into()?)
+            let response = call!(session, OperationServiceClient, cancel_operation, request)?;
+            show(session, &response.operation.unwrap_or_default().try_into()?)
         }
     }
 }
@@ -62,10 +62,10 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
     let rows = all
         .iter()
         .map(|o| {
-            let step = o.log.last().map_or("-", |e| progress::step(e.step));
+            let step = o.log.last().map_or("-", |e| e.step.title());
             [
                 o.id.to_string(),
-                kind(&o.kind).to_owned(),
+                o.kind.plan().title.to_owned(),
                 o.vm.to_string(),
                 state(o),
                 step.to_owned(),
@@ -88,8 +88,11 @@ fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     for entry in &operation.log {
         output::print(&format!("{}\n", progress::line(entry)));
     }
+    for line in progress::ahead(operation) {
+        output::print(&format!("{line}\n"));
+    }
     if let Some(Outcome::Failed(refusal)) = &operation.outcome {
-        output::tell(&output::refusal(refusal));
+        output::message(&output::refusal(refusal));
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     }
     output::fields(&[
         ("operation", operation.id.to_string()),
-        ("kind", kind(&operation.kind).to_owned()),
+        ("kind", operation.kind.plan().title.to_owned()),
         ("vm", operation.vm.to_string()),
         ("state", state(operation)),
         (
@@ -112,25 +115,6 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
         ),
     ]);
     Ok(())
-}
-
-pub(crate) fn kind(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Boot => "boot",
-        Kind::Delete => "delete",
-        Kind::LiveMigrate { .. } => "live migration",
-        Kind::ColdMigrate { .. } => "cold migration",
-        Kind::RevertResize { .. } => "revert of a resize",
-        Kind::ConfirmResize { .. } => "confirmation of a resize",
-        Kind::Evacuate { .. } => "evacuation",
-        Kind::Shelve => "shelving",
-        Kind::Unshelve => "unshelving",
-        Kind::Stop { .. } => "stop",
-        Kind::Start => "start",
-        Kind::Reboot { .. } => "reboot",
-        Kind::Rebuild { .. } => "rebuild",
-        Kind::Snapshot { .. } => "snapshot",
-    }
 }
 
 pub(crate) fn state(operation: &Operation) -> String {

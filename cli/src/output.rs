@@ -1,4 +1,4 @@
-//! What the command prints: tables for people, JSON for programs, errors with a hint.
+//! The output of commands: tables for people, JSON for programs, errors with a hint.
 //!
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
 //! standard error.
@@ -12,7 +12,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::json;
 
-/// For whom the output is.
+/// The audience of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Tables and pictures
@@ -21,7 +21,7 @@ pub enum Format {
     Json,
 }
 
-/// Prints to standard output. A reader that has gone away, as `head` does, ends the program
+/// Prints to standard output. A reader that has closed the pipe, as `head` does, ends the program
 /// quietly.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -31,7 +31,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Says that a thing was created, or that it was there already.
+/// Returns a sentence that reports whether a resource was created or existed before.
 #[must_use]
 pub fn created(kind: &str, name: &str, existed: bool) -> String {
     let how = if existed {
@@ -49,8 +49,8 @@ pub fn origin(standard: bool) -> &'static str {
 }
 
 /// Prints to standard error, where progress and hints belong.
-pub fn tell(text: &str) {
-    // Nobody listens: nothing is lost.
+pub fn message(text: &str) {
+    // A closed standard error is no reason to fail.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
@@ -68,10 +68,10 @@ pub fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints rows below a head, or a sentence when there is none.
+/// Prints rows below a head, or a sentence if there are no rows.
 pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) {
     if rows.is_empty() {
-        tell(none);
+        message(none);
         return;
     }
     print(&rendered(head, rows));
@@ -129,7 +129,7 @@ pub fn fields(fields: &[(&str, String)]) {
     print(&format!("{}\n", lines.join("\n")));
 }
 
-/// Returns what a refusal says, for programs: one line of JSON.
+/// Renders a refusal for programs: one line of JSON.
 pub fn refusal_json(refusal: &Refusal) -> String {
     let mut error = json!({
         "code": name_of(refusal.code),
@@ -148,10 +148,10 @@ pub fn refusal_json(refusal: &Refusal) -> String {
     json!({ "error": error }).to_string()
 }
 
-/// Returns what a refusal says, for people: the sentence, the hosts that came nearest, the hint.
+/// Renders a refusal for people: the message, the nearest hosts, the hint.
 pub fn refusal(refusal: &Refusal) -> String {
     let mut lines = vec![format!("error: {} ({})", refusal.message, refusal.reason)];
-    // A sentence about the only host that was asked has said it all.
+    // A message about the only host that was requested needs no line for that host.
     let all_said = matches!(&refusal.hosts[..], [host] if refusal.message.contains(&host.message));
     if !all_said {
         for (cause, hosts) in &refusal.causes {

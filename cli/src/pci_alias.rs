@@ -9,18 +9,18 @@ use berth_proto::types::v1 as wire;
 
 use crate::arguments::{PciAlias as Verb, PciPolicy};
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
 /// The network that a function is connected to.
 const NETWORK: &str = "physical_network";
-/// What stands before the name of any other tag.
+/// The prefix of any other tag's name.
 const TAG: &str = "tag:";
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create {
@@ -38,8 +38,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 pci_alias: Some(alias),
                 request_id: request_id(None),
             };
-            let answer = ask!(session, SchedulerServiceClient, create_pci_alias, request)?;
-            show(session, &answer.pci_alias.unwrap_or_default().try_into()?)
+            let response = call!(session, SchedulerServiceClient, create_pci_alias, request)?;
+            show(session, &response.pci_alias.unwrap_or_default().try_into()?)
         }
         Verb::List => {
             let request = ListPciAliasesRequest::default();
@@ -57,16 +57,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("pciAliases", &alias),
                 ..Default::default()
             };
-            let answer = ask!(session, SchedulerServiceClient, get_pci_alias, request)?;
-            show(session, &answer.pci_alias.unwrap_or_default().try_into()?)
+            let response = call!(session, SchedulerServiceClient, get_pci_alias, request)?;
+            show(session, &response.pci_alias.unwrap_or_default().try_into()?)
         }
         Verb::Delete { alias } => {
             let request = DeletePciAliasRequest {
                 name: resource("pciAliases", &alias),
                 request_id: request_id(None),
             };
-            ask!(session, SchedulerServiceClient, delete_pci_alias, request)?;
-            output::tell(&format!(
+            call!(session, SchedulerServiceClient, delete_pci_alias, request)?;
+            output::message(&format!(
                 "pci alias {alias} is deleted; VMs made with it keep their functions"
             ));
             Ok(())
@@ -133,18 +133,18 @@ impl From<PciPolicy> for PciNumaPolicy {
 ///
 /// # Errors
 ///
-/// Names the part that is wrong, and says what is allowed.
+/// Names the part that is wrong, and what is allowed.
 pub fn parse_match(text: &str) -> Result<PciMatch, String> {
-    let mut wanted = PciMatch::default();
+    let mut pattern = PciMatch::default();
     for part in text.split(',') {
         let (key, value) = part
             .split_once('=')
             .ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
         let id = || value.parse::<PciId>().map_err(|error| error.to_string());
         let twice = match key {
-            "vendor_id" => wanted.vendor.replace(id()?).is_some(),
-            "product_id" => wanted.product.replace(id()?).is_some(),
-            "kind" => wanted.kind.replace(kind(value)?).is_some(),
+            "vendor_id" => pattern.vendor.replace(id()?).is_some(),
+            "product_id" => pattern.product.replace(id()?).is_some(),
+            "kind" => pattern.kind.replace(kind(value)?).is_some(),
             _ => {
                 let tag = match key.strip_prefix(TAG) {
                     Some(tag) => tag,
@@ -156,7 +156,7 @@ pub fn parse_match(text: &str) -> Result<PciMatch, String> {
                         ));
                     }
                 };
-                let tags = &mut wanted.tags;
+                let tags = &mut pattern.tags;
                 tags.insert(tag.to_owned(), value.to_owned()).is_some()
             }
         };
@@ -164,7 +164,7 @@ pub fn parse_match(text: &str) -> Result<PciMatch, String> {
             return Err(format!("{key} is there twice"));
         }
     }
-    Ok(wanted)
+    Ok(pattern)
 }
 
 /// Reads a kind, also as OpenStack Nova writes it.

@@ -11,13 +11,13 @@ use serde_json::json;
 
 use crate::arguments::{Policy as Verb, PolicyScope};
 use crate::session::{Session, request_id, resource};
-use crate::{ask, memory, output};
+use crate::{call, memory, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Show { host } => {
@@ -25,10 +25,10 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 host: host.as_deref().map_or_else(String::new, of_host),
                 ..Default::default()
             };
-            let answer = ask!(session, PolicyServiceClient, get_scheduling_policy, request)?;
-            match answer.memory {
+            let response = call!(session, PolicyServiceClient, get_scheduling_policy, request)?;
+            match response.memory {
                 Some(memory) => memory::show(session, &host.unwrap_or_default(), &memory),
-                None => show(session, &answer.policy.unwrap_or_default().try_into()?),
+                None => show(session, &response.policy.unwrap_or_default().try_into()?),
             }
         }
         Verb::Set {
@@ -67,13 +67,13 @@ async fn change(
         group: group.map_or_else(String::new, |group| resource("aggregates", group)),
         host: scope.host.as_deref().map_or_else(String::new, of_host),
     };
-    let answer = ask!(
+    let response = call!(
         session,
         PolicyServiceClient,
         update_scheduling_policy,
         request
     )?;
-    show(session, &answer.policy.unwrap_or_default().try_into()?)
+    show(session, &response.policy.unwrap_or_default().try_into()?)
 }
 
 fn each_once(settings: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, String>> {
@@ -90,9 +90,9 @@ fn each_once(settings: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String,
 fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
     let settings = policy.settings();
     let groups = policy.memory.groups.iter();
-    let groups = groups.map(|(name, terms)| (name.to_string(), said(terms)));
+    let groups = groups.map(|(name, terms)| (name.to_string(), settings_of(terms)));
     let hosts = policy.memory.hosts.iter();
-    let hosts = hosts.map(|(name, terms)| (name.to_string(), said(terms)));
+    let hosts = hosts.map(|(name, terms)| (name.to_string(), settings_of(terms)));
     if session.json() {
         let settings: BTreeMap<_, _> = settings.into_iter().collect();
         let each = |of: (String, Vec<(&'static str, String)>)| (of.0, of.1.into_iter().collect());
@@ -120,8 +120,8 @@ fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what is said of a group or a host, as it is typed.
-fn said(terms: &MemoryTerms) -> Vec<(&'static str, String)> {
+/// Returns the settings of a group or a host, as they are written on the command line.
+fn settings_of(terms: &MemoryTerms) -> Vec<(&'static str, String)> {
     let ratio = terms.ratio_milli.map(|milli| ratio_text(milli.into()));
     let node = terms.mem_node_mib.map(|mib| mib.to_string());
     let ratio = ratio.map(|ratio| (SCOPED_KEYS[0], ratio));

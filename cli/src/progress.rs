@@ -1,8 +1,8 @@
-//! What is shown while an operation runs: its steps as they are logged.
+//! The progress of a running operation: its steps as they are logged.
 
 use std::time::Duration;
 
-use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step};
+use berth_domain::operation::{Due, Entry, Kind, Mark, Operation, Outcome, Step};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferProgress;
 use berth_proto::conductor::v1::WatchMigrationResponse;
@@ -13,73 +13,73 @@ use tonic::Streaming;
 
 use crate::bar::Bar;
 use crate::session::{Session, resource};
-use crate::{ask, migration, output};
+use crate::{call, migration, output};
 
-/// How long one question for news may take; then it is asked again.
-const PATIENCE_SECONDS: i64 = 1;
+/// How long one call waits for an update; then it is repeated.
+const WAIT_SECONDS: i64 = 1;
 
-/// Waits for the end of an operation, telling its steps on standard error as they happen, and how far
+/// Waits for the end of an operation, printing its steps on standard error as they happen, and how far
 /// its transfer is, if it has one.
 ///
 /// # Errors
 ///
-/// Why the operation failed, or why it can no longer be asked for.
+/// Why the operation failed, or why its status can no longer be read.
 pub async fn follow(session: &Session, name: &str) -> anyhow::Result<Operation> {
-    let mut told = 0;
+    let mut shown = 0;
     let mut bar = Bar::new();
     let mut watch = None;
-    let mut asked_to_watch = session.json();
-    let mut news = Box::pin(news(session, name.to_owned()));
+    let mut is_watched = session.json();
+    let mut update = Box::pin(wait_for_update(session, name.to_owned()));
     loop {
         let operation = tokio::select! {
             biased;
-            came = &mut news => came?,
-            seen = seen(&mut watch) => {
-                match seen {
+            received = &mut update => received?,
+            next = next_progress(&mut watch) => {
+                match next {
                     Some((progress, left)) => bar.show(&progress, left),
                     None => bar.clear(),
                 }
                 continue;
             }
         };
-        for entry in operation.log.iter().skip(told) {
+        for entry in operation.log.iter().skip(shown) {
             if !session.json() {
                 bar.clear();
-                output::tell(&line(entry));
+                output::message(&line(entry));
             }
         }
-        told = told.max(operation.log.len());
+        shown = shown.max(operation.log.len());
         match &operation.outcome {
             Some(Outcome::Succeeded) => return Ok(operation),
             Some(Outcome::Failed(refusal)) => return Err(refusal.clone().into()),
             None => {}
         }
         if let Kind::LiveMigrate { migration } = operation.kind
-            && !asked_to_watch
+            && !is_watched
         {
-            asked_to_watch = true;
-            // A conductor that does not know how, or none: then there is no bar.
+            is_watched = true;
+            // Without a conductor that supports it there is no bar.
             watch = migration::watch(session, migration).await.ok();
         }
-        news.set(self::news(session, name.to_owned()));
+        update.set(wait_for_update(session, name.to_owned()));
     }
 }
 
-/// Asks for an operation, and waits a while for its end.
-async fn news(session: &Session, operation: String) -> anyhow::Result<Operation> {
+/// Returns an operation, after waiting a while for its end.
+async fn wait_for_update(session: &Session, operation: String) -> anyhow::Result<Operation> {
     let request = WaitOperationRequest {
         name: resource("operations", &operation),
         timeout: Some(prost_types::Duration {
-            seconds: PATIENCE_SECONDS,
+            seconds: WAIT_SECONDS,
             nanos: 0,
         }),
     };
-    let answer = ask!(session, OperationServiceClient, wait_operation, request)?;
-    Ok(answer.operation.unwrap_or_default().try_into()?)
+    let response = call!(session, OperationServiceClient, wait_operation, request)?;
+    Ok(response.operation.unwrap_or_default().try_into()?)
 }
 
-/// Waits for the next word on a transfer; for ever where there is none to come.
-async fn seen(
+/// Waits for the next progress of a transfer; forever without a watch.
+async fn next_progress(
     watch: &mut Option<Streaming<WatchMigrationResponse>>,
 ) -> Option<(TransferProgress, Option<u64>)> {
     let Some(stream) = watch else {
@@ -107,35 +107,37 @@ pub fn line(entry: &Entry) -> String {
         Mark::UndoStarted => "is being undone".to_owned(),
         Mark::Undone => "undone".to_owned(),
     };
-    format!("  {:<20} {mark}{host}", step(entry.step))
+    format!("  {:<20} {mark}{host}", entry.step.title())
 }
 
-/// Returns the word for a step.
+/// Returns the steps to which a running operation has not come, as lines; none once it is being undone.
 #[must_use]
-pub fn step(step: Step) -> &'static str {
-    match step {
-        Step::Claim => "claim",
-        Step::Spawn => "spawn",
-        Step::CheckDestination => "check destination",
-        Step::CheckSource => "check source",
-        Step::FitDestination => "fit destination",
-        Step::PreLiveMigration => "pre live migration",
-        Step::LiveMigration => "live migration",
-        Step::Settle => "settle",
-        Step::Destroy => "destroy",
-        Step::StopSource => "stop source",
-        Step::StartDestination => "start destination",
-        Step::StopDestination => "stop destination",
-        Step::StartSource => "start source",
-        Step::Stop => "stop the guest",
-        Step::MakeDisks => "make the disks",
-        Step::Start => "start the guest",
-        Step::CopyDisk => "copy the disk",
-        Step::PublishImage => "name the image",
-        Step::FetchDisks => "fetch the disks",
-        Step::DropSource => "delete on source",
-        Step::DropDestination => "delete copies",
+pub fn ahead(operation: &Operation) -> Vec<String> {
+    let plan = operation.kind.plan();
+    // What was tried on hosts before is history: the latest claim begins an attempt.
+    let is_claim = |e: &Entry| e.step == Step::Claim && e.mark == Mark::Succeeded;
+    let begin = operation.log.iter().rposition(is_claim).unwrap_or(0);
+    let attempt = operation.log.iter().skip(begin);
+    let turned_back = |e: &Entry| match e.mark {
+        Mark::Failed(_) | Mark::UndoStarted | Mark::Undone => true,
+        Mark::Started | Mark::Succeeded => false,
+    };
+    if operation.is_done() || plan.on_failure.undoes() && attempt.clone().any(turned_back) {
+        return Vec::new();
     }
+    let place = |step| plan.steps.iter().position(|row| row.step == step);
+    let reached = attempt.filter_map(|entry| place(entry.step)).max();
+    let ahead = plan.steps.iter().skip(reached.map_or(0, |at| at + 1));
+    ahead
+        .map(|row| {
+            let condition = match row.due {
+                Due::Always => "",
+                Due::DisksFetched => ", if its disks are fetched",
+                Due::DisksFetchedForGood => ", if its disks are fetched and it is not verified",
+            };
+            format!("  {:<20} ahead{condition}", row.step.title())
+        })
+        .collect()
 }
 
 /// Returns the time as people write durations.
@@ -144,8 +146,68 @@ pub fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Returns the sentence of a refusal that is expected, for stories.
+/// Returns the message and reason of an expected refusal, for the demonstration.
 #[must_use]
 pub fn sentence(refusal: &Refusal) -> String {
     format!("{} ({})", refusal.message, refusal.reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::id::{MigrationId, OperationId, TimeMs};
+    use berth_domain::name::VmName;
+    use berth_domain::refusal::Code;
+
+    use super::*;
+
+    fn operation(log: &[(Step, Mark)]) -> Operation {
+        let entry = |(step, mark): &(Step, Mark)| Entry {
+            step: *step,
+            mark: mark.clone(),
+            host: None,
+            at: TimeMs(0),
+        };
+        let migration = MigrationId(uuid::Uuid::nil());
+        Operation {
+            id: OperationId(uuid::Uuid::nil()),
+            kind: Kind::ColdMigrate { migration },
+            vm: VmName::new("a").unwrap(),
+            requested_host: None,
+            excluded: Vec::new(),
+            claim: None,
+            lease: None,
+            cancelled: false,
+            log: log.iter().map(entry).collect(),
+            outcome: None,
+            created_at: TimeMs(0),
+            ended_at: None,
+            force_complete: false,
+        }
+    }
+
+    /// Goal: users see what a running operation has still to do, and never a step that it will not
+    /// take. Method: a cold migration whose first host refused, at each turn.
+    #[test]
+    fn what_is_ahead_follows_the_attempt_and_ends_with_a_failure() {
+        let refusal = Refusal::new(Code::Aborted, "DRAWN", "drawn");
+        let mut log = vec![
+            (Step::Claim, Mark::Succeeded),
+            (Step::StopSource, Mark::Succeeded),
+            (Step::StartDestination, Mark::Failed(refusal)),
+        ];
+        assert!(ahead(&operation(&log)).is_empty());
+        log.push((Step::Claim, Mark::Undone));
+        assert!(ahead(&operation(&log)).is_empty());
+        log.push((Step::Claim, Mark::Succeeded));
+        log.push((Step::StopSource, Mark::Started));
+        let expected = [
+            "  fetch the disks      ahead, if its disks are fetched",
+            "  start destination    ahead",
+            "  delete on source     ahead, if its disks are fetched and it is not verified",
+        ];
+        assert_eq!(ahead(&operation(&log)), expected);
+        let mut done = operation(&log);
+        done.outcome = Some(Outcome::Succeeded);
+        assert!(ahead(&done).is_empty());
+    }
 }

@@ -15,16 +15,16 @@ use serde_json::json;
 
 use crate::arguments::{Provider as Verb, ProviderList};
 use crate::session::{Session, request_id, resource};
-use crate::{all_pages, ask, candidates, output};
+use crate::{all_pages, call, candidates, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List(wanted) => list(session, wanted).await,
+        Verb::List(args) => list(session, args).await,
         Verb::Watch { provider, after } => watch::run(session, provider, after).await,
         Verb::Show { provider } => show(session, &provider).await,
         Verb::Create {
@@ -40,7 +40,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                     .unwrap_or_default(),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 PlacementServiceClient,
                 create_resource_provider,
@@ -61,7 +61,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 parent: below.or_else(|| root.then(String::new)),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 PlacementServiceClient,
                 update_resource_provider,
@@ -83,7 +83,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 inventories,
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 PlacementServiceClient,
                 replace_inventories,
@@ -98,7 +98,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 traits,
                 request_id: request_id(None),
             };
-            ask!(session, PlacementServiceClient, replace_traits, request)?;
+            call!(session, PlacementServiceClient, replace_traits, request)?;
             show(session, &provider).await
         }
         Verb::SetAggregates {
@@ -111,7 +111,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 aggregates,
                 request_id: request_id(None),
             };
-            ask!(session, PlacementServiceClient, replace_aggregates, request)?;
+            call!(session, PlacementServiceClient, replace_aggregates, request)?;
             show(session, &provider).await
         }
         Verb::Delete { provider } => {
@@ -119,13 +119,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("resourceProviders", &provider),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 PlacementServiceClient,
                 delete_resource_provider,
                 request
             )?;
-            output::tell(&format!("provider {provider} is deleted"));
+            output::message(&format!("provider {provider} is deleted"));
             Ok(())
         }
     }
@@ -136,13 +136,13 @@ async fn get(session: &Session, provider: &str) -> anyhow::Result<ResourceProvid
         name: resource("resourceProviders", provider),
         ..Default::default()
     };
-    let answer = ask!(
+    let response = call!(
         session,
         PlacementServiceClient,
         get_resource_provider,
         request
     )?;
-    Ok(answer.resource_provider.unwrap_or_default().try_into()?)
+    Ok(response.resource_provider.unwrap_or_default().try_into()?)
 }
 
 fn taken_over(record: &ResourceProvider) -> String {
@@ -152,20 +152,20 @@ fn taken_over(record: &ResourceProvider) -> String {
     })
 }
 
-async fn list(session: &Session, wanted: ProviderList) -> anyhow::Result<()> {
-    let none = match wanted == ProviderList::default() {
+async fn list(session: &Session, args: ProviderList) -> anyhow::Result<()> {
+    let none = match args == ProviderList::default() {
         true => "there is no resource provider",
         false => "no resource provider is like that",
     };
-    let qualities = wanted.qualities;
+    let filter = args.filter;
     let request = ListResourceProvidersRequest {
-        display_name: wanted.name.unwrap_or_default(),
-        resources: candidates::amounts(wanted.resources)?,
-        required_traits: candidates::any_traits(&qualities.required),
-        forbidden_traits: qualities.forbidden,
-        member_of: candidates::any_aggregates(&qualities.member_of),
-        forbidden_aggregates: qualities.not_member_of,
-        in_tree: candidates::provider_or_empty(qualities.in_tree),
+        display_name: args.name.unwrap_or_default(),
+        resources: candidates::amounts(args.resources)?,
+        required_traits: candidates::any_traits(&filter.required),
+        forbidden_traits: filter.forbidden,
+        member_of: candidates::any_aggregates(&filter.member_of),
+        forbidden_aggregates: filter.not_member_of,
+        in_tree: candidates::provider_or_empty(filter.in_tree),
         ..Default::default()
     };
     let all = all_pages!(
@@ -205,7 +205,7 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
         resource_provider: resource("resourceProviders", provider),
         ..Default::default()
     };
-    let usage = ask!(session, PlacementServiceClient, get_usage, request)?;
+    let usage = call!(session, PlacementServiceClient, get_usage, request)?;
     if session.json() {
         return output::json(
             &json!({"provider": record, "used": usage.used, "capacity": usage.capacity}),

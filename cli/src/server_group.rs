@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::arguments::ServerGroup as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create {
@@ -35,13 +35,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 server_group: Some(group),
                 request_id: request_id(None),
             };
-            let answer = ask!(
+            let response = call!(
                 session,
                 ServerGroupServiceClient,
                 create_server_group,
                 request
             )?;
-            show(session, answer.server_group.unwrap_or_default(), &[])
+            show(session, response.server_group.unwrap_or_default(), &[])
         }
         Verb::List => list(session).await,
         Verb::Show { group } => {
@@ -49,22 +49,22 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("serverGroups", &group),
                 ..Default::default()
             };
-            let answer = ask!(session, ServerGroupServiceClient, get_server_group, request)?;
-            let group = answer.server_group.unwrap_or_default();
-            show(session, group, &answer.members)
+            let response = call!(session, ServerGroupServiceClient, get_server_group, request)?;
+            let group = response.server_group.unwrap_or_default();
+            show(session, group, &response.members)
         }
         Verb::Delete { group } => {
             let request = DeleteServerGroupRequest {
                 name: resource("serverGroups", &group),
                 request_id: request_id(None),
             };
-            ask!(
+            call!(
                 session,
                 ServerGroupServiceClient,
                 delete_server_group,
                 request
             )?;
-            output::tell(&format!("server group {group} is deleted"));
+            output::message(&format!("server group {group} is deleted"));
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! Where the scheduler and the conductor are, and how they are called.
+//! The connections to the scheduler and the conductors, and calls over them.
 //!
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
@@ -18,17 +18,17 @@ use tonic::{Response, Status};
 
 use crate::output::Format;
 
-/// How long to look for a conductor's socket.
+/// The timeout of a connection to a conductor.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to look for a scheduler before saying that none is there. Long enough for one that is
+/// The maximum search for a scheduler before the call fails. Long enough for one that is
 /// being started, and a person waits.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// What a command talks through.
+/// The connections of a command to the cluster.
 pub struct Session {
     scheduler: SchedulerChannel,
-    /// For whom the output is.
+    /// The audience of the output.
     pub output: Format,
 }
 
@@ -37,7 +37,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When an address is none.
+    /// When an address is invalid.
     pub fn new(scheduler: &[String], output: Format) -> anyhow::Result<Self> {
         Self::with_certificates(scheduler, output, None)
     }
@@ -46,7 +46,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When an address is none.
+    /// When an address is invalid.
     pub fn with_certificates(
         scheduler: &[String],
         output: Format,
@@ -76,7 +76,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// What the scheduler refused, or that none was reached.
+    /// The scheduler's refusal, or that no scheduler could be reached.
     pub async fn scheduler<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -87,7 +87,7 @@ impl Session {
             .map_err(|status| with_hint(from_status(&status)))
     }
 
-    /// Has the next call begin at another scheduler than the last one that answered.
+    /// Makes the next call begin at another scheduler than the last one that answered.
     pub fn move_on(&self) {
         self.scheduler.move_on();
     }
@@ -99,8 +99,8 @@ impl Session {
     {
         let dialer = self.scheduler.dialer();
         let channel = dialer.channel(address, Expected::Scheduler).ok()?;
-        let answer = tokio::time::timeout(SILENCE_MAX, call(channel)).await;
-        answer.ok()?.ok().map(Response::into_inner)
+        let response = tokio::time::timeout(SILENCE_MAX, call(channel)).await;
+        response.ok()?.ok().map(Response::into_inner)
     }
 
     /// Returns a client of a conductor: of those that registered, the first that can be reached.
@@ -112,8 +112,8 @@ impl Session {
         self.conductor_for(None).await
     }
 
-    /// As [`Self::conductor`], of one that knows a feature: an older one would drop the wish without
-    /// a word.
+    /// As [`Self::conductor`], of one that supports a feature: an older one would silently drop the
+    /// parameter.
     ///
     /// # Errors
     ///
@@ -133,13 +133,13 @@ impl Session {
         let mut tried = Vec::new();
         let mut too_old = Vec::new();
         for service in services {
-            let version = ServiceVersion::told(service.service_version);
+            let version = ServiceVersion::from_wire(service.service_version);
             if let Some(Err(old)) = feature.map(|feature| feature.gate_host(version)) {
                 too_old.push(format!("{} is at {old}", short(&service.name)));
                 continue;
             }
-            let meant = Expected::Conductor(Some(short(&service.name).to_owned()));
-            let connector = self.scheduler.dialer().connector(meant, CONNECT_TIMEOUT);
+            let expected = Expected::Conductor(Some(short(&service.name).to_owned()));
+            let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
             let why = match Endpoint::from_shared(service.address.clone()) {
                 Ok(endpoint) => match endpoint.connect_with_connector(connector).await {
                     Ok(channel) => return Ok(ConductorServiceClient::new(channel)),
@@ -171,7 +171,7 @@ pub fn ended(status: &Status) -> Refusal {
 fn with_hint(refusal: Refusal) -> Refusal {
     if refusal.reason == client::UNREACHABLE && refusal.hint.is_none() {
         return refusal.with_hint(
-            "start one (berth dev, or berth-scheduler), or say where one is: \
+            "start one (berth dev, or berth-scheduler), or name one: \
              --scheduler HOST:PORT, or the environment variable BERTH_SCHEDULER",
         );
     }
@@ -226,11 +226,11 @@ pub fn request_id(given: Option<uuid::Uuid>) -> String {
     given.unwrap_or_else(uuid::Uuid::now_v7).to_string()
 }
 
-/// Returns what the messages of a list say.
+/// Converts the messages of a list.
 ///
 /// # Errors
 ///
-/// When one of them makes no sense.
+/// When one of them is invalid.
 pub fn read_all<W, T: TryFrom<W>>(messages: Vec<W>) -> Result<Vec<T>, T::Error> {
     messages.into_iter().map(TryInto::try_into).collect()
 }
@@ -259,7 +259,7 @@ macro_rules! all_pages {
 
 /// Calls one method of the scheduler that leads.
 #[macro_export]
-macro_rules! ask {
+macro_rules! call {
     ($session:expr, $client:ident, $method:ident, $request:expr) => {{
         let request = $request;
         $session

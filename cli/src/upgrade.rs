@@ -1,6 +1,6 @@
-//! `berth cluster upgrade`: shows who runs which version, and finishes an upgrade.
+//! `berth cluster upgrade`: shows which programs run which version, and finishes an upgrade.
 //!
-//! Who is behind is said as the scheduler says it; nothing is decided here.
+//! The scheduler decides which programs are behind; nothing is decided here.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
 use crate::arguments::Upgrade as Verb;
-use crate::cluster::{ask_leader, cluster_version, registered, version_of};
+use crate::cluster::{cluster_version, leader_status, registered, version_of};
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// How many hosts are named.
+/// The maximum number of hosts that are named.
 const NAMED_MAX: usize = 8;
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub(crate) async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
@@ -42,32 +42,32 @@ pub(crate) async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 validate_only,
                 request_id: request_id(None),
             };
-            let answer = ask!(session, ClusterServiceClient, finalize_upgrade, request);
-            let answer = answer.map_err(of_an_older_leader)?;
+            let response = call!(session, ClusterServiceClient, finalize_upgrade, request);
+            let response = response.map_err(map_unimplemented)?;
             let verb = if validate_only { "could be" } else { "is" };
-            output::tell(&format!(
+            output::message(&format!(
                 "the cluster version {verb} {}",
-                answer.cluster_version
+                response.cluster_version
             ));
             Ok(())
         }
     }
 }
 
-/// A leader that does not know the question is a member that is behind.
-fn of_an_older_leader(refusal: Refusal) -> Refusal {
+/// A leader without this method is a member that is behind.
+fn map_unimplemented(refusal: Refusal) -> Refusal {
     if refusal.code != Code::Unimplemented {
         return refusal;
     }
     Refusal::new(
         Code::FailedPrecondition,
         "UPGRADE_INCOMPLETE",
-        "the member that leads is older than cluster versions are",
+        "the leader does not support cluster versions",
     )
     .with_hint("upgrade every scheduler first")
 }
 
-/// Everybody's version.
+/// The versions of all programs.
 struct Versions {
     cluster: ServiceVersion,
     members: Vec<(u64, Option<ServiceVersion>)>,
@@ -84,7 +84,7 @@ impl Versions {
         let conductors = conductors.iter();
         let hosts = hosts.iter().filter_map(|summary| {
             let host = summary.host.as_ref()?;
-            let version = ServiceVersion::told(host.report.as_ref()?.service_version);
+            let version = ServiceVersion::from_wire(host.report.as_ref()?.service_version);
             Some((short(&host.name).to_owned(), version))
         });
         Self {
@@ -98,7 +98,7 @@ impl Versions {
                 .map(|s| {
                     (
                         short(&s.name).to_owned(),
-                        ServiceVersion::told(s.service_version),
+                        ServiceVersion::from_wire(s.service_version),
                     )
                 })
                 .collect(),
@@ -106,7 +106,7 @@ impl Versions {
         }
     }
 
-    /// Returns the newest version that anybody runs.
+    /// Returns the newest version that any program runs.
     fn newest(&self) -> ServiceVersion {
         let members = self.members.iter().filter_map(|(_, version)| *version);
         let others = self.conductors.iter().chain(&self.hosts);
@@ -114,14 +114,14 @@ impl Versions {
         all.max().unwrap_or(self.cluster)
     }
 
-    /// Returns who keeps the cluster version from being raised to the newest.
+    /// Returns the programs that keep the cluster version from being raised to the newest.
     fn behind(&self) -> Vec<String> {
         let newest = self.newest();
         let members = self
             .members
             .iter()
             .filter_map(|(id, version)| match version {
-                None => Some(format!("member {id} (not heard of)")),
+                None => Some(format!("member {id} (unreachable)")),
                 Some(own) if *own < newest => Some(format!("member {id} ({own})")),
                 Some(_) => None,
             });
@@ -132,8 +132,9 @@ impl Versions {
 
     fn next_step(&self) -> String {
         let (newest, behind) = (self.newest(), self.behind());
-        if self.cluster >= newest {
-            return "nothing is to be done".to_owned();
+        // Before this version there is nothing to raise it with.
+        if self.cluster >= newest || newest < ServiceVersion::FINALIZE_UPGRADE {
+            return "there is nothing to do".to_owned();
         }
         if behind.is_empty() {
             return format!("raise it to {newest}: berth cluster upgrade finalize");
@@ -144,9 +145,9 @@ impl Versions {
 
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = ask!(session, ClusterServiceClient, get_cluster_status, request)?;
-    // Only the leader has heard of all.
-    let status = ask_leader(session, &status).await.unwrap_or(status);
+    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
+    // Only the leader receives the versions of all members.
+    let status = leader_status(session, &status).await.unwrap_or(status);
     let conductors = registered(session).await?;
     let request = ListHostsRequest {
         consistency: ReadConsistency::Stale.into(),
@@ -162,11 +163,15 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         ("newest program", versions.newest().to_string()),
         ("next", versions.next_step()),
     ]);
-    output::table(["version", "who"], rows(&versions), "nobody");
+    output::table(
+        ["version", "programs"],
+        rows(&versions),
+        "no program has registered",
+    );
     Ok(())
 }
 
-/// Returns who is at which version, a line for each.
+/// Returns the programs of each version, a line for each version.
 fn rows(versions: &Versions) -> Vec<[String; 2]> {
     let mut at: BTreeMap<ServiceVersion, (Vec<String>, Vec<String>)> = BTreeMap::new();
     for (id, version) in &versions.members {
@@ -182,17 +187,17 @@ fn rows(versions: &Versions) -> Vec<[String; 2]> {
     for (name, version) in &versions.hosts {
         at.entry(*version).or_default().1.push(name.clone());
     }
-    let row = |(version, (mut who, hosts)): (ServiceVersion, (Vec<String>, Vec<String>))| {
+    let row = |(version, (mut programs, hosts)): (ServiceVersion, (Vec<String>, Vec<String>))| {
         let named = hosts.iter().take(NAMED_MAX);
-        who.extend(named.map(|name| format!("host {name}")));
+        programs.extend(named.map(|name| format!("host {name}")));
         if hosts.len() > NAMED_MAX {
-            who.push(format!("and {} more hosts", hosts.len() - NAMED_MAX));
+            programs.push(format!("and {} more hosts", hosts.len() - NAMED_MAX));
         }
         let version = match version {
             ServiceVersion(0) => "-".to_owned(),
             version => version.to_string(),
         };
-        [version, who.join(", ")]
+        [version, programs.join(", ")]
     };
     at.into_iter().map(row).collect()
 }
@@ -204,14 +209,14 @@ fn as_json(versions: &Versions) -> serde_json::Value {
         "behind": versions.behind(),
         "next": versions.next_step(),
         "members": versions.members.iter().map(|(id, version)| json!({"id": id, "service_version": version})).collect::<Vec<_>>(),
-        "conductors": named(&versions.conductors),
-        "hosts": named(&versions.hosts),
+        "conductors": versions_json(&versions.conductors),
+        "hosts": versions_json(&versions.hosts),
     })
 }
 
-fn named(who: &[(String, ServiceVersion)]) -> Vec<serde_json::Value> {
+fn versions_json(programs: &[(String, ServiceVersion)]) -> Vec<serde_json::Value> {
     let one = |(name, version): &(String, ServiceVersion)| json!({"name": name, "service_version": version});
-    who.iter().map(one).collect()
+    programs.iter().map(one).collect()
 }
 
 #[cfg(test)]
@@ -233,21 +238,26 @@ mod tests {
         }
     }
 
-    /// Goal: the next step names who is behind, or the command, or says that there is none; hosts
+    /// Goal: the next step names the programs that are behind, or the command, or says that there is none; hosts
     /// hold nothing up.
     #[test]
-    fn the_next_step_is_told() {
-        let told = |cluster, members: &[_], conductors: &[_]| {
+    fn the_next_step_is_shown() {
+        let next_step = |cluster, members: &[_], conductors: &[_]| {
             versions(cluster, members, conductors).next_step()
         };
-        assert_eq!(told(3, &[Some(3)], &[3]), "nothing is to be done");
+        assert_eq!(next_step(3, &[Some(3)], &[3]), "there is nothing to do");
         assert_eq!(
-            told(1, &[Some(3), Some(3)], &[3]),
+            next_step(1, &[Some(3), Some(3)], &[3]),
             "raise it to 3: berth cluster upgrade finalize"
         );
         assert_eq!(
-            told(1, &[Some(3), Some(2), None], &[3, 1]),
-            "upgrade member 2 (2), member 3 (not heard of), conductor c2 (1)"
+            next_step(1, &[Some(3), Some(2), None], &[3, 1]),
+            "upgrade member 2 (2), member 3 (unreachable), conductor c2 (1)"
+        );
+        // Version 2 cannot be raised to.
+        assert_eq!(
+            next_step(1, &[Some(2), Some(2)], &[2]),
+            "there is nothing to do"
         );
     }
 }

@@ -4,7 +4,7 @@ mod moves;
 mod power;
 mod volumes;
 
-pub use volumes::{Wanted, attachment};
+pub use volumes::{VolumeArgument, attachment};
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ use berth_domain::host::Host;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
 use berth_domain::reality::Absence;
-use berth_domain::transfer::TransferWishes;
+use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
 use berth_domain::vm::{Disk, Nic, State, Vm};
 use berth_proto::conductor::v1::{
@@ -34,13 +34,13 @@ use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, read_all, request_id, resource, short};
-use crate::{all_pages, ask, draw, migration, output, progress};
+use crate::{all_pages, call, draw, migration, output, progress};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler, the conductor or a host refused.
+/// The refusal of the scheduler, the conductor or a host.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create(options) => create(session, *options).await,
@@ -55,19 +55,19 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             transfer,
             run,
         } => {
-            if transfer.wishes() != TransferWishes::default() {
+            if transfer.params() != TransferOverrides::default() {
                 bail!(
                     "--cold stops the guest first: how to send a running one does not apply; what \
                      copied disks may take of the network is in `berth policy set \
                      migration.bandwidth_mib_s`"
                 );
             }
-            let wanted = moves::Wanted {
+            let spec = moves::MoveSpec {
                 host: host.as_deref(),
                 verify,
-                ..moves::Wanted::default()
+                ..moves::MoveSpec::default()
             };
-            moves::cold(session, &vm, wanted, validate_only, &run).await
+            moves::cold(session, &vm, spec, validate_only, &run).await
         }
         Verb::Migrate {
             vm,
@@ -107,8 +107,13 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
             validate_only: true,
             ..Default::default()
         };
-        let answer = ask!(session, SchedulerServiceClient, schedule_vm, request)?;
-        return explain(session, &options.vm, answer.explanation.unwrap_or_default()).await;
+        let response = call!(session, SchedulerServiceClient, schedule_vm, request)?;
+        return explain(
+            session,
+            &options.vm,
+            response.explanation.unwrap_or_default(),
+        )
+        .await;
     }
     let request = CreateVmRequest {
         vm,
@@ -116,17 +121,20 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         requested_host,
         request_id: request_id(options.run.request_id),
     };
-    let wishes = request.template.as_ref().is_some_and(|template| {
+    let has_hints = request.template.as_ref().is_some_and(|template| {
         !template.server_group.is_empty() || !template.availability_zone.is_empty()
     });
     let volumes = (!options.volumes.is_empty()).then_some(Feature::Volumes);
-    let feature = volumes.or(wishes.then_some(Feature::PlacementWishes));
-    let answer = session
+    let feature = volumes.or(has_hints.then_some(Feature::SchedulingHints));
+    let response = session
         .conductor_for(feature)
         .await?
         .create_vm(request)
         .await;
-    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    let operation = response
+        .map_err(|s| from_status(&s))?
+        .into_inner()
+        .operation;
     finish(session, operation, &options.run).await?;
     if options.run.no_wait {
         Ok(())
@@ -178,7 +186,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
     })
 }
 
-/// Returns the format that an image's name tells.
+/// Returns the format that an image's file name implies.
 fn format(image: &str) -> wire::disk::Format {
     if image.ends_with(".qcow2") {
         wire::disk::Format::Qcow2
@@ -187,7 +195,7 @@ fn format(image: &str) -> wire::disk::Format {
     }
 }
 
-/// Prints what would be chosen: the host, and where the guest's cells would sit there.
+/// Prints what would be chosen: the host, and the NUMA nodes, CPUs and pages there.
 async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyhow::Result<()> {
     let assignment: Assignment = explanation.assignment.unwrap_or_default().try_into()?;
     let host = short(&explanation.host);
@@ -222,7 +230,7 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
         ),
         (
             "considered",
-            format!("{considered}, {fitting} with room at a glance"),
+            format!("{considered}, {fitting} with enough free capacity"),
         ),
     ]);
     let on = host_of(session, host).await?;
@@ -234,9 +242,9 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
         &assignment,
     ));
     for warning in &explanation.warnings {
-        output::tell(&format!("warning: {warning}"));
+        output::message(&format!("warning: {warning}"));
     }
-    output::tell("nothing was claimed");
+    output::message("nothing was claimed");
     Ok(())
 }
 
@@ -249,12 +257,12 @@ async fn explain_migration(
     let request = ScheduleMigrationRequest {
         vm: resource("vms", vm),
         requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
-        transfer: Some((&transfer.wishes()).into()),
+        transfer: Some((&transfer.params()).into()),
         validate_only: true,
         ..Default::default()
     };
-    let answer = ask!(session, SchedulerServiceClient, schedule_migration, request)?;
-    explain(session, vm, answer.explanation.unwrap_or_default()).await
+    let response = call!(session, SchedulerServiceClient, schedule_migration, request)?;
+    explain(session, vm, response.explanation.unwrap_or_default()).await
 }
 
 /// Returns what the cluster knows of a host.
@@ -263,8 +271,8 @@ async fn host_of(session: &Session, host: &str) -> anyhow::Result<Host> {
         name: resource("hosts", host),
         ..Default::default()
     };
-    let answer = ask!(session, HostServiceClient, get_host, request)?;
-    Ok(answer.host.unwrap_or_default().try_into()?)
+    let response = call!(session, HostServiceClient, get_host, request)?;
+    Ok(response.host.unwrap_or_default().try_into()?)
 }
 
 async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
@@ -276,8 +284,8 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
     let tasks: Vec<String> = vms.iter().map(|vm| vm.task.clone()).collect();
     let vms: Vec<Vm> = read_all(vms)?;
     if session.json() {
-        let told = vms.iter().zip(&tasks).map(|(vm, task)| with_task(vm, task));
-        return output::json(&told.collect::<Result<Vec<_>, _>>()?);
+        let values = vms.iter().zip(&tasks).map(|(vm, task)| with_task(vm, task));
+        return output::json(&values.collect::<Result<Vec<_>, _>>()?);
     }
     let rows = vms
         .iter()
@@ -313,12 +321,12 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("vms", name),
         ..Default::default()
     };
-    let answer = ask!(session, SchedulerServiceClient, get_vm, request)?;
-    let lost = answer.lost;
-    let wire = answer.vm.unwrap_or_default();
+    let response = call!(session, SchedulerServiceClient, get_vm, request)?;
+    let lost = response.lost;
+    let wire = response.vm.unwrap_or_default();
     let task = wire.task.clone();
     let vm: Vm = wire.try_into()?;
-    let mut claims: Vec<Claim> = read_all(answer.claims)?;
+    let mut claims: Vec<Claim> = read_all(response.claims)?;
     // Where the guest comes from stands before where it goes.
     claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
     if session.json() {
@@ -379,7 +387,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ));
     }
     if let Some(error) = &vm.error {
-        output::tell(&output::refusal(error));
+        output::message(&output::refusal(error));
     }
     Ok(())
 }
@@ -439,16 +447,19 @@ async fn migrate(
         vm: resource("vms", vm),
         requested_host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
         request_id: request_id(run.request_id),
-        transfer: Some((&transfer.wishes()).into()),
+        transfer: Some((&transfer.params()).into()),
     };
-    let answer = session.conductor().await?.migrate_vm(request).await;
-    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    let response = session.conductor().await?.migrate_vm(request).await;
+    let operation = response
+        .map_err(|s| from_status(&s))?
+        .into_inner()
+        .operation;
     let migration = operation.as_ref().and_then(migration_of);
     let finished = finish(session, operation, run).await;
     if let Some(id) = migration.filter(|_| !run.no_wait && !session.json())
         && let Ok(migration) = migration::get(session, &id).await
     {
-        migration::tell_tried(&migration);
+        migration::print_tried(&migration);
     }
     finished?;
     if run.no_wait {
@@ -463,8 +474,11 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
         vm: resource("vms", vm),
         request_id: request_id(run.request_id),
     };
-    let answer = session.conductor().await?.delete_vm(request).await;
-    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    let response = session.conductor().await?.delete_vm(request).await;
+    let operation = response
+        .map_err(|s| from_status(&s))?
+        .into_inner()
+        .operation;
     finish(session, operation, run).await
 }
 
@@ -489,7 +503,7 @@ fn migration_of(operation: &Operation) -> Option<String> {
     }
 }
 
-/// Waits for the end of an operation, unless its name is all that is wanted.
+/// Waits for the end of an operation, unless only its name was requested.
 async fn finish(session: &Session, operation: Option<Operation>, run: &Run) -> anyhow::Result<()> {
     let name = operation.unwrap_or_default().name;
     if run.no_wait {
@@ -509,8 +523,8 @@ async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()
         offset: 0,
         follow,
     };
-    let answer = session.conductor().await?.read_console(request).await;
-    let mut stream = answer.map_err(|s| from_status(&s))?.into_inner();
+    let response = session.conductor().await?.read_console(request).await;
+    let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
     while let Some(part) = stream.message().await.map_err(|s| from_status(&s))? {
         let mut out = std::io::stdout().lock();
         if out
@@ -518,7 +532,7 @@ async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()
             .and_then(|()| out.flush())
             .is_err()
         {
-            // The reader has gone away.
+            // The reader has closed the pipe.
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! `berth volume`: volumes of persistent memory, where they are and what there is room for.
+//! `berth volume`: volumes of persistent memory, where they are and how much space is free.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,20 @@ use crate::arguments::{Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// How long, and how often, it is looked whether a volume is there.
+/// The maximum wait for a volume, and the pause between two polls.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Create(wanted) => create(session, wanted).await,
+        Verb::Create(args) => create(session, args).await,
         Verb::List { host } => list(session, host.as_deref()).await,
         Verb::Show { volume } => {
             let wire = find_wire(session, &volume).await?;
@@ -40,14 +40,14 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         }
         Verb::Delete { volume, forget } => delete(session, &volume, forget).await,
         Verb::Capacity { hosts } => capacity(session, &hosts).await,
-        Verb::PlanRoom { host, size, region } => {
+        Verb::PlanSpace { host, size, region } => {
             let request = PlanVolumeRoomRequest {
                 host: resource("hosts", &host),
                 region: region.unwrap_or_default(),
                 required_bytes: size,
             };
-            let plan = ask!(session, VolumeServiceClient, plan_volume_room, request)?;
-            plan_room(session, &host, size, &plan)
+            let plan = call!(session, VolumeServiceClient, plan_volume_room, request)?;
+            show_space_plan(session, &host, size, &plan)
         }
     }
 }
@@ -60,40 +60,40 @@ async fn delete(session: &Session, volume: &str, forget: bool) -> anyhow::Result
         forget,
         ..DeleteVolumeRequest::default()
     };
-    ask!(session, VolumeServiceClient, delete_volume, request)?;
+    call!(session, VolumeServiceClient, delete_volume, request)?;
     let what = match forget {
         false => "is being deleted; its space is free once its host has removed it",
-        true => "is forgotten on hosts that were removed; what they have of it is never erased",
+        true => "is forgotten on hosts that were removed; its contents there are never erased",
     };
     let (name, id) = (&volume.display_name, &volume.id);
-    output::tell(&format!("volume {name} ({id}) {what}"));
+    output::message(&format!("volume {name} ({id}) {what}"));
     Ok(())
 }
 
-async fn create(session: &Session, wanted: VolumeCreate) -> anyhow::Result<()> {
+async fn create(session: &Session, args: VolumeCreate) -> anyhow::Result<()> {
     let hosts = |names: &[String]| names.iter().map(|name| resource("hosts", name)).collect();
-    let kind = match wanted.cache {
+    let kind = match args.cache {
         Some(_) => v1::VolumeKind::Cache,
         None => v1::VolumeKind::Persistent,
     };
     let request = CreateVolumeRequest {
-        display_name: wanted.name.clone(),
+        display_name: args.name.clone(),
         kind: kind.into(),
-        required_bytes: wanted.size,
-        limit_bytes: wanted.limit.unwrap_or(0),
+        required_bytes: args.size,
+        limit_bytes: args.limit.unwrap_or(0),
         parameters: Some(v1::VolumeParameters {
-            erase_after: Some(!wanted.no_erase),
-            kata_containers: wanted.kata,
+            erase_after: Some(!args.no_erase),
+            kata_containers: args.kata,
         }),
-        preferred_hosts: hosts(&wanted.prefer),
-        requisite_hosts: hosts(&wanted.host),
-        replicas: wanted.cache.unwrap_or(0),
-        preferred_cell: wanted.cell,
+        preferred_hosts: hosts(&args.prefer),
+        requisite_hosts: hosts(&args.host),
+        replicas: args.cache.unwrap_or(0),
+        preferred_cell: args.cell,
         request_id: request_id(None),
     };
-    let answer = ask!(session, VolumeServiceClient, create_volume, request)?;
-    let mut volume: Volume = answer.volume.unwrap_or_default().try_into()?;
-    if wanted.wait {
+    let response = call!(session, VolumeServiceClient, create_volume, request)?;
+    let mut volume: Volume = response.volume.unwrap_or_default().try_into()?;
+    if args.wait {
         volume = made(session, volume).await?;
     }
     show(session, &volume, "")
@@ -103,7 +103,7 @@ async fn create(session: &Session, wanted: VolumeCreate) -> anyhow::Result<()> {
 async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
     let deadline = Instant::now() + WAIT_MAX;
     let name = volume.display_name.clone();
-    let mut told = String::new();
+    let mut reported = String::new();
     while !volume.is_ready() {
         if volume.is_deleting() {
             match failure(&volume) {
@@ -111,42 +111,44 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
                 why => bail!("volume {name} is being deleted: {why}"),
             }
         }
-        if failure(&volume) != told {
-            told = failure(&volume);
-            output::tell(&format!("volume {name} is not made yet: {told}"));
+        if failure(&volume) != reported {
+            reported = failure(&volume);
+            output::message(&format!("volume {name} is not created yet: {reported}"));
         }
         if Instant::now() > deadline {
             let seconds = WAIT_MAX.as_secs();
-            bail!("volume {name} is not there after {seconds} s; its hosts go on making it");
+            bail!("volume {name} is not ready after {seconds} s; its hosts continue to create it");
         }
         tokio::time::sleep(LOOK_PAUSE).await;
         let request = GetVolumeRequest {
             name: resource("volumes", volume.id.as_str()),
             ..GetVolumeRequest::default()
         };
-        let answer = session.scheduler(|channel| {
+        let response = session.scheduler(|channel| {
             let request = request.clone();
             async move { VolumeServiceClient::new(channel).get_volume(request).await }
         });
-        volume = match answer.await {
-            Ok(answer) => answer.volume.unwrap_or_default().try_into()?,
-            Err(gone) if gone.reason == "VOLUME_NOT_FOUND" => bail!("{}", given_up(&name, &gone)),
+        volume = match response.await {
+            Ok(response) => response.volume.unwrap_or_default().try_into()?,
+            Err(refusal) if refusal.reason == "VOLUME_NOT_FOUND" => {
+                bail!("{}", missing_volume(&name, &refusal))
+            }
             Err(refusal) => return Err(refusal.into()),
         };
     }
     Ok(volume)
 }
 
-/// Says that a volume is gone, and why where that is known still.
-fn given_up(name: &DisplayName, gone: &Refusal) -> String {
-    let (host, why) = (gone.metadata.get("host"), gone.metadata.get("why"));
+/// Reports that a volume no longer exists, and why where that is still known.
+fn missing_volume(name: &DisplayName, refusal: &Refusal) -> String {
+    let (host, why) = (refusal.metadata.get("host"), refusal.metadata.get("why"));
     match (host, why) {
         (Some(host), Some(why)) => format!(
-            "volume {name} could not be made, and what it took is given back: host {host}: {why}"
+            "volume {name} could not be created, and its space was released: host {host}: {why}"
         ),
         (Some(_) | None, Some(_) | None) => format!(
-            "volume {name} is gone: it was deleted, or could not be made; the logs of the host's agent \
-             and of the scheduler say why"
+            "volume {name} no longer exists: it was deleted, or could not be created; the logs of the host's agent \
+             and of the scheduler explain why"
         ),
     }
 }
@@ -171,8 +173,8 @@ async fn find_wire(session: &Session, text: &str) -> anyhow::Result<v1::Volume> 
         true => request.name = resource("volumes", text),
         false => request.display_name = text.to_owned(),
     }
-    let answer = ask!(session, VolumeServiceClient, get_volume, request)?;
-    Ok(answer.volume.unwrap_or_default())
+    let response = call!(session, VolumeServiceClient, get_volume, request)?;
+    Ok(response.volume.unwrap_or_default())
 }
 
 async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
@@ -226,7 +228,7 @@ fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
         ("kind", volume.kind.to_string()),
         ("size", bytes(volume.size_bytes())),
         ("vm", if vm.is_empty() { "-" } else { vm }.to_owned()),
-        ("asked for", bytes(volume.required_bytes)),
+        ("requested", bytes(volume.required_bytes)),
         ("erased when deleted", yes(volume.parameters.erase_after)),
         (
             "for Kata Containers",
@@ -239,9 +241,9 @@ fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says where a part of a volume is, and how it does there.
+/// Describes the placement and state of a replica.
 fn place(replica: &Replica) -> String {
-    let cell = replica.cell.map(|cell| format!(", cell {cell}"));
+    let cell = replica.cell.map(|cell| format!(", NUMA node {cell}"));
     let mut text = format!(
         "host {}, region {}{}: {} ({}, takes {})",
         replica.host,
@@ -272,20 +274,20 @@ async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
         hosts: hosts.iter().map(|host| resource("hosts", host)).collect(),
         ..GetVolumeCapacityRequest::default()
     };
-    let answer = ask!(session, VolumeServiceClient, get_volume_capacity, request)?;
+    let response = call!(session, VolumeServiceClient, get_volume_capacity, request)?;
     if session.json() {
         return output::json(&json!({
-            "available_bytes": answer.available_bytes,
-            "maximum_volume_bytes": answer.maximum_volume_bytes,
-            "hosts": answer.hosts.iter().map(capacity_value).collect::<Vec<_>>(),
+            "available_bytes": response.available_bytes,
+            "maximum_volume_bytes": response.maximum_volume_bytes,
+            "hosts": response.hosts.iter().map(capacity_value).collect::<Vec<_>>(),
         }));
     }
-    let rows = answer.hosts.iter().flat_map(|host| {
+    let rows = response.hosts.iter().flat_map(|host| {
         host.regions.iter().map(move |one| {
             let region = one.region.clone().unwrap_or_default();
             let note = match (host.open, region.trouble.is_empty()) {
                 (_, false) => region.trouble.clone(),
-                (false, true) => "its host takes nothing new".to_owned(),
+                (false, true) => "its host accepts no new volumes".to_owned(),
                 (true, true) => String::new(),
             };
             [
@@ -305,7 +307,7 @@ async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
         [
             "host",
             "region",
-            "cell",
+            "numa node",
             "mode",
             "size",
             "used",
@@ -331,7 +333,7 @@ fn extent_value(extent: &v1::Extent) -> Value {
     json!({"offset_bytes": extent.offset_bytes, "length_bytes": extent.length_bytes})
 }
 
-/// Returns what there is room for on a host, for programs.
+/// Returns the volume capacity of a host as JSON.
 pub fn capacity_value(host: &v1::HostVolumeCapacity) -> Value {
     let regions = host.regions.iter().map(|one| {
         let region = one.region.clone().unwrap_or_default();
@@ -361,12 +363,12 @@ pub fn capacity_value(host: &v1::HostVolumeCapacity) -> Value {
     })
 }
 
-/// Returns what there is room for on a host and the names of its volumes; nothing where the scheduler
+/// Returns the volume capacity of a host and its volumes; nothing where the scheduler
 /// knows of no volumes.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn of_host(
     session: &Session,
     host: &str,
@@ -375,7 +377,7 @@ pub async fn of_host(
         hosts: vec![resource("hosts", host)],
         ..GetVolumeCapacityRequest::default()
     };
-    let answer = session.scheduler(|channel| {
+    let response = session.scheduler(|channel| {
         let request = request.clone();
         async move {
             let mut client = VolumeServiceClient::new(channel);
@@ -384,11 +386,11 @@ pub async fn of_host(
                 Err(status) if status.code() == Code::Unimplemented => {
                     Ok(Response::new(Default::default()))
                 }
-                answer => answer,
+                response => response,
             }
         }
     });
-    let capacity: v1::GetVolumeCapacityResponse = answer.await?;
+    let capacity: v1::GetVolumeCapacityResponse = response.await?;
     let has_regions = |host: &v1::HostVolumeCapacity| !host.regions.is_empty();
     let Some(capacity) = capacity.hosts.into_iter().find(has_regions) else {
         return Ok(None);
@@ -405,7 +407,7 @@ pub async fn of_host(
 ///
 /// # Errors
 ///
-/// What was told of it makes no sense.
+/// The capacity that was reported is inconsistent.
 pub fn drawn(capacity: &v1::HostVolumeCapacity, volumes: &[Volume]) -> anyhow::Result<String> {
     let regions = capacity.regions.iter().map(|one| {
         Ok(Drawn {
@@ -419,7 +421,7 @@ pub fn drawn(capacity: &v1::HostVolumeCapacity, volumes: &[Volume]) -> anyhow::R
     Ok(draw(&regions, volumes, short(&capacity.host)))
 }
 
-fn plan_room(
+fn show_space_plan(
     session: &Session,
     host: &str,
     size: u64,
@@ -445,19 +447,19 @@ fn plan_room(
     let at = at.map(|extent| format!(" at {}", bytes(extent.offset_bytes)));
     let at = at.unwrap_or_default();
     if plan.moves.is_empty() {
-        output::tell(&format!(
-            "{size} fit into region {} of {host}{at} already, or will once what is being deleted is gone",
+        output::message(&format!(
+            "{size} fit into region {} of {host}{at} already, or will after pending deletions",
             plan.region
         ));
         return Ok(());
     }
-    output::tell(&format!(
+    output::message(&format!(
         "{size} fit into region {} of {host}{at} once these volumes are elsewhere:",
         plan.region
     ));
     let rows = plan.moves.iter().map(|one| {
         let to = match one.to_host.is_empty() {
-            true => "nowhere at present".to_owned(),
+            true => "no host at present".to_owned(),
             false => format!("{}, {}", short(&one.to_host), one.to_region),
         };
         [short(&one.volume).to_owned(), bytes(one.gross_bytes), to]

@@ -16,44 +16,47 @@ use tonic::Streaming;
 
 use crate::arguments::{Watch, WatchKind};
 use crate::session::{Session, ended};
-use crate::{ask, audit, host, migration, operation, output, progress, vm};
+use crate::{audit, call, host, migration, operation, output, progress, vm};
 
-/// How long to wait before a watch that ended is begun again.
+/// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Shows what happens, for ever.
 ///
 /// # Errors
 ///
-/// What the scheduler refused, or that none was reached to begin with.
-pub async fn run(session: &Session, asked: Watch) -> anyhow::Result<()> {
-    let mut told = Told::new(asked.since.unwrap_or(0));
+/// The scheduler's refusal, or that no scheduler could be reached.
+pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
+    let mut state = WatchState::new(args.since.unwrap_or(0));
     let mut has_begun = false;
     let mut is_silent = false;
     loop {
         let request = WatchRequest {
-            kinds: asked.kinds.iter().map(|kind| wire(*kind)).collect(),
-            names: asked.names.clone(),
-            after_revision: told.revision,
+            kinds: args.kinds.iter().map(|kind| wire(*kind)).collect(),
+            names: args.names.clone(),
+            after_revision: state.revision,
             progress_interval: None,
         };
-        let ended = match ask!(session, EventServiceClient, watch, request) {
+        let ended = match call!(session, EventServiceClient, watch, request) {
             Ok(stream) => {
                 is_silent = false;
-                follow(session, stream, &mut told, &mut has_begun).await?
+                follow(session, stream, &mut state, &mut has_begun).await?
             }
             Err(refusal) => refusal,
         };
-        told.open.clear();
+        state.open.clear();
         if !has_begun {
             return Err(ended.into());
         }
         if ended.code == Code::OutOfRange {
-            // Too much has changed while nobody told it.
-            told.start_over(session)?;
+            // Too much has changed while no stream was open.
+            state.start_over(session)?;
         } else if ended.code == Code::Unavailable {
             if !is_silent {
-                output::tell(&format!("{}; going on elsewhere", ended.message));
+                output::message(&format!(
+                    "{}; continuing at another scheduler",
+                    ended.message
+                ));
                 is_silent = true;
             }
             session.move_on();
@@ -61,8 +64,8 @@ pub async fn run(session: &Session, asked: Watch) -> anyhow::Result<()> {
             // Unless it was this program that was too slow.
             return Err(ended.into());
         }
-        if told.revision == 0 && !told.known.is_empty() {
-            told.start_over(session)?;
+        if state.revision == 0 && !state.known.is_empty() {
+            state.start_over(session)?;
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     }
@@ -80,18 +83,18 @@ fn wire(kind: WatchKind) -> i32 {
     kind.into()
 }
 
-/// Shows what a stream tells; returns why it ended.
+/// Shows the messages of a stream; returns why it ended.
 async fn follow(
     session: &Session,
     mut stream: Streaming<WatchResponse>,
-    told: &mut Told,
+    state: &mut WatchState,
     has_begun: &mut bool,
 ) -> anyhow::Result<Refusal> {
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
                 *has_begun = true;
-                told.take(session, message)?;
+                state.take(session, message)?;
             }
             Ok(None) => {
                 let message = "the scheduler ended the watch";
@@ -102,9 +105,9 @@ async fn follow(
     }
 }
 
-/// What was told.
-struct Told {
-    /// Where to go on.
+/// What was printed, to continue from.
+struct WatchState {
+    /// The revision to continue from.
     revision: u64,
     /// Events of a revision that has not come to its end.
     open: Vec<Event>,
@@ -112,11 +115,11 @@ struct Told {
     known: BTreeMap<Name, String>,
     /// Whether what is not known does not exist.
     is_complete: bool,
-    /// Whether it was said that the watch is in step.
+    /// Whether it was reported that the watch is in step.
     is_in_step: bool,
 }
 
-impl Told {
+impl WatchState {
     fn new(revision: u64) -> Self {
         Self {
             revision,
@@ -132,7 +135,7 @@ impl Told {
         if session.json() {
             return output::json_line(&json!({"event": "restart", "revision": 0}));
         }
-        output::tell("from the beginning: what was told before is void");
+        output::message("restarting from the beginning: discard the lines above");
         Ok(())
     }
 
@@ -159,20 +162,20 @@ impl Told {
             Phase::InStep if !self.is_in_step => {
                 self.is_complete |= was_at == 0;
                 self.is_in_step = true;
-                self.say(session, "in_step")
+                self.print_phase(session, "in_step")
             }
-            Phase::Progress => self.say(session, "progress"),
+            Phase::Progress => self.print_phase(session, "progress"),
             Phase::InStep | Phase::Unspecified | Phase::Snapshot | Phase::Changes => Ok(()),
         }
     }
 
-    /// Says where it is, for programs; people see that nothing happens.
-    fn say(&self, session: &Session, what: &str) -> anyhow::Result<()> {
+    /// Prints the phase for programs; people need it only once.
+    fn print_phase(&self, session: &Session, what: &str) -> anyhow::Result<()> {
         if session.json() {
             return output::json_line(&json!({"event": what, "revision": self.revision}));
         }
         if what == "in_step" {
-            output::tell(&format!("in step at revision {}", self.revision));
+            output::message(&format!("in step at revision {}", self.revision));
         }
         Ok(())
     }
@@ -237,7 +240,7 @@ fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
     output::json_line(&value)
 }
 
-/// Returns what people want to know of a record.
+/// Returns a record as one line.
 fn line(record: &Record) -> String {
     match record {
         Record::Vm(vm) => {
@@ -288,7 +291,7 @@ fn line(record: &Record) -> String {
             });
             format!(
                 "{} {}: {}{step}",
-                operation::kind(&operation.kind),
+                operation.kind.plan().title,
                 operation.vm,
                 operation::state(operation)
             )
@@ -302,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: each word that can be typed asks for the kind that it names.
+    /// Goal: each kind on the command line requests the kind that it names.
     #[test]
     fn every_kind_can_be_typed() {
         use clap::ValueEnum as _;

@@ -24,6 +24,10 @@ pub const LOG: &str = "log";
 pub const CHECKPOINTS: &str = "checkpoints";
 /// The folder of the table.
 pub const TABLE: &str = "table";
+/// The file that says how far the log was synchronised.
+pub const WITNESS: &str = "WITNESS";
+/// The size of that file.
+pub const WITNESS_BYTES: usize = 32 << 10;
 
 /// One change.
 pub struct Step {
@@ -40,18 +44,23 @@ pub struct Step {
 pub enum Error {
     /// The ledger names a step that this program does not know.
     #[error(
-        "{path} was used by a newer program: it has format {found}, this program knows up to {known}"
+        "{path} was used by a newer program: it has format {actual}, this program knows up to \
+         {known}. Start that program; if there was none, the ledger is damaged: remove this member \
+         from the cluster and join again with an empty directory"
     )]
     Newer {
         /// The directory.
         path: PathBuf,
         /// The newest step in the ledger.
-        found: u32,
+        actual: u32,
         /// The newest step that is known.
         known: u32,
     },
     /// The ledger cannot be understood.
-    #[error("the ledger of migrations in {path} is damaged")]
+    #[error(
+        "the ledger of migrations in {path} is damaged. Remove this member from the cluster and \
+         join again with an empty directory"
+    )]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -65,16 +74,19 @@ pub enum Error {
         id: u32,
         /// What it does.
         name: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The ledger could not be read or written.
-    #[error("the ledger of migrations in {path} could not be used")]
+    #[error(
+        "the ledger of migrations in {path} could not be used. If it is damaged, remove this \
+         member from the cluster and join again with an empty directory"
+    )]
     Ledger {
         /// The directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -91,7 +103,7 @@ fn run_steps(directory: &Path, steps: &[Step]) -> Result<Vec<u32>, Error> {
     if ledger.format() > known {
         return Err(Error::Newer {
             path: directory.into(),
-            found: ledger.format(),
+            actual: ledger.format(),
             known,
         });
     }

@@ -1,14 +1,14 @@
 //! A configuration: one struct with its defaults, over which go a file, the flags, and a check.
 //!
-//! Invariant: unknown keys are refused, and all faults are told at once.
+//! Invariant: unknown keys are refused, and all faults are reported at once.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::keys::Keys;
-use crate::places::Places;
+use crate::locations::KeyLocations;
 
-/// What a program is told when it starts.
+/// The configuration of a program.
 pub trait Configuration: Sized {
     /// Takes its values out of a file.
     fn read(&mut self, keys: &mut Keys);
@@ -33,12 +33,12 @@ pub fn load<C: Configuration>(
     file: Option<&Path>,
     flags: impl FnOnce(&mut C),
 ) -> Result<C, Faults> {
-    let (mut config, mut faults, places) = match file {
-        None => (defaults, Vec::new(), Places::default()),
+    let (mut config, mut faults, locations) = match file {
+        None => (defaults, Vec::new(), KeyLocations::default()),
         Some(path) => match std::fs::read_to_string(path) {
             Ok(text) => {
                 let (config, faults) = parse_file(defaults, &text, file);
-                (config, faults, Places::read(&text, file))
+                (config, faults, KeyLocations::read(&text, file))
             }
             Err(error) => {
                 let fault = format!("{} cannot be read: {error}", path.display());
@@ -51,7 +51,7 @@ pub fn load<C: Configuration>(
     flags(&mut config);
     let all = config.faults().into_iter();
     faults.extend(all.map(|fault| match of_file.contains(&fault) {
-        true => places.locate_by_text(&fault),
+        true => locations.locate_by_text(&fault),
         false => fault,
     }));
     faults.extend(config.contradictions());
@@ -141,24 +141,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_keeps_its_default() {
+    fn keys_that_are_absent_keep_their_default() {
         let (config, faults) = parse(Sample::default(), "[table]\ninner = \"x\"\n");
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!((config.number, config.inner.as_deref()), (0, Some("x")));
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let text = "number = \"x\"\nother = 1\n[table]\ninner = 1\nouter = 2\n";
         let (_, faults) = parse(Sample::default(), text);
-        let told = Faults(faults).to_string();
+        let message = Faults(faults).to_string();
         for part in [
             "number = \"x\" is wrong: ",
             "unknown key other; the keys are number, table",
             "table.inner = 1 is wrong: ",
             "unknown key table.outer; the keys are inner",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let faults = load(Sample::default(), None, |c| c.number = 10).unwrap_err();
         assert_eq!(faults.0, ["number = 10 is not within 0 to 9"]);
@@ -170,23 +170,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.toml");
         std::fs::write(&file, "\nnumber = 11\nother = 1\n").unwrap();
-        let told = |number: Option<u64>| {
+        let faults = |number: Option<u64>| {
             let flags = |c: &mut Sample| c.number = number.unwrap_or(c.number);
             load(Sample::default(), Some(&file), flags).unwrap_err().0
         };
         let shown = file.display();
         let unknown = format!("{shown}:3: unknown key other; the keys are number, table");
         let line = format!("{shown}:2: number = 11 is not within 0 to 9");
-        assert_eq!(told(None), [unknown.clone(), line]);
+        assert_eq!(faults(None), [unknown.clone(), line]);
         let flag = "number = 12 is not within 0 to 9".to_owned();
-        assert_eq!(told(Some(12)), [unknown, flag]);
+        assert_eq!(faults(Some(12)), [unknown, flag]);
     }
 
     #[test]
     fn a_file_that_is_none_is_a_fault() {
         assert_eq!(parse(Sample::default(), "number = [\n").1.len(), 1);
         let missing = load(Sample::default(), Some(Path::new("/none/such")), |_| ());
-        let told = missing.unwrap_err().to_string();
-        assert!(told.contains("/none/such cannot be read"), "{told}");
+        let message = missing.unwrap_err().to_string();
+        assert!(message.contains("/none/such cannot be read"), "{message}");
     }
 }

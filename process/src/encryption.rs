@@ -1,9 +1,9 @@
-//! Which certificates a server has, as it is told: the table `[tls]`, or three flags.
+//! Which certificates a server has, by its configuration: the table `[tls]`, or three flags.
 //!
-//! Not here: what certificates are (`berth_tls`), and who may do what ([`crate::access`]).
+//! Not here: what certificates are (`berth_tls`), and which role may call what ([`crate::access`]).
 //!
-//! Invariant: all three files or none. With them, everything that comes in and goes out is encrypted
-//! and both ends have shown who they are; there is nothing in between.
+//! Invariant: all three files or none. With them, every connection is encrypted and both ends are
+//! authenticated; there is no mixed mode.
 
 use std::path::PathBuf;
 
@@ -33,18 +33,18 @@ impl Encryption {
         });
     }
 
-    /// Returns whether anything is told.
+    /// Returns whether any of the files is configured.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn is_configured(&self) -> bool {
         self.ca.is_some() || self.cert.is_some() || self.key.is_some()
     }
 
-    /// Adds a fault where some files are told and others are not.
+    /// Adds a fault where some files are configured and others are not.
     pub fn check(&self, faults: &mut Vec<String>) {
         let files = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
         let missing = files.iter().filter(|(_, file)| file.is_none());
         let missing: Vec<String> = missing.map(|(key, _)| format!("tls.{key}")).collect();
-        if self.is_told() && !missing.is_empty() {
+        if self.is_configured() && !missing.is_empty() {
             faults.push(format!(
                 "tls needs all of tls.ca, tls.cert and tls.key: {} is missing",
                 missing.join(" and ")
@@ -52,7 +52,7 @@ impl Encryption {
         }
     }
 
-    /// Returns the files, if all of them are told.
+    /// Returns the files, if all of them are configured.
     #[must_use]
     pub fn files(&self) -> Option<Files> {
         Some(Files {
@@ -62,12 +62,12 @@ impl Encryption {
         })
     }
 
-    /// Opens the files of a server of this role, which others dial as `advertise`; nothing where none
-    /// are told. `is_right` says what is wrong with whom the certificate is for, if anything is.
+    /// Opens the files of a server of this role, which others dial as `advertise`; `None` where none
+    /// are configured. `is_right` checks the identity in the certificate.
     ///
     /// # Errors
     ///
-    /// What is wrong with the files, or with whom they are for.
+    /// What is wrong with the files, or with the identity.
     pub fn open(
         &self,
         role: Role,
@@ -85,11 +85,12 @@ impl Encryption {
         Ok(Some(tls))
     }
 
-    /// Opens the files of a program of this role that only calls others; nothing where none are told.
+    /// Opens the files of a program of this role that only calls others; `None` where none are
+    /// configured.
     ///
     /// # Errors
     ///
-    /// What is wrong with the files, or with whom they are for.
+    /// What is wrong with the files, or with the identity.
     pub fn open_client(&self, role: Role) -> Result<Option<Tls>, Faults> {
         let Some(files) = self.files() else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The flags that every server has. A flag goes before the configuration file.
+//! The flags that every server has. A flag overrides the configuration file.
 
 use std::path::PathBuf;
 
@@ -8,35 +8,35 @@ use crate::log::{Log, LogFormat};
 /// The flags that every server has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// Read this configuration file
+    /// Read the configuration from this TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Tell others to dial this address
+    /// Advertise this address for other programs to dial, if it differs from the listening address
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Listen beyond loopback although connections are not encrypted
+    /// Allow listening on addresses other than loopback without TLS
     #[arg(long)]
     pub insecure_listen: bool,
-    /// Trust the authorities in this file; with --tls-cert and --tls-key, only connections that are
-    /// encrypted are taken and made
+    /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
+    /// it turns on mutual TLS for all connections
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Show this certificate
+    /// Identify this program by the certificate in this PEM file
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// This is its key
+    /// Read the private key of the certificate from this PEM file
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Write log lines like this
+    /// Write log lines in this format
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
-    /// Write these log lines, as info,berth_proto=debug
+    /// Write only the log lines that match this filter, for example info,berth_proto=debug
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
 }
 
 impl Common {
-    /// Puts what was said over what the file says.
+    /// Overrides the values of the file by the flags that are set.
     pub fn apply(self, listening: &mut Listening, log: &mut Log) {
         listening.insecure |= self.insecure_listen;
         replace_some(&mut listening.advertise, self.advertise);
@@ -48,7 +48,7 @@ impl Common {
     }
 }
 
-/// Replaces a value by a flag, if the flag was said.
+/// Replaces a value by a flag, if the flag is set.
 pub fn replace<T>(value: &mut T, flag: Option<T>) {
     if let Some(flag) = flag {
         *value = flag;

@@ -1,12 +1,11 @@
-//! HTTP/1.1 for whoever is no part of the cluster: how many connections there are, and how slow their
-//! other ends may be.
+//! HTTP/1.1 for clients outside the cluster: how many connections there are, and how slow their
+//! clients may be.
 //!
-//! Not here: what is answered, and how long bodies may be.
+//! Not here: the responses, and the size limit of bodies.
 //!
-//! Invariant: whoever connects and then does nothing, or too little, loses the connection by
-//! himself. What one connection can hold up is its own.
+//! Invariant: a client that sends or reads too slowly loses its connection, and delays no other one.
 
-mod patient;
+mod write_timeout;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -25,21 +24,22 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use berth_tls::Incoming;
-use patient::Patient;
+use write_timeout::WriteTimeout;
 
-/// What the other ends are granted.
+/// The limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at a time.
     pub connections_max: usize,
-    /// For how long the other end may take nothing of an answer.
-    pub patience: Duration,
-    /// How long the head of a request may take to come, counted from the end of the answer before it.
-    pub idle: Duration,
+    /// For how long a client may read nothing of a response.
+    pub write_timeout: Duration,
+    /// How long the head of a request may take, counted from the end of the response before it.
+    pub idle_timeout: Duration,
 }
 
-/// Answers who connects, at most so many at a time, until `stop` is cancelled; what is being answered
-/// then is answered. Who is too many waits. Each request carries who sent it, as a `berth_tls::Peer`.
+/// Serves connections, at most `connections_max` at a time, until `stop` is cancelled; requests that
+/// are being answered then are finished. Further connections wait. Each request carries its
+/// `berth_tls::Peer` as an extension.
 pub async fn listen<F, A, B>(
     mut incoming: Incoming,
     answer: F,
@@ -52,20 +52,20 @@ pub async fn listen<F, A, B>(
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let room = Arc::new(Semaphore::new(limits.connections_max));
-    let mut conversations = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(limits.connections_max));
+    let mut connections = JoinSet::new();
     let work = async {
         loop {
-            let place = room.clone().acquire_owned().await;
-            let place = place.expect("nobody closes it");
-            while conversations.try_join_next().is_some() {}
+            let permit = permits.clone().acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
+            while connections.try_join_next().is_some() {}
             let Some(stream) = incoming.next().await else {
                 return;
             };
             let (answer, stop) = (answer.clone(), stop.clone());
-            conversations.spawn(async move {
-                converse(stream, answer, limits, stop).await;
-                drop(place);
+            connections.spawn(async move {
+                serve_connection(stream, answer, limits, stop).await;
+                drop(permit);
             });
         }
     };
@@ -75,12 +75,16 @@ pub async fn listen<F, A, B>(
         () = work => {}
     }
     drop(incoming);
-    while conversations.join_next().await.is_some() {}
+    while connections.join_next().await.is_some() {}
 }
 
-/// Answers the requests of one connection, one after the other.
-async fn converse<F, A, B>(stream: Stream, answer: F, limits: Limits, stop: CancellationToken)
-where
+/// Serves the requests of one connection, one after the other.
+async fn serve_connection<F, A, B>(
+    stream: Stream,
+    answer: F,
+    limits: Limits,
+    stop: CancellationToken,
+) where
     F: Fn(Request<Sent>) -> A,
     A: Future<Output = Response<B>>,
     B: Body + 'static,
@@ -94,8 +98,11 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .serve_connection(TokioIo::new(Patient::new(stream, limits.patience)), service);
+        .header_read_timeout(limits.idle_timeout)
+        .serve_connection(
+            TokioIo::new(WriteTimeout::new(stream, limits.write_timeout)),
+            service,
+        );
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -105,6 +112,6 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }

@@ -1,4 +1,4 @@
-//! The keys of a configuration file: what is taken out of it is known, what is left is a fault.
+//! The keys of a configuration file: those that are read are known, those that are left are faults.
 //! Faults name the line.
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::places::Places;
+use crate::locations::KeyLocations;
 
 /// The keys of one table.
 pub struct Keys {
@@ -16,7 +16,7 @@ pub struct Keys {
     prefix: String,
     known: Vec<&'static str>,
     faults: Vec<String>,
-    places: Arc<Places>,
+    locations: Arc<KeyLocations>,
 }
 
 impl Keys {
@@ -26,24 +26,24 @@ impl Keys {
             let why = error.to_string().trim().to_owned();
             file.map_or(why.clone(), |file| format!("{}: {why}", file.display()))
         })?;
-        let places = Arc::new(Places::read(text, file));
-        Ok(Self::new(table, String::new(), places))
+        let locations = Arc::new(KeyLocations::read(text, file));
+        Ok(Self::new(table, String::new(), locations))
     }
 
-    fn new(table: Table, prefix: String, places: Arc<Places>) -> Self {
+    fn new(table: Table, prefix: String, locations: Arc<KeyLocations>) -> Self {
         Self {
             table,
             prefix,
             known: Vec::new(),
             faults: Vec::new(),
-            places,
+            locations,
         }
     }
 
     /// Returns where the keys of the whole file are.
     #[must_use]
-    pub fn places(&self) -> &Places {
-        &self.places
+    pub fn locations(&self) -> &KeyLocations {
+        &self.locations
     }
 
     fn read<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<T> {
@@ -59,7 +59,7 @@ impl Keys {
             let why = error.to_string();
             let fault = format!("{path} = {shown} is wrong: {}", why.trim());
             self.faults
-                .push(self.places.locate([path.as_str()], &fault));
+                .push(self.locations.locate([path.as_str()], &fault));
         })
         .ok()
     }
@@ -82,7 +82,7 @@ impl Keys {
     pub fn table(&mut self, name: &'static str, read: impl FnOnce(&mut Self)) {
         let table: Option<Table> = self.read(name);
         let prefix = format!("{}{name}.", self.prefix);
-        let mut keys = Self::new(table.unwrap_or_default(), prefix, self.places.clone());
+        let mut keys = Self::new(table.unwrap_or_default(), prefix, self.locations.clone());
         read(&mut keys);
         self.faults.extend(keys.end());
     }
@@ -109,7 +109,7 @@ impl Keys {
             let Some(table) = self.convert::<Table>(path.clone(), value) else {
                 continue;
             };
-            let mut keys = Self::new(table, format!("{path}."), self.places.clone());
+            let mut keys = Self::new(table, format!("{path}."), self.locations.clone());
             read(&mut keys);
             self.faults.extend(keys.end());
         }
@@ -123,7 +123,7 @@ impl Keys {
             let path = format!("{prefix}{key}");
             let fault = format!("unknown key {path}; the keys are {known}");
             self.faults
-                .push(self.places.locate([path.as_str()], &fault));
+                .push(self.locations.locate([path.as_str()], &fault));
         }
         self.faults
     }

@@ -1,23 +1,23 @@
 //! What scheduler, conductor and compute agent have in common as processes, and nothing of what
 //! they do.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `allocator` | the allocator of all of them |
 //! | [`configuration`] | one struct, read from TOML, overridden by flags; all faults at once |
-//! | [`keys`] | the keys of a file: what is taken is known, what is left is a fault |
+//! | [`keys`] | the keys of a file: those read are known, the others are faults |
 //! | [`encryption`] | which certificates a server has |
 //! | [`access`] | which role may call what |
 //! | [`flags`] | the flags that every server has |
-//! | [`listening`] | where a server listens, what others dial, and the word that it needs |
+//! | [`listening`] | where a server listens, and the address that others dial |
 //! | [`schedulers`] | the list of schedulers that a program calls |
-//! | [`socket`] | a socket of this machine, for who must not come from elsewhere |
+//! | [`socket`] | a Unix socket, for clients on this machine only |
 //! | [`log`] | log lines |
-//! | [`http1`] | HTTP/1.1 for whoever is no part of the cluster, bounded in everything |
-//! | [`server`] | the gRPC server that they all start from, and what it says about itself |
+//! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
+//! | [`server`] | the gRPC server that they all start from, and its reflection |
 //! | [`run`] | from the command line to the exit status |
 //!
-//! Invariant: of our crates it knows `berth-tls` alone. Whoever has a key, a flag or a service passes it.
+//! Invariant: it depends on `berth-tls` alone among Berth's crates. Keys, flags and services are passed in.
 
 pub mod access;
 mod allocator;
@@ -27,8 +27,8 @@ pub mod flags;
 pub mod http1;
 pub mod keys;
 pub mod listening;
+pub mod locations;
 pub mod log;
-pub mod places;
 pub mod run;
 pub mod schedulers;
 pub mod server;
@@ -38,6 +38,6 @@ pub use configuration::{Configuration, Faults};
 pub use encryption::Encryption;
 pub use keys::Keys;
 pub use listening::{ListenError, Listening};
+pub use locations::KeyLocations;
 pub use log::{Log, LogFormat};
-pub use places::Places;
-pub use run::main;
+pub use run::{BoxFuture, Shutdown, error_chain, main};

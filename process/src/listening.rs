@@ -1,8 +1,8 @@
-//! Where a server listens, what others dial to reach it, and the word that it needs to listen
+//! Where a server listens, what others dial to reach it, and the option that it needs to listen
 //! beyond loopback.
 //!
-//! Invariant: without that word nobody but this machine reaches a server where nothing is encrypted
-//! or authenticated.
+//! Invariant: without that option only this machine can reach a server that neither encrypts nor
+//! authenticates.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -66,7 +66,7 @@ impl Listening {
     /// Returns whether it may listen on any address.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.insecure || self.encryption.is_told()
+        self.insecure || self.encryption.is_configured()
     }
 
     /// Returns what others dial, now that it listens on `address`. With certificates that is the host as
@@ -76,7 +76,7 @@ impl Listening {
         let written = self.address.rsplit_once(':').map(|(host, _)| host);
         match (&self.advertise, written) {
             (Some(advertise), _) => advertise.clone(),
-            (None, Some(host)) if self.encryption.is_told() => {
+            (None, Some(host)) if self.encryption.is_configured() => {
                 format!("{host}:{}", address.port())
             }
             (None, Some(_) | None) => address.to_string(),
@@ -101,8 +101,8 @@ pub fn check_listen(
     };
     if !address.ip().is_loopback() && !insecure {
         faults.push(format!(
-            "{key} = {text:?} is not loopback and connections are not encrypted: give it certificates \
-             ([tls], see berth certs --help), or add --insecure-listen if everybody who can reach it \
+            "{key} = {text:?} is not loopback and connections are not encrypted: configure certificates \
+             ([tls], see berth certs --help), or add --insecure-listen if every client that can reach it \
              is trusted"
         ));
     }
@@ -116,7 +116,7 @@ pub fn check_host_port(key: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Says whether a text could be an address that others dial.
+/// Returns whether a text could be an address that others dial.
 #[must_use]
 pub fn is_host_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
@@ -125,7 +125,7 @@ pub fn is_host_port(text: &str) -> bool {
     })
 }
 
-/// An address is taken or not ours.
+/// An address is in use or not local.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct ListenError {
@@ -134,11 +134,11 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// Listens; returns the address with the port that was given where 0 was asked for.
+/// Listens; returns the bound address, with the port that the kernel chose for port 0.
 ///
 /// # Errors
 ///
-/// When the address is taken or not ours.
+/// When the address is in use or not local.
 pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ListenError> {
     let failed = |source| ListenError { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -6,14 +6,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::keys::Keys;
 
-/// The environment variable that goes before the configured filter.
+/// The environment variable that overrides the configured filter.
 pub const FILTER_VARIABLE: &str = "BERTH_LOG";
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable lines.
     #[default]
     Text,
     /// One JSON object per line.
@@ -53,7 +53,7 @@ impl Log {
     pub fn start(&self) -> Result<(), String> {
         let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| self.filter.clone());
         let filter = EnvFilter::try_new(&filter)
-            .map_err(|error| format!("{filter:?} is no filter of log lines: {error}"))?;
+            .map_err(|error| format!("{filter:?} is not a log filter: {error}"))?;
         let lines = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             // Colours are for people: a file or a collector of logs gets none.

@@ -1,7 +1,7 @@
 //! A server as a process: from the command line to the exit status.
 //!
-//! Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on, 2 when flags
-//! or configuration are wrong.
+//! Exit status: 0 after a requested stop, 1 when it cannot start or go on, 2 when flags or
+//! configuration are wrong.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -17,26 +17,33 @@ use crate::log::Log;
 const WRONG_USE: u8 = 2;
 const CANNOT_RUN: u8 = 1;
 
-/// Is ready as soon as the process is told to stop.
-pub type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs a server as the command line says; the first argument is the program's name.
+/// A future behind a pointer.
 ///
-/// `configure` makes the configuration out of the flags, `log` says where it speaks of log
-/// lines, and `serve` does the work until it is told to stop.
-pub fn main<F: Parser, C, E: Error + 'static, S: Future<Output = Result<(), E>>>(
-    arguments: impl IntoIterator<Item = OsString>,
-    configure: impl FnOnce(&F) -> Result<C, Faults>,
-    log: impl FnOnce(&C) -> &Log,
-    serve: impl FnOnce(C, Shutdown) -> S,
+/// What an `async fn` does is compiled by the crate that polls it, together with everything that
+/// only it reaches: for a server this is nearly all of gRPC. Entry points therefore return this,
+/// so that the crate that defines a server compiles it, once.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Completes when the process receives SIGTERM or SIGINT.
+pub type Shutdown = BoxFuture<'static, ()>;
+
+/// Runs a server from its command line; the first argument is the program's name.
+///
+/// `configure` derives the configuration from the flags, `log` returns its logging section, and
+/// `serve` does the work until the shutdown completes.
+pub fn main<F: Parser, C, E: Error + 'static>(
+    arguments: Vec<OsString>,
+    configure: fn(&F) -> Result<C, Faults>,
+    log: fn(&C) -> &Log,
+    serve: fn(C, Shutdown) -> BoxFuture<'static, Result<(), E>>,
 ) -> ExitCode {
     let flags = match F::try_parse_from(arguments) {
         Ok(flags) => flags,
-        Err(told) => {
-            // Help and version are told this way too. Nobody is left to be told that the output
-            // is closed.
-            let _ = told.print();
-            return if told.use_stderr() {
+        Err(message) => {
+            // Help and version are printed this way too. A failure means that the output is
+            // closed, so it cannot be reported either.
+            let _ = message.print();
+            return if message.use_stderr() {
                 ExitCode::from(WRONG_USE)
             } else {
                 ExitCode::SUCCESS
@@ -57,8 +64,8 @@ pub fn main<F: Parser, C, E: Error + 'static, S: Future<Output = Result<(), E>>>
     }
 }
 
-fn run<E: Error + 'static, S: Future<Output = Result<(), E>>>(
-    serve: impl FnOnce(Shutdown) -> S,
+fn run<E: Error + 'static>(
+    serve: impl FnOnce(Shutdown) -> BoxFuture<'static, Result<(), E>>,
 ) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -71,22 +78,24 @@ fn run<E: Error + 'static, S: Future<Output = Result<(), E>>>(
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("told to stop");
+            tracing::info!("stop signal received");
         };
         Ok(serve(Box::pin(shutdown)).await?)
     })
 }
 
-/// Tells an error with all its causes.
+/// Prints an error with all its causes.
 fn fail(status: u8, error: &(dyn Error + 'static)) -> ExitCode {
-    eprintln!("error: {}", chain(error));
+    eprintln!("error: {}", error_chain(error));
     ExitCode::from(status)
 }
 
-/// Returns the message of an error with those of all its causes.
+/// Returns the message of an error with those of all its causes. Some libraries repeat the message of
+/// a cause in the error that wraps it; it is shown once.
 #[must_use]
-pub fn chain(error: &(dyn Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&e| e.source());
-    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.dedup();
     texts.join(": ")
 }

@@ -5,7 +5,7 @@ use berth_tls::Tls;
 use crate::encryption;
 use crate::listening::is_host_port;
 
-/// The scheduler that is called unless told otherwise.
+/// The scheduler that is called by default.
 pub const SCHEDULER_DEFAULT: &str = "127.0.0.1:7100";
 
 /// Adds a fault if none is named, and for each that could not be dialled.

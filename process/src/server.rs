@@ -1,9 +1,9 @@
-//! The gRPC server that every program starts from: its connections, what it says about itself,
-//! and its end.
+//! The gRPC server that every program starts from: its connections, its reflection service, and
+//! its shutdown.
 
 use std::time::Duration;
 
-use berth_tls::material::Face;
+use berth_tls::material::Protocol;
 use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -14,17 +14,17 @@ use tower_layer::{Identity, Stack};
 use crate::access;
 
 /// How long connections may take to end after everything else has.
-const GOODBYE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that are silent for so long are probed, and given up without an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// A server behind the table of who may call what.
-pub type Guarded = Server<Stack<access::Layer, Identity>>;
+/// A server behind the access table.
+pub type AuthorizedServer = Server<Stack<access::Layer, Identity>>;
 
-/// Returns a server that notices when the other end of a connection is gone, and that asks who calls
-/// where that can be known.
+/// Returns a server that detects dead connections, and that authorizes callers where connections use
+/// mutual TLS.
 #[must_use]
-pub fn new(tls: Option<&Tls>) -> Guarded {
+pub fn new(tls: Option<&Tls>) -> AuthorizedServer {
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
@@ -35,18 +35,22 @@ pub fn new(tls: Option<&Tls>) -> Guarded {
 /// Returns what comes in through a listener: encrypted connections alone with `tls`.
 #[must_use]
 pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> Incoming {
-    Incoming::new(listener, tls, Face::Grpc)
+    Incoming::new(listener, tls, Protocol::Grpc)
 }
 
-/// Waits for a server that was told to stop.
-pub async fn goodbye<T>(server: &mut JoinHandle<T>) {
-    if !server.is_finished() && tokio::time::timeout(GOODBYE, &mut *server).await.is_err() {
-        // Somebody keeps a connection busy who had time enough to notice.
+/// Waits for a server that is stopping, and aborts it after a timeout.
+pub async fn join_or_abort<T>(server: &mut JoinHandle<T>) {
+    if !server.is_finished()
+        && tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut *server)
+            .await
+            .is_err()
+    {
+        // A client keeps a connection busy although it had time to notice.
         server.abort();
     }
 }
 
-/// What clients without our files ask a server about itself.
+/// Server reflection, for clients without the .proto files.
 #[derive(Clone, Copy, Debug)]
 pub struct Reflection {
     /// All files of all programs.
@@ -76,7 +80,7 @@ impl Reflection {
         built.expect("our own descriptors are sound")
     }
 
-    /// Returns the service under its older name, which most clients still ask for.
+    /// Returns the service under its older name, which most clients still use.
     ///
     /// # Panics
     ///
@@ -111,10 +115,10 @@ mod tests {
             host: String::new(),
             message_request: Some(MessageRequest::FileContainingSymbol(symbol.to_owned())),
         };
-        let asked = client
+        let response = client
             .server_reflection_info(tokio_stream::once(request))
             .await;
-        let answer = asked.unwrap().into_inner().message().await.unwrap();
+        let answer = response.unwrap().into_inner().message().await.unwrap();
         let Some(MessageResponse::FileDescriptorResponse(files)) =
             answer.and_then(|a| a.message_response)
         else {

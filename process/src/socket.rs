@@ -1,7 +1,7 @@
 //! A socket of this machine, in a folder of its own.
 //!
-//! Invariant: nobody but the user of the program can connect to it, and the socket of a program that
-//! runs is not taken from it.
+//! Invariant: only the user of the program can connect to it, and the socket of a running program is
+//! never replaced.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// The longest path of a socket, in bytes: what the system call has room for.
+/// The longest path of a socket, in bytes: the size of `sun_path` without its NUL.
 const PATH_MAX: usize = 107;
 
 /// Reads an endpoint, `unix:///path` or `unix:/path`.
 ///
 /// # Errors
 ///
-/// Says what an endpoint looks like.
+/// When it is not of that form, or too long.
 pub fn path(endpoint: &str) -> Result<PathBuf, String> {
     let rest = endpoint.strip_prefix("unix:");
     let path = rest.map(|rest| rest.strip_prefix("//").unwrap_or(rest));
@@ -79,8 +79,7 @@ impl Drop for Socket {
     }
 }
 
-/// Listens; a folder that is not there is made, for this user alone, and a socket that nobody serves
-/// is removed.
+/// Listens; a missing directory is created, for this user alone, and a stale socket is removed.
 ///
 /// # Errors
 ///

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
+//! A call that is given up while an attempt may have been executed ends with
+//! [`OUTCOME_UNKNOWN`](crate::status::OUTCOME_UNKNOWN).
 
 pub mod agent;
 mod dialer;
@@ -50,16 +52,46 @@ pub struct InvalidAddress {
 ///
 /// When the address is not a URL with a host.
 pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
-    Dialer::default().channel(address, Expected::Anybody)
+    Dialer::default().channel(address, Expected::AnyServer)
 }
 
 /// Returns whether a status was made here because no answer came. The server may or may not have
-/// done what was asked.
+/// executed the call.
 #[must_use]
 pub fn is_unanswered(status: &Status) -> bool {
     // What a server sends has no source; what the transport makes of a broken connection has.
     std::error::Error::source(status).is_some()
         || (status.code() == tonic::Code::Unavailable && status::refusal_of(status).is_none())
+}
+
+/// Returns whether a status was made here because no connection could be made: nothing was sent.
+#[must_use]
+pub fn is_unsent(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Returns whether the call that ended with this status may have been executed, or may be later.
+#[must_use]
+pub fn is_in_doubt(status: &Status) -> bool {
+    match status::refusal_of(status) {
+        Some(refusal) => refusal.reason == status::OUTCOME_UNKNOWN,
+        // The transport's, or a proxy's.
+        None => !is_unsent(status),
+    }
+}
+
+/// Returns why a call was given up, where an attempt may have been executed.
+fn doubtful(mut refusal: Refusal) -> Refusal {
+    status::OUTCOME_UNKNOWN.clone_into(&mut refusal.reason);
+    refusal.message += "; the request may or may not be carried out";
+    refusal
 }
 
 /// How long and how often a call is attempted.
@@ -69,7 +101,7 @@ pub struct Policy {
     pub deadline: Duration,
     /// How long to go on while no endpoint has answered at all: each of them is tried at least
     /// once. Servers wait as long as for an answer, since they are started in any order; a person
-    /// wants to hear of it.
+    /// retries.
     pub silence_max: Duration,
     /// The greatest number of attempts.
     pub attempts_max: u32,
@@ -225,10 +257,14 @@ impl SchedulerChannel {
         let mut address = self.current();
         let mut election = Election::default();
         let mut last = None;
+        let mut in_doubt = false;
         for _ in 0..self.policy.attempts_max.max(1) {
             let channel = self.channel_to(&address)?;
             let answer = tokio::time::timeout_at(deadline, call(channel)).await;
-            let Ok(answer) = answer else { break };
+            let Ok(answer) = answer else {
+                in_doubt = true;
+                break;
+            };
             let status = match answer {
                 Ok(response) => {
                     self.lock().current = address;
@@ -245,6 +281,7 @@ impl SchedulerChannel {
             };
             silent.note(&address, &status);
             election.note(&address, &status);
+            in_doubt |= is_in_doubt(&status);
             last = Some(status);
             if silent.is_everybody() && started.elapsed() >= self.policy.silence_max {
                 break;
@@ -259,10 +296,14 @@ impl SchedulerChannel {
             }
         }
         self.lock().current = address;
-        Err(self.exhausted(last, &silent))
+        let refusal = self.exhausted(last, &silent);
+        Err(status::to_status(&match in_doubt {
+            true => doubtful(refusal),
+            false => refusal,
+        }))
     }
 
-    /// Waits before the next round of attempts, no longer than until a member tells of a new leader,
+    /// Waits before the next round of attempts, no longer than until a member reports a new leader,
     /// which is returned.
     async fn pause(&self, wait: Duration, election: &mut Election) -> Option<String> {
         if wait.is_zero() {
@@ -281,13 +322,13 @@ impl SchedulerChannel {
         None
     }
 
-    fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Status {
+    fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Refusal {
         let endpoints = self.endpoints.join(", ");
         if let Some(status) = last.as_ref().filter(|_| silent.is_everybody()) {
             let cause = first_cause(status);
             let message = format!("no scheduler answers at {endpoints}: {cause}");
             let refusal = Refusal::new(Code::Unavailable, UNREACHABLE, message);
-            return status::to_status(&refusal.with("endpoints", endpoints));
+            return refusal.with("endpoints", endpoints);
         }
         let seen = last
             .as_ref()
@@ -295,10 +336,10 @@ impl SchedulerChannel {
         let message = format!("no scheduler of {endpoints} took the call: {seen}");
         let mut refusal = Refusal::new(Code::Unavailable, "NO_LEADER", message);
         if let Some(unavailable) = last.as_ref().and_then(status::refusal_of) {
-            // A member may be there and say what it lacks, as a quorum.
+            // A member may be reachable and report what it lacks, as a quorum.
             refusal.hint = unavailable.hint;
         }
-        status::to_status(&refusal)
+        refusal
     }
 
     fn channel_to(&self, address: &str) -> Result<Channel, Status> {
@@ -323,7 +364,7 @@ impl SchedulerChannel {
     }
 }
 
-/// Returns what the operating system said in the first place, as `Connection refused`.
+/// Returns the operating system's error, as `Connection refused`.
 fn first_cause(status: &Status) -> String {
     let mut cause: &dyn std::error::Error = status;
     while let Some(source) = cause.source() {
@@ -340,7 +381,7 @@ fn first_cause(status: &Status) -> String {
 struct Silent {
     /// Who was not tried yet.
     untried: BTreeSet<String>,
-    /// Whether anybody has said anything, be it that another one leads.
+    /// Whether any member has responded, be it that another one leads.
     answered: bool,
 }
 
@@ -486,7 +527,7 @@ mod tests {
         assert_eq!(step(Some(other), "http://a:1"), (other.into(), ms(0)));
         assert_eq!(step(None, other), ("http://a:1".into(), ms(0)));
         assert_eq!(step(Some(other), "http://a:1"), (other.into(), ms(100)));
-        // One that names itself is not asked again at once.
+        // One that names itself is not queried again at once.
         assert_eq!(step(Some(other), other), (other.into(), ms(200)));
     }
 
@@ -551,9 +592,46 @@ mod tests {
             .await;
         let refusal = status::from_status(&answer.unwrap_err());
         assert!(refusal.message.contains("no answer in time"), "{refusal}");
+        assert_eq!(refusal.reason, status::OUTCOME_UNKNOWN);
     }
 
-    /// Goal: a port where nobody listens counts as unanswered. Method: a real connection.
+    /// Goal: a call that is given up is not reported as not executed while one of its attempts may
+    /// have been. Method: every order of three kinds of answers, of which the last is repeated.
+    #[tokio::test]
+    async fn a_call_that_is_given_up_in_doubt_says_so() {
+        let follower = status::to_status(&status::not_leader(None));
+        let unknown = Refusal::new(Code::Unavailable, status::OUTCOME_UNKNOWN, "it was lost");
+        let kinds = [
+            (follower, false),
+            (status::to_status(&unknown), true),
+            (Status::unavailable("the stream broke"), true),
+        ];
+        let policy = Policy {
+            attempts_max: 4,
+            wait_min: Duration::from_millis(1),
+            ..Policy::default()
+        };
+        for order in 0..27 {
+            let order = [order / 9, order / 3 % 3, order % 3];
+            let scheduler = SchedulerChannel::new(endpoints()).unwrap();
+            let scheduler = scheduler.with_policy(policy);
+            let mut attempts = 0;
+            let answer = scheduler.call(|_| {
+                let (status, _) = kinds[order[attempts.min(2)]].clone();
+                attempts += 1;
+                async move { Err::<Response<()>, _>(status) }
+            });
+            let refusal = status::from_status(&answer.await.unwrap_err());
+            let in_doubt = order.iter().any(|kind| kinds[*kind].1);
+            assert_eq!(
+                refusal.reason == status::OUTCOME_UNKNOWN,
+                in_doubt,
+                "{order:?}"
+            );
+        }
+    }
+
+    /// Goal: a port without a listener counts as unanswered. Method: a real connection.
     #[tokio::test]
     async fn a_closed_port_is_no_answer() {
         use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -568,8 +646,9 @@ mod tests {
         assert!(is_unanswered(&status), "{status:?}");
     }
 
-    /// Goal: a person hears soon that nobody is there, with every address and what was met there;
-    /// as long as somebody answers, the call goes on. Method: closed ports, then one follower.
+    /// Goal: a user gets an early error when no member is reachable, with every address and what
+    /// was met there; as long as a member responds, the call goes on. Method: closed ports, then
+    /// one follower.
     #[tokio::test]
     async fn nobody_there_is_told_soon() {
         use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -590,6 +669,8 @@ mod tests {
             let mut client = ClusterServiceClient::new(channel);
             client.get_cluster_status(request).await
         };
+        let unsent = ask(channel(&closed[0]).unwrap()).await.unwrap_err();
+        assert!(is_unanswered(&unsent) && is_unsent(&unsent), "{unsent:?}");
         let refusal = status::from_status(&scheduler.call(ask).await.unwrap_err());
         assert_eq!(refusal.reason, UNREACHABLE);
         for part in [&*closed[0], &*closed[1], "onnection refused"] {

@@ -7,7 +7,7 @@
 //! when they are read.
 //!
 //! Not here: what a version is and when it is switched on. What a command *means* can change
-//! without its fields; whoever changes that asks the state for its cluster version.
+//! without its fields; a change of that queries the state for its cluster version.
 //!
 //! Invariant: what stands in no table counts as the newest, so that a line that was forgotten
 //! refuses too much, never too little. A test holds the table complete.

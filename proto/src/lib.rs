@@ -1,6 +1,6 @@
 //! The wire: Berth's protobuf packages and their conversions to the domain.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
 //! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`volume`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
@@ -11,7 +11,7 @@
 //! | [`status`] | refusals as gRPC statuses |
 //! | [`client`] | connections, and calls that find the leader |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
-//! | [`raft`] | what members of a scheduler group tell each other |
+//! | [`raft`] | what members of a scheduler group send each other |
 //! | [`csi`] | the Container Storage Interface |
 //!
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
@@ -52,7 +52,7 @@ packages! {
     operation = "berth.operation.v1";
     /// What changes, as it changes: `berth.event`.
     event = "berth.event.v1";
-    /// Who asked for what: `berth.audit`.
+    /// The audit: `berth.audit`.
     audit = "berth.audit.v1";
     /// What users call to boot, delete and move: `berth.conductor`.
     conductor = "berth.conductor.v1";
@@ -64,7 +64,7 @@ packages! {
     state = "berth.state.v1";
     /// Volumes of persistent memory: `berth.volume`.
     volume = "berth.volume.v1";
-    /// What members of a scheduler group tell each other: `berth.raft`.
+    /// What members of a scheduler group send each other: `berth.raft`.
     raft = "berth.raft.v1";
     /// The Container Storage Interface, which is not ours: `csi`.
     csi = "csi.v1";

@@ -1,6 +1,6 @@
 //! Refusals as gRPC statuses, and back.
 //!
-//! A status carries the canonical code, the sentence for people, and two details: a
+//! A status carries the canonical code, the sentence as text for people, and two details: a
 //! `google.rpc.ErrorInfo` with the reason for programs of any kind, and the whole
 //! `berth.type.v1.Refusal` for ours.
 //!
@@ -21,6 +21,8 @@ use crate::types::v1;
 pub const ERROR_DOMAIN: &str = "berth";
 /// The reason of a request that reached a member that does not lead.
 pub const NOT_LEADER: &str = "NOT_LEADER";
+/// The reason of a request that may be carried out, or not.
+pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 /// The key in a refusal's metadata that names the leader's address, as `http://127.0.0.1:7100`.
 pub const LEADER: &str = "leader";
 /// The most bytes of encoded details, before base64 makes them a third longer; the smallest limit
@@ -32,10 +34,10 @@ const MESSAGE_MAX: usize = 2048;
 /// The longest sentence outside of them; there each byte beyond ASCII takes three.
 const PLAIN_MESSAGE_MAX: usize = 1024;
 const ERROR_INFO_URL: &str = "type.googleapis.com/google.rpc.ErrorInfo";
-/// Room for what surrounds the two details.
+/// Space for what surrounds the two details.
 const MARGIN: usize = 256;
 
-/// Returns the status that tells a refusal.
+/// Returns the status of a refusal.
 #[must_use]
 pub fn to_status(refusal: &Refusal) -> Status {
     let mut wire = v1::Refusal::from(refusal);
@@ -64,7 +66,7 @@ pub fn to_status(refusal: &Refusal) -> Status {
     Status::with_details(code, wire.message, details.encode_to_vec().into())
 }
 
-/// Returns the refusal that a status tells, also where another server than ours gave it.
+/// Returns the refusal of a status, also where another server than ours gave it.
 #[must_use]
 pub fn from_status(status: &Status) -> Refusal {
     if let Some(refusal) = refusal_of(status) {
@@ -157,7 +159,7 @@ fn shorten(refusal: &mut v1::Refusal) {
     }
 }
 
-/// The encoded size of both details: the metadata, the reason and the message are told twice.
+/// The encoded size of both details: the metadata, the reason and the message are included twice.
 fn size(refusal: &v1::Refusal) -> usize {
     let facts = refusal.metadata.iter();
     let twice: usize = facts.map(|(k, v)| k.len() + v.len() + 8).sum();

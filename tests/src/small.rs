@@ -71,7 +71,7 @@ impl Small {
         Answer::of(command)
     }
 
-    /// Runs `berth`, which succeeds, and returns what it told, if anything.
+    /// Runs `berth`, which succeeds, and returns the JSON that it printed, if any.
     ///
     /// # Panics
     ///
@@ -91,16 +91,16 @@ impl Small {
     #[must_use]
     pub fn refused(&self, words: &[&str]) -> Value {
         let answer = self.berth(words).refused(1);
-        let told: Value = serde_json::from_str(&answer.stderr).expect("JSON");
-        told["error"].clone()
+        let printed: Value = serde_json::from_str(&answer.stderr).expect("JSON");
+        printed["error"].clone()
     }
 }
 
 impl fmt::Debug for Small {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Small");
-        told.field("schedulers", &self.schedulers);
-        told.finish_non_exhaustive()
+        let mut fields = f.debug_struct("Small");
+        fields.field("schedulers", &self.schedulers);
+        fields.finish_non_exhaustive()
     }
 }
 

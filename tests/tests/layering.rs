@@ -4,6 +4,9 @@
 //! and no layer may reach around another. Method: `cargo metadata` for the edges between our
 //! crates and for foreign dependencies of the pure ones; their sources for the parts of `std`
 //! that no manifest shows.
+//!
+//! A program of its own beside `all`: it uses none of our crates, so it is linked at once, and it is
+//! the test that a change of a manifest runs alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -79,10 +82,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-tls",
         ],
     ),
+    (
+        TESTKIT,
+        &[
+            "berth-domain",
+            "berth-selection",
+            "berth-ganeti",
+            "berth-state",
+            "berth-store",
+            "berth-replication",
+        ],
+    ),
 ];
 
 /// Crates that may import anything: the command embeds the whole system, the tests look at it.
 const ABOVE_ALL: &[&str] = &["berth-cli", "berth-simulation", "berth-tests"];
+
+/// Helpers of tests and benchmarks. Only `berth-tests` and dev-dependencies may import it.
+const TESTKIT: &str = "berth-testkit";
 
 /// Crates that decide, and so must be functions of their arguments.
 const PURE: &[&str] = &[
@@ -161,6 +178,10 @@ fn every_crate_is_in_the_table_and_imports_only_what_it_may() {
     for package in &metadata.packages {
         let name = package.name.as_str();
         seen.insert(name);
+        assert!(
+            name == "berth-tests" || !dependencies(package).contains(TESTKIT),
+            "{name} must not import {TESTKIT} outside of its tests"
+        );
         if ABOVE_ALL.contains(&name) {
             continue;
         }

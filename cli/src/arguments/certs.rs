@@ -1,4 +1,4 @@
-//! What can be typed about certificates.
+//! The arguments of `berth certs`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,116 +16,119 @@ A cluster with certificates, from nothing:
   berth certs issue certs --role conductor --name conductor-1 --dns m1
   berth certs issue certs --role agent --name host-1 --dns m1
   berth certs issue certs --role operator --name ann
-Each machine gets ca.pem and its own two files, and its programs are told of them: [tls] in
-their configuration, or --tls-ca, --tls-cert and --tls-key. ca-key.pem stays where it is.
-Who may do what is in docs/security.md, and so is how to bring certificates of your own.")]
+Each machine gets ca.pem and its own two files, and its programs are
+configured with them: [tls] in their configuration, or --tls-ca, --tls-cert
+and --tls-key. ca-key.pem stays where it is. The permissions of each role, and
+the use of other certificates, are described in docs/security.md.")]
 pub enum Certs {
-    /// Make an authority in a new directory
+    /// Create an authority in a new directory
     #[command(after_help = "\
-Makes DIR/ca.pem, which goes to every machine, and DIR/ca-key.pem, which makes certificates and
-should be on no machine of the cluster.")]
+Creates DIR/ca.pem, which goes to every machine, and DIR/ca-key.pem, which
+signs certificates and should be on no machine of the cluster.")]
     Init(Init),
-    /// Make a certificate and its key
+    /// Issue a certificate and its key
     #[command(after_help = "\
-Makes DIR/ROLE-NAME.pem and DIR/ROLE-NAME-key.pem. The name is what others know somebody by:
+Creates DIR/ROLE-NAME.pem and DIR/ROLE-NAME-key.pem. The name identifies its
+owner:
   agent            the host's name, as berth host list shows it
   conductor        the conductor's name, as berth cluster status shows it
-  scheduler        any, as that of the machine
-  operator         a person or a script that may do everything
-  reader           a person or a script that may only look
+  scheduler        any name, such as that of the machine
+  operator         a person or a script with all permissions
+  reader           a person or a script with read access
   csi-controller   a controller of volumes
-Servers are dialled by a name or an address, which must be in their certificate: --dns and --ip.
-Without either, the name itself is taken for it.
-PMEM-CSI's names are taken too: --role csi-controller --name pmem-registry, and --role agent
---name pmem-node-controller with a --dns for each host that it speaks for.")]
+Clients verify the DNS name or IP address of a server, which must be in its
+certificate: --dns and --ip. Without either, the name itself is used as DNS
+name. The names of PMEM-CSI are accepted too: --role csi-controller --name
+pmem-registry, and --role agent --name pmem-node-controller with a --dns for
+each of its hosts.")]
     Issue(Issue),
-    /// Make certificates anew for whom they were made before, each with a new key
+    /// Renew certificates with new keys
     #[command(after_help = "\
-Running programs take them within seconds, once they are in the files that they were told of. In
-the same directory that is all:
+Running programs reload renewed files within seconds. In the same directory,
+one command is enough:
   berth certs renew certs certs/agent-host-1.pem
-Elsewhere the two files are copied over; it does not matter in which order.")]
+On other machines, copy both files over the old ones, in any order.")]
     Renew(Renew),
-    /// Show certificates: whose they are, and for how long they hold
+    /// Show the owners and the validity of certificates
     Show {
-        /// Files, or directories of them
+        /// Paths of certificates or directories with certificates
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
 }
 
-/// An authority.
+/// Arguments of `berth certs init`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// The directory
+    /// Directory to create for the authority
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Call the authority so
+    /// Name of the authority
     #[arg(long, default_value = "Berth authority")]
     pub name: String,
-    /// For how many days it holds
+    /// Validity of the authority in days
     #[arg(long, default_value_t = AUTHORITY_DAYS)]
     pub days: u32,
 }
 
-/// Where an authority is.
+/// The authority of a new certificate.
 #[derive(Debug, Args)]
 pub struct From {
-    /// The authority's directory
+    /// Directory of the authority
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// The authority's key, where it is not DIR/ca-key.pem
+    /// File with the authority's key (default: DIR/ca-key.pem)
     #[arg(long, value_name = "FILE")]
     pub ca_key: Option<PathBuf>,
-    /// For how many days a certificate holds
+    /// Validity of the certificate in days
     #[arg(long, default_value_t = DAYS)]
     pub days: u32,
 }
 
-/// A new certificate.
+/// Arguments of `berth certs issue`.
 #[derive(Debug, Args)]
 pub struct Issue {
-    /// From whom.
+    /// The authority.
     #[command(flatten)]
     pub from: From,
-    /// What it is for
+    /// Role of the certificate's owner
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub role: String,
-    /// For whom
+    /// Name of the certificate's owner
     #[arg(long)]
     pub name: String,
-    /// By this name it is dialled (can be repeated)
+    /// DNS name of the server (repeatable)
     #[arg(long, value_name = "NAME")]
     pub dns: Vec<String>,
-    /// By this address it is dialled (can be repeated)
+    /// IP address of the server (repeatable)
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Vec<IpAddr>,
-    /// Write the two files here
+    /// Directory for the two files (default: that of the authority)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
 impl Issue {
-    /// Returns what it is for.
+    /// Returns the role.
     ///
     /// # Errors
     ///
-    /// When it is no role.
+    /// When the role is unknown.
     pub fn role(&self) -> anyhow::Result<Role> {
         Ok(self.role.parse()?)
     }
 }
 
-/// Certificates to be made anew.
+/// Arguments of `berth certs renew`.
 #[derive(Debug, Args)]
 pub struct Renew {
-    /// From whom.
+    /// The authority.
     #[command(flatten)]
     pub from: From,
-    /// The certificates
+    /// Files of the certificates to renew
     #[arg(value_name = "FILE", required_unless_present = "all")]
     pub files: Vec<PathBuf>,
-    /// All of the authority's directory
+    /// Renew all certificates in the authority's directory
     #[arg(long, conflicts_with = "files")]
     pub all: bool,
 }

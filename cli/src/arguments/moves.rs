@@ -4,133 +4,132 @@ use clap::{Args, Subcommand};
 
 use super::Run;
 
-/// What moves the VMs of a host away.
+/// Verbs of hosts that move their VMs away.
 #[derive(Debug, Subcommand)]
 pub enum HostMoves {
-    /// Move every VM away from a host
+    /// Move all VMs to other hosts and cordon the host
     ///
-    /// Shows the plan first. Then nothing new is placed on the host, and its VMs are moved, so many
-    /// at a time: those that run while they run, those that are stopped as they are. If the command is
-    /// interrupted, moves that have begun go on; given again, it goes on with what is left. Lift it
-    /// with `berth host uncordon`.
+    /// Shows the plan first. Then the host is cordoned and its VMs are moved, a limited number at a
+    /// time: running ones live, stopped ones as they are. If the command is interrupted, moves that
+    /// have started continue; repeated, it continues with the remaining VMs. `berth host uncordon`
+    /// ends the drain.
     Drain {
-        /// The host
+        /// Name of the host
         host: String,
-        /// How to go about it
+        /// Options of the moves
         #[command(flatten)]
-        how: DrainHow,
+        options: DrainOptions,
     },
-    /// Start every VM of a dead host elsewhere
+    /// Restart all VMs of a dead host on other hosts
     ///
-    /// The host has to be proven dead first, by `berth host fence HOST`. The VMs' disks have to be where
-    /// other hosts see them.
+    /// The host must be fenced first, by `berth host fence HOST`. The VMs' disks must be on storage that
+    /// other hosts share.
     Evacuate {
-        /// The host
+        /// Name of the host
         host: String,
-        /// How to go about it
+        /// Options of the moves
         #[command(flatten)]
-        how: DrainHow,
+        options: DrainOptions,
     },
 }
 
-/// How the VMs of a host are moved away.
+/// Options of `berth host drain` and `berth host evacuate`.
 #[derive(Debug, Args)]
-pub struct DrainHow {
-    /// Move so many VMs at the same time
+pub struct DrainOptions {
+    /// Maximum number of VMs that move at the same time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
-    /// Only show the plan
+    /// Only show the plan of the moves
     #[arg(long, visible_alias = "dry-run")]
     pub validate_only: bool,
 }
 
-/// What moves a VM while it does not run.
+/// Verbs of VMs that move them while they are stopped.
 #[derive(Debug, Subcommand)]
 pub enum Moves {
-    /// Give a VM another flavor
+    /// Change the flavor of a VM
     ///
-    /// The VM is stopped and started again with the new flavor, on the host that suits it best, which
-    /// may be the one where it is. Disks that the new host does not see are copied meanwhile. What it
-    /// had before is kept until `berth vm confirm-resize`, and `berth vm revert-resize` brings the VM
-    /// back to it.
+    /// The VM is stopped and started again with the new flavor on the best host, which may be the
+    /// current one. Disks that the new host does not share are copied. The old resources are kept until
+    /// `berth vm confirm-resize`; `berth vm revert-resize` returns the VM to them.
     Resize {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// Its flavor from now on
+        /// Name of the new flavor
         #[arg(long)]
         flavor: String,
-        /// Put it on this host rather than on the best
+        /// Name of the destination host (default: the best one)
         #[arg(long)]
         host: Option<String>,
-        /// Keep nothing of what it had: there is nothing to confirm, and no way back
+        /// Release the old resources at once, without a way to revert
         #[arg(long)]
         no_verify: bool,
-        /// Only say where it would go, and what it would get there, or why it would not
+        /// Only show the host and the resources that would be chosen
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Keep what a resize brought, and give back what the VM had before
+    /// Confirm a resize and release the old resources
     ///
-    /// Disks that were copied to another host for it are deleted on the one where they were.
+    /// Disks that were copied to another host are deleted on the old one.
     ConfirmResize {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Bring a VM back to what it had before its resize
+    /// Revert a resize and release the new resources
     ///
-    /// Where its disks were copied to another host for it, it comes back to them as they were, and the
-    /// copies are deleted with what was written to them since.
+    /// If its disks were copied to another host, the VM returns to the originals, and the copies are
+    /// deleted with everything written to them since.
     RevertResize {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Start a VM elsewhere whose host is dead
+    /// Restart a VM of a dead host on another host
     ///
-    /// Its disks have to be where the other host sees them. The host has to be proven dead first, by
+    /// Its disks must be on storage that the other host shares. The dead host must be fenced first, by
     /// `berth host fence HOST`: a guest that still runs there must not run twice.
     Evacuate {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// Start it on this host rather than on the best
+        /// Name of the host to start on (default: the best one)
         #[arg(long)]
         host: Option<String>,
-        /// Only say where it would go, and what it would get there, or why it would not
+        /// Only show the host and the resources that would be chosen
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Stop a VM and give its host back
+    /// Stop a VM and release its host
     ///
-    /// Its disks stay where they are. `berth vm unshelve` starts it again, on any host that sees them.
+    /// Its disks stay where they are. `berth vm unshelve` starts it again, on any host that shares them.
     Shelve {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Start a shelved VM on a host that is chosen anew
+    /// Start a shelved VM on a newly chosen host
     Unshelve {
-        /// The VM
+        /// Name of the VM
         vm: String,
-        /// Start it on this host rather than on the best
+        /// Name of the host to start on (default: the best one)
         #[arg(long)]
         host: Option<String>,
-        /// Only say where it would go, and what it would get there, or why it would not
+        /// Only show the host and the resources that would be chosen
         #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
         validate_only: bool,
-        /// How to go about it
+        /// Options of the operation
         #[command(flatten)]
         run: Run,
     },

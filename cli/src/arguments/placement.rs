@@ -1,4 +1,4 @@
-//! What can be typed about counted placement: providers, resource classes, traits, candidates.
+//! The arguments of counted placement: providers, resource classes, traits, candidates.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -7,72 +7,72 @@ use super::key_value;
 /// Verbs of resource providers.
 #[derive(Debug, Subcommand)]
 pub enum Provider {
-    /// List resource providers, all or those that are like this
+    /// List resource providers, optionally filtered
     #[command(after_help = LIST_HELP)]
     List(ProviderList),
-    /// Show the providers as they are, and then each change as it happens
+    /// Watch the providers and their changes
     #[command(after_help = WATCH_HELP)]
     Watch {
-        /// Only the one with this UUID
+        /// UUID of the only provider to watch
         provider: Option<String>,
-        /// Begin with the changes after this revision, as told by an earlier watch
+        /// Revision after which to start, from an earlier watch
         #[arg(long, value_name = "REVISION")]
         after: Option<u64>,
     },
-    /// Show one with its inventories, usages and traits
+    /// Show a provider with its inventories, usages and traits
     Show {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
     },
-    /// Make one
+    /// Create a resource provider
     Create {
-        /// What people call it
+        /// Name of the provider
         display_name: String,
-        /// The UUID of the one above it
+        /// UUID of the parent provider
         #[arg(long)]
         parent: Option<String>,
     },
-    /// Rename one, or move it with all that is below it
+    /// Rename a provider, or move it with its descendants
     Update {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
-        /// What people call it from now on
+        /// New name of the provider
         #[arg(long)]
         display_name: Option<String>,
-        /// The UUID of the one above it from now on
+        /// UUID of the new parent provider
         #[arg(long, conflicts_with = "root")]
         parent: Option<String>,
-        /// Take it out of its tree: it becomes a root
+        /// Make the provider a root of its own tree
         #[arg(long)]
         root: bool,
     },
-    /// Replace the inventories of one
+    /// Replace the inventories of a provider
     SetInventories {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
-        /// A class and its total (can be repeated)
+        /// Resource class and its total (repeatable)
         #[arg(long = "inventory", value_name = "CLASS=TOTAL", value_parser = amount)]
         inventories: Vec<(String, u64)>,
     },
-    /// Replace the traits of one
+    /// Replace the traits of a provider
     SetTraits {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
-        /// A trait (can be repeated)
+        /// Name of a trait (repeatable)
         #[arg(long = "trait", value_name = "TRAIT")]
         traits: Vec<String>,
     },
-    /// Replace the aggregates of one
+    /// Replace the aggregates of a provider
     SetAggregates {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
-        /// The UUID of an aggregate (can be repeated)
+        /// UUID of an aggregate (repeatable)
         #[arg(long = "aggregate", value_name = "UUID")]
         aggregates: Vec<String>,
     },
-    /// Delete one that has neither children nor allocations
+    /// Delete a provider without children and allocations
     Delete {
-        /// Its UUID
+        /// UUID of the provider
         provider: String,
     },
 }
@@ -80,23 +80,23 @@ pub enum Provider {
 /// Verbs of resource classes.
 #[derive(Debug, Subcommand)]
 pub enum Class {
-    /// List the standard ones and those that were created
+    /// List standard and custom resource classes
     List,
-    /// Make one, unless it is there
+    /// Create a resource class, unless it exists
     Create {
-        /// Its name, as CUSTOM_GOLD
+        /// Name of the class, such as CUSTOM_GOLD
         class: String,
     },
-    /// Rename one wherever it is counted
+    /// Rename a resource class wherever it is used
     Rename {
-        /// Its name so far
+        /// Current name of the class
         class: String,
-        /// Its name from now on
+        /// New name of the class
         new_name: String,
     },
-    /// Delete one of which no provider has any
+    /// Delete a resource class without inventories
     Delete {
-        /// Its name
+        /// Name of the class
         class: String,
     },
 }
@@ -104,128 +104,131 @@ pub enum Class {
 /// Verbs of traits.
 #[derive(Debug, Subcommand)]
 pub enum Trait {
-    /// List the standard ones and those that were created
+    /// List standard and custom traits
     List {
-        /// What the names begin with
+        /// Only the traits with this prefix of their name
         #[arg(long)]
         prefix: Option<String>,
-        /// Only those that a provider has
+        /// Only the traits of at least one provider
         #[arg(long)]
         associated: bool,
     },
-    /// Make one, unless it is there
+    /// Create a trait, unless it exists
     Create {
-        /// Its name, as CUSTOM_FAST
+        /// Name of the trait, such as CUSTOM_FAST
         name: String,
     },
-    /// Delete one that no provider has
+    /// Delete a trait that no provider has
     Delete {
-        /// Its name
+        /// Name of the trait
         name: String,
     },
 }
 
 const LIST_HELP: &str = "\
-Examples: providers of one tree; fast ones that could give 4 CPUs to one consumer now:
+Examples: the providers of one tree; providers with a trait and 4 free CPUs:
   berth provider list --in-tree 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10
-  berth provider list --resources VCPU=4 --required 'HW_CPU_X86_AVX2|HW_CPU_X86_AVX512F'";
+  berth provider list --resources VCPU=4 \\
+      --required 'HW_CPU_X86_AVX2|HW_CPU_X86_AVX512F'";
 
 const WATCH_HELP: &str = "\
-One line for each provider that is there, is new, was changed or is gone, until Ctrl-C. With
---output json each line is an object with `revision` and `provider` or `deleted`; a watch with
---after REVISION goes on from there, if so much is still kept. It goes on by itself at another
-scheduler where one stops.";
+Prints one line for each provider that exists, is new, was changed or is gone,
+until Ctrl-C. With --output json each line is an object with `revision` and
+`provider` or `deleted`; --after REVISION continues from there, if the history
+is still kept. If a scheduler stops, the watch continues at another one.";
 
-/// Which providers are listed.
+/// Arguments of `berth provider list`.
 #[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct ProviderList {
-    /// What people call it
+    /// Only the provider with this name
     #[arg(long)]
     pub name: Option<String>,
-    /// Only those that could give so much of each class to one consumer now
+    /// Only providers with this capacity for one consumer now
     #[arg(long, value_name = "CLASS=AMOUNT", value_delimiter = ',', value_parser = amount)]
     pub resources: Vec<(String, u64)>,
-    /// What they are like
+    /// Traits and aggregates of the providers
     #[command(flatten)]
-    pub qualities: Qualities,
+    pub filter: ProviderFilter,
 }
 
-/// What a provider is like.
+/// Traits and aggregates that a provider must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub struct Qualities {
-    /// Have these traits; of TRAIT|TRAIT one is enough (can be repeated)
+pub struct ProviderFilter {
+    /// Traits that are required; of TRAIT|TRAIT any one (repeatable)
     #[arg(long, value_name = "TRAIT", value_delimiter = ',')]
     pub required: Vec<String>,
-    /// Have none of these traits (can be repeated)
+    /// Traits that are forbidden (repeatable)
     #[arg(long, value_name = "TRAIT", value_delimiter = ',')]
     pub forbidden: Vec<String>,
-    /// Be in these aggregates; of UUID|UUID one is enough (can be repeated)
+    /// Aggregates that are required; of UUID|UUID any one (repeatable)
     #[arg(long, value_name = "UUID", value_delimiter = ',')]
     pub member_of: Vec<String>,
-    /// Be in none of these aggregates (can be repeated)
+    /// Aggregates that are forbidden (repeatable)
     #[arg(long, value_name = "UUID", value_delimiter = ',')]
     pub not_member_of: Vec<String>,
-    /// Be in the tree of this provider, which need not be the root
+    /// UUID of any provider in the required tree
     #[arg(long, value_name = "UUID")]
     pub in_tree: Option<String>,
 }
 
-/// What candidates are asked for.
+/// Arguments of `berth candidates`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A comma separates what is wanted together, | what is enough as one:
-  berth candidates --resources VCPU=4,MEMORY_MB=2048 --required 'HW_CPU_X86_AVX2,CUSTOM_A|CUSTOM_B'
+A comma separates requirements that must all hold, | alternatives:
+  berth candidates --resources VCPU=4,MEMORY_MB=2048 \\
+      --required 'HW_CPU_X86_AVX2,CUSTOM_A|CUSTOM_B'
 
---resources may come from several providers of one tree and from those that share with it.
-What must come from one provider is a group: a name, its resources, and what is asked of the
-provider by required=, forbidden=, member_of=, not_member_of= and in_tree=. Two devices of
-different networks, on two cards, below one host:
+--resources may come from several providers of one tree and from sharing
+providers. A group must come from one provider: a name, its resources, and
+requirements of the provider: required=, forbidden=, member_of=,
+not_member_of= and in_tree=. Two devices of different networks, on two cards,
+below one host:
   berth candidates --resources VCPU=2 --group-policy isolate \\
       --group 'left: SRIOV_NET_VF=1 required=CUSTOM_PHYSNET_A' \\
       --group 'right: SRIOV_NET_VF=1 required=CUSTOM_PHYSNET_B'
-A group without resources names a place, for --same-subtree:
+A group without resources names a provider for --same-subtree:
   berth candidates --group 'cpu: PCPU=4' --group 'card: VGPU=1' \\
       --group 'cell: required=HW_NUMA_ROOT' --same-subtree cell,cpu,card
 
-A query as OpenStack's clients write it is taken as well:
-  berth candidates --query 'resources=VCPU:1&required=in:HW_CPU_X86_AVX2,CUSTOM_A&limit=5'
+A query in the syntax of OpenStack's clients is accepted, too:
+  berth candidates \\
+      --query 'resources=VCPU:1&required=in:HW_CPU_X86_AVX2,CUSTOM_A&limit=5'
 
-Where there is no candidate, standard error tells which requirement removed how many providers or
-trees, and what came nearest; the exit status is 4.")]
+If there is no candidate, standard error shows how many providers or trees each
+requirement removed, and the nearest miss; the exit status is 4.")]
 pub struct Candidates {
-    /// Take so much of each class (can be repeated)
+    /// Amount of each resource class (repeatable)
     #[arg(long, value_name = "CLASS=AMOUNT", value_delimiter = ',', value_parser = amount)]
     #[arg(required_unless_present_any = ["groups", "query"])]
     pub resources: Vec<(String, u64)>,
-    /// What the providers of --resources are like
+    /// Traits and aggregates of the providers of --resources
     #[command(flatten)]
-    pub qualities: Qualities,
-    /// Take this from one provider (can be repeated); see below
+    pub filter: ProviderFilter,
+    /// Resources that one provider must supply (repeatable); see below
     #[arg(long = "group", value_name = "NAME: WORDS", value_parser = group)]
     pub groups: Vec<Group>,
-    /// Let groups share providers, or give each its own [default: none]
+    /// Whether groups may share providers [default: none]
     #[arg(long, value_enum)]
     pub group_policy: Option<GroupPolicy>,
-    /// Let one of the providers of these groups be above all the others, or be all of them (can
-    /// be repeated)
+    /// Groups with providers in one subtree, rooted at one of them (repeatable)
     #[arg(long, value_name = "NAME,NAME")]
     pub same_subtree: Vec<String>,
-    /// Let the root of the tree have these traits (can be repeated)
+    /// Traits that the root of the tree must have (repeatable)
     #[arg(long, value_name = "TRAIT", value_delimiter = ',')]
     pub root_required: Vec<String>,
-    /// Let the root of the tree have none of these traits (can be repeated)
+    /// Traits that the root of the tree must not have (repeatable)
     #[arg(long, value_name = "TRAIT", value_delimiter = ',')]
     pub root_forbidden: Vec<String>,
-    /// Stop after so many; 0: after all
+    /// Maximum number of candidates; 0 for all
     #[arg(long, default_value_t = 10)]
     pub limit: u32,
-    /// Begin at the same tree each time, or elsewhere [default: rotated, or stable with --limit 0]
+    /// Order of the trees [default: rotated, or stable with --limit 0]
     #[arg(long, value_enum)]
     pub order: Option<Order>,
-    /// Take from one provider of a tree at most
+    /// Use at most one provider of each tree
     #[arg(long)]
     pub flat: bool,
-    /// Ask this query of OpenStack Placement instead; its own limit counts, if it has one
+    /// Query in the syntax of OpenStack Placement instead; its own limit takes precedence
     #[arg(long, value_name = "QUERY")]
     #[arg(conflicts_with_all = [
         "resources", "required", "forbidden", "member_of", "not_member_of", "in_tree", "groups",
@@ -234,7 +237,7 @@ pub struct Candidates {
     pub query: Option<String>,
 }
 
-/// How groups share providers.
+/// Whether groups share providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GroupPolicy {
     /// One provider may serve several groups
@@ -243,24 +246,24 @@ pub enum GroupPolicy {
     Isolate,
 }
 
-/// In which order candidates come.
+/// The order of candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// The same each time
+    /// The same order each time
     Stable,
-    /// Beginning elsewhere each time
+    /// Starting at another tree each time
     Rotated,
 }
 
-/// What is wanted of one provider.
+/// What one provider must supply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// What it is called.
+    /// The name of the group.
     pub name: String,
-    /// How much of which class.
+    /// The amount of each resource class.
     pub resources: Vec<(String, u64)>,
-    /// What the provider is like.
-    pub qualities: Qualities,
+    /// Traits and aggregates of the provider.
+    pub filter: ProviderFilter,
 }
 
 fn is_class(word: &str) -> bool {
@@ -287,11 +290,11 @@ fn group(text: &str) -> Result<Group, String> {
         let (key, value) = key_value(word).map_err(|why| format!("{word:?}: {why}"))?;
         let list = || value.split(',').map(ToOwned::to_owned);
         match &*key {
-            "required" => group.qualities.required.extend(list()),
-            "forbidden" => group.qualities.forbidden.extend(list()),
-            "member_of" => group.qualities.member_of.extend(list()),
-            "not_member_of" => group.qualities.not_member_of.extend(list()),
-            "in_tree" => group.qualities.in_tree = Some(value),
+            "required" => group.filter.required.extend(list()),
+            "forbidden" => group.filter.forbidden.extend(list()),
+            "member_of" => group.filter.member_of.extend(list()),
+            "not_member_of" => group.filter.not_member_of.extend(list()),
+            "in_tree" => group.filter.in_tree = Some(value),
             _ if is_class(&key) => {
                 group.resources.push(amount(word)?);
             }
@@ -326,9 +329,9 @@ mod tests {
             read.resources,
             [("VGPU".to_owned(), 2), ("VCPU".to_owned(), 1)]
         );
-        assert_eq!(read.qualities.required, ["A", "B|C"]);
-        assert_eq!(read.qualities.forbidden, ["D"]);
-        assert_eq!(read.qualities.member_of, ["x|y"]);
+        assert_eq!(read.filter.required, ["A", "B|C"]);
+        assert_eq!(read.filter.forbidden, ["D"]);
+        assert_eq!(read.filter.member_of, ["x|y"]);
         assert!(
             group("cell: required=HW_NUMA_ROOT")
                 .unwrap()
@@ -342,8 +345,8 @@ mod tests {
             ("a: VGPU=x", "\"x\" is not a whole number"),
             ("a: vgpu=1", "\"vgpu\" is neither a resource class"),
         ] {
-            let told = group(text).unwrap_err();
-            assert!(told.contains(part), "{text}: {told}");
+            let error = group(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 }

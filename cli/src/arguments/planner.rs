@@ -1,4 +1,4 @@
-//! What can be typed of planning: `verify`, `score`, `balance`, `capacity`, `iallocator`.
+//! The arguments of planning: `verify`, `score`, `balance`, `capacity`, `iallocator`.
 //!
 //! Each answers for the cluster, or with `--text` for a file in the format of Ganeti's htools,
 //! without any cluster.
@@ -7,188 +7,199 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// Would a failure be survived?
+/// Arguments of `berth verify`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-For each host: would all its VMs find places on the others if it failed, with their CPUs, pages,
-PCI functions and persistent memory? proven: by a plan, which `berth host evacuate` follows;
-refuted: a bound shows that there is none; unknown: none was found within the budget.
-And for each host: is its memory given away beyond its ratio, and would its swap do?
+For each host: whether all its VMs would fit on the others if it failed, with
+their CPUs, pages, PCI functions and persistent memory. proven: by a plan,
+which `berth host evacuate` follows; refuted: a bound rules every plan out;
+unknown: the budget ended before a plan. Also for each host: whether its
+memory is overcommitted beyond its ratio, and whether its swap is large
+enough.
 Examples:
   berth verify
   berth verify h3 --plan
   berth verify --zones
   berth verify --text cluster.data --output json
 
-Exit status: 0 when every failure would be survived and no memory is given away beyond its ratio,
-4 when not.")]
+Exit status: 0 when every failure would be survived and no memory is
+overcommitted beyond its ratio, else 4.")]
 pub struct Verify {
-    /// Only these hosts (zones with --zones, aggregates with --aggregates)
+    /// Names of the hosts (or zones with --zones, aggregates with --aggregates)
     pub names: Vec<String>,
-    /// Let all hosts of an availability zone fail together
+    /// Check the failure of whole availability zones
     #[arg(long, conflicts_with = "aggregates")]
     pub zones: bool,
-    /// Let all hosts of an aggregate fail together
+    /// Check the failure of whole aggregates
     #[arg(long)]
     pub aggregates: bool,
-    /// Show the plans
+    /// Show the evacuation plans
     #[arg(long)]
     pub plan: bool,
-    /// Try so many placements at most for one verdict
+    /// Maximum number of placements tried for one verdict
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub budget: u64,
-    /// Ask this file instead of the cluster
+    /// File to evaluate instead of the cluster
     #[command(flatten)]
     pub text: Text,
 }
 
-/// How good is the distribution?
+/// Arguments of `berth score`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Less is better. The components are those of Ganeti's htools, and further ones for what the cluster
-knows beyond; docs/balancing.md says what each is.")]
+Less is better. The components are those of Ganeti's htools and further ones,
+all described in docs/balancing.md.")]
 pub struct Score {
-    /// Ask this file instead of the cluster
+    /// File to evaluate instead of the cluster
     #[command(flatten)]
     pub text: Text,
 }
 
-/// Plan moves that make the distribution better.
+/// Arguments of `berth balance`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Shows the moves, why each helps, and the score before and after. Moves of one set run at the same
-time. With --execute they are carried out by live migration; what is planned is compared with what
-is, before each set, and the rest is left where they differ.
+Shows the moves, the gain of each, and the score before and after. Moves of
+one set run at the same time. With --execute they run as live migrations;
+before each set the plan is compared with the cluster, and the rest is skipped
+where they differ.
 Examples:
   berth balance
   berth balance --execute
   berth balance --room-for big
   berth balance --text cluster.data --output json")]
 pub struct Balance {
-    /// Carry it out
+    /// Run the planned migrations
     #[arg(long, conflicts_with = "text")]
     pub execute: bool,
-    /// Go on without asking for a confirmation
+    /// Skip the confirmation before the migrations
     #[arg(long, short, requires = "execute")]
     pub yes: bool,
-    /// Make no move that gains less than this
+    /// Minimum gain in score of a single move
     #[arg(long, value_name = "SCORE")]
     pub gain_min: Option<f64>,
-    /// Do nothing while the score is not above this
+    /// Score up to which nothing is planned
     #[arg(long, value_name = "SCORE", conflicts_with = "text")]
     pub threshold: Option<f64>,
-    /// Do nothing while no host has more taken of its memory, CPUs or disk than this, as 0.8
+    /// Use of memory, CPUs or disk up to which nothing is planned, such as 0.8
     #[arg(long, value_name = "SHARE", conflicts_with = "text")]
     pub usage: Option<f64>,
-    /// Plan at most so many moves
+    /// Maximum number of planned moves
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub moves_max: u32,
-    /// Make room for a VM of this flavor instead
-    #[arg(long, value_name = "FLAVOR", conflicts_with = "text")]
-    pub room_for: Option<String>,
-    /// For so many of them
+    /// Plan moves that make a VM of this flavor fit instead
+    #[arg(
+        id = "room_for",
+        long = "room-for",
+        value_name = "FLAVOR",
+        conflicts_with = "text"
+    )]
+    pub space_for: Option<String>,
+    /// Number of VMs that must fit
     #[arg(long, value_name = "N", default_value_t = 1, requires = "room_for")]
     pub count: u32,
-    /// Ask this file instead of the cluster
+    /// File to evaluate instead of the cluster
     #[command(flatten)]
     pub text: Text,
-    /// Do not touch disks: only fail over to the secondary
+    /// Keep disks in place and only fail over to the secondary
     #[arg(long, requires = "text")]
     pub no_disk_moves: bool,
-    /// Only move what touches a node that is offline
+    /// Only move instances of offline nodes
     #[arg(long, requires = "text")]
     pub evac_mode: bool,
-    /// Write the cluster after the moves to this file
+    /// File to write the cluster after the moves to
     #[arg(long, value_name = "FILE", requires = "text")]
     pub save: Option<PathBuf>,
 }
 
-/// How many more fit?
+/// Arguments of `berth capacity`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Places VMs until none fits any more, and says what was missing; then once more for every host that
-might fail, after its VMs were placed elsewhere.
+Places VMs until none fits any more, and names the missing resource; then
+again for the failure of each host, after its VMs were placed elsewhere.
 Examples:
   berth capacity small
   berth capacity small --ratio 1 --ratio 1.5 --ratio 2
-  berth capacity --text cluster.data --memory 6000 --disk 1024 --vcpus 1 --disk-template ext")]
+  berth capacity --text cluster.data --memory 6000 --disk 1024 --vcpus 1 \\
+      --disk-template ext")]
 pub struct Capacity {
-    /// VMs of this flavor
+    /// Name of the flavor
     #[arg(required_unless_present = "text", conflicts_with = "text")]
     pub flavor: Option<String>,
-    /// At this memory ratio rather than the one that is set (can be repeated without --text)
+    /// Memory ratio instead of the configured one (repeatable without --text)
     #[arg(long, value_name = "RATIO")]
     pub ratio: Vec<f64>,
-    /// Leave out what would fit after a failure
+    /// Skip the count after a host failure
     #[arg(long)]
     pub no_n1: bool,
-    /// Go on with smaller shapes where no more of the first fits
+    /// Continue with smaller shapes when the first no longer fits
     #[arg(long)]
     pub tiered: bool,
-    /// Ask this file instead of the cluster
+    /// File to evaluate instead of the cluster
     #[command(flatten)]
     pub text: Text,
-    /// Memory of one instance
+    /// Memory of one instance in MiB
     #[arg(long, value_name = "MIB", requires = "text")]
     pub memory: Option<i64>,
-    /// Disk of one instance
+    /// Disk of one instance in MiB
     #[arg(long, value_name = "MIB", requires = "text")]
     pub disk: Option<i64>,
-    /// vCPUs of one instance
+    /// Number of vCPUs of one instance
     #[arg(long, value_name = "N", requires = "text")]
     pub vcpus: Option<i64>,
-    /// Disk template of one instance, as drbd, plain or ext
+    /// Disk template of one instance, such as drbd, plain or ext
     #[arg(long, value_name = "TEMPLATE", requires = "text")]
     pub disk_template: Option<String>,
 }
 
-/// A file in htools' format.
+/// A file in the text format of Ganeti's htools.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Ganeti")]
 pub struct Text {
-    /// Ask this file in the text format of Ganeti's htools; no cluster is asked
+    /// File in the text format of Ganeti's htools to evaluate instead of a cluster
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Decide as released htools do: what is free must stay above zero, not at zero
+    /// Decide as released htools do: free memory must stay above zero
     #[arg(long, requires = "text")]
     pub strict: bool,
-    /// Only this group of nodes
+    /// Only the nodes of this group
     #[arg(long, short = 'G', value_name = "GROUP", requires = "text")]
     pub group: Option<String>,
-    /// Take this node for offline (can be repeated)
+    /// Node that is treated as offline (repeatable)
     #[arg(long, short = 'O', value_name = "NODE", requires = "text")]
     pub offline: Vec<String>,
-    /// Keep instances apart that share a tag with this prefix (can be repeated)
+    /// Tag prefix of instances that are kept apart (repeatable)
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', requires = "text")]
     pub exclusion_tags: Vec<String>,
-    /// Leave the number of instances out of the score
+    /// Exclude the dynamic utilisation from the score
     #[arg(long, requires = "text")]
     pub ignore_dynu: bool,
 }
 
-/// Answer Ganeti as its allocator.
+/// Arguments of `berth iallocator`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Reads a request of Ganeti's IAllocator protocol and answers it on one line, as hail does, so that a
-Ganeti cluster can use it: link a script that runs `berth iallocator` as
-/usr/lib/ganeti/iallocators/berth. A ratio of memory is read as `memory-ratio` of an ipolicy.
+Reads a request of Ganeti's IAllocator protocol and prints the response on one
+line, like hail, without any cluster of Berth. To use it in a Ganeti cluster,
+link a script that runs `berth iallocator` as
+/usr/lib/ganeti/iallocators/berth. The memory ratio is `memory-ratio` of an
+ipolicy.
 
-Exit status: 0 also where the answer is no, 1 when the request cannot be read.")]
+Exit status: 0 also for a negative response, 1 when the request cannot be read.")]
 pub struct Iallocator {
-    /// The request; - for standard input
+    /// File with the request, or - for standard input
     pub request: PathBuf,
-    /// Take the cluster from this file in htools' text format, and only the request from the other
+    /// File in htools' text format with the cluster, instead of the one in the request
     #[arg(long, short = 't', value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Decide as released htools do
+    /// Decide exactly as released htools do
     #[arg(long)]
     pub strict: bool,
-    /// Do not ask that every node can be evacuated afterwards
+    /// Skip the check that every node can still be evacuated
     #[arg(long)]
     pub no_capacity_checks: bool,
 }
 
-/// What fails together.
+/// The hosts that fail together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Domain {
     /// One host.
@@ -200,7 +211,7 @@ pub enum Domain {
 }
 
 impl Verify {
-    /// Returns what fails together.
+    /// Returns the failure domain.
     #[must_use]
     pub fn domain(&self) -> Domain {
         match (self.zones, self.aggregates) {

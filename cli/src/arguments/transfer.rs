@@ -1,20 +1,20 @@
-//! How a guest is to be sent, as typed.
+//! The options of a transfer.
 
-use berth_domain::transfer::{TimeoutAction, TransferWishes};
+use berth_domain::transfer::{TimeoutAction, TransferOverrides};
 use clap::Args;
 
-/// What one migration wants otherwise than the cluster's policy; `berth policy show` lists it as
+/// Options of one migration that override the cluster's policy, which `berth policy show` lists as
 /// `migration.…`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Transfer")]
 pub struct Transfer {
-    /// Take at most this much of the network, in MiB/s
+    /// Maximum network bandwidth in MiB/s
     #[arg(long, value_name = "MIB_S")]
     pub bandwidth_mib_s: Option<u32>,
-    /// Let the guest stand still for at most this long at the switch
+    /// Maximum downtime of the guest in ms
     #[arg(long, value_name = "MS")]
     pub downtime_ms: Option<u32>,
-    /// Slow the guest down if it writes faster than can be sent
+    /// Throttle the guest if it writes memory faster than it is sent
     #[arg(
         long,
         value_name = "BOOL",
@@ -23,7 +23,7 @@ pub struct Transfer {
         default_missing_value = "true"
     )]
     pub auto_converge: Option<bool>,
-    /// Allow that the guest goes on at the destination before all of its memory is there
+    /// Allow post-copy: the guest resumes before all memory is sent
     #[arg(
         long,
         value_name = "BOOL",
@@ -32,10 +32,10 @@ pub struct Transfer {
         default_missing_value = "true"
     )]
     pub post_copy: Option<bool>,
-    /// Give the transfer this long
+    /// Timeout of the transfer in ms
     #[arg(long, value_name = "MS")]
     pub timeout_ms: Option<u64>,
-    /// Do this when it takes longer: abort, force-complete or post-copy
+    /// Action at the timeout: abort, force-complete or post-copy
     #[arg(long, value_name = "ACTION", value_parser = action)]
     pub timeout_action: Option<TimeoutAction>,
 }
@@ -46,10 +46,10 @@ fn action(text: &str) -> Result<TimeoutAction, String> {
 }
 
 impl Transfer {
-    /// Returns what is wanted.
+    /// Returns the parameters of the transfer.
     #[must_use]
-    pub fn wishes(&self) -> TransferWishes {
-        TransferWishes {
+    pub fn params(&self) -> TransferOverrides {
+        TransferOverrides {
             bandwidth_mib_per_s_max: self.bandwidth_mib_s,
             downtime_ms_max: self.downtime_ms,
             auto_converge: self.auto_converge,

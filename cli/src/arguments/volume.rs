@@ -1,92 +1,94 @@
-//! What can be typed of volumes of persistent memory.
+//! The arguments of `berth volume`.
 
 use clap::{Args, Subcommand};
 
 /// Verbs of volumes.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
-    /// Make a volume: choose a host and a region for it and claim what it takes there
+    /// Create a volume on a host and region that are chosen for it
     #[command(after_help = "\
 Examples:
   berth volume create db --size 40G --wait
   berth volume create scratch --size 8G --host h2
-  berth volume create models --size 100G --cache 3     the same size on three hosts
+  berth volume create models --size 100G --cache 3    one on each of 3 hosts
 
-Sizes are what can be used of a volume: bytes, or with K, M, G or T for powers of 1024. They are
-rounded up to what the region's device mode makes.
-The name makes it repeatable: the same again shows the volume that is there.")]
+Sizes are usable sizes in bytes, or with K, M, G or T for powers of 1024. They
+are rounded up to the granularity of the region's device mode. The name makes
+the command idempotent: a repeated one shows the existing volume.")]
     Create(VolumeCreate),
-    /// List volumes
+    /// List volumes of persistent memory
     List {
-        /// Only those of this host
+        /// Only the volumes of this host
         #[arg(long)]
         host: Option<String>,
     },
-    /// Show one volume and where it is
+    /// Show a volume and its location
     Show {
-        /// Its name, or its id
+        /// Name or id of the volume
         volume: String,
     },
-    /// Delete a volume; its space is free once its host has removed and erased it
+    /// Delete a volume; its host removes and erases it
     Delete {
-        /// Its name, or its id
+        /// Name or id of the volume
         volume: String,
-        /// Forget what is left of it on hosts that were removed and are lost for good: it is never erased
+        /// Drop the replicas on removed hosts that are lost for good, without erasing them
         #[arg(long)]
         forget: bool,
     },
-    /// Say what can really be made, in each region
+    /// Show the available space of each region
     Capacity {
-        /// Only these hosts
+        /// Names of the hosts (default: all)
         hosts: Vec<String>,
     },
-    /// Say which volumes would have to go elsewhere so that one of a given size fits on a host
+    /// Plan which volumes to relocate so that one of a given size fits
     #[command(after_help = "\
-In mode direct a volume lies in one piece, so that space which is free may be of no use. This says
-which volumes lie in the way with the fewest bytes, and where they would fit. Nothing is moved: make
-a volume there, copy, and delete the old one.")]
-    PlanRoom {
-        /// The host
+In mode direct a volume is one contiguous piece, so that fragmented free space
+may not suffice. The plan names the volumes with the fewest bytes to relocate,
+and where they would fit. Nothing is moved: create a volume there, copy, and
+delete the old one.")]
+    #[command(name = "plan-room")]
+    PlanSpace {
+        /// Name of the host
         host: String,
-        /// How large the volume is to be
+        /// Size of the volume
         #[arg(long, value_parser = size)]
         size: u64,
-        /// In this region [default: the one that needs the least]
+        /// Name of the region [default: the one that needs the least]
         #[arg(long)]
         region: Option<String>,
     },
 }
 
-/// A volume to be made.
+/// Arguments of `berth volume create`.
 #[derive(Debug, Args)]
 pub struct VolumeCreate {
-    /// What it is called
+    /// Name of the volume
     pub name: String,
-    /// How much of it must be usable at least
+    /// Minimum usable size of the volume
     #[arg(long, value_parser = size)]
     pub size: u64,
-    /// How much at most
+    /// Maximum size of the volume
     #[arg(long, value_parser = size)]
     pub limit: Option<u64>,
-    /// Only on this host (can be repeated)
+    /// Name of an allowed host (repeatable)
     #[arg(long)]
     pub host: Vec<String>,
-    /// Rather on this host than on others (can be repeated, the first is tried first)
+    /// Name of a preferred host (repeatable, tried in order)
     #[arg(long, value_name = "HOST")]
     pub prefer: Vec<String>,
-    /// Near to this cell of the host
+    /// Preferred NUMA node of the host
     #[arg(long)]
     pub cell: Option<u32>,
-    /// A cache: on so many hosts, with contents of its own on each
+    /// Create a cache on this number of hosts, each with its own contents
     #[arg(long, value_name = "HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub cache: Option<u32>,
-    /// Put the file system into an image that Kata Containers can hand to a guest
+    /// Put the file system into an image for Kata Containers
     #[arg(long)]
     pub kata: bool,
-    /// Do not overwrite its contents when it is deleted
+    /// Keep the contents on the device when the volume is deleted
     #[arg(long)]
     pub no_erase: bool,
-    /// Wait until its hosts have made it
+    /// Wait until the volume is ready
     #[arg(long)]
     pub wait: bool,
 }

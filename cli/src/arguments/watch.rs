@@ -1,54 +1,56 @@
-//! What can be typed to follow what happens.
+//! The arguments of `berth watch`.
 
 use clap::Args;
 
-/// What to follow.
+/// Arguments of `berth watch`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Begins with what there is (\"is\"), then tells every change. It goes on at another scheduler
-when the one that it asks goes away, and leaves nothing out. Names are as in vms/web.
+Begins with a snapshot (\"is\"), then prints every change. If a scheduler stops,
+the watch continues at another one without gaps. Names have the form vms/web.
   berth watch vms migrations
   berth watch --name vms/web --name hosts/h1
   berth watch --since 4711 --output json
 
-With --output json, one object on each line: {\"event\", \"revision\", ...}, where event is
-  is         a record as it was when the watch began: kind, name, record
+With --output json, one object on each line: {\"event\", \"revision\", ...}, where
+event is
+  is         a record of the snapshot: kind, name, record
   put        a record that is new or changed: kind, name, record
-  deleted    a record that is gone: kind, name
-  in_step    everything up to here was told: what was not told before does not exist
-  progress   nothing else has changed up to here
-  restart    it begins anew, as when too much has changed meanwhile: forget what was told
-After any line, --since REVISION with its revision goes on; after \"is\" begin anew.")]
+  deleted    a record that was deleted: kind, name
+  in_step    the snapshot is complete: no other records exist
+  progress   nothing else has changed up to this revision
+  restart    the watch starts over: discard all records
+After any line, --since REVISION continues from its revision; after \"is\" start
+over.")]
 pub struct Watch {
-    /// Of which kinds; all of them but the audit unless some are named
+    /// Kinds of records to watch (default: all but the audit)
     #[arg(value_enum, value_name = "KIND")]
     pub kinds: Vec<WatchKind>,
-    /// Only this record (can be repeated)
+    /// Name of a record to watch (repeatable)
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
-    /// Tell what has changed since this revision, rather than begin with what there is
+    /// Revision after which to start, instead of a snapshot
     #[arg(long, value_name = "REVISION")]
     pub since: Option<u64>,
 }
 
-/// What can be followed.
+/// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum WatchKind {
-    /// VMs
+    /// Virtual machines
     #[value(alias = "vm")]
     Vms,
-    /// Migrations
+    /// Migrations of VMs
     #[value(alias = "migration")]
     Migrations,
-    /// Hosts
+    /// Hosts of the cluster
     #[value(alias = "host")]
     Hosts,
-    /// Claims
+    /// Claims of resources
     #[value(alias = "claim")]
     Claims,
-    /// Operations
+    /// Long-running operations
     #[value(alias = "operation")]
     Operations,
-    /// Who asked for what, and what was decided
+    /// Requests of users and their outcome
     Audit,
 }

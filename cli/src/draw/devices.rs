@@ -1,5 +1,5 @@
-//! The PCI functions of a host, drawn under the cell that they are attached to: equal ones
-//! together, each with who has it.
+//! The PCI functions of a host, drawn under the NUMA node that they are attached to: equal ones
+//! together, each with its owner.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use berth_domain::topology::{CellId, HostTopology};
 
 use super::{WIDTH, wrap};
 
-/// Draws the functions that are attached to a cell, or whose cell is not known.
+/// Draws the functions that are attached to a NUMA node, or of unknown node.
 pub(super) fn draw(
     out: &mut String,
     topology: &HostTopology,
@@ -17,15 +17,15 @@ pub(super) fn draw(
     claims: &[Claim],
     letters: &BTreeMap<usize, String>,
 ) {
-    let mut whose: BTreeMap<PciAddress, &str> = BTreeMap::new();
+    let mut owners: BTreeMap<PciAddress, &str> = BTreeMap::new();
     for (claim, letter) in claims.iter().zip(letters.values()) {
         let given = claim.assignment.pci.iter().flatten();
-        whose.extend(given.map(|address| (*address, letter.as_str())));
+        owners.extend(given.map(|address| (*address, letter.as_str())));
     }
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for device in topology.pci().iter().filter(|d| d.cell == cell) {
         let group = (device.vendor, device.product, device.kind, &device.tags);
-        let holder = whose.get(&device.address).unwrap_or(&"·");
+        let holder = owners.get(&device.address).unwrap_or(&"·");
         let drawn = format!("{}={holder}", device.address);
         groups.entry(group).or_default().push(drawn);
     }

@@ -1,5 +1,5 @@
-//! The persistent memory of a host, drawn under the cell that it is attached to: namespaces of one
-//! label together, each with who has it or how far erasing it is; and why some are of no use.
+//! The persistent memory of a host, drawn under the NUMA node that it is attached to: namespaces of
+//! one label together, each with its owner or the progress of its erasure; and why some are unusable.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use berth_domain::topology::{CellId, HostTopology};
 
 use super::{WIDTH, wrap};
 
-/// Draws the namespaces that are attached to a cell, or whose cell is not known.
+/// Draws the namespaces that are attached to a NUMA node, or of unknown node.
 pub(super) fn draw(
     out: &mut String,
     topology: &HostTopology,
@@ -18,14 +18,14 @@ pub(super) fn draw(
     claims: &[Claim],
     letters: &BTreeMap<usize, String>,
 ) {
-    let mut whose: BTreeMap<&PmemName, String> = BTreeMap::new();
+    let mut owners: BTreeMap<&PmemName, String> = BTreeMap::new();
     for (claim, letter) in claims.iter().zip(letters.values()) {
         for device in &claim.assignment.pmem {
             let holder = match claim.erasures.contains_key(&device.name) {
                 true => erasure(claim, &device.name, device.size_bytes),
                 false => letter.clone(),
             };
-            whose.insert(&device.name, holder);
+            owners.insert(&device.name, holder);
         }
     }
     let mut groups: BTreeMap<(&str, u64), Vec<String>> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(super) fn draw(
             trouble,
             ..
         } = namespace;
-        let holder = whose.get(name).map_or("·", String::as_str);
+        let holder = owners.get(name).map_or("·", String::as_str);
         let mark = if trouble.is_empty() { "" } else { "!" };
         let label = class.as_str();
         let label = label.strip_prefix(CLASS_PREFIX).unwrap_or(label);
@@ -86,7 +86,7 @@ pub(super) fn erasure(claim: &Claim, name: &PmemName, size_bytes: u64) -> String
     }
 }
 
-/// Returns a size as people say it; namespaces are as large as their metadata leaves room for.
+/// Returns a size in MiB or GiB; metadata makes namespaces slightly smaller than round numbers.
 fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 10 << 30 => format!("{} GiB", b >> 30),
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Goal: a person sees whose each namespace is, how far erasing is, and what is of no use. Method:
+    /// Goal: a person sees the owner of each namespace, how far erasing is, and what is unusable. Method:
     /// the lines about namespaces, and about claims that were given back.
     #[test]
     fn namespaces_are_drawn_under_their_cell() {
@@ -187,11 +187,15 @@ mod tests {
             ..report
         };
         let drawn = super::super::host(&HostName::new("h1").unwrap(), &report, &claims);
-        let told = |line: &&str| {
+        let is_relevant = |line: &&str| {
             let words = ["pmem", "ns", "erasing", "quarantined", "this host"];
             words.iter().any(|word| line.contains(word))
         };
-        let lines: Vec<&str> = drawn.lines().filter(told).map(str::trim_end).collect();
+        let lines: Vec<&str> = drawn
+            .lines()
+            .filter(is_relevant)
+            .map(str::trim_end)
+            .collect();
         let expected = [
             "    pmem       LARGE  128 GiB",
             "               ns0=A ns1=erasing-25% ns2=·",

@@ -1,4 +1,4 @@
-//! The regions of a host that volumes are made of, each as a bar: whose its pieces are and what is free.
+//! The regions of a host that volumes are made of, each as a bar: the owners of its pieces and the free space.
 //!
 //! In mode direct a piece is drawn where it lies, so that one sees what is free and of no use. In mode
 //! lvm it does not matter where, and the volumes are drawn one after the other.
@@ -10,10 +10,10 @@ use berth_domain::volume::{DeviceMode, Extent, Region, Volume};
 
 use super::{WIDTH, count, letter};
 
-/// How wide a bar is.
+/// The width of a bar.
 const BAR: usize = 60;
 
-/// A region with what there is room for.
+/// A region with its free space.
 #[derive(Clone, Debug)]
 pub struct Drawn {
     /// The region.
@@ -82,7 +82,7 @@ fn head(drawn: &Drawn) -> String {
         available_bytes,
         free,
     } = drawn;
-    let cell = region.cell.map(|cell| format!("cell {cell}, "));
+    let cell = region.cell.map(|cell| format!("NUMA node {cell}, "));
     let pieces = match region.mode {
         DeviceMode::Direct if free.len() > 1 => format!(" in {}", count(free.len(), "piece")),
         DeviceMode::Direct | DeviceMode::Lvm => String::new(),
@@ -135,7 +135,7 @@ fn bar(capacity_bytes: u64, pieces: &[(char, Extent)]) -> String {
     columns.into_iter().collect()
 }
 
-/// Returns an amount with its unit, rounded down: what is told as free can be asked for.
+/// Returns an amount with its unit, rounded down: a volume of the printed size can be created.
 #[must_use]
 pub fn bytes(amount: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Goal: what is free and where is seen at once. The example is that of PMEM-CSI's documentation:
-    /// nearly all is free, and a volume of 64 has no room.
+    /// nearly all is free, and a volume of 64 does not fit.
     #[test]
     fn fragmentation_is_seen() {
         let region = Region {
@@ -223,8 +223,8 @@ mod tests {
             text.lines().collect::<Vec<_>>(),
             [
                 "regions for volumes",
-                "  region0: cell 1, direct, 120 GiB, 100 GiB available in 2 pieces, at most 58.50 GiB in \
-                 one volume",
+                "  region0: NUMA node 1, direct, 120 GiB, 100 GiB available in 2 pieces, at most \
+                 58.50 GiB in one volume",
                 "    [·························A·····························#####]",
                 "    ! it is\\nbroken",
                 "    A = db (READY, 2 GiB at 50 GiB)",

@@ -5,7 +5,7 @@
 //! More cases: `PROPTEST_CASES=1000000 cargo test -p berth-cli fuzz`.
 
 use berth_domain::numa::{
-    Ground, Guest, HostUsage, Outline, Strategy as Preference, Wish, fit, verify,
+    ExactDemand, Ground, Guest, HostUsage, Outline, Strategy as Preference, fit, verify,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::tests::case;
 use super::{Options, guest, host, json as reading, respond};
 use crate::fit::reader::Field;
 
-/// How long a message may be: it repeats little of what was read.
+/// The maximum length of a message: it repeats little of the input.
 const MESSAGE_LENGTH_MAX: usize = 4096;
 
 /// Some JSON, mostly small.
@@ -150,18 +150,26 @@ fn spec() -> impl Strategy<Value = (String, String)> {
 }
 
 /// Checks an answer: its parts go together, and what fits keeps the rules.
-fn sound(line: &[u8], answer: &Value) -> Result<(), TestCaseError> {
-    let reasons = answer["reasons"].as_array().map_or(0, Vec::len);
-    prop_assert_eq!(answer["fits"] == json!(true), reasons == 0, "{}", answer);
-    prop_assert_eq!(answer["error"].is_string(), answer["message"].is_string());
-    let message = answer["message"].as_str().unwrap_or_default();
+fn sound(line: &[u8], response: &Value) -> Result<(), TestCaseError> {
+    let reasons = response["reasons"].as_array().map_or(0, Vec::len);
+    prop_assert_eq!(
+        response["fits"] == json!(true),
+        reasons == 0,
+        "{}",
+        response
+    );
+    prop_assert_eq!(
+        response["error"].is_string(),
+        response["message"].is_string()
+    );
+    let message = response["message"].as_str().unwrap_or_default();
     prop_assert!(
         message.len() <= MESSAGE_LENGTH_MAX,
         "{} bytes: {message}",
         message.len()
     );
-    prop_assert_eq!(answer["error"].is_string() && message.is_empty(), false);
-    if answer["fits"] == json!(false) {
+    prop_assert_eq!(response["error"].is_string() && message.is_empty(), false);
+    if response["fits"] == json!(false) {
         return Ok(());
     }
     let case = reading::read(line).expect("it was read before");
@@ -174,14 +182,14 @@ fn sound(line: &[u8], answer: &Value) -> Result<(), TestCaseError> {
         usage: &host.usage,
         outline: &outline,
     };
-    let wish = Wish {
+    let demand = ExactDemand {
         topology: guest.topology.as_ref(),
         pci: &guest.pci,
-        ..Wish::default()
+        ..ExactDemand::default()
     };
-    let given = fit(ground, &Guest::new(wish), Preference::Spread);
+    let given = fit(ground, &Guest::new(demand), Preference::Spread);
     let given = given.map_err(|refusal| TestCaseError::fail(refusal.to_string()))?;
-    prop_assert_eq!(verify(ground, wish, &given), Ok(()));
+    prop_assert_eq!(verify(ground, demand, &given), Ok(()));
     let mut after: HostUsage = host.usage.clone();
     after.add(&host.topology, &given);
     after.remove(&host.topology, &given);
@@ -190,9 +198,9 @@ fn sound(line: &[u8], answer: &Value) -> Result<(), TestCaseError> {
 }
 
 fn cases(default: u32) -> ProptestConfig {
-    let said = std::env::var("PROPTEST_CASES").ok();
+    let cases = std::env::var("PROPTEST_CASES").ok();
     ProptestConfig {
-        cases: said.map_or(default, |text| text.parse().expect("a number")),
+        cases: cases.map_or(default, |text| text.parse().expect("a number")),
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -209,10 +217,10 @@ proptest! {
     #[test]
     fn any_change_of_a_case_is_answered(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any_json()), 1..4),
-        wants in any::<bool>(),
+        with_pci in any::<bool>(),
     ) {
         let mut case = case();
-        if wants {
+        if with_pci {
             case["pci_requests"] = json!([{"count": 1, "spec": [{"vendor_id": "8086"}],
                                            "numa_policy": "socket"}]);
         }

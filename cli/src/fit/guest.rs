@@ -1,4 +1,4 @@
-//! The guest's side of a case: its cells, or the flavor that wishes for them, and its PCI requests.
+//! The guest's side of a case: its cells, or the flavor that requests them, and its PCI requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,19 +22,19 @@ const ALTERNATIVES_MAX: usize = 256;
 
 /// The guest of a case.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    /// Its cells; absent for one that does not care.
+pub struct GuestSpec {
+    /// Its cells; absent for one without requirements.
     pub topology: Option<InstanceTopology>,
-    /// The PCI functions that it asks for.
+    /// The PCI functions that it requests.
     pub pci: Vec<PciRequest>,
 }
 
-/// Reads the guest of a case; the inner error says why its flavor is refused.
+/// Reads the guest of a case; the inner error is why its flavor is refused.
 ///
 /// # Errors
 ///
-/// What is wrong first.
-pub fn read(case: &Field<'_>) -> Result<Result<Wishes, String>, Invalid> {
+/// The first invalid field.
+pub fn read(case: &Field<'_>) -> Result<Result<GuestSpec, String>, Invalid> {
     let mut pci = Vec::new();
     for request in case.get("pci_requests").list(PCI_REQUESTS_MAX)? {
         pci.push(read_request(&request)?);
@@ -42,7 +42,7 @@ pub fn read(case: &Field<'_>) -> Result<Result<Wishes, String>, Invalid> {
     let instance = case.get("instance");
     if instance.is_given() {
         let topology = Some(read_instance(&instance)?);
-        return Ok(Ok(Wishes { topology, pci }));
+        return Ok(Ok(GuestSpec { topology, pci }));
     }
     let flavor = case.get("flavor");
     if !flavor.is_given() {
@@ -51,10 +51,10 @@ pub fn read(case: &Field<'_>) -> Result<Result<Wishes, String>, Invalid> {
     let image = ImageProperties(texts(&case.get("image"), PROPERTIES_MAX)?);
     let flavor = read_flavor(&flavor)?;
     // A case carries its PCI requests itself, so there are no names for such.
-    Ok(match flavor.wishes(&image, &PciAliases::new()) {
+    Ok(match flavor.requirements(&image, &PciAliases::new()) {
         Ok(wishes) => {
             pci.extend(wishes.pci);
-            Ok(Wishes {
+            Ok(GuestSpec {
                 topology: wishes.topology,
                 pci,
             })

@@ -45,7 +45,7 @@ pub struct Host {
 ///
 /// # Errors
 ///
-/// What is wrong first.
+/// The first invalid field.
 pub fn read(case: &Field<'_>, options: Options) -> Result<Host, Invalid> {
     let field = case.get("host").get("cells");
     let mut cells = Vec::new();
@@ -123,7 +123,7 @@ fn read_cell(field: &Field<'_>) -> Result<(HostCell, CellUsage), Invalid> {
         memory_mib: field.get("memory_mb").number(0, MEMORY_MIB_MAX)?,
         pages,
     };
-    // A CPU that is pinned though it is not dedicated, or not here, is nobody's to be given.
+    // A CPU that is pinned though it is not dedicated, or not here, cannot be assigned.
     let pinned = field.get("pinned_cpus").cpus()?;
     let usage = CellUsage {
         pinned: pinned.intersection(&cell.dedicated),
@@ -156,8 +156,8 @@ fn read_device(field: &Field<'_>) -> Result<PciDevice, Invalid> {
     })
 }
 
-/// Returns everything that is said of a device, or asked of one, beside what has a field of its
-/// own.
+/// Returns all properties of a device, or all requirements of a request, beside those with a field
+/// of their own.
 pub(super) fn tags(field: &Field<'_>) -> Result<BTreeMap<String, String>, Invalid> {
     let mut tags = BTreeMap::new();
     for (name, value) in field.object(FIELDS_MAX)? {

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How much of a key is repeated, in characters.
+/// The maximum length of a key in a message, in characters.
 const SHOWN_MAX: usize = 64;
 
 /// Returns the value that is written in this text.
@@ -18,15 +18,15 @@ const SHOWN_MAX: usize = 64;
 /// It is not JSON, or a key of an object is there twice.
 pub fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Once.deserialize(&mut reader)?;
+    let value = UniqueKeys.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
 /// Reads a value in which every key is there once.
-struct Once;
+struct UniqueKeys;
 
-impl<'de> DeserializeSeed<'de> for Once {
+impl<'de> DeserializeSeed<'de> for UniqueKeys {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -34,7 +34,7 @@ impl<'de> DeserializeSeed<'de> for Once {
     }
 }
 
-impl<'de> Visitor<'de> for Once {
+impl<'de> Visitor<'de> for UniqueKeys {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Once {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = list.next_element_seed(Once)? {
+        while let Some(value) = list.next_element_seed(UniqueKeys)? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Once {
                 let shown: String = key.chars().take(SHOWN_MAX).collect();
                 return Err(A::Error::custom(format!("key {shown:?} is there twice")));
             }
-            let value = object.next_value_seed(Once)?;
+            let value = object.next_value_seed(UniqueKeys)?;
             fields.insert(key, value);
         }
         Ok(Value::Object(fields))

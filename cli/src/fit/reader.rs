@@ -1,4 +1,4 @@
-//! The reading of single fields of a case, and the error that says where it is wrong.
+//! The reading of single fields of a case, and the error that names the wrong one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The longest rule that is written, in characters: some repeat a part of what was read.
 const RULE_LENGTH_MAX: usize = 300;
 
-/// Says which field is wrong, and what is allowed.
+/// Names the wrong field, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The field, as `host.cells[1].cpuset`.
@@ -243,8 +243,8 @@ impl<'a> Field<'a> {
             return Ok(None);
         };
         let text = value.as_str();
-        let found = choices.iter().find(|(name, _)| Some(*name) == text);
-        match found {
+        let choice = choices.iter().find(|(name, _)| Some(*name) == text);
+        match choice {
             Some((_, choice)) => Ok(Some(*choice)),
             None => {
                 let names: BTreeSet<&str> = choices.iter().map(|(name, _)| *name).collect();
@@ -256,7 +256,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// How much of a wrong value is repeated, in characters.
+/// The maximum length of a wrong value in a message, in characters.
 const SHOWN_MAX: usize = 64;
 
 /// Returns a wrong value for the message that refuses it, cut where it is long.

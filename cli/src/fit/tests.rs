@@ -1,5 +1,5 @@
 //! Goal: good cases are answered as the format says, and nothing that comes in makes the command
-//! stop: a wrong line is told with the field, and the next one is read.
+//! stop: the field of a wrong line is named, and the next one is read.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn case() -> Value {
     })
 }
 
-fn answer(case: &Value) -> Value {
+fn response(case: &Value) -> Value {
     respond(case.to_string().as_bytes(), Options::default())
 }
 
@@ -41,7 +41,7 @@ fn with(pointer: &str, value: Value) -> Value {
 #[test]
 fn a_fit_is_written_as_the_format_says() {
     assert_eq!(
-        answer(&case()),
+        response(&case()),
         json!({
             "id": 7, "fits": true, "reasons": [], "pci": {},
             "topology": {"cells": [
@@ -50,71 +50,74 @@ fn a_fit_is_written_as_the_format_says() {
             ]},
         })
     );
-    let wanted = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
+    let requests = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
                          "numa_policy": "preferred"}]);
-    let answer = answer(&with("/pci_requests", wanted));
-    assert_eq!(answer["pci"], json!({"0": ["0000:81:00.0"]}));
+    let response = response(&with("/pci_requests", requests));
+    assert_eq!(response["pci"], json!({"0": ["0000:81:00.0"]}));
 }
 
-/// Goal: what another cell says of a CPU does not make it taken.
+/// Goal: the pinned CPUs of another cell do not make a CPU taken.
 #[test]
 fn pinned_cpus_are_those_of_the_cell() {
-    let answer = answer(&with("/host/cells/1/pinned_cpus", json!([1, 2, 3])));
+    let response = response(&with("/host/cells/1/pinned_cpus", json!([1, 2, 3])));
     assert_eq!(
-        answer["topology"]["cells"][0]["host_cell"],
+        response["topology"]["cells"][0]["host_cell"],
         json!(0),
-        "{answer}"
+        "{response}"
     );
 }
 
 #[test]
 fn a_refusal_has_its_reason() {
-    let large = answer(&with("/instance/cells/0/pcpuset", json!("0-7")));
+    let large = response(&with("/instance/cells/0/pcpuset", json!("0-7")));
     assert_eq!(large["fits"], json!(false));
     assert_eq!(
         large["reasons"],
-        json!(["cell 0: 3 free dedicated CPUs, guest cell 0 needs 9"])
+        json!(["NUMA node 0: 3 free dedicated CPUs, guest NUMA node 0 needs 9"])
     );
-    let wanted = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
+    let requests = json!([{"count": 1, "spec": [{"vendor_id": "8086", "product_id": "1572"}],
                          "numa_policy": "socket"}]);
-    // With its emulator, it has room on the first cell only.
+    // With its emulator, it fits on the first cell only.
     assert_eq!(
-        answer(&with("/pci_requests", wanted))["reasons"],
+        response(&with("/pci_requests", requests))["reasons"],
         json!(["no device 8086:1572 on socket 0; one is free on socket 1"])
     );
 }
 
-/// Goal: what is wrong is told, with the field and the value or what is allowed.
+/// Goal: an error names the field and the value or what is allowed.
 #[test]
-fn bad_cases_are_told() {
+fn bad_cases_are_refused_by_field() {
     let small_cell = json!({"id": 1, "cpuset": "3-5", "pcpuset": "", "siblings": [[3], [4], [5]],
                             "memory_mb": 1});
     for (case, part) in [
-        (json!(17), "host.cells: the host has no NUMA cell"),
+        (json!(17), "host.cells: the host has no NUMA node"),
         (
             with("/host/cells", json!(null)),
-            "host.cells: the host has no NUMA cell",
+            "host.cells: the host has no NUMA node",
         ),
         (
             with("/host/cells/1", small_cell),
-            "CPUs 3 of cell 1 appear in a second cell",
+            "CPUs 3 of NUMA node 1 appear in a second NUMA node",
         ),
-        (with("/host/cells/1/id", json!(0)), "cell 0 appears twice"),
+        (
+            with("/host/cells/1/id", json!(0)),
+            "NUMA node 0 appears twice",
+        ),
         (
             with("/host/cells/1/id", json!(-1)),
             "host.cells[1].id: must be a number",
         ),
         (
             with("/host/cells/0/siblings", json!([[0, 1], [1, 2, 3]])),
-            "CPUs 1 of cell 0",
+            "CPUs 1 of NUMA node 0",
         ),
         (
             with("/host/cells/0/siblings", json!([[0, 1], [2, 3, 9]])),
-            "the cores of cell 0",
+            "the cores of NUMA node 0",
         ),
         (
             with("/host/cells/0/siblings", json!([[0, 1]])),
-            "the cores of cell 0",
+            "the cores of NUMA node 0",
         ),
         (with("/host/cells/0/cpuset", json!("3-0")), "runs backwards"),
         (
@@ -195,9 +198,9 @@ fn bad_cases_are_told() {
             "must be one of any, large, small",
         ),
     ] {
-        let answer = answer(&case);
-        let message = answer["message"].as_str().unwrap_or_default();
-        assert_eq!(answer["error"], json!("INVALID_CASE"), "{answer}");
+        let response = response(&case);
+        let message = response["message"].as_str().unwrap_or_default();
+        assert_eq!(response["error"], json!("INVALID_CASE"), "{response}");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
         assert!(message.len() < 400, "{message}");
     }
@@ -208,16 +211,16 @@ fn flavors_that_are_wrong_are_refused_by_their_key() {
     let mut case = case();
     case["instance"] = Value::Null;
     case["flavor"] = json!({"vcpus": 2, "memory_mb": 512, "extra_specs": {"hw:numa_nodes": "0"}});
-    let refused = answer(&case);
+    let refused = response(&case);
     assert_eq!(refused["error"], json!("INVALID_FLAVOR"));
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.contains("hw:numa_nodes"), "{message}");
     case["flavor"]["extra_specs"] = json!({"hw:numa_nodes": "2"});
-    assert_eq!(answer(&case)["fits"], json!(true));
+    assert_eq!(response(&case)["fits"], json!(true));
 }
 
 #[test]
-fn lines_that_are_no_json_are_told_and_passed() {
+fn lines_that_are_no_json_are_refused_and_passed() {
     let deep = "[".repeat(100_000);
     let input = format!("{deep}\n\n{{\"id\": 1,\n\u{0}\n{}\n", case());
     let mut output = Vec::new();
@@ -235,17 +238,17 @@ fn lines_that_are_no_json_are_told_and_passed() {
 /// Goal: of two values for one key none is taken for the right one. Method: a case in which a key
 /// is repeated, at the top and deep inside.
 #[test]
-fn a_key_that_is_there_twice_is_told() {
+fn a_key_that_is_there_twice_is_refused() {
     let good = case().to_string();
     for (once, twice) in [
         ("\"id\":7", "\"id\":7,\"id\":8"),
         ("\"total\":1024", "\"total\":1024,\"total\":1024"),
     ] {
         assert!(good.contains(once), "{good}");
-        let answer = respond(good.replace(once, twice).as_bytes(), Options::default());
-        assert_eq!(answer["error"], json!("INVALID_JSON"));
+        let response = respond(good.replace(once, twice).as_bytes(), Options::default());
+        assert_eq!(response["error"], json!("INVALID_JSON"));
         let key = twice.split(':').next().unwrap();
-        let message = answer["message"].as_str().unwrap();
+        let message = response["message"].as_str().unwrap();
         assert!(
             message.contains(&format!("key {key} is there twice")),
             "{message}"
@@ -255,7 +258,7 @@ fn a_key_that_is_there_twice_is_told() {
 
 /// Goal: a line of 100 MB takes neither that much memory nor the lines behind it along.
 #[test]
-fn a_line_that_is_too_long_is_told_and_passed() {
+fn a_line_that_is_too_long_is_refused_and_passed() {
     let long = std::io::Read::take(std::io::repeat(b'['), 100_000_000);
     let rest = format!("\n{}\n", case());
     let input = std::io::BufReader::new(std::io::Read::chain(long, rest.as_bytes()));
@@ -274,14 +277,18 @@ fn a_line_that_is_too_long_is_told_and_passed() {
     assert_eq!(lines[1]["fits"], json!(true));
 }
 
-/// Goal: numbers that are none, or none that a host can have, are told.
+/// Goal: numbers that are none, or none that a host can have, are refused.
 #[test]
-fn numbers_that_are_none_are_told() {
+fn numbers_that_are_none_are_refused() {
     let good = case().to_string();
     for number in ["NaN", "-Infinity", "1e400", "0x10", "01", "--1"] {
         let text = good.replace("\"memory_mb\":4096", &format!("\"memory_mb\":{number}"));
-        let answer = respond(text.as_bytes(), Options::default());
-        assert_eq!(answer["error"], json!("INVALID_JSON"), "{number}: {answer}");
+        let response = respond(text.as_bytes(), Options::default());
+        assert_eq!(
+            response["error"],
+            json!("INVALID_JSON"),
+            "{number}: {response}"
+        );
     }
     for number in [
         "-1",
@@ -291,9 +298,13 @@ fn numbers_that_are_none_are_told() {
         "9223372036854775808",
     ] {
         let text = good.replace("\"memory_mb\":4096", &format!("\"memory_mb\":{number}"));
-        let answer = respond(text.as_bytes(), Options::default());
-        assert_eq!(answer["error"], json!("INVALID_CASE"), "{number}: {answer}");
-        let message = answer["message"].as_str().unwrap();
+        let response = respond(text.as_bytes(), Options::default());
+        assert_eq!(
+            response["error"],
+            json!("INVALID_CASE"),
+            "{number}: {response}"
+        );
+        let message = response["message"].as_str().unwrap();
         assert!(
             message.starts_with("host.cells[0].memory_mb: must be"),
             "{message}"

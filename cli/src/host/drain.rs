@@ -8,19 +8,19 @@ use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
 use berth_proto::status::from_status;
 use serde_json::json;
 
-use crate::arguments::{DrainHow, HostMoves};
+use crate::arguments::{DrainOptions, HostMoves};
 use crate::output;
 use crate::session::{Session, resource, short};
 
-/// Does what was typed.
+/// Runs the command.
 pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
     match verb {
-        HostMoves::Drain { host, how } => drain(session, &host, false, &how).await,
-        HostMoves::Evacuate { host, how } => drain(session, &host, true, &how).await,
+        HostMoves::Drain { host, options } => drain(session, &host, false, &options).await,
+        HostMoves::Evacuate { host, options } => drain(session, &host, true, &options).await,
     }
 }
 
-/// How a drain went.
+/// The outcome of a drain.
 #[derive(Default)]
 struct Outcome {
     plan: Plan,
@@ -32,16 +32,16 @@ async fn drain(
     session: &Session,
     host: &str,
     evacuate: bool,
-    how: &DrainHow,
+    options: &DrainOptions,
 ) -> anyhow::Result<()> {
     let request = DrainHostRequest {
         host: resource("hosts", host),
         evacuate,
-        parallel_max: how.parallel,
-        validate_only: how.validate_only,
+        parallel_max: options.parallel,
+        validate_only: options.validate_only,
     };
-    let answer = session.conductor().await?.drain_host(request).await;
-    let mut stream = answer.map_err(|s| from_status(&s))?.into_inner();
+    let response = session.conductor().await?.drain_host(request).await;
+    let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
     let mut outcome = Outcome::default();
     while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
         match message.event {
@@ -56,13 +56,13 @@ async fn drain(
                 outcome.plan = plan;
             }
             Some(Event::Begun(begun)) => {
-                output::tell(&format!("{} is on its way", short(&begun.vm)));
+                output::message(&format!("{} is being moved", short(&begun.vm)));
             }
-            Some(Event::Ended(ended)) => note(&mut outcome, ended)?,
+            Some(Event::Ended(ended)) => record(&mut outcome, ended)?,
             None => {}
         }
     }
-    finish(session, host, how, &outcome)
+    finish(session, host, options, &outcome)
 }
 
 /// Shows the plan as a table.
@@ -97,29 +97,34 @@ fn word(planned: &PlannedMove) -> &'static str {
     match planned.kind() {
         Kind::Live | Kind::Unspecified => "while it runs",
         Kind::Cold => "stopped",
-        Kind::Evacuation => "started anew",
+        Kind::Evacuation => "restarted",
     }
 }
 
-fn note(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
+fn record(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
     let vm = short(&ended.vm).to_owned();
     match ended.refusal {
         None => {
             let host = short(&ended.host).to_owned();
-            output::tell(&format!("{vm} is on {host}"));
+            output::message(&format!("{vm} moved to {host}"));
             outcome.moved.push((vm, host));
         }
         Some(refusal) => {
             let refusal: Refusal = refusal.try_into()?;
-            output::tell(&format!("{vm} stays: {refusal}"));
+            output::message(&format!("{vm} was not moved: {refusal}"));
             outcome.stayed.push((vm, refusal));
         }
     }
     Ok(())
 }
 
-/// Says how it went; a VM that stays is a failure.
-fn finish(session: &Session, host: &str, how: &DrainHow, outcome: &Outcome) -> anyhow::Result<()> {
+/// Reports the outcome; a VM that stays is a failure.
+fn finish(
+    session: &Session,
+    host: &str,
+    options: &DrainOptions,
+    outcome: &Outcome,
+) -> anyhow::Result<()> {
     if session.json() {
         let moves = outcome.plan.moves.iter();
         let planned: Vec<_> = moves
@@ -138,17 +143,17 @@ fn finish(session: &Session, host: &str, how: &DrainHow, outcome: &Outcome) -> a
         output::json(&json!({"plan": planned, "moved": moved, "stayed": stayed}))?;
     }
     if outcome.stayed.is_empty() {
-        if !how.validate_only && !outcome.moved.is_empty() {
-            output::tell(&format!("{host} is empty"));
+        if !options.validate_only && !outcome.moved.is_empty() {
+            output::message(&format!("{host} is empty"));
         }
         return Ok(());
     }
-    let what = match how.validate_only {
+    let what = match options.validate_only {
         true => "cannot be moved",
         false => "were not moved",
     };
     let message = format!(
-        "{} of the VMs of {host} {what}; it is said above why",
+        "{} of the VMs of {host} {what}; the reasons are listed above",
         outcome.stayed.len()
     );
     Err(Refusal::new(Code::FailedPrecondition, "VMS_STAY", message)

@@ -1,6 +1,6 @@
-//! What was measured of the memory of hosts, for people.
+//! The measured memory of hosts, for people.
 //!
-//! Not what is claimed of it: that is what placement goes by, and `mib free` of the list.
+//! Not the claimed memory, by which placement decides and which `mib free` of the list shows.
 
 use berth_domain::name::HostName;
 use berth_domain::signals::{GuestMemory, Measured, MemorySignals, Stall};
@@ -9,23 +9,23 @@ use berth_proto::host::v1::{HostMemorySignals, ListMemorySignalsRequest};
 use serde_json::json;
 
 use crate::session::{Session, resource, short};
-use crate::{all_pages, ask, output};
+use crate::{all_pages, call, output};
 
-/// What is told of what is not known.
+/// The text for a value that is unknown.
 const UNKNOWN: &str = "unknown";
 
-/// Asks what was measured of a host.
+/// Returns the measured memory of a host.
 ///
 /// # Errors
 ///
-/// Why nobody tells, as one too old to know.
+/// Why it is unknown, as from a scheduler that does not support it.
 pub(super) async fn of(session: &Session, host: &HostName) -> anyhow::Result<Option<Measured>> {
     let request = ListMemorySignalsRequest {
         host: resource("hosts", host.as_str()),
         ..Default::default()
     };
-    let answer = ask!(session, HostServiceClient, list_memory_signals, request)?;
-    let signals = answer.hosts.into_iter().find_map(|host| host.signals);
+    let response = call!(session, HostServiceClient, list_memory_signals, request)?;
+    let signals = response.hosts.into_iter().find_map(|host| host.signals);
     Ok(signals.map(Measured::try_from).transpose()?)
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn of(session: &Session, host: &HostName) -> anyhow::Result<Opt
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub(super) async fn list(session: &Session) -> anyhow::Result<()> {
     let request = ListMemorySignalsRequest::default();
     let all = all_pages!(
@@ -88,20 +88,22 @@ fn row(host: String, measured: Option<Measured>) -> [String; 7] {
     ]
 }
 
-/// Returns the fields that tell of the memory of a host.
+/// Returns the memory of a host as fields.
 pub(super) fn fields(measured: anyhow::Result<Option<Measured>>) -> Vec<(&'static str, String)> {
     let unknown = |why: &str| vec![("memory signals", format!("{UNKNOWN}: {why}"))];
     let measured = match measured {
         Ok(Some(measured)) => measured,
         Ok(None) => {
-            return unknown("the scheduler that leads has not got them from the host's agent yet");
+            return unknown(
+                "the leading scheduler has not received them from the host's agent yet",
+            );
         }
         Err(error) => return unknown(&format!("{error:#}")),
     };
     let signals = &measured.signals;
     let memory = signals.memory.map(|memory| {
         let available = memory.available_kib.map_or_else(String::new, |available| {
-            format!(", {} can be given away without swapping", mib(available))
+            format!(", {} available without swapping", mib(available))
         });
         let (total, free, huge) = (
             mib(memory.total_kib),
@@ -146,7 +148,7 @@ fn stall(stall: Stall) -> String {
     format!("{} %, {} %", percent(short), percent(long))
 }
 
-/// Returns thousandths of a percent as percent, as exactly as the kernel tells them.
+/// Returns thousandths of a percent as percent, with the precision of the kernel.
 fn percent(milli_percent: u32) -> String {
     let hundredths = milli_percent / 10;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
@@ -160,8 +162,8 @@ fn age(measured: &Measured) -> String {
     format!("{} s ago", measured.age_ms / 1000)
 }
 
-fn or_unknown(told: Option<String>) -> String {
-    told.unwrap_or_else(|| UNKNOWN.to_owned())
+fn or_unknown(value: Option<String>) -> String {
+    value.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
 #[cfg(test)]
@@ -174,7 +176,7 @@ mod tests {
     use berth_domain::name::VmName;
     use berth_domain::signals::{GuestsMemory, NodeMemory, Pressure, Swap};
 
-    fn told(signals: MemorySignals) -> Vec<String> {
+    fn lines(signals: MemorySignals) -> Vec<String> {
         let measured = Measured {
             age_ms: 2_999,
             signals: Arc::new(signals),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_told_in_full() {
+    fn what_was_measured_is_shown_in_full() {
         let guest = GuestMemory {
             resident_kib: 3 << 10,
             huge_kib: 4 << 10,
@@ -209,9 +211,9 @@ mod tests {
         };
         let guest = "3 MiB in ordinary pages, 4 in huge pages, 5 swapped out";
         assert_eq!(
-            told(signals),
+            lines(signals),
             [
-                "memory measured: 65536 MiB, 1024 free, 2048 can be given away without swapping, 0 for huge pages",
+                "memory measured: 65536 MiB, 1024 free, 2048 available without swapping, 0 for huge pages",
                 "swap space: none",
                 "waits for memory: some 1.25 %, 100.00 %, all 0.00 %, 0.07 % of the last 10 s, minute",
                 &format!("guests' memory: {guest}"),
@@ -223,9 +225,9 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_unknown_and_not_zero() {
-        let told = told(MemorySignals::default());
+        let lines = lines(MemorySignals::default());
         assert_eq!(
-            told,
+            lines,
             [
                 "memory measured: unknown",
                 "swap space: unknown",

@@ -2,7 +2,7 @@
 //!
 //! Writes go in batches, each of which is one command of the log: all or none. A batch that is
 //! refused is halved until what is refused stands alone, so that one bad item holds up no other.
-//! What was written stays, whatever comes after: a second run goes on from there.
+//! Written records stay, whatever follows: a second run continues from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -44,7 +44,7 @@ pub struct Refused {
 ///
 /// # Errors
 ///
-/// When no scheduler answers any more, or none can do this at all.
+/// When no scheduler answers any more, or none supports imports.
 pub async fn carry_out(
     session: &Session,
     source: &str,
@@ -61,7 +61,7 @@ pub async fn carry_out(
     run.catalog(plan).await?;
     for id in &plan.nameless {
         let outcome = here::rename(session, *id, &format!("berth-import-{id}")).await;
-        run.note(format!("provider {id}"), outcome)?;
+        run.record(format!("provider {id}"), outcome)?;
     }
     run.providers("providers written", &plan.providers).await?;
     run.consumers(&plan.consumers).await?;
@@ -75,7 +75,7 @@ pub async fn carry_out(
         let mut part = meter.part("providers taken away", plan.gone.len());
         for id in &plan.gone {
             let outcome = here::delete(session, *id).await;
-            run.note(format!("provider {id}"), outcome)?;
+            run.record(format!("provider {id}"), outcome)?;
             part.step(1);
         }
         part.end();
@@ -93,8 +93,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Notes a refusal, unless it concerns everything that may come.
-    fn note(&mut self, item: impl Display, outcome: Result<(), Refusal>) -> Result<(), Refusal> {
+    /// Records a refusal, unless it would concern every further write.
+    fn record(&mut self, item: impl Display, outcome: Result<(), Refusal>) -> Result<(), Refusal> {
         let Err(refusal) = outcome else {
             return Ok(());
         };
@@ -132,12 +132,12 @@ impl Run<'_> {
         let mut part = self.meter.part("custom names made", count);
         for class in &plan.classes {
             let outcome = here::make_class(self.session, class).await;
-            self.note(format!("resource class {class}"), outcome)?;
+            self.record(format!("resource class {class}"), outcome)?;
             part.step(1);
         }
         for name in &plan.traits {
             let outcome = here::make_trait(self.session, name).await;
-            self.note(format!("trait {name}"), outcome)?;
+            self.record(format!("trait {name}"), outcome)?;
             part.step(1);
         }
         part.end();
@@ -154,7 +154,7 @@ impl Run<'_> {
         in_batches(all, part, size, write, |one, refusal| {
             left_out.insert(one.id, refusal.clone());
             let item = format!("provider {} ({})", one.id, one.name);
-            self.note(item, Err(refusal))
+            self.record(item, Err(refusal))
         })
         .await?;
         self.left_out.extend(left_out.into_keys());
@@ -168,7 +168,7 @@ impl Run<'_> {
         let write =
             async |some: &[ConsumerImport]| here::import_consumers(session, source, some).await;
         in_batches(all, part, size, write, |one, refusal| {
-            self.note(format!("consumer {}", one.id), Err(refusal))
+            self.record(format!("consumer {}", one.id), Err(refusal))
         })
         .await
     }
@@ -200,7 +200,7 @@ async fn in_batches<T>(
                 refused(one, refusal)?;
                 part.step(1);
             }
-            // What is wrong with everything is found out with the first of them.
+            // An error that concerns every item shows with the first of them.
             (Err(_), _) => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 waiting.extend([second, first]);

@@ -1,7 +1,7 @@
-//! What is the same on both sides, and what is not. Pure.
+//! The comparison of both sides. Pure.
 //!
 //! Everything that the source holds must be here as it is there, and nothing more that came from
-//! there. What is Berth's own (hosts, claims, what clients made here) is counted, and is no
+//! there. Berth's own records (hosts, claims, what clients created here) are counted, and are no
 //! difference.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::world::{Consumer, Here, Provider, World};
 
-/// What is shown of something that is there or not, and nothing else.
+/// The value of things that only exist or not.
 const THERE: &str = "there";
 
 /// Both sides, compared.
@@ -28,7 +28,7 @@ pub struct Comparison {
     listed_max: usize,
 }
 
-/// How many there are of one kind.
+/// The counts of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// What.
@@ -54,9 +54,9 @@ pub struct Difference {
     pub kind: &'static str,
     /// What.
     pub item: String,
-    /// How it is at the source; absent if it is not there.
+    /// The value at the source; absent if it does not exist there.
     pub source: Option<String>,
-    /// How it is here; absent if it is not here.
+    /// The value here; absent if it does not exist here.
     pub here: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub fn compare(there: &World, here: &Here, source: &str, listed_max: usize) -> C
     let names = |names: &mut dyn Iterator<Item = String>| -> BTreeMap<String, String> {
         names.map(|name| (name, THERE.to_owned())).collect()
     };
-    // Nobody remembers who made a name: one that only Berth has is its own.
+    // A name has no origin: one that only Berth has counts as its own.
     let relation = |_: &String| Relation::Own;
     let classes = [&there.classes, &here.world.classes];
     let [a, b] = classes.map(|all| names(&mut all.iter().map(ToString::to_string)));
@@ -104,12 +104,12 @@ impl Comparison {
                 .map_or("no provider".to_owned(), |id| id.to_string());
             vec![(String::new(), format!("{}, below {parent}", p.name))]
         };
-        self.facet("providers", sides, from_source, place);
+        self.compare_parts("providers", sides, from_source, place);
         let generation = |p: &Provider| vec![(String::new(), p.generation.to_string())];
-        self.facet("provider generations", sides, from_source, generation);
-        self.facet("inventories", sides, from_source, inventories);
-        self.facet("provider traits", sides, from_source, traits);
-        self.facet("aggregate members", sides, from_source, aggregates);
+        self.compare_parts("provider generations", sides, from_source, generation);
+        self.compare_parts("inventories", sides, from_source, inventories);
+        self.compare_parts("provider traits", sides, from_source, traits);
+        self.compare_parts("aggregate members", sides, from_source, aggregates);
     }
 
     fn consumers(&mut self, there: &World, here: &Here, source: &str) {
@@ -124,22 +124,22 @@ impl Comparison {
             let owner = format!("{kind} of project {}, user {}", c.project, c.user);
             vec![(String::new(), owner)]
         };
-        self.facet("consumers", sides, from_source, owner);
+        self.compare_parts("consumers", sides, from_source, owner);
         let generation = |c: &Consumer| vec![(String::new(), c.generation.to_string())];
-        self.facet("consumer generations", sides, from_source, generation);
-        self.facet("allocations", sides, from_source, allocations);
+        self.compare_parts("consumer generations", sides, from_source, generation);
+        self.compare_parts("allocations", sides, from_source, allocations);
     }
 
-    /// Compares the parts of one facet of things that have an id. Where the thing itself is on one
+    /// Compares the parts of one aspect of things that have an id. Where the thing itself is on one
     /// side only, that is the difference, and its parts are none of their own.
-    fn facet<K: Ord + Copy + Display, V>(
+    fn compare_parts<K: Ord + Copy + Display, V>(
         &mut self,
         kind: &'static str,
         [there, here]: [&BTreeMap<K, V>; 2],
         from_source: impl Fn(&K) -> bool,
         parts: impl Fn(&V) -> Vec<(String, String)>,
     ) {
-        let first = FIRST_FACETS.contains(&kind);
+        let first = IDENTITY_KINDS.contains(&kind);
         let sides = [there, here].map(|all| {
             let each = all.iter().flat_map(|(id, it)| {
                 let parts = parts(it).into_iter();
@@ -168,14 +168,14 @@ impl Comparison {
             source: there.len(),
             ..Tally::default()
         };
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         let mut differs = |key: &K, source: Option<&String>, here: Option<&String>| {
             if relation(key) == Relation::Implied {
                 return;
             }
             self.count += 1;
-            if found.len() < self.listed_max {
-                found.push(Difference {
+            if differences.len() < self.listed_max {
+                differences.push(Difference {
                     kind,
                     item: key.to_string(),
                     source: source.cloned(),
@@ -205,19 +205,19 @@ impl Comparison {
             differs(key, None, Some(value));
         }
         self.kinds.push(tally);
-        self.differences.append(&mut found);
+        self.differences.append(&mut differences);
     }
 }
 
-/// The facets that say whether a thing is there at all.
-const FIRST_FACETS: [&str; 2] = ["providers", "consumers"];
+/// The aspects that show whether a thing exists at all.
+const IDENTITY_KINDS: [&str; 2] = ["providers", "consumers"];
 
-/// What a difference of a part would mean.
+/// The meaning of a difference of a part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relation {
     /// It is one.
     Compared,
-    /// The thing itself is on one side only, and that has been said.
+    /// The thing itself is on one side only, which is counted already.
     Implied,
     /// It is Berth's own, and none.
     Own,
@@ -297,7 +297,7 @@ mod tests {
     /// Goal: a thing that is on one side only is one difference and not one for each of its parts;
     /// what is Berth's own is none. Method: one provider of each fate.
     #[test]
-    fn each_difference_is_told_once() {
+    fn each_difference_is_listed_once() {
         let mut there = World::default();
         for (number, vcpus) in [(1, 8), (2, 8), (3, 8)] {
             let it = provider(&format!("p{number}"), vcpus);
@@ -317,7 +317,7 @@ mod tests {
             here.provider_origins.insert(id(number), origin);
         }
         let all = compare(&there, &here, "elsewhere", 10);
-        let told: Vec<_> = all
+        let listed: Vec<_> = all
             .differences
             .iter()
             .map(|d| (d.kind, d.source.is_some(), d.here.is_some()))
@@ -327,7 +327,7 @@ mod tests {
             ("providers", false, true),
             ("inventories", true, true),
         ];
-        assert_eq!((all.count, &told[..]), (3, &expected[..]));
+        assert_eq!((all.count, &listed[..]), (3, &expected[..]));
         let inventories = all.kinds.iter().find(|k| k.kind == "inventories").unwrap();
         let expected = Tally {
             kind: "inventories",

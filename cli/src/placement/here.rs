@@ -19,30 +19,30 @@ use berth_proto::placement::v1::{
 
 use super::world::{self, Consumer, Here, Provider};
 use crate::session::{Session, read_all, request_id};
-use crate::{all_pages, ask};
+use crate::{all_pages, call};
 
-/// How many providers are asked for at once: each may have hundreds of traits.
+/// The page size of providers: each may have hundreds of traits.
 const PROVIDERS_PAGE: i32 = 100;
-/// How many of what is small are asked for at once.
+/// The page size of small records.
 const PAGE: i32 = 1000;
 
-/// Says whether a scheduler answers, before anything that takes long.
+/// Checks that a scheduler answers, before anything that takes long.
 ///
 /// # Errors
 ///
 /// When none does.
-pub async fn is_there(session: &Session) -> Result<(), Refusal> {
+pub async fn check_reachable(session: &Session) -> Result<(), Refusal> {
     let request = ListResourceClassesRequest {
         page_size: 1,
         ..Default::default()
     };
-    let answer = ask!(
+    let response = call!(
         session,
         CatalogServiceClient,
         list_resource_classes,
         request
     );
-    answer.map(drop)
+    response.map(drop)
 }
 
 /// Reads everything.
@@ -146,13 +146,13 @@ async fn read_consumers(session: &Session, here: &mut Here) -> anyhow::Result<()
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn make_class(session: &Session, class: &ResourceClass) -> Result<(), Refusal> {
     let request = CreateResourceClassRequest {
         name: class.to_string(),
         request_id: request_id(None),
     };
-    ask!(
+    call!(
         session,
         CatalogServiceClient,
         create_resource_class,
@@ -165,20 +165,20 @@ pub async fn make_class(session: &Session, class: &ResourceClass) -> Result<(), 
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn make_trait(session: &Session, name: &Trait) -> Result<(), Refusal> {
     let request = CreateTraitRequest {
         name: name.to_string(),
         request_id: request_id(None),
     };
-    ask!(session, CatalogServiceClient, create_trait, request).map(drop)
+    call!(session, CatalogServiceClient, create_trait, request).map(drop)
 }
 
 /// Renames a provider.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn rename(session: &Session, id: ProviderId, name: &str) -> Result<(), Refusal> {
     let request = UpdateResourceProviderRequest {
         name: id.resource_name(),
@@ -186,7 +186,7 @@ pub async fn rename(session: &Session, id: ProviderId, name: &str) -> Result<(),
         parent: None,
         request_id: request_id(None),
     };
-    ask!(
+    call!(
         session,
         PlacementServiceClient,
         update_resource_provider,
@@ -199,13 +199,13 @@ pub async fn rename(session: &Session, id: ProviderId, name: &str) -> Result<(),
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn delete(session: &Session, id: ProviderId) -> Result<(), Refusal> {
     let request = DeleteResourceProviderRequest {
         name: id.resource_name(),
         request_id: request_id(None),
     };
-    ask!(
+    call!(
         session,
         PlacementServiceClient,
         delete_resource_provider,
@@ -214,11 +214,11 @@ pub async fn delete(session: &Session, id: ProviderId) -> Result<(), Refusal> {
     .map(drop)
 }
 
-/// Takes providers over, all or none.
+/// Imports providers, all or none.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn import_providers(
     session: &Session,
     source: &str,
@@ -229,7 +229,7 @@ pub async fn import_providers(
         providers: providers.iter().map(Into::into).collect(),
         request_id: request_id(None),
     };
-    ask!(
+    call!(
         session,
         ImportServiceClient,
         import_resource_providers,
@@ -238,11 +238,11 @@ pub async fn import_providers(
     .map(drop)
 }
 
-/// Takes consumers over, all or none.
+/// Imports consumers, all or none.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
+/// The scheduler's refusal.
 pub async fn import_consumers(
     session: &Session,
     source: &str,
@@ -253,5 +253,5 @@ pub async fn import_consumers(
         consumers: consumers.iter().map(Into::into).collect(),
         request_id: request_id(None),
     };
-    ask!(session, ImportServiceClient, import_consumers, request).map(drop)
+    call!(session, ImportServiceClient, import_consumers, request).map(drop)
 }

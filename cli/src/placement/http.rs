@@ -1,4 +1,4 @@
-//! Asking another Placement over HTTP: one GET at a time, with retries.
+//! Requests to another Placement over HTTP: one GET at a time, with retries.
 //!
 //! Invariant: the token is a header and nothing else; no message and no error repeats it.
 
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::error_chain;
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Uri};
@@ -21,30 +22,30 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// How often one question is asked.
+/// The maximum number of attempts of one request.
 const ATTEMPTS_MAX: u32 = 4;
 /// The wait before the second attempt; it doubles with every further one.
 const WAIT_MIN: Duration = Duration::from_millis(250);
-/// The longest wait that a server may ask for.
+/// The longest wait that a server may request.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long a connection may take to be made.
+/// The timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer that is read: a list of a few hundred thousand providers.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// How much of a server's own words is repeated, in characters.
+/// The maximum length of a server's explanation in a message, in characters.
 const DETAIL_MAX: usize = 300;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
 
-/// Nobody answered.
+/// No server answered.
 pub const SOURCE_UNREACHABLE: &str = "SOURCE_UNREACHABLE";
 /// The answer was a refusal.
 pub const SOURCE_REFUSED: &str = "SOURCE_REFUSED";
 /// The answer was not Placement's.
 pub const SOURCE_ANSWER: &str = "SOURCE_ANSWER";
 
-/// Asks one server.
+/// A client of one server.
 pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
     base: String,
@@ -52,11 +53,11 @@ pub struct Http {
     timeout: Duration,
 }
 
-/// How one attempt went wrong.
+/// The failure of one attempt.
 struct Failure {
     refusal: Refusal,
-    /// Whether asking again can help, and how long the server wants to be left alone.
-    again: Option<Option<Duration>>,
+    /// Whether a retry can help, and the wait that the server requests.
+    retry: Option<Option<Duration>>,
 }
 
 impl Http {
@@ -64,7 +65,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// When the URL is none, or when certificates cannot be read.
+    /// When the URL is invalid, or when certificates cannot be read.
     pub fn new(
         url: &str,
         token: Option<HeaderValue>,
@@ -108,17 +109,17 @@ impl Http {
 
     /// Returns whether a token would travel unencrypted over a network.
     #[must_use]
-    pub fn bares_token(&self) -> bool {
+    pub fn exposes_token(&self) -> bool {
         let host = self.base.strip_prefix("http://").unwrap_or_default();
         let loopback = ["127.", "localhost", "[::1]"];
         self.token.is_some() && !host.is_empty() && !loopback.iter().any(|l| host.starts_with(l))
     }
 
-    /// Returns what is at a path, at a microversion; nothing if there is nothing.
+    /// Returns the resource at a path, at a microversion; nothing if it does not exist.
     ///
     /// # Errors
     ///
-    /// When nobody answered, or not with what was asked for.
+    /// When no server answered, or not with what was requested.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -138,11 +139,11 @@ impl Http {
                     &format!("no answer within {} s", self.timeout.as_secs()),
                 ),
             };
-            let Some(asked) = failure.again.filter(|_| attempt < ATTEMPTS_MAX) else {
+            let Some(retry_after) = failure.retry.filter(|_| attempt < ATTEMPTS_MAX) else {
                 let refusal = failure.refusal;
                 return Err(refusal.with("attempts", attempt));
             };
-            tokio::time::sleep(asked.unwrap_or(wait).min(WAIT_MAX)).await;
+            tokio::time::sleep(retry_after.unwrap_or(wait).min(WAIT_MAX)).await;
             wait *= 2;
             attempt += 1;
         }
@@ -159,11 +160,11 @@ impl Http {
         let request = request.body(Empty::new());
         let request =
             request.map_err(|error| Failure::for_good(unreachable(url, &error.to_string())))?;
-        let answer = self.client.request(request).await;
-        let answer = answer.map_err(|error| Failure::silent(url, &chain(&error)))?;
-        let (head, body) = answer.into_parts();
+        let response = self.client.request(request).await;
+        let response = response.map_err(|error| Failure::silent(url, &error_chain(&error)))?;
+        let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| Failure::silent(url, &chain(&*error)))?;
+        let body = body.map_err(|error| Failure::silent(url, &error_chain(&*error)))?;
         let body = body.to_bytes();
         match head.status {
             StatusCode::NOT_FOUND => Ok(None),
@@ -177,14 +178,14 @@ impl Failure {
     fn silent(url: &str, why: &str) -> Self {
         Self {
             refusal: unreachable(url, why),
-            again: Some(None),
+            retry: Some(None),
         }
     }
 
     fn for_good(refusal: Refusal) -> Self {
         Self {
             refusal,
-            again: None,
+            retry: None,
         }
     }
 }
@@ -195,13 +196,13 @@ fn unreachable(url: &str, why: &str) -> Refusal {
 }
 
 /// Returns what a status that is no success means.
-fn refused(url: &str, answer: &Response<Bytes>) -> Failure {
-    let status = answer.status();
-    let header = |name| answer.headers().get(name)?.to_str().ok();
+fn refused(url: &str, response: &Response<Bytes>) -> Failure {
+    let status = response.status();
+    let header = |name| response.headers().get(name)?.to_str().ok();
     let mut message = format!("GET {url}: {status}");
     if let Some(location) = header(LOCATION).filter(|_| status.is_redirection()) {
         message += &format!(" to {location}");
-    } else if let Some(detail) = detail(answer.body()) {
+    } else if let Some(detail) = detail(response.body()) {
         message += &format!(": {detail}");
     }
     let (code, hint) = match status {
@@ -218,24 +219,21 @@ fn refused(url: &str, answer: &Response<Bytes>) -> Failure {
             Code::FailedPrecondition,
             "give the URL that it names with --from",
         ),
-        _ => (
-            Code::FailedPrecondition,
-            "look into the log of the Placement that was asked",
-        ),
+        _ => (Code::FailedPrecondition, "check the log of that Placement"),
     };
     let refusal = Refusal::new(code, SOURCE_REFUSED, message)
         .with_hint(hint)
         .with("url", url)
         .with("status", status.as_u16());
     let passing = [429, 500, 502, 503, 504].contains(&status.as_u16());
-    let asked = header(RETRY_AFTER).and_then(|text| text.parse().ok());
+    let retry_after = header(RETRY_AFTER).and_then(|text| text.parse().ok());
     Failure {
         refusal,
-        again: passing.then_some(asked.map(Duration::from_secs)),
+        retry: passing.then_some(retry_after.map(Duration::from_secs)),
     }
 }
 
-/// Returns what a server says of its refusal, in one line.
+/// Returns the server's explanation of a refusal, in one line.
 fn detail(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Fault {
@@ -257,26 +255,18 @@ fn detail(body: &[u8]) -> Option<String> {
 }
 
 fn read<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| answer(url, &error.to_string()))
+    serde_json::from_slice(body).map_err(|error| invalid_response(url, &error.to_string()))
 }
 
-/// An answer that makes no sense.
+/// Returns the refusal for an invalid response.
 #[must_use]
-pub fn answer(url: &str, why: &str) -> Refusal {
+pub fn invalid_response(url: &str, why: &str) -> Refusal {
     let message = format!("GET {url}: the answer is not that of OpenStack Placement: {why}");
     Refusal::new(Code::FailedPrecondition, SOURCE_ANSWER, message)
         .with_hint(
             "--from takes the URL of the API's root: openstack endpoint list --service placement",
         )
         .with("url", url)
-}
-
-/// Returns an error with what is behind it.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let each = std::iter::successors(Some(error), |error| error.source());
-    let mut words: Vec<String> = each.map(ToString::to_string).collect();
-    words.dedup();
-    words.join(": ")
 }
 
 /// Checks a URL and returns it without a slash at its end.
@@ -341,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_bare_on_networks_only() {
+    fn a_token_is_exposed_on_networks_only() {
         let token = || Some(HeaderValue::from_static("t"));
-        let bares = |url: &str, token| {
+        let exposes = |url: &str, token| {
             let http = Http::new(url, token, None, WAIT_MAX).unwrap();
-            http.bares_token()
+            http.exposes_token()
         };
-        assert!(bares("http://controller/placement", token()));
-        assert!(!bares("http://controller/placement", None));
-        assert!(!bares("http://127.0.0.1:8778", token()));
+        assert!(exposes("http://controller/placement", token()));
+        assert!(!exposes("http://controller/placement", None));
+        assert!(!exposes("http://127.0.0.1:8778", token()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How far a long command is, told on standard error: a bar on a terminal, a line for each part
+//! The progress of a long command on standard error: a bar on a terminal, a line for each part
 //! elsewhere, and nothing where programs read the output.
 
 use std::future::Future;
@@ -10,19 +10,19 @@ use tokio::task::JoinSet;
 use crate::output;
 use crate::progress::seconds;
 
-/// How often a bar is drawn at most.
+/// The minimum time between two drawings of a bar.
 const REDRAWN: Duration = Duration::from_millis(100);
-/// How wide a bar is, in characters.
+/// The width of a bar, in characters.
 const WIDTH: usize = 30;
 
-/// Whom to tell, and how.
+/// Which kinds of progress are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     bars: bool,
     lines: bool,
 }
 
-/// One part of a command, as it goes on.
+/// The progress of one part of a command.
 pub struct Part {
     meter: Meter,
     what: String,
@@ -34,7 +34,7 @@ pub struct Part {
 }
 
 impl Meter {
-    /// Returns a meter for whoever reads standard error.
+    /// Returns a meter for the reader of standard error.
     #[must_use]
     pub fn new(programs: bool) -> Self {
         Self {
@@ -43,10 +43,10 @@ impl Meter {
         }
     }
 
-    /// Says something once.
-    pub fn say(self, text: &str) {
+    /// Prints a message.
+    pub fn message(self, text: &str) {
         if self.lines {
-            output::tell(text);
+            output::message(text);
         }
     }
 
@@ -68,7 +68,7 @@ impl Meter {
 }
 
 impl Part {
-    /// Notes that so many steps are done.
+    /// Counts completed steps.
     pub fn step(&mut self, count: usize) {
         self.done += count;
         if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN) {
@@ -76,7 +76,7 @@ impl Part {
         }
     }
 
-    /// Says how it ended.
+    /// Prints the outcome.
     pub fn end(mut self) {
         self.ended = true;
         if self.meter.bars {
@@ -85,7 +85,7 @@ impl Part {
         }
         let time = seconds(self.began.elapsed());
         self.meter
-            .say(&format!("  {:<28} {:>8}  {time:>8}", self.what, self.done));
+            .message(&format!("  {:<28} {:>8}  {time:>8}", self.what, self.done));
     }
 
     fn draw(&mut self) {
@@ -106,9 +106,9 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // What comes next is why it did not end: that belongs on a line of its own.
+        // The next message explains the failure and begins on a line of its own.
         if !self.ended && self.meter.bars {
-            output::tell("");
+            output::message("");
         }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Goal: never more at once than was said, and all of it. Method: count those at work.
+    /// Goal: never more at once than allowed, and all of it. Method: count those at work.
     #[tokio::test]
     async fn so_many_are_worked_on_at_once() {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

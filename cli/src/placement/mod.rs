@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! http ─▶ source ─▶ reading ─▶ World ─┐
-//!                                     ├─▶ plan ─▶ carry_out ─▶ both read anew ─▶ comparison
+//!                                     ├─▶ plan ─▶ carry_out ─▶ both read again ─▶ comparison
 //! gRPC ─▶ here ─────────────▶ Here ───┘
 //! ```
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | [`arguments`] | what can be typed |
-//! | [`http`], [`source`] | asking the other Placement |
+//! | [`arguments`] | the command line |
+//! | [`http`], [`source`] | requests to the remote Placement |
 //! | [`reading`] | reading it while it is in use |
 //! | [`here`] | Berth's side |
 //! | [`world`] | what either side holds |
@@ -44,24 +44,24 @@ use self::arguments::{Compare, Import, Placement as Verb};
 use self::comparison::Comparison;
 use self::http::Http;
 use self::meter::Meter;
-use self::plan::Wanted;
+use self::plan::ImportOptions;
 use self::reading::Reading;
 use self::source::Source;
 use self::world::Here;
 use crate::output;
 use crate::session::Session;
 
-/// The reason of the refusal that says that both sides are not the same.
+/// The reason of the refusal that reports that both sides differ.
 pub const SIDES_DIFFER: &str = "SIDES_DIFFER";
 
-/// Where OpenStack's own client looks for a token, too.
+/// The environment variable in which OpenStack's client looks for a token, too.
 const TOKEN_VARIABLE: &str = "OS_TOKEN";
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the source or the scheduler refused, or that both sides differ.
+/// The refusal of the source or the scheduler, or that both sides differ.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Import(options) => import(session, options).await,
@@ -69,8 +69,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-/// The other side, and how it is asked.
-struct Other {
+/// The remote side, and how it is read.
+struct Remote {
     source: Source,
     name: String,
     url: String,
@@ -79,7 +79,7 @@ struct Other {
     meter: Meter,
 }
 
-impl Other {
+impl Remote {
     async fn open(session: &Session, options: &arguments::Source) -> anyhow::Result<Self> {
         let token = token(options.token_file.as_deref())?;
         let timeout = Duration::from_secs(options.timeout.into());
@@ -92,17 +92,19 @@ impl Other {
             (1..=SOURCE_MAX).contains(&name.chars().count()),
             "the name of the source must have 1 to {SOURCE_MAX} characters: give another with --source"
         );
-        here::is_there(session).await?;
-        if http.bares_token() {
-            meter.say("warning: the token travels unencrypted; use https where there is a network");
+        here::check_reachable(session).await?;
+        if http.exposes_token() {
+            meter.message("warning: the token is sent unencrypted; use https");
         }
         let source = Source::open(http).await?;
-        meter.say(&format!(
+        meter.message(&format!(
             "source {name} ({url}), microversion {}",
             source.version()
         ));
         if !source.has_types() {
-            meter.say("warning: it tells no types of consumers before microversion 1.38: they stay unknown");
+            meter.message(
+                "warning: consumer types cannot be read before microversion 1.38 and stay unknown",
+            );
         }
         Ok(Self {
             source,
@@ -131,11 +133,11 @@ impl Other {
 }
 
 async fn compare(session: &Session, options: Compare) -> anyhow::Result<()> {
-    let other = Other::open(session, &options.source).await?;
-    let (reading, comparison) = other.compare(session).await?;
+    let remote = Remote::open(session, &options.source).await?;
+    let (reading, comparison) = remote.compare(session).await?;
     if session.json() {
         output::json(&json!({
-            "source": other.json(),
+            "source": remote.json(),
             "moving": report::moving_json(&reading.moving),
             "comparison": comparison,
         }))?;
@@ -143,32 +145,32 @@ async fn compare(session: &Session, options: Compare) -> anyhow::Result<()> {
         report::comparison(&comparison);
         report::moving(&reading.moving);
     }
-    same(&comparison)
+    require_same(&comparison)
 }
 
 async fn import(session: &Session, options: Import) -> anyhow::Result<()> {
-    let other = Other::open(session, &options.source).await?;
-    let (reading, here) = other.read(session).await?;
-    let wanted = Wanted {
-        source: other.name.clone(),
+    let remote = Remote::open(session, &options.source).await?;
+    let (reading, here) = remote.read(session).await?;
+    let import = ImportOptions {
+        source: remote.name.clone(),
         overwrite: options.overwrite,
         delete: options.delete,
     };
-    let plan = plan::plan(&reading.world, &here, &wanted);
+    let plan = plan::plan(&reading.world, &here, &import);
     drop(here);
     let strict = options.strict && !plan.conflicts.is_empty();
-    let mut told = json!({
-        "source": other.json(),
+    let mut value = json!({
+        "source": remote.json(),
         "moving": report::moving_json(&reading.moving),
         "plan": report::plan_json(&plan),
         "conflicts": plan.conflicts,
     });
     if !session.json() {
-        report::conflicts(&plan, other.listed_max);
+        report::conflicts(&plan, remote.listed_max);
     }
     if options.dry_run || strict {
         if session.json() {
-            output::json(&told)?;
+            output::json(&value)?;
         } else {
             report::plan(&plan);
             report::moving(&reading.moving);
@@ -180,29 +182,29 @@ async fn import(session: &Session, options: Import) -> anyhow::Result<()> {
         };
     }
     let refused = if plan.is_empty() {
-        other.meter.say("nothing is to be written");
+        remote.meter.message("there is nothing to write");
         Vec::new()
     } else {
-        carry_out::carry_out(session, &other.name, &plan, other.meter).await?
+        carry_out::carry_out(session, &remote.name, &plan, remote.meter).await?
     };
     if !session.json() {
-        report::refused(&refused, other.listed_max);
+        report::refused(&refused, remote.listed_max);
     }
-    other.meter.say("both sides are read anew");
-    let (reading, comparison) = other.compare(session).await?;
+    remote.meter.message("both sides are read again");
+    let (reading, comparison) = remote.compare(session).await?;
     if session.json() {
-        told["refused"] = json!(refused);
-        told["comparison"] = json!(comparison);
-        output::json(&told)?;
+        value["refused"] = json!(refused);
+        value["comparison"] = json!(comparison);
+        output::json(&value)?;
     } else {
         report::comparison(&comparison);
         report::moving(&reading.moving);
     }
-    same(&comparison)
+    require_same(&comparison)
 }
 
-/// Says by the exit status whether both sides are the same.
-fn same(comparison: &Comparison) -> anyhow::Result<()> {
+/// Returns an error, and so an exit status, if the two sides differ.
+fn require_same(comparison: &Comparison) -> anyhow::Result<()> {
     if comparison.is_same() {
         return Ok(());
     }
@@ -210,7 +212,7 @@ fn same(comparison: &Comparison) -> anyhow::Result<()> {
     let message = format!("the two sides differ: {count} differences");
     let refusal = Refusal::new(Code::FailedPrecondition, SIDES_DIFFER, message);
     Err(refusal
-        .with_hint("an import brings what changed at the source; what it leaves alone, it names")
+        .with_hint("run `berth placement import` to copy the changes of the source")
         .with("differences", count)
         .into())
 }
@@ -218,7 +220,7 @@ fn same(comparison: &Comparison) -> anyhow::Result<()> {
 fn in_conflict(count: usize) -> Refusal {
     let message = format!("nothing was written: {count} conflicts, and --strict allows none");
     Refusal::new(Code::FailedPrecondition, "IMPORT_CONFLICTS", message)
-        .with_hint("settle what is listed, or leave --strict out to import the rest")
+        .with_hint("resolve the listed conflicts, or omit --strict to import the rest")
         .with("conflicts", count)
 }
 
@@ -237,7 +239,7 @@ fn token(file: Option<&Path>) -> anyhow::Result<Option<HeaderValue>> {
     };
     let text = text.trim();
     anyhow::ensure!(!text.is_empty(), "the token in {from} is empty");
-    // The error would not repeat it, but neither would it say where it stood.
+    // The error would not repeat the token, but neither would it name its origin.
     let token = HeaderValue::from_str(text).ok();
     let mut token = token.with_context(|| format!("what is in {from} is no token"))?;
     token.set_sensitive(true);

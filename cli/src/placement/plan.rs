@@ -1,8 +1,8 @@
-//! What is to be done so that Berth holds what the source does. Pure: two worlds in, a plan out.
+//! The plan of an import, after which Berth holds what the source does. Pure: two worlds in, a plan out.
 //!
-//! Whether something here may be overwritten is told by its origin: what an import from this
+//! Whether something here may be overwritten follows from its origin: what an import from this
 //! source made, and what is still at the generation that it was given, is the import's. Everything
-//! else is somebody's, and left alone unless the caller said otherwise.
+//! else belongs to another client, and is left alone unless the caller allows to overwrite it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use serde::Serialize;
 
 use super::world::{Consumer, Here, Provider, World};
 
-/// What the caller wants.
+/// The options of an import.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ImportOptions {
     /// The name of the source.
     pub source: String,
     /// Whether what is not the import's is overwritten, too.
     pub overwrite: bool,
-    /// Whether what is gone at the source is taken away.
+    /// Whether what no longer exists at the source is deleted.
     pub delete: bool,
 }
 
-/// What is to be done, in this order.
+/// The writes of an import, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Custom resource classes to make.
     pub classes: Vec<ResourceClass>,
     /// Custom traits to make.
     pub traits: Vec<Trait>,
-    /// Providers whose name another one gets: they give it up first.
+    /// Providers that lose their name to another one: they are renamed first.
     pub nameless: Vec<ProviderId>,
     /// Providers to write, parents before what is below them. They keep inventories from which
     /// something is still taken.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub new: (usize, usize),
     /// How many providers and consumers are here already as they are there.
     pub same: (usize, usize),
-    /// How many providers and consumers are gone at the source and stay here.
+    /// How many providers and consumers no longer exist at the source and stay here.
     pub kept: (usize, usize),
 }
 
@@ -87,11 +87,11 @@ impl Plan {
 
 /// Returns what is to be done.
 #[must_use]
-pub fn plan(there: &World, here: &Here, wanted: &Wanted) -> Plan {
+pub fn plan(there: &World, here: &Here, options: &ImportOptions) -> Plan {
     let mut planner = Planner {
         there,
         here,
-        wanted,
+        options,
         taken: here.world.taken(),
         names: here
             .world
@@ -120,10 +120,10 @@ pub fn plan(there: &World, here: &Here, wanted: &Wanted) -> Plan {
 struct Planner<'a> {
     there: &'a World,
     here: &'a Here,
-    wanted: &'a Wanted,
+    options: &'a ImportOptions,
     /// Which classes are taken from providers here.
     taken: BTreeMap<ProviderId, BTreeSet<ResourceClass>>,
-    /// Whose names are taken here.
+    /// The owners of the names that are taken here.
     names: BTreeMap<&'a str, ProviderId>,
     /// Providers of the source that will not be here.
     left_out: BTreeSet<ProviderId>,
@@ -137,8 +137,8 @@ impl Planner<'_> {
             self.plan.same.0 += 1;
             return;
         }
-        let obstacle = self.obstacle(id, it, old);
-        if let Some(conflict) = obstacle {
+        let conflict = self.conflict_of(id, it, old);
+        if let Some(conflict) = conflict {
             if old.is_none() {
                 self.left_out.insert(id);
             }
@@ -176,28 +176,33 @@ impl Planner<'_> {
     }
 
     /// Returns why a provider is left as it is, if it is.
-    fn obstacle(&self, id: ProviderId, it: &Provider, old: Option<&Provider>) -> Option<Conflict> {
+    fn conflict_of(
+        &self,
+        id: ProviderId,
+        it: &Provider,
+        old: Option<&Provider>,
+    ) -> Option<Conflict> {
         let item = named(id, &it.name);
         if let Some(host) = self.here.hosts.get(&id) {
             return Some(Conflict {
                 item,
                 reason: "PROVIDER_READ_ONLY",
                 message: format!("it is reported here by host {host}"),
-                advice: "leave it: the host's agent says what it has".to_owned(),
+                advice: "leave it: the host's agent reports its inventories".to_owned(),
             });
         }
         if let Some(old) = old {
             let origin = self.here.provider_origins.get(&id);
-            if let Some((reason, message)) = self.whose(origin, old.generation) {
+            if let Some((reason, message)) = self.ownership_conflict(origin, old.generation) {
                 return Some(overwriting(item, reason, message));
             }
         }
-        if let Some(parent) = it.parent.filter(|parent| !self.will_be(*parent)) {
+        if let Some(parent) = it.parent.filter(|parent| !self.is_planned(*parent)) {
             return Some(Conflict {
                 item,
                 reason: "PARENT_LEFT_OUT",
                 message: format!("it is below provider {parent}, which is left out"),
-                advice: "settle what is said of that one".to_owned(),
+                advice: "resolve the conflict of that provider".to_owned(),
             });
         }
         if let Some(name) = self.unknown(it) {
@@ -209,7 +214,7 @@ impl Planner<'_> {
             });
         }
         let holder = *self.names.get(it.name.as_str())?;
-        if holder == id || self.gives_name_up(holder, &it.name) {
+        if holder == id || self.releases_name(holder, &it.name) {
             return None;
         }
         Some(Conflict {
@@ -219,7 +224,7 @@ impl Planner<'_> {
             advice: match self.here.hosts.get(&holder) {
                 Some(host) => format!("rename it at the source, or remove host {host} here"),
                 None if self.is_from_source(self.here.provider_origins.get(&holder)) => {
-                    "that one is gone at the source: --delete takes it away here".to_owned()
+                    "that one no longer exists at the source: --delete deletes it here".to_owned()
                 }
                 None => "rename or delete the one here (berth provider update, delete)".to_owned(),
             },
@@ -227,11 +232,15 @@ impl Planner<'_> {
     }
 
     /// Returns why something is not the import's to change, if it is not.
-    fn whose(&self, origin: Option<&Origin>, now: Generation) -> Option<(&'static str, String)> {
-        if self.wanted.overwrite {
+    fn ownership_conflict(
+        &self,
+        origin: Option<&Origin>,
+        now: Generation,
+    ) -> Option<(&'static str, String)> {
+        if self.options.overwrite {
             return None;
         }
-        let source = &self.wanted.source;
+        let source = &self.options.source;
         match origin {
             None => Some((
                 "NOT_IMPORTED",
@@ -255,35 +264,40 @@ impl Planner<'_> {
         }
     }
 
-    fn will_be(&self, id: ProviderId) -> bool {
+    fn is_planned(&self, id: ProviderId) -> bool {
         let comes = self.there.providers.contains_key(&id) && !self.left_out.contains(&id);
         comes || self.here.world.providers.contains_key(&id)
     }
 
-    /// Returns a class or trait that nobody can make here.
+    /// Returns a class or trait that cannot be created here.
     fn unknown(&self, it: &Provider) -> Option<String> {
         let class = |c: &&ResourceClass| !c.is_custom() && !self.here.standard_classes.contains(*c);
-        let quality = |t: &&Trait| !t.is_custom() && !self.here.standard_traits.contains(*t);
+        let unknown_trait = |t: &&Trait| !t.is_custom() && !self.here.standard_traits.contains(*t);
         let class = it.inventories.keys().find(class).map(ToString::to_string);
-        class.or_else(|| it.traits.iter().find(quality).map(ToString::to_string))
+        class.or_else(|| {
+            it.traits
+                .iter()
+                .find(unknown_trait)
+                .map(ToString::to_string)
+        })
     }
 
-    /// Returns whether a provider here is about to have another name, or to be gone.
-    fn gives_name_up(&self, holder: ProviderId, name: &str) -> bool {
+    /// Returns whether the plan renames or deletes a provider here.
+    fn releases_name(&self, holder: ProviderId, name: &str) -> bool {
         let Some(old) = self.here.world.providers.get(&holder) else {
             return false;
         };
         let origin = self.here.provider_origins.get(&holder);
-        let ours =
-            !self.here.hosts.contains_key(&holder) && self.whose(origin, old.generation).is_none();
+        let ours = !self.here.hosts.contains_key(&holder)
+            && self.ownership_conflict(origin, old.generation).is_none();
         match self.there.providers.get(&holder) {
             Some(after) => ours && after.name != name,
-            None => ours && self.wanted.delete && self.is_from_source(origin),
+            None => ours && self.options.delete && self.is_from_source(origin),
         }
     }
 
     fn is_from_source(&self, origin: Option<&Origin>) -> bool {
-        origin.is_some_and(|origin| origin.source == self.wanted.source)
+        origin.is_some_and(|origin| origin.source == self.options.source)
     }
 
     fn consumer(&mut self, id: ConsumerId, it: &Consumer) {
@@ -294,19 +308,19 @@ impl Planner<'_> {
         }
         let item = format!("consumer {id}");
         let mut from = it.allocations.keys();
-        let absent = from.find(|id| !self.will_be(**id) || self.here.hosts.contains_key(*id));
+        let absent = from.find(|id| !self.is_planned(**id) || self.here.hosts.contains_key(*id));
         if let Some(provider) = absent {
             self.plan.conflicts.push(Conflict {
                 item,
                 reason: "PROVIDER_LEFT_OUT",
                 message: format!("it takes from provider {provider}, which is left out"),
-                advice: "settle what is said of that one".to_owned(),
+                advice: "resolve the conflict of that provider".to_owned(),
             });
             return;
         }
         if let Some(old) = old {
             let origin = self.here.consumer_origins.get(&id);
-            if let Some((reason, message)) = self.whose(origin, old.generation) {
+            if let Some((reason, message)) = self.ownership_conflict(origin, old.generation) {
                 self.plan.conflicts.push(overwriting(item, reason, message));
                 return;
             }
@@ -330,12 +344,12 @@ impl Planner<'_> {
             if self.there.consumers.contains_key(id) || !self.is_from_source(origin) {
                 continue;
             }
-            if !self.wanted.delete {
+            if !self.options.delete {
                 self.plan.kept.1 += 1;
                 continue;
             }
-            if let Some((reason, message)) = self.whose(origin, old.generation) {
-                let item = format!("consumer {id}, gone at the source");
+            if let Some((reason, message)) = self.ownership_conflict(origin, old.generation) {
+                let item = format!("consumer {id}, deleted at the source");
                 self.plan.conflicts.push(overwriting(item, reason, message));
                 continue;
             }
@@ -351,7 +365,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Providers that an import made, and that are gone at the source.
+    /// Providers that an import made, and that no longer exist at the source.
     fn gone_providers(&mut self) {
         let mut order = self.here.world.parents_first();
         order.reverse();
@@ -361,13 +375,13 @@ impl Planner<'_> {
             if self.there.providers.contains_key(&id) || !self.is_from_source(origin) {
                 continue;
             }
-            if !self.wanted.delete {
+            if !self.options.delete {
                 self.plan.kept.0 += 1;
                 continue;
             }
-            match self.whose(origin, old.generation) {
+            match self.ownership_conflict(origin, old.generation) {
                 Some((reason, message)) => {
-                    let item = format!("{}, gone at the source", named(id, &old.name));
+                    let item = format!("{}, deleted at the source", named(id, &old.name));
                     self.plan.conflicts.push(overwriting(item, reason, message));
                 }
                 None => self.plan.gone.push(id),
@@ -385,6 +399,6 @@ fn overwriting(item: String, reason: &'static str, message: String) -> Conflict 
         item,
         reason,
         message,
-        advice: "look at it; --overwrite makes all such as they are at the source".to_owned(),
+        advice: "check it; --overwrite replaces it by what the source has".to_owned(),
     }
 }

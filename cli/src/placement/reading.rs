@@ -1,6 +1,6 @@
 //! Reading a Placement that may be in use.
 //!
-//! Nobody can stop it, and no question shows more than one provider or one consumer. So everything
+//! It cannot be paused, and no request shows more than one provider or one consumer. So everything
 //! is read once, and what changed meanwhile is read again, until nothing contradicts:
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A provider counts its changes in its generation, but not those allocations that only go away,
-//! nor its name and its parent. Therefore the list is compared by those, too, and what providers
-//! say of consumers with what consumers say of themselves.
+//! nor its name and its parent. Therefore the list is compared by those, too, and the allocations
+//! that providers list with those that consumers list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ResourceClass, Trait};
 
 use super::meter::{Meter, each};
-use super::source::{Listed, Source, Taken};
+use super::source::{ConsumerAllocation, ProviderRecord, Source};
 use super::world::{self, Consumer, Provider, World};
 
-/// How often what changed is read again.
+/// The maximum number of rounds that read changed records again.
 const ROUNDS_MAX: u32 = 5;
-/// How often one provider is read again at once when its parts are of different generations.
+/// The maximum number of immediate reads of a provider whose parts are of different generations.
 const TRIES_MAX: u32 = 5;
 
 /// What was read.
@@ -35,34 +35,34 @@ pub struct Reading {
     /// What the source holds.
     pub world: World,
     /// Providers and consumers that changed until the end: they may not fit together.
-    pub moving: Moving,
+    pub moving: Unstable,
 }
 
-/// What changed until the end.
+/// Records that changed until the end of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moving {
+pub struct Unstable {
     /// Providers.
     pub providers: BTreeSet<ProviderId>,
     /// Consumers.
     pub consumers: BTreeSet<ConsumerId>,
 }
 
-/// What is known of a provider beyond the list.
+/// The part of a provider that the list does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Detail {
     generation: Generation,
     inventories: BTreeMap<ResourceClass, Inventory>,
     traits: BTreeSet<Trait>,
     aggregates: BTreeSet<AggregateId>,
-    taken: BTreeMap<ConsumerId, Taken>,
+    taken: BTreeMap<ConsumerId, ConsumerAllocation>,
     /// Whether all of it is of one generation.
     whole: bool,
 }
 
 /// What was read so far.
 #[derive(Debug, Default)]
-struct Notes {
-    listed: BTreeMap<ProviderId, Listed>,
+struct Snapshot {
+    listed: BTreeMap<ProviderId, ProviderRecord>,
     details: BTreeMap<ProviderId, Detail>,
     consumers: BTreeMap<ConsumerId, Consumer>,
 }
@@ -75,40 +75,40 @@ struct Notes {
 pub async fn read(source: &Source, at_once: usize, meter: Meter) -> Result<Reading, Refusal> {
     let classes = world::custom(&source.classes().await?, ResourceClass::is_custom);
     let traits = world::custom(&source.traits().await?, Trait::is_custom);
-    let mut notes = Notes {
+    let mut snapshot = Snapshot {
         listed: source.providers().await?,
-        ..Notes::default()
+        ..Snapshot::default()
     };
-    let mut stale = Moving {
-        providers: notes.listed.keys().copied().collect(),
+    let mut stale = Unstable {
+        providers: snapshot.listed.keys().copied().collect(),
         consumers: BTreeSet::new(),
     };
     let mut round = 0;
     loop {
-        notes.read(source, at_once, meter, round, &stale).await?;
-        notes.listed = source.providers().await?;
-        stale = notes.stale();
+        snapshot.read(source, at_once, meter, round, &stale).await?;
+        snapshot.listed = source.providers().await?;
+        stale = snapshot.stale();
         round += 1;
-        if stale == Moving::default() || round > ROUNDS_MAX {
+        if stale == Unstable::default() || round > ROUNDS_MAX {
             break;
         }
     }
-    let world = notes.world(classes, traits);
+    let world = snapshot.world(classes, traits);
     Ok(Reading {
         world,
         moving: stale,
     })
 }
 
-impl Notes {
-    /// Reads these anew, and the consumers that they name.
+impl Snapshot {
+    /// Reads these again, and the consumers that they name.
     async fn read(
         &mut self,
         source: &Source,
         at_once: usize,
         meter: Meter,
         round: u32,
-        stale: &Moving,
+        stale: &Unstable,
     ) -> Result<(), Refusal> {
         let again = if round == 0 {
             ""
@@ -126,10 +126,10 @@ impl Notes {
                 None => drop(self.details.remove(&id)),
             }
         }
-        let mut wanted = stale.consumers.clone();
-        wanted.extend(self.outdated());
-        let part = meter.part(&format!("consumers{again}"), wanted.len());
-        let read = each(wanted, at_once, part, |id| {
+        let mut ids = stale.consumers.clone();
+        ids.extend(self.outdated());
+        let part = meter.part(&format!("consumers{again}"), ids.len());
+        let read = each(ids, at_once, part, |id| {
             let source = source.clone();
             async move { source.consumer(id).await.map(|consumer| (id, consumer)) }
         });
@@ -142,7 +142,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Returns the consumers of which providers say something else than was read of them.
+    /// Returns the consumers whose allocations differ between their providers and themselves.
     fn outdated(&self) -> BTreeSet<ConsumerId> {
         let all = self.details.iter().flat_map(|(id, detail)| {
             let taken = detail.taken.iter();
@@ -153,7 +153,12 @@ impl Notes {
             .collect()
     }
 
-    fn agree(&self, provider: ProviderId, consumer: ConsumerId, taken: &Taken) -> bool {
+    fn agree(
+        &self,
+        provider: ProviderId,
+        consumer: ConsumerId,
+        taken: &ConsumerAllocation,
+    ) -> bool {
         self.consumers.get(&consumer).is_some_and(|known| {
             known.generation == taken.generation
                 && known.allocations.get(&provider) == Some(&taken.resources)
@@ -161,8 +166,8 @@ impl Notes {
     }
 
     /// Returns what does not fit together.
-    fn stale(&self) -> Moving {
-        let mut stale = Moving::default();
+    fn stale(&self) -> Unstable {
+        let mut stale = Unstable::default();
         for (id, listed) in &self.listed {
             let good = self.details.get(id);
             let good = good.is_some_and(|d| d.whole && d.generation == listed.generation);
@@ -232,7 +237,7 @@ impl Notes {
     }
 }
 
-/// Reads what the list does not tell; nothing if the provider is gone.
+/// Reads what the list does not contain; nothing if the provider no longer exists.
 async fn detail(source: &Source, id: ProviderId) -> Result<Option<Detail>, Refusal> {
     let mut tries = 1;
     loop {
@@ -254,10 +259,10 @@ async fn detail(source: &Source, id: ProviderId) -> Result<Option<Detail>, Refus
         if whole || tries == TRIES_MAX {
             return Ok(Some(Detail {
                 generation,
-                inventories: inventories.it,
-                traits: traits.it,
-                aggregates: aggregates.it,
-                taken: taken.it,
+                inventories: inventories.value,
+                traits: traits.value,
+                aggregates: aggregates.value,
+                taken: taken.value,
                 whole,
             }));
         }
@@ -285,13 +290,13 @@ mod tests {
     }
 
     /// One provider at generation 5, from which one consumer at generation 2 takes three CPUs.
-    fn notes() -> Notes {
-        let listed = Listed {
+    fn snapshot() -> Snapshot {
+        let listed = ProviderRecord {
             name: "p".to_owned(),
             parent: None,
             generation: Generation(5),
         };
-        let taken = Taken {
+        let taken = ConsumerAllocation {
             generation: Generation(2),
             resources: vcpus(3),
         };
@@ -310,7 +315,7 @@ mod tests {
             consumer_type: None,
             allocations: [(provider(1), vcpus(3))].into(),
         };
-        Notes {
+        Snapshot {
             listed: [(provider(1), listed)].into(),
             details: [(provider(1), detail)].into(),
             consumers: [(consumer(1), known)].into(),
@@ -318,23 +323,23 @@ mod tests {
     }
 
     /// Goal: each change that can fall between two questions is noticed, also those that no
-    /// generation of a provider counts. Method: one change to notes that fit together.
+    /// generation of a provider counts. Method: one change to a consistent snapshot.
     #[test]
     fn what_does_not_fit_together_is_read_again() {
-        let both = || Moving {
+        let both = || Unstable {
             providers: [provider(1)].into(),
             consumers: [consumer(1)].into(),
         };
-        let only_provider = || Moving {
+        let only_provider = || Unstable {
             consumers: BTreeSet::new(),
             ..both()
         };
-        let check = |change: fn(&mut Notes), expected: Moving| {
-            let mut notes = notes();
-            change(&mut notes);
-            assert_eq!(notes.stale(), expected);
+        let check = |change: fn(&mut Snapshot), expected: Unstable| {
+            let mut snapshot = snapshot();
+            change(&mut snapshot);
+            assert_eq!(snapshot.stale(), expected);
         };
-        check(|_| {}, Moving::default());
+        check(|_| {}, Unstable::default());
         check(
             |n| n.listed.get_mut(&provider(1)).unwrap().generation = Generation(6),
             only_provider(),
@@ -349,7 +354,7 @@ mod tests {
             |n| n.details.get_mut(&provider(1)).unwrap().taken.clear(),
             both(),
         );
-        let of_consumer: fn(&mut Notes) =
+        let of_consumer: fn(&mut Snapshot) =
             |n| n.consumers.get_mut(&consumer(1)).unwrap().generation = Generation(3);
         check(of_consumer, both());
         check(
@@ -363,9 +368,9 @@ mod tests {
 
     #[test]
     fn what_is_taken_from_nothing_is_left_out() {
-        let mut notes = notes();
-        notes.details.clear();
-        let world = notes.world(BTreeSet::new(), BTreeSet::new());
+        let mut snapshot = snapshot();
+        snapshot.details.clear();
+        let world = snapshot.world(BTreeSet::new(), BTreeSet::new());
         assert_eq!(world, World::default());
     }
 }

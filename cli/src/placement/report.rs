@@ -1,11 +1,11 @@
-//! What a command says in the end: tables for people, one JSON value for programs.
+//! The final output of a command: tables for people, one JSON value for programs.
 
 use serde_json::{Value, json};
 
 use super::carry_out::Refused;
 use super::comparison::Comparison;
 use super::plan::Plan;
-use super::reading::Moving;
+use super::reading::Unstable;
 use crate::output;
 
 /// Shows what is to be done.
@@ -32,7 +32,7 @@ pub fn plan(plan: &Plan) {
         [what.to_owned(), make, change, remove, same, kept]
     });
     let head = ["kind", "make", "change", "take away", "same", "gone there"];
-    output::table(head, rows.into(), "nothing is to be done");
+    output::table(head, rows.into(), "there is nothing to do");
 }
 
 /// Returns the same for programs.
@@ -54,7 +54,7 @@ pub fn plan_json(plan: &Plan) -> Value {
     })
 }
 
-/// Tells the conflicts of a plan, the first of them in full.
+/// Prints the conflicts of a plan, the first of them in full.
 pub fn conflicts(plan: &Plan, listed_max: usize) {
     let all = plan.conflicts.iter();
     let lines = all.map(|c| {
@@ -63,17 +63,17 @@ pub fn conflicts(plan: &Plan, listed_max: usize) {
             c.item, c.message, c.reason, c.advice
         )
     });
-    tell(lines, plan.conflicts.len(), listed_max, "conflicts");
+    print_lines(lines, plan.conflicts.len(), listed_max, "conflicts");
     let (providers, consumers) = plan.kept;
     if providers + consumers > 0 {
-        output::tell(&format!(
-            "hint: {providers} providers and {consumers} consumers of an earlier import are gone \
-             at the source and stay here; --delete takes them away"
+        output::message(&format!(
+            "hint: {providers} providers and {consumers} consumers of an earlier import no longer \
+             exist at the source and stay here; --delete deletes them"
         ));
     }
 }
 
-/// Tells what the scheduler refused.
+/// Prints what the scheduler refused.
 pub fn refused(refused: &[Refused], listed_max: usize) {
     let lines = refused.iter().map(|r| {
         let hint = r
@@ -82,28 +82,28 @@ pub fn refused(refused: &[Refused], listed_max: usize) {
             .map_or(String::new(), |hint| format!(": {hint}"));
         format!("refused: {}: {} ({}){hint}", r.item, r.message, r.reason)
     });
-    tell(lines, refused.len(), listed_max, "refusals");
+    print_lines(lines, refused.len(), listed_max, "refusals");
 }
 
-/// Tells what went on changing while it was read.
-pub fn moving(moving: &Moving) {
-    if *moving == Moving::default() {
+/// Prints what changed while it was read.
+pub fn moving(moving: &Unstable) {
+    if *moving == Unstable::default() {
         return;
     }
-    output::tell(&format!(
-        "hint: {} providers and {} consumers changed until the end of reading and may not fit \
-         together; for the last run, stop what writes to the source",
+    output::message(&format!(
+        "hint: {} providers and {} consumers changed while they were read and may be \
+         inconsistent; for the last run, stop the clients that write to the source",
         moving.providers.len(),
         moving.consumers.len()
     ));
 }
 
-fn tell(lines: impl Iterator<Item = String>, count: usize, listed_max: usize, what: &str) {
+fn print_lines(lines: impl Iterator<Item = String>, count: usize, listed_max: usize, what: &str) {
     for line in lines.take(listed_max) {
-        output::tell(&line);
+        output::message(&line);
     }
     if count > listed_max {
-        output::tell(&format!(
+        output::message(&format!(
             "… and {} {what} more (--list)",
             count - listed_max
         ));
@@ -136,7 +136,7 @@ pub fn comparison(comparison: &Comparison) {
     ];
     output::table(head, rows.collect(), "both sides are empty");
     if comparison.is_same() {
-        output::tell("both sides are the same");
+        output::message("both sides are the same");
         return;
     }
     let rows = comparison.differences.iter().map(|difference| {
@@ -153,7 +153,7 @@ pub fn comparison(comparison: &Comparison) {
     output::table(head, rows.collect(), "none is listed (--list)");
     let listed = comparison.differences.len();
     if comparison.count > listed {
-        output::tell(&format!(
+        output::message(&format!(
             "… and {} differences more (--list)",
             comparison.count - listed
         ));
@@ -162,6 +162,6 @@ pub fn comparison(comparison: &Comparison) {
 
 /// Returns what changed until the end, for programs.
 #[must_use]
-pub fn moving_json(moving: &Moving) -> Value {
+pub fn moving_json(moving: &Unstable) -> Value {
     json!({"providers": moving.providers.len(), "consumers": moving.consumers.len()})
 }

@@ -1,6 +1,6 @@
-//! The questions that OpenStack Placement's API answers, one by one.
+//! The requests of OpenStack Placement's API, one by one.
 //!
-//! Not in which order they are asked, and not whether the answers fit together: see
+//! Not the order in which they are sent, and not whether the responses are consistent: see
 //! [`super::reading`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,26 +15,26 @@ use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::http::{Http, answer};
+use super::http::{Http, invalid_response};
 use super::world::Consumer;
 
-/// What is asked for: the newest that Placement has.
+/// The newest microversion that is requested.
 const NEWEST: Version = Version {
     major: 1,
     minor: 39,
 };
-/// The oldest that tells consumers' generations.
+/// The oldest that returns consumers' generations.
 const OLDEST: Version = Version {
     major: 1,
     minor: 28,
 };
-/// The oldest that tells consumers' types.
-const TYPED: Version = Version {
+/// The oldest that returns consumers' types.
+const WITH_TYPES: Version = Version {
     major: 1,
     minor: 38,
 };
 
-/// What Placement says of a consumer whose type was never given.
+/// Placement's type of a consumer whose type was never set.
 const TYPE_UNKNOWN: &str = "unknown";
 
 /// A microversion.
@@ -69,8 +69,8 @@ pub struct Source {
 
 /// A provider as the list of providers shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// What people call it.
+pub struct ProviderRecord {
+    /// The display name.
     pub name: String,
     /// The provider above it.
     pub parent: Option<ProviderId>,
@@ -80,16 +80,16 @@ pub struct Listed {
 
 /// Something of a provider, and the generation at which that was so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At<T> {
+pub struct AtGeneration<T> {
     /// The provider's generation.
     pub generation: Generation,
-    /// What was asked for.
-    pub it: T,
+    /// The value.
+    pub value: T,
 }
 
 /// What a consumer takes from one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct ConsumerAllocation {
     /// The consumer's generation.
     pub generation: Generation,
     /// What it takes.
@@ -101,7 +101,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// When nobody answers, when it is not Placement, or when it is too old.
+    /// When no server answers, when it is not Placement, or when it is too old.
     pub async fn open(http: Http) -> Result<Self, Refusal> {
         #[derive(Deserialize)]
         struct Entry {
@@ -113,10 +113,10 @@ impl Source {
         }
         let url = format!("{}/", http.base());
         let root: Option<Root> = http.get("/", None).await?;
-        let root = root.ok_or_else(|| answer(&url, "404, there is nothing"))?;
+        let root = root.ok_or_else(|| invalid_response(&url, "404, there is nothing"))?;
         let newest = root.versions.first();
         let newest = newest.and_then(|entry| Version::read(&entry.max_version));
-        let newest = newest.ok_or_else(|| answer(&url, "it names no max_version"))?;
+        let newest = newest.ok_or_else(|| invalid_response(&url, "it names no max_version"))?;
         if newest < OLDEST {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
@@ -124,8 +124,8 @@ impl Source {
                 format!("{url} speaks microversions up to {newest}; {OLDEST} is needed"),
             )
             .with_hint(format!(
-                "upgrade it first, to OpenStack Rocky or newer: before {OLDEST} nobody can see the \
-                 generations of consumers"
+                "upgrade it first, to OpenStack Rocky or newer: before {OLDEST} the generations of \
+                 consumers cannot be read"
             )));
         }
         Ok(Self {
@@ -143,7 +143,7 @@ impl Source {
     /// Returns whether consumers' types can be read.
     #[must_use]
     pub fn has_types(&self) -> bool {
-        self.version >= TYPED
+        self.version >= WITH_TYPES
     }
 
     /// Returns the resource classes.
@@ -161,7 +161,7 @@ impl Source {
             resource_classes: Vec<Class>,
         }
         let path = "/resource_classes";
-        let all: Classes = self.must(path).await?;
+        let all: Classes = self.get_required(path).await?;
         let names = all.resource_classes.into_iter();
         names
             .map(|c| self.name(path, ResourceClass::new(&c.name)))
@@ -179,7 +179,7 @@ impl Source {
             traits: Vec<String>,
         }
         let path = "/traits";
-        let all: Traits = self.must(path).await?;
+        let all: Traits = self.get_required(path).await?;
         let names = all.traits.into_iter();
         names
             .map(|name| self.name(path, Trait::new(&name)))
@@ -191,7 +191,7 @@ impl Source {
     /// # Errors
     ///
     /// When they cannot be read.
-    pub async fn providers(&self) -> Result<BTreeMap<ProviderId, Listed>, Refusal> {
+    pub async fn providers(&self) -> Result<BTreeMap<ProviderId, ProviderRecord>, Refusal> {
         #[derive(Deserialize)]
         struct Provider {
             uuid: ProviderId,
@@ -203,9 +203,9 @@ impl Source {
         struct Providers {
             resource_providers: Vec<Provider>,
         }
-        let all: Providers = self.must("/resource_providers").await?;
+        let all: Providers = self.get_required("/resource_providers").await?;
         let listed = |p: Provider| {
-            let listed = Listed {
+            let listed = ProviderRecord {
                 name: p.name,
                 parent: p.parent_provider_uuid,
                 generation: Generation(p.generation),
@@ -215,7 +215,7 @@ impl Source {
         Ok(all.resource_providers.into_iter().map(listed).collect())
     }
 
-    /// Returns what a provider has; nothing if it is gone.
+    /// Returns what a provider has; nothing if it does not exist.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl Source {
     pub async fn inventories(
         &self,
         id: ProviderId,
-    ) -> Result<Option<At<BTreeMap<ResourceClass, Inventory>>>, Refusal> {
+    ) -> Result<Option<AtGeneration<BTreeMap<ResourceClass, Inventory>>>, Refusal> {
         #[derive(Deserialize)]
         struct Record {
             total: u64,
@@ -254,9 +254,9 @@ impl Source {
             };
             Ok((self.name(&path, ResourceClass::new(&class))?, inventory))
         };
-        Ok(Some(At {
+        Ok(Some(AtGeneration {
             generation: Generation(all.resource_provider_generation),
-            it: all
+            value: all
                 .inventories
                 .into_iter()
                 .map(read)
@@ -264,12 +264,15 @@ impl Source {
         }))
     }
 
-    /// Returns which traits a provider has; nothing if it is gone.
+    /// Returns which traits a provider has; nothing if it does not exist.
     ///
     /// # Errors
     ///
     /// When it cannot be read.
-    pub async fn traits_of(&self, id: ProviderId) -> Result<Option<At<BTreeSet<Trait>>>, Refusal> {
+    pub async fn traits_of(
+        &self,
+        id: ProviderId,
+    ) -> Result<Option<AtGeneration<BTreeSet<Trait>>>, Refusal> {
         #[derive(Deserialize)]
         struct Traits {
             resource_provider_generation: u64,
@@ -281,13 +284,13 @@ impl Source {
         };
         let names = all.traits.into_iter();
         let names = names.map(|name| self.name(&path, Trait::new(&name)));
-        Ok(Some(At {
+        Ok(Some(AtGeneration {
             generation: Generation(all.resource_provider_generation),
-            it: names.collect::<Result<_, Refusal>>()?,
+            value: names.collect::<Result<_, Refusal>>()?,
         }))
     }
 
-    /// Returns to which aggregates a provider belongs; nothing if it is gone.
+    /// Returns to which aggregates a provider belongs; nothing if it does not exist.
     ///
     /// # Errors
     ///
@@ -295,20 +298,20 @@ impl Source {
     pub async fn aggregates(
         &self,
         id: ProviderId,
-    ) -> Result<Option<At<BTreeSet<AggregateId>>>, Refusal> {
+    ) -> Result<Option<AtGeneration<BTreeSet<AggregateId>>>, Refusal> {
         #[derive(Deserialize)]
         struct Aggregates {
             resource_provider_generation: u64,
             aggregates: BTreeSet<AggregateId>,
         }
         let all: Option<Aggregates> = self.get(&of(id, "/aggregates")).await?;
-        Ok(all.map(|all| At {
+        Ok(all.map(|all| AtGeneration {
             generation: Generation(all.resource_provider_generation),
-            it: all.aggregates,
+            value: all.aggregates,
         }))
     }
 
-    /// Returns who takes something from a provider; nothing if it is gone.
+    /// Returns the allocations from a provider; nothing if it does not exist.
     ///
     /// # Errors
     ///
@@ -316,7 +319,7 @@ impl Source {
     pub async fn allocations_of(
         &self,
         id: ProviderId,
-    ) -> Result<Option<At<BTreeMap<ConsumerId, Taken>>>, Refusal> {
+    ) -> Result<Option<AtGeneration<BTreeMap<ConsumerId, ConsumerAllocation>>>, Refusal> {
         #[derive(Deserialize)]
         struct Allocation {
             resources: BTreeMap<String, u64>,
@@ -332,15 +335,15 @@ impl Source {
             return Ok(None);
         };
         let read = |(consumer, taken): (ConsumerId, Allocation)| {
-            let taken = Taken {
+            let taken = ConsumerAllocation {
                 generation: Generation(taken.consumer_generation),
                 resources: self.resources(&path, taken.resources)?,
             };
             Ok((consumer, taken))
         };
-        Ok(Some(At {
+        Ok(Some(AtGeneration {
             generation: Generation(all.resource_provider_generation),
-            it: all
+            value: all
                 .allocations
                 .into_iter()
                 .map(read)
@@ -367,7 +370,7 @@ impl Source {
             consumer_type: Option<String>,
         }
         let path = format!("/allocations/{id}");
-        let all: Allocations = self.must(&path).await?;
+        let all: Allocations = self.get_required(&path).await?;
         if all.allocations.is_empty() {
             return Ok(None);
         }
@@ -375,7 +378,7 @@ impl Source {
             (all.project_id, all.user_id, all.consumer_generation)
         else {
             let why = "it names no project, user or consumer_generation";
-            return Err(answer(&self.url(&path), why));
+            return Err(invalid_response(&self.url(&path), why));
         };
         let given = all.consumer_type.filter(|text| text != TYPE_UNKNOWN);
         let given = given.map(|text| self.name(&path, ConsumerType::new(&text)));
@@ -403,15 +406,15 @@ impl Source {
         self.http.get(path, Some(&self.version.to_string())).await
     }
 
-    /// Asks for what is always there.
-    async fn must<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
-        let found = self.get(path).await?;
-        found.ok_or_else(|| answer(&self.url(path), "there is nothing"))
+    /// Reads a resource that always exists.
+    async fn get_required<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        let body = self.get(path).await?;
+        body.ok_or_else(|| invalid_response(&self.url(path), "there is nothing"))
     }
 
-    /// Passes on what was read, or says where something else stood.
+    /// Passes a parsed value on, or names the URL that returned an invalid one.
     fn name<T>(&self, path: &str, read: Result<T, impl std::fmt::Display>) -> Result<T, Refusal> {
-        read.map_err(|error| answer(&self.url(path), &error.to_string()))
+        read.map_err(|error| invalid_response(&self.url(path), &error.to_string()))
     }
 
     fn resources(&self, path: &str, amounts: BTreeMap<String, u64>) -> Result<Resources, Refusal> {

@@ -1,4 +1,4 @@
-//! What a Placement holds, whichever it is.
+//! The contents of a Placement, of either side.
 //!
 //! Invariant: both sides are read into the same types, so that comparing them is comparing values.
 
@@ -14,7 +14,7 @@ use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 /// A resource provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// The provider above it.
     pub parent: Option<ProviderId>,
@@ -22,7 +22,7 @@ pub struct Provider {
     pub generation: Generation,
     /// What it has.
     pub inventories: BTreeMap<ResourceClass, Inventory>,
-    /// Which qualities it has.
+    /// Its traits.
     pub traits: BTreeSet<Trait>,
     /// The groups that it belongs to.
     pub aggregates: BTreeSet<AggregateId>,
@@ -56,7 +56,7 @@ pub struct World {
     pub consumers: BTreeMap<ConsumerId, Consumer>,
 }
 
-/// What Berth holds, and whose it is.
+/// What Berth holds, and its origins.
 #[derive(Clone, Debug, Default)]
 pub struct Here {
     /// What it holds. Claims are not among the consumers.

@@ -1,8 +1,8 @@
 //! `berth balance`: a plan of live migrations, and carrying it out.
 //!
-//! Carrying out goes set by set. Each VM has to be where the plan has it, with no operation at work on
-//! it, and its destination has to take it: where reality differs from the plan, what is left of it is
-//! void, and nothing more is begun. The score is no measure for that: live signals lag behind moves.
+//! A plan is executed set by set. Each VM has to be where the plan has it, with no operation at work on
+//! it, and its destination has to take it: where reality differs from the plan, the rest of the plan
+//! is dropped, and nothing more is started. The score is no measure for that: live signals lag behind moves.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -23,45 +23,45 @@ use serde_json::json;
 use super::{number, text};
 use crate::arguments::Balance;
 use crate::session::{Session, request_id, resource, short};
-use crate::{ask, output, progress};
+use crate::{call, output, progress};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused, or why carrying out ended early.
-pub async fn run(session: &Session, asked: Balance) -> anyhow::Result<()> {
-    if asked.text.text.is_some() {
-        return text::balance(session, &asked);
+/// The scheduler's refusal, or why the execution ended early.
+pub async fn run(session: &Session, args: Balance) -> anyhow::Result<()> {
+    if args.text.text.is_some() {
+        return text::balance(session, &args);
     }
     let request = PlanBalanceRequest {
-        gain_min: asked.gain_min,
-        threshold: asked.threshold,
-        usage_threshold: asked.usage.unwrap_or_default(),
-        moves_max: asked.moves_max,
-        room_for: match &asked.room_for {
+        gain_min: args.gain_min,
+        threshold: args.threshold,
+        usage_threshold: args.usage.unwrap_or_default(),
+        moves_max: args.moves_max,
+        fit_flavor: match &args.space_for {
             Some(flavor) => resource("flavors", flavor),
             None => String::new(),
         },
-        room_count: asked.count,
+        fit_count: args.count,
         ..Default::default()
     };
-    let plan = ask!(session, PlannerServiceClient, plan_balance, request)?;
+    let plan = call!(session, PlannerServiceClient, plan_balance, request)?;
     if !session.json() {
         show(&plan);
     }
     let mut done = Vec::new();
     let mut stopped = None;
-    if asked.execute && !plan.moves.is_empty() {
-        confirm(&asked, &plan)?;
+    if args.execute && !plan.moves.is_empty() {
+        confirm(&args, &plan)?;
         stopped = execute(session, &plan, &mut done).await.err();
     }
     if session.json() {
-        let mut told = told(&plan);
-        if asked.execute {
-            told["done"] = json!(done);
+        let mut value = to_json(&plan);
+        if args.execute {
+            value["done"] = json!(done);
         }
-        output::json(&told)?;
+        output::json(&value)?;
     }
     match stopped {
         None => Ok(()),
@@ -103,7 +103,7 @@ fn show(plan: &PlanBalanceResponse) {
     ));
 }
 
-fn told(plan: &PlanBalanceResponse) -> serde_json::Value {
+fn to_json(plan: &PlanBalanceResponse) -> serde_json::Value {
     let moves = plan.moves.iter().map(|planned| {
         json!({
             "set": planned.set,
@@ -127,16 +127,16 @@ fn told(plan: &PlanBalanceResponse) -> serde_json::Value {
     })
 }
 
-/// Asks a person, unless told not to.
-fn confirm(asked: &Balance, plan: &PlanBalanceResponse) -> anyhow::Result<()> {
-    if asked.yes {
+/// Requests a confirmation from the user, unless --yes was given.
+fn confirm(args: &Balance, plan: &PlanBalanceResponse) -> anyhow::Result<()> {
+    if args.yes {
         return Ok(());
     }
     let input = std::io::stdin();
     if !input.is_terminal() {
-        bail!("nobody can be asked whether to go on: say --yes");
+        bail!("standard input is no terminal, so the plan cannot be confirmed: give --yes");
     }
-    output::tell(&format!(
+    output::message(&format!(
         "{} VMs are moved while they run. Go on? [y/N]",
         plan.moves.len()
     ));
@@ -175,11 +175,11 @@ async fn execute(
             let vm = short(&planned.vm);
             match ended {
                 Ok(_) => {
-                    output::tell(&format!("{vm} is on {}", short(&planned.destination)));
+                    output::message(&format!("{vm} moved to {}", short(&planned.destination)));
                     done.push(vm.to_owned());
                 }
                 Err(error) => {
-                    output::tell(&format!("{vm} stays: {error:#}"));
+                    output::message(&format!("{vm} was not moved: {error:#}"));
                     failed.get_or_insert(vm.to_owned());
                 }
             }
@@ -188,20 +188,20 @@ async fn execute(
             return Err(differs(format!("vm {vm} was not moved")).into());
         }
     }
-    output::tell(&format!("score is {}", number(score(session).await?)));
+    output::message(&format!("score is {}", number(score(session).await?)));
     Ok(())
 }
 
 fn differs(what: String) -> Refusal {
-    let message = format!("{what}: the rest of the plan is void, and was not begun");
+    let message = format!("{what}: the rest of the plan was not started");
     Refusal::new(Code::Aborted, "PLAN_VOID", message)
         .with_hint("look at the cluster, and run `berth balance` again: it plans from what is now")
 }
 
 async fn score(session: &Session) -> anyhow::Result<f64> {
     let request = GetScoreRequest::default();
-    let answer = ask!(session, PlannerServiceClient, get_score, request)?;
-    Ok(answer.score.unwrap_or_default().total)
+    let response = call!(session, PlannerServiceClient, get_score, request)?;
+    Ok(response.score.unwrap_or_default().total)
 }
 
 async fn expect_at_source(session: &Session, planned: &BalanceMove) -> anyhow::Result<()> {
@@ -209,10 +209,10 @@ async fn expect_at_source(session: &Session, planned: &BalanceMove) -> anyhow::R
         name: planned.vm.clone(),
         ..Default::default()
     };
-    let vm = match ask!(session, SchedulerServiceClient, get_vm, request) {
-        Ok(answer) => answer.vm.unwrap_or_default(),
+    let vm = match call!(session, SchedulerServiceClient, get_vm, request) {
+        Ok(response) => response.vm.unwrap_or_default(),
         Err(refusal) if refusal.code == Code::NotFound => {
-            return Err(differs(format!("vm {} is gone", short(&planned.vm))).into());
+            return Err(differs(format!("vm {} no longer exists", short(&planned.vm))).into());
         }
         Err(refusal) => return Err(refusal.into()),
     };
@@ -239,9 +239,11 @@ async fn begin(session: &Session, planned: &BalanceMove) -> Result<Operation, Re
         request_id: request_id(None),
         ..Default::default()
     };
-    let answer = session.conductor().await?.migrate_vm(request).await;
-    let answer = answer.map_err(|status| from_status(&status))?.into_inner();
-    let operation = answer.operation.unwrap_or_default().try_into();
+    let response = session.conductor().await?.migrate_vm(request).await;
+    let response = response
+        .map_err(|status| from_status(&status))?
+        .into_inner();
+    let operation = response.operation.unwrap_or_default().try_into();
     operation.map_err(|error: berth_proto::convert::Invalid| {
         Refusal::new(Code::Internal, "INVALID_ANSWER", error.to_string())
     })

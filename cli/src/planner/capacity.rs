@@ -7,31 +7,31 @@ use serde_json::json;
 use super::{ratio, text};
 use crate::arguments::Capacity;
 use crate::session::{Session, resource, short};
-use crate::{ask, output};
+use crate::{call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
-pub async fn run(session: &Session, asked: Capacity) -> anyhow::Result<()> {
-    if asked.text.text.is_some() {
-        return text::capacity(session, &asked);
+/// The scheduler's refusal.
+pub async fn run(session: &Session, args: Capacity) -> anyhow::Result<()> {
+    if args.text.text.is_some() {
+        return text::capacity(session, &args);
     }
     let milli = |ratio: &f64| (ratio * 1000.0).round() as u64;
     let request = GetCapacityRequest {
-        flavor: resource("flavors", asked.flavor.as_deref().unwrap_or_default()),
-        ratios_milli: asked.ratio.iter().map(milli).collect(),
-        without_failure: asked.no_n1,
-        tiered: asked.tiered,
+        flavor: resource("flavors", args.flavor.as_deref().unwrap_or_default()),
+        ratios_milli: args.ratio.iter().map(milli).collect(),
+        without_failure: args.no_n1,
+        tiered: args.tiered,
         ..Default::default()
     };
-    let answer = ask!(session, PlannerServiceClient, get_capacity, request)?;
+    let response = call!(session, PlannerServiceClient, get_capacity, request)?;
     if session.json() {
-        let ratios: Vec<_> = answer.ratios.iter().map(told).collect();
-        return output::json(&json!({"ratios": ratios, "revision": answer.revision}));
+        let ratios: Vec<_> = response.ratios.iter().map(to_json).collect();
+        return output::json(&json!({"ratios": ratios, "revision": response.revision}));
     }
-    let rows = answer.ratios.iter().map(|at| {
+    let rows = response.ratios.iter().map(|at| {
         [
             ratio_of(at),
             at.vms.to_string(),
@@ -50,8 +50,8 @@ pub async fn run(session: &Session, asked: Capacity) -> anyhow::Result<()> {
         "of",
         "limited by",
     ];
-    output::table(head, rows.collect(), "nothing was asked");
-    for at in answer.ratios.iter().filter(|at| !at.tiers.is_empty()) {
+    output::table(head, rows.collect(), "no ratio was evaluated");
+    for at in response.ratios.iter().filter(|at| !at.tiers.is_empty()) {
         output::print(&format!("\nat memory ratio {}:\n", ratio_of(at)));
         let rows = at.tiers.iter().map(|tier| {
             [
@@ -81,7 +81,7 @@ fn none_or(text: &str) -> String {
     if text.is_empty() { "-" } else { text }.to_owned()
 }
 
-fn told(at: &CapacityAtRatio) -> serde_json::Value {
+fn to_json(at: &CapacityAtRatio) -> serde_json::Value {
     let tiers = at.tiers.iter();
     let tiers: Vec<_> = tiers
         .map(|t| {

@@ -1,6 +1,6 @@
-//! What would be survived, how the cluster could be balanced, and what still fits.
+//! Failover checks, balancing and capacity planning.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
 //! | [`verify`] | `berth verify` |
 //! | [`score`] | `berth score` |
@@ -17,7 +17,7 @@ pub mod score;
 pub mod text;
 pub mod verify;
 
-/// A failure would not be survived, or memory is given away beyond its ratio. The answer said which.
+/// A failure would not be survived, or memory is overcommitted beyond its ratio. The output names which.
 #[derive(Debug, thiserror::Error)]
 #[error("not every failure would be survived, or memory is given away beyond its ratio")]
 pub struct Unhealthy;

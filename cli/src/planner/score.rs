@@ -7,22 +7,22 @@ use serde_json::json;
 use super::{number, text};
 use crate::arguments::Score;
 use crate::session::Session;
-use crate::{ask, output};
+use crate::{call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused.
-pub async fn run(session: &Session, asked: Score) -> anyhow::Result<()> {
-    if asked.text.text.is_some() {
-        return text::score(session, &asked);
+/// The scheduler's refusal.
+pub async fn run(session: &Session, args: Score) -> anyhow::Result<()> {
+    if args.text.text.is_some() {
+        return text::score(session, &args);
     }
     let request = GetScoreRequest::default();
-    let answer = ask!(session, PlannerServiceClient, get_score, request)?;
-    let score = answer.score.unwrap_or_default();
+    let response = call!(session, PlannerServiceClient, get_score, request)?;
+    let score = response.score.unwrap_or_default();
     if session.json() {
-        return output::json(&told(&score));
+        return output::json(&to_json(&score));
     }
     let rows = score.components.iter().map(|component| {
         [
@@ -38,11 +38,11 @@ pub async fn run(session: &Session, asked: Score) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told(score: &Wire) -> serde_json::Value {
+fn to_json(score: &Wire) -> serde_json::Value {
     let components = score.components.iter();
-    let mut told: serde_json::Map<_, _> = components
+    let mut values: serde_json::Map<_, _> = components
         .map(|component| (component.name.clone(), json!(component.value)))
         .collect();
-    told.insert("score".to_owned(), json!(score.total));
-    told.into()
+    values.insert("score".to_owned(), json!(score.total));
+    values.into()
 }

@@ -15,18 +15,18 @@ use serde_json::json;
 use super::{Unhealthy, ratio, text};
 use crate::arguments::{Domain, Verify};
 use crate::session::{Session, resource, short};
-use crate::{ask, output};
+use crate::{call, output};
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What the scheduler refused; [`Unhealthy`] when the answer is no.
-pub async fn run(session: &Session, asked: Verify) -> anyhow::Result<()> {
-    if asked.text.text.is_some() {
-        return text::verify(session, &asked);
+/// The scheduler's refusal; [`Unhealthy`] when the result is negative.
+pub async fn run(session: &Session, args: Verify) -> anyhow::Result<()> {
+    if args.text.text.is_some() {
+        return text::verify(session, &args);
     }
-    let domain = match asked.domain() {
+    let domain = match args.domain() {
         Domain::Host => FailureDomain::Host,
         Domain::Zone => FailureDomain::Zone,
         Domain::Aggregate => FailureDomain::Aggregate,
@@ -37,28 +37,28 @@ pub async fn run(session: &Session, asked: Verify) -> anyhow::Result<()> {
     };
     let request = VerifyClusterRequest {
         domain: domain.into(),
-        names: asked.names.iter().map(named).collect(),
-        budget: asked.budget,
+        names: args.names.iter().map(named).collect(),
+        budget: args.budget,
         ..Default::default()
     };
-    let answer = ask!(session, PlannerServiceClient, verify_cluster, request)?;
+    let response = call!(session, PlannerServiceClient, verify_cluster, request)?;
     if session.json() {
-        output::json(&told(&answer)?)?;
+        output::json(&to_json(&response)?)?;
     } else {
-        show(&answer, asked.plan)?;
+        show(&response, args.plan)?;
     }
-    match is_healthy(&answer) {
+    match is_healthy(&response) {
         true => Ok(()),
         false => Err(Unhealthy.into()),
     }
 }
 
-fn is_healthy(answer: &VerifyClusterResponse) -> bool {
-    let survived = answer
+fn is_healthy(response: &VerifyClusterResponse) -> bool {
+    let survived = response
         .domains
         .iter()
         .all(|domain| domain.verdict() == Verdict::Proven);
-    let within = answer
+    let within = response
         .hosts
         .iter()
         .all(|host| beyond(&memory(host)) == "none");
@@ -96,9 +96,9 @@ fn why(domain: &DomainVerdict) -> Result<String, anyhow::Error> {
     Ok(format!("{}{hint}", reason.message))
 }
 
-fn show(answer: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()> {
+fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for domain in &answer.domains {
+    for domain in &response.domains {
         rows.push([
             short(&domain.name).to_owned(),
             word(domain.verdict()).to_owned(),
@@ -112,10 +112,10 @@ fn show(answer: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()> 
     let head = ["if it fails", "verdict", "vms moved", "why"];
     output::table(head, rows, "there is nothing that could fail together");
     if with_plans {
-        show_plans(&answer.domains);
+        show_plans(&response.domains);
     }
     output::print("\n");
-    let rows = answer.hosts.iter().map(|host| {
+    let rows = response.hosts.iter().map(|host| {
         let memory = memory(host);
         let share = match memory.available_mib {
             0 => "-".to_owned(),
@@ -141,14 +141,14 @@ fn show(answer: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()> 
         "violation",
     ];
     output::table(head, rows.collect(), "there is no host");
-    for host in &answer.hosts {
+    for host in &response.hosts {
         let name = short(&host.host);
         let memory = memory(host);
         if beyond(&memory) != "none" {
-            output::tell(&format!("{name}: {}", memory.explanation));
+            output::message(&format!("{name}: {}", memory.explanation));
         }
         for warning in &host.warnings {
-            output::tell(&format!("warning: {name}: {warning}"));
+            output::message(&format!("warning: {name}: {warning}"));
         }
     }
     Ok(())
@@ -166,9 +166,9 @@ fn show_plans(domains: &[DomainVerdict]) {
     }
 }
 
-fn told(answer: &VerifyClusterResponse) -> anyhow::Result<serde_json::Value> {
+fn to_json(response: &VerifyClusterResponse) -> anyhow::Result<serde_json::Value> {
     let mut domains = Vec::new();
-    for domain in &answer.domains {
+    for domain in &response.domains {
         let plan = domain.plan.iter();
         let plan: Vec<_> = plan
             .map(|m| json!({"vm": short(&m.vm), "host": short(&m.destination)}))
@@ -185,7 +185,7 @@ fn told(answer: &VerifyClusterResponse) -> anyhow::Result<serde_json::Value> {
             "tried": domain.tried,
         }));
     }
-    let hosts = answer.hosts.iter().map(|host| {
+    let hosts = response.hosts.iter().map(|host| {
         let memory = memory(host);
         json!({
             "host": short(&host.host),
@@ -200,9 +200,9 @@ fn told(answer: &VerifyClusterResponse) -> anyhow::Result<serde_json::Value> {
         })
     });
     Ok(json!({
-        "ok": is_healthy(answer),
+        "ok": is_healthy(response),
         "domains": domains,
         "hosts": hosts.collect::<Vec<_>>(),
-        "revision": answer.revision,
+        "revision": response.revision,
     }))
 }

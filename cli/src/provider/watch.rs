@@ -13,48 +13,48 @@ use serde_json::json;
 use tonic::Streaming;
 
 use crate::session::{Session, ended, resource, short};
-use crate::{ask, draw, output};
+use crate::{call, draw, output};
 
-/// How long to wait before a watch that ended is begun again.
+/// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// What was told, to go on from and to tell new from changed.
+/// What was printed, to continue from and to distinguish new from changed.
 #[derive(Default)]
-struct Told {
+struct WatchState {
     revision: u64,
     known: BTreeSet<String>,
-    /// Whether it is known who was there: after a revision, only changes are told.
+    /// Whether all providers are known: after a revision, only changes are reported.
     is_complete: bool,
-    /// Providers of a snapshot that is being told; who is known and not among them is gone.
+    /// Providers of a snapshot that is being received; known ones that are not among them are deleted.
     snapshot: BTreeSet<String>,
 }
 
-/// Shows changes until nobody can be reached.
+/// Shows changes until no scheduler can be reached.
 pub(super) async fn run(
     session: &Session,
     provider: Option<String>,
     after: Option<u64>,
 ) -> anyhow::Result<()> {
-    let mut told = Told {
+    let mut state = WatchState {
         revision: after.unwrap_or(0),
-        ..Told::default()
+        ..WatchState::default()
     };
     let only = provider.map(|id| resource("resourceProviders", &id));
     loop {
         let request = WatchResourceProvidersRequest {
-            revision: told.revision,
+            revision: state.revision,
             resource_provider: only.clone().unwrap_or_default(),
         };
-        let stream = ask!(
+        let stream = call!(
             session,
             PlacementServiceClient,
             watch_resource_providers,
             request
         )?;
-        let ended = follow(session, stream, &mut told).await?;
-        if ended.code == Code::OutOfRange && told.revision != after.unwrap_or(0) {
-            output::tell("too much has changed meanwhile: from the beginning");
-            told.revision = 0;
+        let ended = follow(session, stream, &mut state).await?;
+        if ended.code == Code::OutOfRange && state.revision != after.unwrap_or(0) {
+            output::message("too much has changed meanwhile: restarting from the beginning");
+            state.revision = 0;
         } else if ended.code != Code::Unavailable {
             return Err(ended.into());
         }
@@ -62,15 +62,15 @@ pub(super) async fn run(
     }
 }
 
-/// Shows what a stream tells; returns why it ended.
+/// Shows the messages of a stream; returns why it ended.
 async fn follow(
     session: &Session,
     mut stream: Streaming<Message>,
-    told: &mut Told,
+    state: &mut WatchState,
 ) -> anyhow::Result<Refusal> {
     loop {
         match stream.message().await {
-            Ok(Some(message)) => show(session, message, told)?,
+            Ok(Some(message)) => show(session, message, state)?,
             Ok(None) => {
                 let message = "the scheduler ended the watch";
                 return Ok(Refusal::new(Code::Unavailable, "STREAM_ENDED", message));
@@ -80,35 +80,35 @@ async fn follow(
     }
 }
 
-fn show(session: &Session, message: Message, told: &mut Told) -> anyhow::Result<()> {
+fn show(session: &Session, message: Message, state: &mut WatchState) -> anyhow::Result<()> {
     let is_snapshot = message.snapshot;
     let revision = message.revision;
     for wire in message.resource_providers {
         let provider: ResourceProvider = wire.try_into()?;
         let id = provider.id.to_string();
-        let is_known = !told.known.insert(id.clone());
+        let is_known = !state.known.insert(id.clone());
         if is_snapshot {
-            told.snapshot.insert(id);
+            state.snapshot.insert(id);
         }
         let what = match is_snapshot {
             true => "is",
-            false if is_known || !told.is_complete => "changed",
+            false if is_known || !state.is_complete => "changed",
             false => "new",
         };
         line(session, revision, what, &provider)?;
     }
     for name in message.deleted_resource_providers {
-        told.known.remove(short(&name));
-        gone(session, revision, short(&name))?;
+        state.known.remove(short(&name));
+        print_deleted(session, revision, short(&name))?;
     }
     if is_snapshot && revision > 0 {
-        let there = std::mem::take(&mut told.snapshot);
-        for id in told.known.difference(&there) {
-            gone(session, revision, id)?;
+        let there = std::mem::take(&mut state.snapshot);
+        for id in state.known.difference(&there) {
+            print_deleted(session, revision, id)?;
         }
-        (told.known, told.is_complete) = (there, true);
+        (state.known, state.is_complete) = (there, true);
     }
-    told.revision = told.revision.max(revision);
+    state.revision = state.revision.max(revision);
     Ok(())
 }
 
@@ -135,7 +135,7 @@ fn line(
     Ok(())
 }
 
-fn gone(session: &Session, revision: u64, id: &str) -> anyhow::Result<()> {
+fn print_deleted(session: &Session, revision: u64, id: &str) -> anyhow::Result<()> {
     if session.json() {
         return output::json_line(&json!({"revision": revision, "deleted": id}));
     }

@@ -11,19 +11,19 @@ use berth_proto::status::from_status;
 
 use super::{explain, finish, show};
 use crate::arguments::{Moves, Run};
-use crate::ask;
+use crate::call;
 use crate::session::{Session, request_id, resource};
 
-/// Where a VM is to go, and as what.
+/// The requested flavor and host of a move.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct MoveSpec<'a> {
     pub(super) flavor: Option<&'a str>,
     pub(super) host: Option<&'a str>,
     pub(super) verify: bool,
     pub(super) evacuate: bool,
 }
 
-/// Does what was typed.
+/// Runs the command.
 pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
     match verb {
         Moves::Resize {
@@ -34,13 +34,13 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
             validate_only,
             run,
         } => {
-            let wanted = Wanted {
+            let spec = MoveSpec {
                 flavor: Some(&flavor),
                 host: host.as_deref(),
                 verify: !no_verify,
                 evacuate: false,
             };
-            cold(session, &vm, wanted, validate_only, &run).await
+            cold(session, &vm, spec, validate_only, &run).await
         }
         Moves::ConfirmResize { vm, run } => confirm(session, &vm, run).await,
         Moves::RevertResize { vm, run } => {
@@ -48,8 +48,11 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 vm: resource("vms", &vm),
                 request_id: request_id(run.request_id),
             };
-            let answer = session.conductor().await?.revert_resize(request).await;
-            let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+            let response = session.conductor().await?.revert_resize(request).await;
+            let operation = response
+                .map_err(|s| from_status(&s))?
+                .into_inner()
+                .operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Evacuate {
@@ -58,20 +61,23 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
             validate_only,
             run,
         } => {
-            let wanted = Wanted {
+            let spec = MoveSpec {
                 host: host.as_deref(),
                 evacuate: true,
-                ..Wanted::default()
+                ..MoveSpec::default()
             };
-            cold(session, &vm, wanted, validate_only, &run).await
+            cold(session, &vm, spec, validate_only, &run).await
         }
         Moves::Shelve { vm, run } => {
             let request = ShelveVmRequest {
                 vm: resource("vms", &vm),
                 request_id: request_id(run.request_id),
             };
-            let answer = session.conductor().await?.shelve_vm(request).await;
-            let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+            let response = session.conductor().await?.shelve_vm(request).await;
+            let operation = response
+                .map_err(|s| from_status(&s))?
+                .into_inner()
+                .operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Unshelve {
@@ -87,46 +93,52 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
 pub(super) async fn cold(
     session: &Session,
     vm: &str,
-    wanted: Wanted<'_>,
+    spec: MoveSpec<'_>,
     validate_only: bool,
     run: &Run,
 ) -> anyhow::Result<()> {
     let named = |kind: &str, name: Option<&str>| name.map(|n| resource(kind, n));
-    let flavor = named("flavors", wanted.flavor).unwrap_or_default();
-    let requested_host = named("hosts", wanted.host).unwrap_or_default();
+    let flavor = named("flavors", spec.flavor).unwrap_or_default();
+    let requested_host = named("hosts", spec.host).unwrap_or_default();
     if validate_only {
         let request = ScheduleMoveRequest {
             vm: resource("vms", vm),
             flavor,
             requested_host,
-            verify: wanted.verify,
-            evacuate: wanted.evacuate,
+            verify: spec.verify,
+            evacuate: spec.evacuate,
             validate_only: true,
             ..Default::default()
         };
-        let answer = ask!(session, MoveServiceClient, schedule_move, request)?;
-        return explain(session, vm, answer.explanation.unwrap_or_default()).await;
+        let response = call!(session, MoveServiceClient, schedule_move, request)?;
+        return explain(session, vm, response.explanation.unwrap_or_default()).await;
     }
     let request_id = request_id(run.request_id);
     let mut conductor = session.conductor().await?;
-    let operation = if wanted.evacuate {
+    let operation = if spec.evacuate {
         let request = EvacuateVmRequest {
             vm: resource("vms", vm),
             requested_host,
             request_id,
         };
-        let answer = conductor.evacuate_vm(request).await;
-        answer.map_err(|s| from_status(&s))?.into_inner().operation
+        let response = conductor.evacuate_vm(request).await;
+        response
+            .map_err(|s| from_status(&s))?
+            .into_inner()
+            .operation
     } else {
         let request = ResizeVmRequest {
             vm: resource("vms", vm),
             flavor,
             requested_host,
-            verify: wanted.verify,
+            verify: spec.verify,
             request_id,
         };
-        let answer = conductor.resize_vm(request).await;
-        answer.map_err(|s| from_status(&s))?.into_inner().operation
+        let response = conductor.resize_vm(request).await;
+        response
+            .map_err(|s| from_status(&s))?
+            .into_inner()
+            .operation
     };
     follow(session, vm, operation, run).await
 }
@@ -136,8 +148,12 @@ async fn confirm(session: &Session, vm: &str, run: Run) -> anyhow::Result<()> {
         vm: resource("vms", vm),
         request_id: request_id(run.request_id),
     };
-    let answer = session.conductor().await?.confirm_resize(request).await;
-    match answer.map_err(|s| from_status(&s))?.into_inner().operation {
+    let response = session.conductor().await?.confirm_resize(request).await;
+    match response
+        .map_err(|s| from_status(&s))?
+        .into_inner()
+        .operation
+    {
         Some(operation) => follow(session, vm, Some(operation), &run).await,
         // There was nothing to delete: it is done.
         None => show(session, vm).await,
@@ -159,16 +175,19 @@ async fn unshelve(
             validate_only: true,
             ..Default::default()
         };
-        let answer = ask!(session, MoveServiceClient, schedule_unshelve, request)?;
-        return explain(session, vm, answer.explanation.unwrap_or_default()).await;
+        let response = call!(session, MoveServiceClient, schedule_unshelve, request)?;
+        return explain(session, vm, response.explanation.unwrap_or_default()).await;
     }
     let request = UnshelveVmRequest {
         vm: resource("vms", vm),
         requested_host,
         request_id: request_id(run.request_id),
     };
-    let answer = session.conductor().await?.unshelve_vm(request).await;
-    let operation = answer.map_err(|s| from_status(&s))?.into_inner().operation;
+    let response = session.conductor().await?.unshelve_vm(request).await;
+    let operation = response
+        .map_err(|s| from_status(&s))?
+        .into_inner()
+        .operation;
     follow(session, vm, operation, run).await
 }
 

@@ -9,15 +9,18 @@ use super::{finish, show};
 use crate::arguments::{Power, Run};
 use crate::session::{Session, request_id, resource};
 
-/// Asks a conductor, and takes the operation out of its answer.
+/// Calls a conductor, and returns the operation from its response.
 macro_rules! begin {
     ($session:expr, $method:ident, $request:expr) => {{
-        let answer = $session.conductor().await?.$method($request).await;
-        answer.map_err(|s| from_status(&s))?.into_inner().operation
+        let response = $session.conductor().await?.$method($request).await;
+        response
+            .map_err(|s| from_status(&s))?
+            .into_inner()
+            .operation
     }};
 }
 
-/// Does what was typed.
+/// Runs the command.
 pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
     let (name, operation, run): (String, _, Run) = match verb {
         Power::Stop { vm, timeout, run } => {

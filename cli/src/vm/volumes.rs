@@ -1,28 +1,28 @@
-//! The volumes of a VM: how they are typed, found and shown.
+//! The volumes of a VM: how they are parsed, looked up and shown.
 
 use berth_domain::vm::{AttachedAs, VolumeAttachment};
 use berth_proto::types::v1 as wire;
 use berth_proto::volume::v1::GetVolumeRequest;
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 
-use crate::ask;
+use crate::call;
 use crate::session::{Session, resource};
 
 /// A volume as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct VolumeArgument {
     volume: String,
     attached_as: AttachedAs,
     read_only: bool,
 }
 
-/// Reads a volume and what the guest is to see of it: a disk that it can write, unless that is said.
+/// Parses a volume and how the guest sees it: as a writable disk by default.
 ///
 /// # Errors
 ///
 /// When no volume is named.
-pub fn attachment(text: &str) -> Result<Wanted, String> {
-    let said = AttachedAs::ALL.into_iter().find_map(|what| {
+pub fn attachment(text: &str) -> Result<VolumeArgument, String> {
+    let suffix = AttachedAs::ALL.into_iter().find_map(|what| {
         let (before, read_only) = match text.strip_suffix(":ro") {
             Some(before) if before.ends_with(&format!(":{what}")) => (before, true),
             Some(_) | None => (text, false),
@@ -31,10 +31,10 @@ pub fn attachment(text: &str) -> Result<Wanted, String> {
         Some((volume, what, read_only))
     });
     // A name may hold a colon itself.
-    let (volume, attached_as, read_only) = said.unwrap_or((text, AttachedAs::Disk, false));
+    let (volume, attached_as, read_only) = suffix.unwrap_or((text, AttachedAs::Disk, false));
     match volume {
         "" => Err("expected the name or the id of a volume".to_owned()),
-        volume => Ok(Wanted {
+        volume => Ok(VolumeArgument {
             volume: volume.to_owned(),
             attached_as,
             read_only,
@@ -42,18 +42,18 @@ pub fn attachment(text: &str) -> Result<Wanted, String> {
     }
 }
 
-/// Returns the volumes as a VM is asked for with them.
+/// Looks the volumes of a VM up.
 ///
 /// # Errors
 ///
 /// When there is no such volume.
 pub(super) async fn find(
     session: &Session,
-    wanted: &[Wanted],
+    arguments: &[VolumeArgument],
 ) -> anyhow::Result<Vec<wire::VolumeAttachment>> {
-    let mut found = Vec::new();
-    for wanted in wanted {
-        let volume = &wanted.volume;
+    let mut attachments = Vec::new();
+    for argument in arguments {
+        let volume = &argument.volume;
         let request = match is_id(volume) {
             true => GetVolumeRequest {
                 name: resource("volumes", volume),
@@ -64,14 +64,14 @@ pub(super) async fn find(
                 ..Default::default()
             },
         };
-        let answer = ask!(session, VolumeServiceClient, get_volume, request)?;
-        found.push(wire::VolumeAttachment {
-            volume: answer.volume.unwrap_or_default().name,
-            attached_as: wire::volume_attachment::As::from(wanted.attached_as).into(),
-            read_only: wanted.read_only,
+        let response = call!(session, VolumeServiceClient, get_volume, request)?;
+        attachments.push(wire::VolumeAttachment {
+            volume: response.volume.unwrap_or_default().name,
+            attached_as: wire::volume_attachment::As::from(argument.attached_as).into(),
+            read_only: argument.read_only,
         });
     }
-    Ok(found)
+    Ok(attachments)
 }
 
 /// Returns whether a text is the id of a volume rather than its name.
@@ -100,12 +100,12 @@ mod tests {
     fn a_name_may_hold_a_colon() {
         let check = |text, name: &str, what: &str, read_only| {
             let read = attachment(text).unwrap();
-            let told = (
+            let parsed = (
                 &*read.volume,
                 &*read.attached_as.to_string(),
                 read.read_only,
             );
-            assert_eq!(told, (name, what, read_only), "{text}");
+            assert_eq!(parsed, (name, what, read_only), "{text}");
         };
         check("data", "data", "disk", false);
         check("data:nvdimm", "data", "nvdimm", false);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_from_names() {
+    fn ids_differ_from_names() {
         assert!(is_id("db-00000000000000000000000000000002"));
         assert!(!is_id("db-2") && !is_id("pvc-0a") && !is_id("db"));
     }

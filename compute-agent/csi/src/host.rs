@@ -20,7 +20,7 @@ pub struct Local {
     pub is_kata: bool,
     /// Whether it was made for one pod.
     pub is_ephemeral: bool,
-    /// Whether somebody may have had its device as it is: one that looks empty may hold data then, and
+    /// Whether its device may have been handed out as it is: one that looks empty may hold data then, and
     /// gets no file system.
     pub is_raw: bool,
     /// Where it is staged and published, and how.
@@ -34,7 +34,7 @@ pub struct Mount {
     pub file_system: FileSystem,
     /// Mount options beside those that make it persistent memory.
     pub flags: Vec<String>,
-    /// Whether nobody may write to it.
+    /// Whether it is read-only.
     pub readonly: bool,
 }
 
@@ -69,11 +69,11 @@ pub trait Host: Send + Sync + 'static {
     /// When what is written down cannot be read.
     fn known(&self, id: &str) -> Result<Option<Local>, Refusal>;
 
-    /// Returns the volume of which it is written down that it is used at a path.
+    /// Returns the volume that is recorded as used at a path.
     ///
     /// # Errors
     ///
-    /// When what is written down cannot be read.
+    /// When the record cannot be read.
     fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal>;
 
     /// Returns whether what is mounted or shown at a path is of this volume; nothing there: it is not.
@@ -107,19 +107,19 @@ pub trait Host: Send + Sync + 'static {
     /// When a program fails.
     fn bind(&self, volume: &Local, from: &Path, at: &Path, readonly: bool) -> Result<(), Refusal>;
 
-    /// Shows a volume's device at a path, as a file that is made if it is not there; that its device was
-    /// given away is written down before. Shown already: no effect.
+    /// Shows a volume's device at a path, as a file that is made if it is missing; that its device was
+    /// handed out is recorded before. Shown already: no effect.
     ///
     /// # Errors
     ///
     /// When a program fails.
     fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Refusal>;
 
-    /// Takes away what of a volume is mounted or shown at a path. Nothing there: no effect.
+    /// Removes what of a volume is mounted or shown at a path. Nothing there: no effect.
     ///
     /// # Errors
     ///
-    /// When somebody uses it, and when a program fails.
+    /// When it is in use, and when a program fails.
     fn unmount(&self, volume: &Local, at: &Path) -> Result<(), Refusal>;
 
     /// Removes the empty folder or the file at a path. Nothing there: no effect.
@@ -136,11 +136,11 @@ pub trait Host: Send + Sync + 'static {
     /// When that cannot be seen.
     fn is_mounted(&self, at: &Path) -> Result<bool, Refusal>;
 
-    /// Returns how full the file system at a path is: bytes, and places for files.
+    /// Returns how full the file system at a path is: bytes, and inodes.
     ///
     /// # Errors
     ///
-    /// When that cannot be seen.
+    /// When that cannot be read.
     fn space(&self, at: &Path) -> Result<(Space, Space), Refusal>;
 
     /// Claims and makes a volume for a pod, on this host; the one of that name if it is there.

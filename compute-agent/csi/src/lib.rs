@@ -5,17 +5,17 @@
 //!                  └───▶ node ─▶ trait Host ─▶ volumes, mounts, and claims for pods
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`identity`] | what the driver is called, and what it can do |
-//! | [`node`] | stage, publish, and what takes them back; statistics |
-//! | [`host`] | what these need of the host that they run on |
+//! | [`identity`] | the name and capabilities of the driver |
+//! | [`node`] | stage, publish, and their reverse; statistics |
+//! | [`host`] | the interface to the host that they run on |
 //!
-//! What it is not: a keeper of anything. Where a volume is staged and published is kept with the
+//! What it is not: stateful. Where a volume is staged and published is recorded with the
 //! volume, so that a new run of the program knows it.
 //!
-//! Invariant: a call that is repeated has no further effect and the same answer. One call at a time
-//! deals with a volume; another one is told `ABORTED`, as the interface says.
+//! Invariant: a call that is repeated has no further effect and the same result. One call at a time
+//! is under way for a volume; another one gets `ABORTED`, as the specification requires.
 
 pub mod host;
 pub mod identity;

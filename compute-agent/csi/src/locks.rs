@@ -42,7 +42,7 @@ impl Locks {
         let subjects = [volume, Subject::Path(path.components().collect())];
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = subjects.iter().find(|subject| taken.contains(*subject)) {
-            let message = format!("another call deals with {other}; ask again");
+            let message = format!("another call for {other} is under way; retry");
             return Err(Refusal::new(Code::Aborted, "OPERATION_PENDING", message));
         }
         taken.extend(subjects.iter().cloned());
@@ -75,7 +75,7 @@ mod tests {
         let refused = take("b", "//1/").unwrap_err();
         assert_eq!(
             refused.message,
-            "another call deals with path /1; ask again"
+            "another call for path /1 is under way; retry"
         );
         // What was refused holds nothing.
         assert!(take("b", "/2").is_ok());

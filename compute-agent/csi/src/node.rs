@@ -1,4 +1,4 @@
-//! The volumes of one host, as the kubelet asks for them.
+//! The Node service: the volumes of one host, for the kubelet.
 //!
 //! ```text
 //!   stage:   the device's file system, mounted at the staging path
@@ -6,12 +6,12 @@
 //!   publish of a volume for one pod: claimed, made, and mounted at the target path at once
 //! ```
 //!
-//! Invariant: how a volume is used at a path is written down before it is so, and until it is not.
-//! What is written down and not mounted (after a crash of the machine) is made again when it is
-//! asked for, and nobody is hindered by it.
+//! Invariant: how a volume is used at a path is recorded before it is so, and until it is not.
+//! What is recorded and not mounted (after a crash of the machine) is made again upon the next
+//! call, and blocks no other user.
 
-mod asked;
 mod publish;
+mod request;
 mod stage;
 mod stats;
 
@@ -61,9 +61,9 @@ impl NodeApi {
         }
     }
 
-    /// Deals with a volume at a path to the end, also when the caller has gone meanwhile: a mount that
-    /// was begun cannot be left where it is. Whoever deals with one of them meanwhile is refused: of two
-    /// volumes that are to be at one path, neither would see that the other one is about to be there.
+    /// Completes the work on a volume at a path, also when the caller has disconnected meanwhile: a mount
+    /// that was begun cannot be left half done. Another call for one of them is refused meanwhile: of two
+    /// volumes for one path, neither would see that the other one is about to be there.
     async fn with<T: Send + 'static>(
         &self,
         volume: &str,
@@ -99,7 +99,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Finds a volume that must be there.
-fn found(host: &dyn Host, id: &str) -> Result<Local, Refusal> {
+fn require_volume(host: &dyn Host, id: &str) -> Result<Local, Refusal> {
     host.find(id)?.ok_or_else(|| no_volume(id))
 }
 
@@ -114,10 +114,10 @@ impl Node for NodeApi {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Answered<NodeStageVolumeResponse> {
-        let asked = asked::Stage::read(request.into_inner())?;
+        let request = request::Stage::read(request.into_inner())?;
         let host = self.host.clone();
-        let (id, path) = (asked.volume.clone(), asked.path.clone());
-        let work = async move { blocking(&host, move |host| stage::stage(host, &asked)).await };
+        let (id, path) = (request.volume.clone(), request.path.clone());
+        let work = async move { blocking(&host, move |host| stage::stage(host, &request)).await };
         self.with(&id, &path, work).await
     }
 
@@ -126,8 +126,8 @@ impl Node for NodeApi {
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Answered<NodeUnstageVolumeResponse> {
         let request = request.into_inner();
-        let id = asked::volume_id(request.volume_id)?;
-        let path = asked::path(request.staging_target_path, "staging_target_path")?;
+        let id = request::volume_id(request.volume_id)?;
+        let path = request::path(request.staging_target_path, "staging_target_path")?;
         let host = self.host.clone();
         let (volume, at) = (id.clone(), path.clone());
         let work =
@@ -139,10 +139,10 @@ impl Node for NodeApi {
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Answered<NodePublishVolumeResponse> {
-        let asked = asked::Publish::read(request.into_inner())?;
+        let request = request::Publish::read(request.into_inner())?;
         let host = self.host.clone();
-        let (id, path) = (asked.volume.clone(), asked.target.clone());
-        let work = async move { publish::publish(&host, asked).await };
+        let (id, path) = (request.volume.clone(), request.target.clone());
+        let work = async move { publish::publish(&host, request).await };
         self.with(&id, &path, work).await
     }
 
@@ -151,8 +151,8 @@ impl Node for NodeApi {
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Answered<NodeUnpublishVolumeResponse> {
         let request = request.into_inner();
-        let id = asked::volume_id(request.volume_id)?;
-        let path = asked::path(request.target_path, "target_path")?;
+        let id = request::volume_id(request.volume_id)?;
+        let path = request::path(request.target_path, "target_path")?;
         let host = self.host.clone();
         let (volume, at) = (id.clone(), path.clone());
         let work = async move { publish::unpublish(&host, volume, path).await };
@@ -164,10 +164,10 @@ impl Node for NodeApi {
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Answered<NodeGetVolumeStatsResponse> {
         let request = request.into_inner();
-        let id = asked::volume_id(request.volume_id)?;
-        let path = asked::required(request.volume_path, "volume_path")?;
-        let asked = blocking(&self.host, move |host| stats::stats(host, &id, &path));
-        asked.await.map(Response::new).map_err(|r| to_status(&r))
+        let id = request::volume_id(request.volume_id)?;
+        let path = request::required(request.volume_path, "volume_path")?;
+        let request = blocking(&self.host, move |host| stats::stats(host, &id, &path));
+        request.await.map(Response::new).map_err(|r| to_status(&r))
     }
 
     async fn node_expand_volume(

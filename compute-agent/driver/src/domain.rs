@@ -1,8 +1,8 @@
-//! What a driver is given of a guest, and what it finds again: the guest's specification, the
+//! A guest as a driver gets it, and as it reads it back: the guest's specification, the
 //! claim that it runs on, and the exact CPUs and pages of that claim.
 //!
-//! Invariant: all of it is kept with the domain by the hypervisor (metadata), so that an agent
-//! that starts knows what runs without asking anyone.
+//! Invariant: all of it is stored with the domain by the hypervisor (metadata), so that an agent
+//! that starts knows what runs without querying any server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,15 +27,15 @@ pub struct DomainSpec {
     pub vm: VmName,
     /// This life of the VM; also the domain's UUID.
     pub uid: VmUid,
-    /// What the user asked for.
+    /// The user's specification.
     pub spec: VmSpec,
-    /// The claim that it runs on; absent when an agent too old to say handed it over.
+    /// The claim that it runs on; absent when an agent too old to send it handed it over.
     pub claim: Option<ClaimId>,
     /// The lease under which it was started or sent here.
     pub epoch: Epoch,
     /// The exact CPUs and pages of the claim.
     pub assignment: Assignment,
-    /// The shared CPUs of the host, over which everything floats that has no place of its own.
+    /// The shared CPUs of the host, over which everything without dedicated CPUs floats.
     pub shared_cpus: CpuSet,
     /// What this host has of the guest's volumes, in the order of the specification. Written by the
     /// host's agent when the guest is started: devices are numbered anew when a host is.
@@ -60,14 +60,14 @@ pub struct VolumeDevice {
 }
 
 impl DomainSpec {
-    /// Says whether there is a device for each of the guest's volumes, and no other.
+    /// Checks that there is a device for each of the guest's volumes, and no other.
     ///
     /// # Errors
     ///
     /// [`Error::VolumeUnusable`] for the first volume that has none.
     pub fn check_volumes(&self) -> Result<(), Error> {
-        let wanted = &self.spec.volumes;
-        for (index, one) in wanted.iter().enumerate() {
+        let attachments = &self.spec.volumes;
+        for (index, one) in attachments.iter().enumerate() {
             let device = self.volumes.get(index);
             let same = |d: &VolumeDevice| {
                 (&d.volume, d.attached_as, d.read_only)
@@ -80,11 +80,11 @@ impl DomainSpec {
                 });
             }
         }
-        match self.volumes.get(wanted.len()) {
+        match self.volumes.get(attachments.len()) {
             None => Ok(()),
             Some(other) => Err(Error::VolumeUnusable {
                 volume: other.volume.clone(),
-                why: "the guest does not ask for it".to_owned(),
+                why: "the guest does not request it".to_owned(),
             }),
         }
     }
@@ -158,20 +158,20 @@ pub struct Sending {
 pub enum Force {
     /// The guest goes on at the destination, and the rest of its memory follows.
     PostCopy,
-    /// The guest stands still until all of it is sent, so that nothing has to be sent again.
+    /// The guest is paused until all of it is sent, so that nothing has to be sent again.
     Pause,
 }
 
 /// A guest that a hypervisor knows, as read back from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Known {
-    /// What was given when it was started or sent here.
+    /// The domain as it was started or sent here.
     pub domain: DomainSpec,
     /// Where it is now.
     pub state: DomainState,
 }
 
-/// An image that an operation makes: a file without a name that anybody would use, until it is
+/// An image that an operation makes: a file under a name that no user can choose, until it is
 /// published.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Draft {

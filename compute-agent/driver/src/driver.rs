@@ -21,7 +21,7 @@ use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::error::Error;
 
-/// What a driver says about its hypervisor.
+/// A driver's description of its hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// The driver: `sim` or `libvirt`. Guests move between equal ones only.
@@ -32,13 +32,13 @@ pub struct Info {
     pub migration_uri: String,
 }
 
-/// The free pages of each cell by size in KiB, as the host says now.
+/// The free pages of each cell by size in KiB, as the host reports now.
 pub type FreePages = BTreeMap<CellId, BTreeMap<u64, u64>>;
 
 /// A piece of what a guest wrote to its console.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where the piece begins; later than asked for when older output is no longer kept.
+    /// Where the piece begins; later than requested when older output is no longer kept.
     pub offset: u64,
     /// The bytes; empty when there is nothing after `offset` yet.
     pub bytes: Vec<u8>,
@@ -79,7 +79,7 @@ impl Eraser for NoPmem {
 
 /// A hypervisor.
 pub trait Driver: Send + Sync {
-    /// Returns what it is.
+    /// Returns the description of the hypervisor.
     ///
     /// # Errors
     ///
@@ -101,18 +101,18 @@ pub trait Driver: Send + Sync {
     /// [`Error::WrongState`] while it is being sent or received.
     fn destroy(&self, vm: VmUid) -> Result<(), Error>;
 
-    /// Returns where the guest is; an unknown one is absent, not an error.
+    /// Returns the state of the guest; an unknown one is absent, not an error.
     ///
     /// # Errors
     ///
-    /// When the hypervisor does not answer.
+    /// When the hypervisor does not reply.
     fn domain(&self, vm: VmUid) -> Result<DomainStatus, Error>;
 
     /// Returns every guest that Berth started or sent here, and nothing else.
     ///
     /// # Errors
     ///
-    /// When the hypervisor does not answer.
+    /// When the hypervisor does not reply.
     fn domains(&self) -> Result<Vec<Known>, Error>;
 
     /// Makes ready to receive the guest; what can be checked before anything moves is checked
@@ -147,7 +147,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Whatever went wrong; unless [`Error::is_unknown`], the guest runs on here.
+    /// Whatever failed; unless [`Error::is_unknown`], the guest runs on here.
     fn migrate(
         &self,
         vm: VmUid,
@@ -161,7 +161,7 @@ pub trait Driver: Send + Sync {
     /// # Errors
     ///
     /// [`Error::WrongState`] when the guest runs on the other side already; or when the hypervisor
-    /// does not answer.
+    /// does not reply.
     fn abort(&self, vm: VmUid) -> Result<(), Error>;
 
     /// Makes a transfer that [`Self::migrate`] carries out end soon. Post-copy has to have been
@@ -180,16 +180,16 @@ pub trait Driver: Send + Sync {
     /// [`Error::WrongState`] when it runs here.
     fn release(&self, vm: VmUid) -> Result<(), Error>;
 
-    /// Asks the guest to power off, and returns at once; whether it does, [`Self::domain`] tells.
+    /// Requests the guest to power off, and returns at once; [`Self::domain`] reports whether it did.
     /// Absent or stopped: no effect.
     ///
     /// # Errors
     ///
     /// [`Error::WrongState`] while it is being sent or received; [`Error::Refused`] when it cannot
-    /// be asked.
+    /// be reached.
     fn shutdown(&self, vm: VmUid) -> Result<(), Error>;
 
-    /// Pulls the guest's plug. Nothing stays of it here but its disks and its console log. Absent:
+    /// Pulls the guest's plug. Only its disks and its console log stay here. Absent:
     /// no effect. Half a guest, whose post-copy broke, is stopped too.
     ///
     /// # Errors
@@ -197,25 +197,25 @@ pub trait Driver: Send + Sync {
     /// [`Error::WrongState`] while it is being sent or received.
     fn stop(&self, vm: VmUid) -> Result<(), Error>;
 
-    /// Starts the guest with the disks that it has; one that has stopped here is started anew.
+    /// Starts the guest with the disks that it has; one that has stopped here is restarted.
     /// Repeated with the same claim: no effect.
     ///
     /// # Errors
     ///
     /// [`Error::DiskMissing`]; [`Error::Exists`] when it runs here on another claim;
-    /// [`Error::Refused`] when the hypervisor will not, with everything undone but the disks.
+    /// [`Error::Refused`] when the hypervisor refuses, with everything undone but the disks.
     fn start(&self, domain: &DomainSpec) -> Result<(), Error>;
 
-    /// Makes the disks of a guest that is off anew from their images. Repeated: made anew again.
+    /// Recreates the disks of a guest that is off from their images. Repeated: recreated again.
     ///
     /// # Errors
     ///
     /// [`Error::WrongState`] while it is here; [`Error::Refused`] when they cannot be made: some
-    /// may be new by then.
+    /// may be recreated by then.
     fn make_disks(&self, domain: &DomainSpec) -> Result<(), Error>;
 
     /// Copies a disk of the guest to a draft of an image, as it is at one moment: that at which the
-    /// copy of a running guest's disk ends. The guest runs on. Repeated: copied anew.
+    /// copy of a running guest's disk ends. The guest runs on. Repeated: copied again.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the host does not tell.
+    /// When the host does not report them.
     fn free_pages(&self) -> Result<FreePages, Error>;
 
     /// Returns what the guest wrote to its console from `offset` on, at most
@@ -264,7 +264,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the hypervisor does not answer.
+    /// When the hypervisor does not reply.
     fn others(&self) -> Result<Vec<Other>, Error>;
 
     /// Stops the guest at once and removes it; its disks stay. With another claim in its record, or
@@ -276,7 +276,7 @@ pub trait Driver: Send + Sync {
     fn evict(&self, vm: VmUid, claim: Option<ClaimId>) -> Result<(), Error>;
 
     /// Overwrites all of a namespace of persistent memory with zeros. Returns when nothing of what was
-    /// written to it is left, not after a power cut either. Repeated: overwritten anew.
+    /// written to it is left, not after a power cut either. Repeated: overwritten again.
     ///
     /// # Errors
     ///
@@ -298,8 +298,8 @@ pub trait Driver: Send + Sync {
         migration: MigrationId,
     ) -> Result<DiskReader, Error>;
 
-    /// Makes ready to fetch the disks of a guest that is off from another host. Nothing if all of them
-    /// were fetched for this migration already; one that broke off begins anew.
+    /// Prepares a fetch of the disks of a guest that is off from another host. Nothing if all of them
+    /// were fetched for this migration already; one that broke off is restarted.
     ///
     /// # Errors
     ///
@@ -319,16 +319,16 @@ pub trait Driver: Send + Sync {
     /// [`Error::WrongState`] when it is here; or when they cannot be deleted.
     fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error>;
 
-    /// Returns what each guest of Berth's that is here has of the machine's memory. It may take long
-    /// where the hypervisor does, and then keeps no other call waiting.
+    /// Returns the memory usage of each guest of Berth's that is here. It may take long
+    /// where the hypervisor does, and does not block other calls then.
     ///
     /// # Errors
     ///
-    /// When it cannot be told of all of them.
+    /// When it cannot be determined for all of them.
     fn guest_memory(&self) -> Result<BTreeMap<VmName, GuestMemory>, Error>;
 
-    /// Returns what a machine that is only pretended has of memory; of a real one the kernel's files
-    /// tell, and nothing is returned.
+    /// Returns the memory of a simulated machine; that of a real one is in the kernel's files,
+    /// and nothing is returned.
     fn machine_memory(&self) -> Option<MemorySignals> {
         None
     }

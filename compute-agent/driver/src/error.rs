@@ -1,6 +1,6 @@
-//! Why a driver did not do what it was asked.
+//! Why a driver did not carry a request out.
 //!
-//! Invariant: [`Error::is_unknown`] tells apart what left nothing behind from what may have had
+//! Invariant: [`Error::is_unknown`] distinguishes what left nothing behind from what may have had
 //! its effect, now or later. Everything but "unreachable" and "timed out" left nothing behind.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use berth_domain::agent::DomainState;
 use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::name::{HostName, VolumeId};
 
-/// Why a driver did not do what it was asked.
+/// Why a driver did not carry a request out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The guest is not here.
@@ -23,7 +23,7 @@ pub enum Error {
     Exists {
         /// The guest.
         vm: VmUid,
-        /// The claim that it runs on, where its metadata say.
+        /// The claim that it runs on, if its metadata has it.
         claim: Option<ClaimId>,
     },
     /// The guest is in a state in which this cannot be done.
@@ -36,10 +36,10 @@ pub enum Error {
         /// What was to be done, as `send`.
         attempted: &'static str,
     },
-    /// The hypervisor tried, or looked, and said no; what it had begun is undone.
+    /// The hypervisor tried, or checked, and refused; what it had begun is undone.
     #[error("{message}")]
     Refused {
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// The transfer was stopped on request; the guest runs on where it was.
@@ -64,12 +64,12 @@ pub enum Error {
         /// The name.
         image: String,
     },
-    /// Disks were to be fetched, and there is not enough room for them.
-    #[error("the disks need {} MiB, and {} has room for {} MiB", .needed.div_ceil(1 << 20), .directory.display(), .free >> 20)]
-    NoRoom {
+    /// Disks were to be fetched, and there is not enough space for them.
+    #[error("the disks need {} MiB, and {} has {} MiB free", .needed.div_ceil(1 << 20), .directory.display(), .free >> 20)]
+    NoSpace {
         /// How many bytes they need.
         needed: u64,
-        /// For how many there is room.
+        /// The free space.
         free: u64,
         /// Where.
         directory: PathBuf,
@@ -92,15 +92,15 @@ pub enum Error {
     /// Disks were being fetched, and that took too long. Nothing is here.
     #[error("the disks were not fetched within {limit_ms} ms")]
     Overdue {
-        /// The time that it was given.
+        /// The time limit.
         limit_ms: u64,
     },
-    /// A guest was to be started with a volume that somebody else on this host uses.
+    /// A guest was to be started with a volume that has another user on this host.
     #[error("volume {volume} is in use: {}", .users.join(", "))]
     VolumeInUse {
         /// The volume.
         volume: VolumeId,
-        /// Who uses it.
+        /// The user.
         users: Vec<String>,
     },
     /// A guest was to be started with a volume that it cannot have here.
@@ -111,7 +111,7 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// The hypervisor did not answer: the call may have its effect.
+    /// The hypervisor did not reply: the call may have its effect.
     #[error("the hypervisor cannot be reached: {message}")]
     Unreachable {
         /// What was seen.
@@ -145,7 +145,7 @@ impl Error {
             | Self::Aborted { .. }
             | Self::DiskMissing { .. }
             | Self::ImageExists { .. }
-            | Self::NoRoom { .. }
+            | Self::NoSpace { .. }
             | Self::StorageShared { .. }
             | Self::Overdue { .. }
             | Self::VolumeInUse { .. }

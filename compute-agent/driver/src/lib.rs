@@ -1,18 +1,19 @@
 //! Hypervisors behind one trait: simulated and libvirt.
 //!
-//! Invariant: a driver does what it is told with the CPUs and pages that it is given; it never
-//! chooses any. What it keeps of a guest is kept by the hypervisor, with the claim and the epoch.
+//! Invariant: a driver uses the CPUs and pages that it gets; it never chooses any. Its records of a
+//! guest are stored by the hypervisor, with the claim and the epoch.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`driver`], [`domain`], [`error`] | the trait, what it is given, what it answers |
+//! | [`driver`], [`domain`], [`error`] | the trait, its parameters and results |
 //! | [`request`] | its calls as values, for cores without I/O |
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
 //! | [`xml`] | a guest as libvirt's domain XML, pure |
 //! | [`disks`] | the disks of guests that are off, on their way between hosts |
-//! | [`conformance`] | what every driver is held to |
+//! | `conformance` | the conformance suite of every driver |
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod disks;
 pub mod domain;

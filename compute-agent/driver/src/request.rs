@@ -12,7 +12,7 @@ use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Driver, FreePages};
 use crate::error::Error;
 
-/// Joins a request with its answer; chosen by the asker, never used twice.
+/// Joins a request with its result; chosen by the caller, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -77,7 +77,7 @@ pub enum Request {
         domain: Box<DomainSpec>,
         /// Which disk, from 0.
         disk: usize,
-        /// What it is copied to.
+        /// The draft that it is copied to.
         draft: Draft,
     },
     /// [`Driver::publish_image`].
@@ -106,9 +106,9 @@ pub struct Fetch {
     pub domain: DomainSpec,
     /// The attempt.
     pub migration: MigrationId,
-    /// Who has them.
+    /// The host that has them.
     pub source: DiskSource,
-    /// On whose behalf its agent is asked.
+    /// On whose behalf its agent is called.
     pub fence: Fence,
     /// The most that it may take of the network, in MiB/s.
     pub bandwidth_mib_per_s_max: Option<u32>,
@@ -236,7 +236,7 @@ impl Request {
     }
 }
 
-/// What a driver answers to a [`Request`] that it did.
+/// The result of a [`Request`] that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was done.

@@ -72,13 +72,13 @@ const WIDE: [(&str, &str); 3] = [
     ("vpclmulqdq", "HW_CPU_X86_AVX512VPCLMULQDQ"),
 ];
 
-/// Flags that a guest has only if the host's KVM lets it, with where that is said.
+/// Flags that a guest has only if the host's KVM passes them on, with the file that shows it.
 const NESTED: [(&str, &str); 2] = [
     ("vmx", "sys/module/kvm_intel/parameters/nested"),
     ("svm", "sys/module/kvm_amd/parameters/nested"),
 ];
 
-/// Returns the traits of the processor whose files are below `root`; none where it is not told.
+/// Returns the traits of the processor whose files are below `root`; none where they are not reported.
 pub(crate) fn discover(root: &Path) -> BTreeSet<Trait> {
     let mut common: Option<BTreeSet<String>> = None;
     if let Ok(file) = File::open(root.join("proc/cpuinfo")) {

@@ -1,4 +1,4 @@
-//! Reads a machine from a TOML file: what simulated hosts pretend to be.
+//! Reads a machine from a TOML file: the description of a simulated host.
 //!
 //! ```toml
 //! # Optional; by default 10 to the cell itself and 20 to every other.
@@ -12,14 +12,14 @@
 //! memory_mib = 4096
 //! huge_pages = [{ size_kib = 2048, total = 512 }]
 //!
-//! # Optional, in the words of the kernel's files. Which of them are for guests says the agent's
-//! # configuration, as on a real machine.
+//! # Optional, in the words of the kernel's files. The agent's configuration states which of them
+//! # guests may use, as on a real machine.
 //! [[pci]]
 //! address = "0000:81:00.0"
 //! vendor = "8086"
 //! device = "1572"
 //! class = "020000"      # optional; an Ethernet controller by default
-//! numa_node = 0         # optional; not known by default
+//! numa_node = 0         # optional; unknown by default
 //! sriov_totalvfs = 64   # optional; makes it a physical function
 //! net = "ens1f0"        # optional; the network device that it is
 //!
@@ -33,16 +33,16 @@
 //! ```
 //!
 //! ```toml
-//! # Optional. Which namespaces of persistent memory are for guests says the agent's configuration.
+//! # Optional. The agent's configuration states which namespaces guests may use.
 //! [[pmem]]
 //! name = "ns0"           # optional, as on a real machine
 //! size_mib = 131072
 //! align_kib = 2048       # optional; by default that
 //! mode = "devdax"        # optional; by default that
-//! numa_node = 0          # optional; not known by default
+//! numa_node = 0          # optional; unknown by default
 //! ```
 //!
-//! `cpu_flags = ["avx2"]` beside `distances` says what the processor can do.
+//! `cpu_flags = ["avx2"]` beside `distances` lists the features of the processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,14 +100,14 @@ pub struct Cell {
 pub struct Pci {
     /// Where it is.
     pub address: PciAddress,
-    /// Who made it.
+    /// Its vendor.
     pub vendor: PciId,
-    /// What it is.
+    /// Its model.
     pub device: PciId,
     /// Its class: six hexadecimal digits.
     #[serde(default = "ethernet")]
     pub class: String,
-    /// The cell that it is attached to, if that is known.
+    /// The cell that it is attached to, if known.
     #[serde(default)]
     pub numa_node: Option<u32>,
     /// How many virtual functions it can have; none makes it an ordinary function.
@@ -140,10 +140,10 @@ pub struct Pmem {
     /// What its size is a multiple of.
     #[serde(default = "align_kib")]
     pub align_kib: u64,
-    /// What it is made for, as ndctl calls it.
+    /// Its mode, as ndctl calls it.
     #[serde(default = "devdax")]
     pub mode: String,
-    /// The cell that it is attached to, if that is known.
+    /// The cell that it is attached to, if known.
     #[serde(default)]
     pub numa_node: Option<u32>,
 }
@@ -230,7 +230,7 @@ impl Description {
         let mut seen = CpuSet::new();
         let count = self.cells.len();
         if count == 0 {
-            faults.push("there are no cells".to_owned());
+            faults.push("there are no NUMA nodes".to_owned());
         }
         if let Some(distances) = &self.distances
             && (distances.len() != count || distances.iter().any(|row| row.len() != count))
@@ -240,11 +240,14 @@ impl Description {
         for cell in &self.cells {
             let twice = cell.cpus.intersection(&seen);
             if !twice.is_empty() {
-                faults.push(format!("CPUs {twice} are in cell {} and before", cell.id));
+                faults.push(format!(
+                    "CPUs {twice} are in NUMA node {} and before",
+                    cell.id
+                ));
             }
             seen = seen.union(&cell.cpus);
             if cell.memory_mib > MEMORY_MIB_MAX {
-                faults.push(format!("cell {} has more than 64 TiB", cell.id));
+                faults.push(format!("NUMA node {} has more than 64 TiB", cell.id));
             }
             faults.extend(cores(cell));
             faults.extend(huge_pages(cell));
@@ -272,7 +275,8 @@ impl Description {
             if let Some(node) = pci.numa_node
                 && !self.cells.iter().any(|cell| cell.id == node)
             {
-                let fault = format!("PCI function {address} is on cell {node}, which is not there");
+                let fault =
+                    format!("PCI function {address} is on NUMA node {node}, which is not there");
                 faults.push(fault);
             }
             if class(pci).is_none() {
@@ -329,8 +333,12 @@ fn cores(cell: &Cell) -> Option<String> {
     let cores = cell.cores.as_ref()?;
     let all = cores.iter().fold(CpuSet::new(), |all, c| all.union(c));
     let threads: usize = cores.iter().map(CpuSet::len).sum();
-    (all != cell.cpus || threads != cell.cpus.len())
-        .then(|| format!("the cores of cell {} are not its CPUs, once each", cell.id))
+    (all != cell.cpus || threads != cell.cpus.len()).then(|| {
+        format!(
+            "the cores of NUMA node {} are not its CPUs, once each",
+            cell.id
+        )
+    })
 }
 
 fn huge_pages(cell: &Cell) -> Option<String> {
@@ -341,7 +349,7 @@ fn huge_pages(cell: &Cell) -> Option<String> {
             .all(|s| *s > SMALL_PAGE_KIB && s % SMALL_PAGE_KIB == 0);
     if !good {
         return Some(format!(
-            "the huge pages of cell {} are not of distinct sizes above {SMALL_PAGE_KIB} KiB",
+            "the huge pages of NUMA node {} are not of distinct sizes above {SMALL_PAGE_KIB} KiB",
             cell.id
         ));
     }
@@ -352,7 +360,7 @@ fn huge_pages(cell: &Cell) -> Option<String> {
         .fold(0, u64::saturating_add);
     (kib / 1024 > cell.memory_mib).then(|| {
         format!(
-            "the huge pages of cell {} are more than its memory",
+            "the huge pages of NUMA node {} are more than its memory",
             cell.id
         )
     })

@@ -1,18 +1,18 @@
 //! Discovery of a host: CPUs, NUMA cells, sockets, cores, page pools, PCI functions, and what the
 //! processor can do.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`sysfs`] | reads a machine from the kernel's files, whose root is a parameter |
 //! | [`description`] | reads a machine from a TOML file, for simulated hosts |
-//! | [`machine`] | what both of them find |
-//! | [`signals`] | how much memory there is, is free and is waited for, now |
-//! | [`options`] | what the operator says about it: which CPUs are whose, reserved pages |
+//! | [`machine`] | the result of both |
+//! | [`signals`] | total and free memory, and memory pressure, now |
+//! | [`options`] | the operator's options: CPU sets, reserved pages |
 //! | [`pci`] | PCI functions, and which of them are for guests |
 //! | `cpu_flags` | what the processor can do, as traits |
 //!
-//! Invariant: only what the kernel's files or the description say is believed; anything odd is an
-//! error that names the file, or a warning where a safe reading exists. Nothing here looks at
+//! Invariant: nothing but the kernel's files or the description is a source; anything odd is an
+//! error that names the file, or a warning where a safe reading exists. Nothing here reads
 //! what guests use, except [`sysfs::free_pages`] and [`signals`].
 
 mod cpu_flags;

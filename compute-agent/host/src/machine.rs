@@ -19,9 +19,9 @@ pub(crate) struct Node {
     pub(crate) id: u32,
     /// Online CPUs.
     pub(crate) cpus: CpuSet,
-    /// The socket of each CPU, where the machine tells.
+    /// The socket of each CPU, where the machine reports it.
     pub(crate) sockets: BTreeMap<CpuId, SocketId>,
-    /// The sibling threads of each CPU, itself included, where the machine tells.
+    /// The sibling threads of each CPU, itself included, where the machine reports them.
     pub(crate) siblings: BTreeMap<CpuId, CpuSet>,
     /// All memory, huge pages included.
     pub(crate) memory_kib: u64,
@@ -46,21 +46,21 @@ pub(crate) struct Machine {
 /// Something odd about a machine that could be read safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// The CPUs of one cell are on several sockets: the cell is given none.
+    /// The CPUs of one cell are on several sockets: the cell gets none.
     SeveralSockets {
         /// The cell.
         cell: CellId,
         /// The sockets.
         sockets: Vec<SocketId>,
     },
-    /// The machine does not tell which threads share a core: each is taken for a core of its own.
+    /// The machine does not report which threads share a core: each is taken for a core of its own.
     UnknownCores {
         /// The cell.
         cell: CellId,
         /// The CPUs.
         cpus: CpuSet,
     },
-    /// The machine has no NUMA nodes to tell of: all of it is taken for one cell.
+    /// The machine reports no NUMA nodes: all of it is taken for one cell.
     NoNodes,
     /// A node has neither CPUs nor memory, and is left out.
     EmptyNode {
@@ -102,12 +102,12 @@ pub enum Warning {
         /// The functions.
         functions: Vec<PciAddress>,
     },
-    /// The machine's IOMMU is off: no guest can be given a function.
+    /// The machine's IOMMU is off: functions cannot be passed through to guests.
     NoIommu {
         /// Those that are offered.
         functions: Vec<PciAddress>,
     },
-    /// The machine's IOMMU cannot tell functions apart.
+    /// The machine's IOMMU cannot isolate functions from each other.
     SharedGroup {
         /// Those that are offered.
         functions: Vec<PciAddress>,
@@ -160,20 +160,23 @@ impl fmt::Display for Warning {
                 let sockets: Vec<_> = sockets.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "cell {cell} has CPUs on sockets {}: it is taken for being on none",
+                    "NUMA node {cell} has CPUs on sockets {}: it is taken for being on none",
                     sockets.join(", ")
                 )
             }
             Self::UnknownCores { cell, cpus } => write!(
                 f,
-                "the cores of CPUs {cpus} in cell {cell} are not known: each CPU is taken for a \
+                "the cores of CPUs {cpus} in NUMA node {cell} are unknown: each CPU is taken for a \
                  core of its own"
             ),
             Self::NoNodes => {
-                f.write_str("this machine tells of no NUMA nodes: it is taken for one cell")
+                f.write_str("this machine reports no NUMA nodes: it is taken for one NUMA node")
             }
             Self::EmptyNode { cell } => {
-                write!(f, "node {cell} has neither CPUs nor memory and is left out")
+                write!(
+                    f,
+                    "NUMA node {cell} has neither CPUs nor memory and is left out"
+                )
             }
             Self::Homeless { cpus } => {
                 write!(f, "CPUs {cpus} are online but in no node and are left out")
@@ -201,13 +204,13 @@ impl fmt::Display for Warning {
             ),
             Self::StrayFunctions { cell, functions } => write!(
                 f,
-                "PCI functions {} are attached to node {cell}, which is left out: their cell is \
-                 taken for not known",
+                "PCI functions {} are attached to NUMA node {cell}, which is left out: their NUMA node is \
+                 taken for unknown",
                 list(functions, ", ")
             ),
             Self::NoIommu { functions } => write!(
                 f,
-                "the IOMMU of this machine is off: no guest can be given PCI functions {}",
+                "the IOMMU of this machine is off: guests cannot use PCI functions {}",
                 list(functions, ", ")
             ),
             Self::SharedGroup { functions, host } => shared_group(f, functions, host),
@@ -228,6 +231,6 @@ fn shared_group(
     let host = list(host, ", ");
     write!(
         f,
-        " with {host}, which drivers of the host have: no guest can be given them"
+        " with {host}, which drivers of the host have: guests cannot use them"
     )
 }

@@ -1,4 +1,4 @@
-//! What the operator says about a machine, and the topology that comes of both.
+//! The operator's options of a machine, and the topology that results.
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::resource::Trait;
@@ -21,20 +21,20 @@ pub struct ReservedPages {
     pub count: u64,
 }
 
-/// What the operator says about a machine.
+/// The operator's options of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// CPUs that are given to one vCPU each.
+    /// CPUs dedicated to one vCPU each.
     pub cpu_dedicated_set: Option<CpuSet>,
-    /// CPUs over which vCPUs float. With neither set given, all CPUs are shared; with one of
-    /// them given, the other is empty.
+    /// CPUs over which vCPUs float. With neither set, all CPUs are shared; with only one of
+    /// them set, the other is empty.
     pub cpu_shared_set: Option<CpuSet>,
     /// CPUs for guests of both kinds, instead of the two sets: on a host with such, guests with
     /// CPUs of their own and guests whose vCPUs float are not together at the same time.
     pub vcpu_pin_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
-    /// Memory that the host keeps for itself, if the operator said so: more than there is.
+    /// Memory that the host reserves for itself, if set: more than there is.
     pub memory_reserved_mib: Option<u64>,
     /// Which PCI functions are for guests.
     pub pci: Vec<pci::Rule>,
@@ -60,7 +60,7 @@ pub enum Fault {
         cpus: CpuSet,
     },
     /// CPUs are named for both kinds of guests, and for one of them.
-    #[error("vcpu_pin_set goes instead of cpu_dedicated_set and cpu_shared_set, not beside them")]
+    #[error("vcpu_pin_set cannot be combined with cpu_dedicated_set and cpu_shared_set")]
     SeveralSets,
     /// No CPU is left for guests.
     #[error("cpu_dedicated_set and cpu_shared_set are both empty")]
@@ -70,39 +70,39 @@ pub enum Fault {
     NoPinCpus,
     /// Pages are reserved in a cell that is not there.
     #[error(
-        "reserved_pages[{index}] names cell {}, which this machine does not have; its cells are {cells}",
+        "reserved_pages[{index}] names NUMA node {}, which this machine does not have; its NUMA nodes are {cells}",
         .reserved.cell
     )]
     PagesCell {
         /// Which of the reservations, counted from 0.
         index: usize,
-        /// What was asked for.
+        /// The requested count.
         reserved: ReservedPages,
         /// The cells, written as a list of numbers.
         cells: CpuSet,
     },
     /// Pages are reserved of a size of which there are none.
     #[error(
-        "reserved_pages[{index}] names pages of {} KiB, of which cell {} has none; it has pages of {} KiB",
+        "reserved_pages[{index}] names pages of {} KiB, of which NUMA node {} has none; it has pages of {} KiB",
         .reserved.size_kib, .reserved.cell, numbers(.sizes_kib)
     )]
     PagesSize {
         /// Which of the reservations, counted from 0.
         index: usize,
-        /// What was asked for.
+        /// The requested count.
         reserved: ReservedPages,
         /// The sizes that there are.
         sizes_kib: Vec<u64>,
     },
     /// More pages are reserved than there are.
     #[error(
-        "reserved_pages[{index}] asks for {} pages of {} KiB in cell {}, which has {available}{}",
+        "reserved_pages[{index}] requests {} pages of {} KiB in NUMA node {}, which has {available}{}",
         .reserved.count, .reserved.size_kib, .reserved.cell, left(*.earlier)
     )]
     Pages {
         /// Which of the reservations, counted from 0.
         index: usize,
-        /// What was asked for.
+        /// The requested size.
         reserved: ReservedPages,
         /// What there is.
         available: u64,
@@ -112,12 +112,12 @@ pub enum Fault {
     /// The host keeps more memory than it has.
     #[error("memory_reserved_mib = {reserved} is more than this machine has: {available} MiB")]
     Memory {
-        /// What was asked for.
+        /// The requested count.
         reserved: u64,
         /// What there is.
         available: u64,
     },
-    /// A rule about PCI functions names one that cannot be given to guests.
+    /// A rule about PCI functions names one that cannot be passed through.
     #[error("{}: {why}", rule_key(*.rule))]
     Pci {
         /// Which rule, counted from 0.
@@ -378,10 +378,10 @@ fn pools(node: &Node, small_page_kib: u64) -> Vec<PagePool> {
 
 fn reserve(cells: &mut [HostCell], reserved: &[ReservedPages]) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for (index, wanted) in reserved.iter().enumerate() {
+    for (index, reservation) in reserved.iter().enumerate() {
         let all = cells.iter().map(|c| CpuId(c.id.0)).collect();
-        let reserved = *wanted;
-        let cell = cells.iter_mut().find(|c| c.id == CellId(wanted.cell));
+        let reserved = *reservation;
+        let cell = cells.iter_mut().find(|c| c.id == CellId(reservation.cell));
         let Some(cell) = cell else {
             faults.push(Fault::PagesCell {
                 index,
@@ -392,14 +392,17 @@ fn reserve(cells: &mut [HostCell], reserved: &[ReservedPages]) -> Vec<Fault> {
         };
         let sizes_kib = cell.pages.iter().map(|p| p.size_kib).collect();
         let pool = cell.pages.iter_mut();
-        match pool.into_iter().find(|p| p.size_kib == wanted.size_kib) {
+        match pool
+            .into_iter()
+            .find(|p| p.size_kib == reservation.size_kib)
+        {
             None => faults.push(Fault::PagesSize {
                 index,
                 reserved,
                 sizes_kib,
             }),
-            Some(pool) if pool.total - pool.reserved >= wanted.count => {
-                pool.reserved += wanted.count;
+            Some(pool) if pool.total - pool.reserved >= reservation.count => {
+                pool.reserved += reservation.count;
             }
             Some(pool) => faults.push(Fault::Pages {
                 index,
@@ -424,7 +427,7 @@ fn memory(cells: &[HostCell], reserved: Option<u64>) -> Option<Fault> {
     })
 }
 
-/// Returns each CPU of a list as its own set; helps those who know no better.
+/// Returns each CPU of a list as its own set, where the siblings are unknown.
 pub(crate) fn each(cpus: &CpuSet) -> impl Iterator<Item = (CpuId, CpuSet)> + '_ {
     cpus.iter().map(|cpu| (cpu, CpuSet::from_iter([cpu])))
 }

@@ -1,11 +1,11 @@
 //! PCI functions: which ones a machine has, and which of them are for guests.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | `function` | what a machine tells of a function |
+//! | `function` | the properties of a function |
 //! | `read` | reads functions from the kernel's files |
-//! | `host_use` | finds which functions the host itself lives on |
-//! | [`rule`] | what the operator says: which functions are for guests |
+//! | `host_use` | determines which functions the host itself depends on |
+//! | [`rule`] | the operator's rules: which functions are for guests |
 //! | `offer` | functions and rules together: what is offered |
 //!
 //! Invariant: only what a rule names is offered, and never a bridge or a function that the host

@@ -12,7 +12,7 @@ use berth_domain::signals::{MemorySignals, NodeMemory, Pressure, Stall, Swap};
 
 use crate::sysfs::{Error, number, text, value_error};
 
-/// Measures the machine whose files are below `root` (`/` for this one), and tells why what is
+/// Measures the machine whose files are below `root` (`/` for this one), and returns why what is
 /// absent could not be measured.
 #[must_use]
 pub fn read(root: &Path) -> (MemorySignals, Vec<Error>) {
@@ -44,7 +44,7 @@ pub fn read(root: &Path) -> (MemorySignals, Vec<Error>) {
     (signals, faults)
 }
 
-/// What the kernel tells of memory.
+/// The kernel's figures of memory.
 struct Meminfo<'a> {
     path: &'a Path,
     content: &'a str,
@@ -75,7 +75,7 @@ impl Meminfo<'_> {
         })
     }
 
-    /// Returns what is in pools of huge pages: of every size where the kernel tells, else of the
+    /// Returns what is in pools of huge pages: of every size where the kernel reports it, else of the
     /// default size.
     fn huge_kib(&self) -> Result<u64, Error> {
         if let Some(all) = self.optional("Hugetlb:", "Hugetlb in kB")? {
@@ -90,8 +90,8 @@ impl Meminfo<'_> {
     }
 
     fn kib(&self, key: &str, expected: &'static str) -> Result<u64, Error> {
-        let told = self.optional(key, expected)?;
-        told.ok_or_else(|| value_error(self.path, self.content, expected))
+        let value = self.optional(key, expected)?;
+        value.ok_or_else(|| value_error(self.path, self.content, expected))
     }
 
     fn optional(&self, key: &str, expected: &'static str) -> Result<Option<u64>, Error> {
@@ -112,7 +112,7 @@ impl Meminfo<'_> {
 fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
     let content = match text(path) {
         Ok(content) => content,
-        // The second is what the file says when it was switched off at boot.
+        // The second is the content of the file when it was switched off at boot.
         Err(Error::Read { source, .. })
             if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) =>
         {

@@ -99,7 +99,7 @@ pub fn free_pages(root: &Path) -> Result<BTreeMap<CellId, BTreeMap<u64, u64>>, E
         .collect()
 }
 
-/// Returns the ids of the online nodes in ascending order, if the kernel tells of any.
+/// Returns the ids of the online nodes in ascending order, if the kernel reports any.
 fn node_ids(system: &Path) -> Result<Option<Vec<u32>>, Error> {
     let folder = system.join("node");
     if !folder.exists() {
@@ -147,7 +147,7 @@ fn one_node(root: &Path, online: &CpuSet) -> Result<Machine, Error> {
     })
 }
 
-/// Reads on which socket and core each CPU is; a machine need not tell.
+/// Reads on which socket and core each CPU is; a machine need not report it.
 fn threads(system: &Path, node: &mut Node) -> Result<(), Error> {
     for cpu in node.cpus.iter().collect::<Vec<CpuId>>() {
         let folder = system.join(format!("cpu/cpu{cpu}/topology"));

@@ -21,8 +21,8 @@ pub(crate) const OUTPUT_MAX: u64 = 8 << 20;
 /// How much of its complaint is repeated in a message, in characters.
 const QUOTED_MAX: usize = 400;
 
-/// How long a killed program may take to be gone. One that waits for a device in the kernel may
-/// take for ever, and nobody should wait for it.
+/// How long a killed program may take to end. One that waits for a device in the kernel may
+/// never end, and no caller should wait for it.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether a program has ended: at first often, as most are short.
@@ -60,14 +60,14 @@ pub enum Error {
         /// The program.
         program: String,
     },
-    /// It said that it failed.
+    /// It failed.
     #[error("{program} {how}{}", quoted(.said))]
     Failed {
         /// The program.
         program: String,
         /// How it ended.
         how: String,
-        /// What it said, cut to a bounded length.
+        /// Its output, cut to a bounded length.
         said: String,
     },
     /// It printed more than is read.
@@ -261,7 +261,7 @@ impl Drop for Running {
 fn reader(pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What cannot be read is not there: the exit status tells.
+        // What cannot be read is missing: the exit status decides.
         let _ = pipe.take(OUTPUT_MAX + 1).read_to_end(&mut bytes);
         bytes
     })

@@ -3,7 +3,7 @@
 //! What it is not: a look at the host; [`crate::discovery`] is.
 //!
 //! Invariant: a name stands in it once, and each label is in its one form. A label that stands in
-//! several entries has the names of all of them. All faults are told at once.
+//! several entries has the names of all of them. All faults are reported at once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,25 +20,25 @@ pub const TEXT_MAX: usize = 256 * 1024;
 /// The longest name of a namespace, in characters. The kernel keeps 63.
 pub const NAME_MAX: usize = 63;
 
-/// The most faults that are told; a text that is something else altogether has one in each entry.
+/// The most faults that are reported; a text that is something else altogether has one in each entry.
 const FAULTS_MAX: usize = 20;
 
 /// How much of an entry is repeated in a message, in characters.
 const QUOTED_MAX: usize = 80;
 
-/// The namespaces that guests may be given, and the label of each.
+/// The namespaces that guests may be assigned, and the label of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configured {
     labels: BTreeMap<String, Label>,
 }
 
 impl Configured {
-    /// Reads the option. Blanks around entries, labels and names are passed over; a blank text
+    /// Parses the option. Blanks around entries, labels and names are ignored; a blank text
     /// names no namespaces.
     ///
     /// # Errors
     ///
-    /// Names every entry that is not as it should be, and says what is allowed there.
+    /// Names every entry that is invalid, and states what is allowed there.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.len() > TEXT_MAX {
             return Err(Invalid::one(Fault::TooLong { bytes: text.len() }));
@@ -162,7 +162,7 @@ pub enum Fault {
         /// The name, cut to a bounded length.
         text: String,
     },
-    /// A name stands in two places.
+    /// A name is listed twice.
     #[error("namespace {name:?} stands in {first} and again in {second}; leave one of them out")]
     Repeated {
         /// The name.
@@ -213,7 +213,7 @@ impl std::error::Error for Invalid {}
 /// What has been read so far.
 #[derive(Default)]
 struct Reader {
-    found: BTreeMap<String, (Label, Place)>,
+    labels: BTreeMap<String, (Label, Place)>,
     faults: Vec<Fault>,
     is_full: bool,
 }
@@ -249,11 +249,11 @@ impl Reader {
             return self.faults.push(Fault::Name { at, position, text });
         }
         let Some(label) = label else { return };
-        if self.found.len() == NAMESPACES_MAX && !self.found.contains_key(name) {
+        if self.labels.len() == NAMESPACES_MAX && !self.labels.contains_key(name) {
             self.is_full = true;
             return;
         }
-        match self.found.entry(name.to_owned()) {
+        match self.labels.entry(name.to_owned()) {
             Entry::Vacant(vacant) => {
                 vacant.insert((label.clone(), at));
             }
@@ -270,7 +270,7 @@ impl Reader {
             self.faults.push(Fault::TooMany);
         }
         if self.faults.is_empty() {
-            let labels = self.found.into_iter();
+            let labels = self.labels.into_iter();
             return Ok(Configured {
                 labels: labels.map(|(name, (label, _))| (name, label)).collect(),
             });

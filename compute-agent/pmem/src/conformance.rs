@@ -1,8 +1,8 @@
-//! What every implementation of [`Pmem`] is held to: one suite, run against simulated memory in
-//! this crate and against real namespaces where there are any.
+//! Conformance suite of [`Pmem`]: run against simulated memory in this crate and against real
+//! namespaces where there are any.
 //!
-//! Method: a host with namespaces that guests can be given and some that they cannot. Each check
-//! says in its name what it holds, leaves the namespaces empty, and panics with what was seen.
+//! Method: a host with namespaces that guests can be assigned and some that they cannot. Each check
+//! states in its name what it checks, leaves the namespaces empty, and panics with what was seen.
 //! Bytes are written and read past the implementation, as a guest would.
 
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub fn run(bench: &Bench<'_>) {
     more_than_are_erased_at_once_wait(bench);
 }
 
-/// How much is written and looked at in one place.
+/// How much is written and read back in one position.
 const WITNESS: u64 = 4096;
 
 /// Where a namespace is looked at: its beginning, its middle, its end, and some between.
@@ -109,12 +109,12 @@ fn order(id: u128, namespace: &Expected) -> Order {
     }
 }
 
-/// Waits for an erase to be as it is wanted, and holds on the way that it only ever goes on.
+/// Waits for a state of an erase, and checks on the way that its progress never goes back.
 fn wait(
     bench: &Bench<'_>,
     pmem: &dyn Pmem,
     namespace: &str,
-    wanted: impl Fn(&Progress) -> bool,
+    is_expected: impl Fn(&Progress) -> bool,
 ) -> Progress {
     let begin = Instant::now();
     let mut done_bytes = 0;
@@ -125,7 +125,7 @@ fn wait(
             "back from {done_bytes}: {progress:?}"
         );
         assert!(progress.done_bytes <= progress.size_bytes, "{progress:?}");
-        if wanted(&progress) {
+        if is_expected(&progress) {
             return progress;
         }
         assert!(progress.state.is_active(), "{progress:?}");
@@ -195,7 +195,7 @@ pub fn each_configured_namespace_is_usable_or_refused(bench: &Bench<'_>) {
 pub fn the_versions_of_this_host_will_do(bench: &Bench<'_>) {
     let versions = (bench.start)().versions();
     let own = [Part::Linux, Part::Ndctl, Part::Daxio];
-    assert_eq!(versions.judge_parts(&own), Ok(()), "{versions:?}");
+    assert_eq!(versions.check_parts(&own), Ok(()), "{versions:?}");
 }
 
 /// Holds that the configuration is the limit of what is written to.
@@ -214,7 +214,7 @@ pub fn a_namespace_that_is_not_configured_is_not_touched(bench: &Bench<'_>) {
     assert_eq!(pmem.erases(), []);
 }
 
-/// Holds that what is not understood is not written to, and that the reason is told.
+/// Checks that what is not understood is not written to, and that the reason is reported.
 pub fn a_namespace_that_cannot_be_used_is_not_erased(bench: &Bench<'_>) {
     let pmem = (bench.start)();
     for (name, reason, _) in bench.refused {
@@ -251,7 +251,7 @@ pub fn everything_is_erased_and_nothing_beside_it(bench: &Bench<'_>) {
     assert_eq!(names, [erased.name.clone(), other.name.clone()]);
 }
 
-/// Holds that the id tells a repeated call from the next erase.
+/// Checks that the id distinguishes a repeated call from the next erase.
 pub fn an_erase_is_done_once_and_another_does_it_again(bench: &Bench<'_>) {
     let pmem = (bench.start)();
     let namespace = &bench.usable[0];
@@ -259,7 +259,7 @@ pub fn an_erase_is_done_once_and_another_does_it_again(bench: &Bench<'_>) {
     (bench.write)(&namespace.name, 0, WITNESS, 1);
     let again = pmem.start_erase(&order(20, namespace)).expect("it is done");
     assert!(is_done(&again), "{again:?}");
-    assert_eq!(holds_at(bench, namespace, 0), 1, "it is somebody's now");
+    assert_eq!(holds_at(bench, namespace, 0), 1, "it has an owner now");
     erase(bench, &*pmem, &order(21, namespace));
     check_all(bench, namespace, 0, 0);
 }
@@ -298,7 +298,7 @@ pub fn what_is_stopped_goes_on_from_where_it_was(bench: &Bench<'_>) {
     check_all(bench, namespace, 0, 0);
 }
 
-/// Holds that an agent that is started anew goes on where the one before it was cut off.
+/// Checks that a restarted agent continues where the one before it was cut off.
 pub fn what_was_cut_off_goes_on_in_another_process(bench: &Bench<'_>) {
     let namespace = &bench.usable[0];
     let mut order = order(40, namespace);

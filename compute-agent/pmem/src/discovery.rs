@@ -1,5 +1,5 @@
 //! The configured namespaces beside those of the host: which can be used, and why the others
-//! cannot. Pure; what is at a path in `/dev` is asked through a function.
+//! cannot. Pure; the type of a path in `/dev` is determined by a callback.
 //!
 //! Invariant: every configured name comes out once, usable or refused. No two usable ones have the
 //! same device.
@@ -14,22 +14,22 @@ use berth_domain::resource::ResourceClass;
 use crate::config::Configured;
 use crate::ndctl::{Entry, Mode, Namespace};
 
-/// A namespace that guests can be given.
+/// A namespace that guests can be assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its name.
     pub name: String,
     /// The label that it is configured with.
     pub label: Label,
-    /// What tells it from one of the same name that was made anew, if it has such a thing.
+    /// What distinguishes it from a later one of the same name, if it has such an identity.
     pub uuid: Option<String>,
     /// How much a guest sees of it.
     pub size_bytes: u64,
-    /// What its size, and the place where a guest sees it, are multiples of.
+    /// What its size and its address in a guest are multiples of.
     pub align_bytes: u64,
     /// Its character device; another one after each start of the host.
     pub path: PathBuf,
-    /// The node that it is near to, if the firmware told.
+    /// The node that it is near to, if the firmware reports it.
     pub numa_node: Option<u32>,
     /// The region of memory that it is cut out of.
     pub region: Option<String>,
@@ -60,16 +60,16 @@ pub enum Reason {
         /// For what.
         mode: Mode,
     },
-    /// It is switched off; what it is made for is not told then.
+    /// It is switched off; its mode is not reported then.
     Disabled,
-    /// What ndctl says of it cannot be understood.
+    /// The output of ndctl about it cannot be parsed.
     Odd {
         /// What is odd.
         why: String,
     },
     /// It has no bytes.
     Empty,
-    /// What its size has to be a multiple of is not told.
+    /// What its size has to be a multiple of is not reported.
     NoAlignment,
     /// Its size is no multiple of its alignment, or smaller.
     Misaligned {
@@ -88,7 +88,7 @@ pub enum Reason {
         /// Where it should be.
         path: PathBuf,
     },
-    /// There is something else where its character device should be.
+    /// Another kind of file exists in place of its character device.
     NotADevice {
         /// Where.
         path: PathBuf,
@@ -125,7 +125,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Absent => f.write_str("this host has no namespace of that name (ndctl list -Ni)"),
             Self::Nameless => f.write_str(
-                "that is what the kernel calls a namespace without a name; make it anew with \
+                "that is what the kernel calls a namespace without a name; recreate it with \
                  ndctl create-namespace --name, since the kernel may call it otherwise tomorrow",
             ),
             Self::Repeated { devs } => write!(
@@ -136,15 +136,18 @@ impl fmt::Display for Reason {
             ),
             Self::Mode { mode } => write!(
                 f,
-                "it is in mode {mode}; guests can be given namespaces in mode devdax only (ndctl \
+                "it is in mode {mode}; guests can use namespaces in mode devdax only (ndctl \
                  create-namespace --mode=devdax)"
             ),
             Self::Disabled => {
                 f.write_str("it is switched off; switch it on with ndctl enable-namespace")
             }
-            Self::Odd { why } => write!(f, "what ndctl list says of it is not understood: {why}"),
+            Self::Odd { why } => write!(
+                f,
+                "the output of ndctl list about it cannot be parsed: {why}"
+            ),
             Self::Empty => f.write_str("its size is 0"),
-            Self::NoAlignment => f.write_str("ndctl list does not tell its alignment"),
+            Self::NoAlignment => f.write_str("ndctl list does not report its alignment"),
             Self::Misaligned {
                 size_bytes,
                 align_bytes,
@@ -157,17 +160,17 @@ impl fmt::Display for Reason {
             }
             Self::Devices { count } => write!(
                 f,
-                "it has {count} character devices, and a guest can be given one (daxctl list)"
+                "it has {count} character devices, and a guest can use one (daxctl list)"
             ),
             Self::DeviceMissing { path } => {
-                write!(f, "its character device {} is not there", path.display())
+                write!(f, "its character device {} is missing", path.display())
             }
             Self::NotADevice { path } => {
                 write!(f, "{} is not a character device", path.display())
             }
             Self::Shared { path } => write!(
                 f,
-                "ndctl list tells of {} for another namespace too",
+                "ndctl list reports {} for another namespace too",
                 path.display()
             ),
         }
@@ -194,7 +197,7 @@ impl fmt::Display for Refused {
 /// What became of the configured namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// Those that guests can be given, by name.
+    /// Those that guests can be assigned, by name.
     pub usable: Vec<Record>,
     /// The others, by name.
     pub refused: Vec<Refused>,
@@ -250,7 +253,7 @@ impl Discovery {
 
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     /// A character device.
     Device,
     /// Something else.
@@ -265,7 +268,7 @@ pub fn compare(
     configured: &Configured,
     entries: &[Entry],
     directory: &Path,
-    look: &dyn Fn(&Path) -> Found,
+    path_kind: &dyn Fn(&Path) -> PathKind,
 ) -> Discovery {
     let mut named: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries {
@@ -281,7 +284,7 @@ pub fn compare(
     let mut discovery = Discovery::default();
     for (name, label) in configured.iter() {
         let found = named.get(name).map(Vec::as_slice).unwrap_or_default();
-        match judge(found, nameless.contains(name), directory, look) {
+        match judge(found, nameless.contains(name), directory, path_kind) {
             Ok((namespace, align_bytes, path)) => discovery.usable.push(Record {
                 name: name.to_owned(),
                 label: label.clone(),
@@ -305,12 +308,12 @@ pub fn compare(
 
 /// Returns the one namespace among those of a name, with its alignment and its device.
 fn judge<'a>(
-    found: &[&'a Entry],
+    entries: &[&'a Entry],
     is_nameless: bool,
     directory: &Path,
-    look: &dyn Fn(&Path) -> Found,
+    path_kind: &dyn Fn(&Path) -> PathKind,
 ) -> Result<(&'a Namespace, u64, PathBuf), Reason> {
-    let namespace = match found {
+    let namespace = match entries {
         [] if is_nameless => return Err(Reason::Nameless),
         [] => return Err(Reason::Absent),
         [Entry::Read(namespace)] => namespace,
@@ -347,10 +350,10 @@ fn judge<'a>(
         return Err(Reason::Devices { count });
     };
     let path = directory.join(device);
-    match look(&path) {
-        Found::Device => Ok((namespace, align_bytes, path)),
-        Found::Other => Err(Reason::NotADevice { path }),
-        Found::Nothing => Err(Reason::DeviceMissing { path }),
+    match path_kind(&path) {
+        PathKind::Device => Ok((namespace, align_bytes, path)),
+        PathKind::Other => Err(Reason::NotADevice { path }),
+        PathKind::Nothing => Err(Reason::DeviceMissing { path }),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Who has a device open or mapped, as `/proc` tells.
+//! The processes that have a device open or mapped, by `/proc`.
 //!
 //! What it is not: a lock. The kernel lets any number of programs open such a device; a program
 //! that was left behind by an agent that was killed, or a guest that runs on, would write to it
-//! after it was erased. So it is looked before and after.
+//! after it was erased. So it is checked before and after.
 //!
 //! Invariant: a process that cannot be looked into is an error, and does not count as harmless.
 //! Processes outside of our own process namespace cannot be seen at all.
@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// The most holders that are told.
+/// The most holders that are reported.
 const HOLDERS_MAX: usize = 8;
 
 /// A process that has a device open or mapped.
@@ -42,7 +42,7 @@ pub(crate) fn holders(proc: &Path, device: &Path) -> Result<Vec<Holder>, String>
     let metadata =
         fs::metadata(device).map_err(|error| format!("{}: {error}", device.display()))?;
     let name = device.file_name().and_then(|name| name.to_str());
-    let wanted = Wanted {
+    let target = TargetDevice {
         number: number(&metadata),
         name: name.unwrap_or_default().to_owned(),
     };
@@ -54,14 +54,22 @@ pub(crate) fn holders(proc: &Path, device: &Path) -> Result<Vec<Holder>, String>
         let Some(pid) = pid.and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let looked = wanted.is_held_by(&directory);
-        let is_held = looked.map_err(|error| unreadable(&directory, pid, &error))?;
-        if is_held && holders.len() < HOLDERS_MAX {
-            holders.push(Holder {
-                pid,
-                program: program(&directory),
-                is_eraser: is_eraser(&directory, device),
-            });
+        let is_held = || {
+            let is_held = target.is_held_by(&directory);
+            is_held.map_err(|error| unreadable(&directory, pid, &error))
+        };
+        if holders.len() >= HOLDERS_MAX || !is_held()? {
+            continue;
+        }
+        let holder = Holder {
+            pid,
+            program: program(&directory),
+            is_eraser: is_eraser(&directory, device),
+        };
+        // A process that has ended since has no command line: an eraser would count as another
+        // program, and fail the erase that only has to wait for it.
+        if holder.is_eraser || is_held()? {
+            holders.push(holder);
         }
     }
     Ok(holders)
@@ -89,19 +97,19 @@ fn is_eraser(directory: &Path, device: &Path) -> bool {
     let Ok(line) = fs::read(directory.join("cmdline")) else {
         return false;
     };
-    let has = |wanted: &[u8]| line.split(|byte| *byte == 0).any(|word| word == wanted);
+    let has = |argument: &[u8]| line.split(|byte| *byte == 0).any(|word| word == argument);
     has(b"--zero") && has(device.as_os_str().as_encoded_bytes())
 }
 
 /// What is looked for.
-struct Wanted {
+struct TargetDevice {
     /// Whether it is a block device, and its number; none for what is no device.
     number: Option<(bool, u64)>,
     /// The last part of its path.
     name: String,
 }
 
-impl Wanted {
+impl TargetDevice {
     fn is_held_by(&self, process: &Path) -> io::Result<bool> {
         Ok(self.is_open_in(process)? || self.is_mapped_in(process)?)
     }
@@ -122,7 +130,7 @@ impl Wanted {
     }
 
     /// Returns whether an open file is the device. Only what bears its name, or is a device by its
-    /// place, is looked at closely: to look at a file of a server that is away takes for ever.
+    /// position, is examined closely: to stat a file of a server that is unreachable takes for ever.
     fn is_it(&self, file: &Path) -> io::Result<bool> {
         let Some(target) = unless_ended(fs::read_link(file))? else {
             return Ok(false);
@@ -139,7 +147,7 @@ impl Wanted {
         })
     }
 
-    /// A mapping outlives the open file that it was made from. Where it leads to is told by name
+    /// A mapping outlives the open file that it was made from. Its file is known by name
     /// alone; in another mount namespace, too, the device has its own name.
     fn is_mapped_in(&self, process: &Path) -> io::Result<bool> {
         let Some(maps) = unless_ended(fs::read(process.join("maps")))? else {
@@ -161,7 +169,7 @@ impl Wanted {
     }
 }
 
-/// A process, or one of its files, that has gone meanwhile holds nothing.
+/// A process, or one of its files, that has ended meanwhile holds nothing.
 fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -241,6 +249,26 @@ mod tests {
         assert!(is_eraser("daxio\0--zero\0--output\0/dev/full\0"));
         assert!(!is_eraser("daxio\0--zero\0--output\0/dev/fuller\0"));
         assert!(!is_eraser("daxio\0--input\0/tmp/x\0--output\0/dev/full\0"));
+    }
+
+    /// Goal: a process that ends while it is looked into holds nothing. Method: its name is a pipe,
+    /// whose reader waits for a writer; its directory is gone before that writes.
+    #[test]
+    fn a_process_that_ends_meanwhile_is_no_holder() {
+        let tree = Tree::new();
+        tree.process(2, &["/dev/full"], "");
+        let name = tree.0.path().join("2/comm");
+        fs::remove_file(&name).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&name).status();
+        assert!(made.unwrap().success());
+        let root = tree.0.path().to_owned();
+        let end = std::thread::spawn(move || {
+            let writer = fs::OpenOptions::new().write(true).open(&name).unwrap();
+            fs::rename(root.join("2"), root.join("ended")).unwrap();
+            drop(writer);
+        });
+        assert_eq!(tree.holders("/dev/full"), Ok(vec![]));
+        end.join().unwrap();
     }
 
     #[test]

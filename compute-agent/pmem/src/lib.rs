@@ -1,26 +1,27 @@
 //! A host's persistent-memory namespaces: which there are, and erasing them.
 //!
 //! What it is not: a chooser. Which guest gets which namespace, and when one is erased, is decided
-//! by the scheduler; this crate looks and wipes.
+//! by the scheduler; this crate discovers and wipes.
 //!
-//! Invariant: an erase is told to be done only after every byte of the device was overwritten since
-//! the erase began, by the tool's own count, and nobody else had the device open when it ended.
+//! Invariant: an erase is reported as done only after every byte of the device was overwritten since
+//! the erase began, by the tool's own count, and no other process had the device open when it ended.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`config`] | the agent's option `pmem_namespaces` |
 //! | [`ndctl`] | what `ndctl list` prints, read, pure |
-//! | [`discovery`] | configured beside found: what can be used, and why the rest cannot, pure |
-//! | [`versions`] | the oldest kernel and programs that will do, pure |
-//! | [`memory`] | the trait, what it is given, what it answers |
+//! | [`discovery`] | configured beside discovered: what can be used, and why the rest cannot, pure |
+//! | [`versions`] | the oldest supported kernel and programs, pure |
+//! | [`memory`] | the trait, with its parameters and results |
 //! | [`command`], [`holders`] | programs with time limits; who has a device open |
 //! | [`real`] | with the programs `ndctl` and `daxio` |
-//! | [`simulated`] | in memory, under any clock, with faults on order |
-//! | [`conformance`] | what both are held to |
-//! | [`volume`] | volumes: devices made and removed, and what is written down of them |
+//! | [`simulated`] | in memory, under any clock, with injected faults |
+//! | `conformance` | the conformance suite of both |
+//! | [`volume`] | volumes: devices made and removed, and their records |
 
 pub mod command;
 pub mod config;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod discovery;
 pub mod holders;

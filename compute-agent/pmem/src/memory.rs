@@ -1,4 +1,4 @@
-//! The trait behind which a host's persistent memory is, what it is given, and what it answers.
+//! The trait of a host's persistent memory, with its parameters and results.
 //!
 //! ```text
 //!             start_erase                 a worker is free
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! All calls return soon, though listing runs a program; an async caller uses threads for them.
-//! An erase runs by itself and is asked about. All calls may be made at the same time.
+//! An erase runs by itself and is polled. All calls may be made at the same time.
 //!
 //! Invariant: what is DONE has been overwritten from end to end since that erase was ordered,
-//! except for what its [`Mark`] vouches for. [`crate::conformance`] holds both implementations to
-//! these words.
+//! except for what its [`Mark`] covers. [`crate::conformance`] checks both implementations against
+//! this.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ use crate::holders::Holder;
 use crate::ndctl;
 use crate::versions::Versions;
 
-/// Which erase: given by the caller, another one each time a namespace leaves a guest.
+/// Id of an erase: chosen by the caller, another one each time a namespace leaves a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EraseId(pub u128);
 
@@ -34,13 +34,13 @@ impl fmt::Display for EraseId {
     }
 }
 
-/// How far an erase has come, to go on from there in another process.
+/// The progress of an erase, to continue from in another process.
 ///
-/// It counts only for the very namespace that it was made for: one that was made anew since, even
+/// It counts only for the very namespace that it was made for: one that was recreated since, even
 /// under the same name, is erased from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What tells the namespace from all others.
+    /// What distinguishes the namespace from all others.
     pub uuid: String,
     /// Its size.
     pub size_bytes: u64,
@@ -92,7 +92,7 @@ pub struct Progress {
     pub id: EraseId,
     /// The name of the namespace.
     pub namespace: String,
-    /// What tells the namespace from all others; not known before it begins.
+    /// What distinguishes the namespace from all others; not known before it begins.
     pub uuid: Option<String>,
     /// How much there is to erase; 0 before it begins.
     pub size_bytes: u64,
@@ -114,8 +114,8 @@ impl Progress {
         }
     }
 
-    /// Returns from where another process can go on. None before it has begun, and for a
-    /// namespace that cannot be told from others.
+    /// Returns from where another process can continue. None before it has begun, and for a
+    /// namespace that has no identity.
     #[must_use]
     pub fn mark(&self) -> Option<Mark> {
         let uuid = self.uuid.clone()?;
@@ -154,7 +154,7 @@ pub enum Failure {
         /// Why not.
         why: String,
     },
-    /// Somebody has the device open: what is overwritten now may be written to again.
+    /// Another process has the device open: what is overwritten now may be written to again.
     #[error("{device} is held by {}", list(.holders))]
     Held {
         /// The device.
@@ -162,8 +162,8 @@ pub enum Failure {
         /// By whom.
         holders: Vec<Holder>,
     },
-    /// It cannot be seen whether somebody has the device open.
-    #[error("cannot see who holds {device}: {why}")]
+    /// Whether another process has the device open cannot be determined.
+    #[error("cannot determine what holds {device}: {why}")]
     Unseen {
         /// The device.
         device: String,
@@ -180,16 +180,18 @@ pub enum Failure {
         /// What became of it.
         error: command::Error,
     },
-    /// The program tells of less than it was to overwrite, or not how much it was.
-    #[error("daxio was to erase {wanted} bytes of {device} from byte {offset}, and says: {said:?}")]
+    /// The program reports less than it was to overwrite, or not how much it was.
+    #[error(
+        "daxio was to erase {requested} bytes of {device} from byte {offset}, and printed: {said:?}"
+    )]
     Unclear {
         /// The device.
         device: String,
         /// From where on it was to overwrite.
         offset: u64,
         /// How much it was to overwrite.
-        wanted: u64,
-        /// What it says.
+        requested: u64,
+        /// Its output.
         said: String,
     },
 }
@@ -226,8 +228,8 @@ pub enum Error {
 
 /// A host's persistent memory.
 pub trait Pmem: Send + Sync {
-    /// Returns what the kernel and the programs that are used say of their versions. Never fails:
-    /// what does not answer is told in the answers.
+    /// Returns the versions that the kernel and the programs report. Never fails:
+    /// a part that does not reply is recorded as such.
     fn versions(&self) -> Versions;
 
     /// Looks which of the configured namespaces can be used now.

@@ -1,20 +1,20 @@
 //! What `ndctl list` prints, read. Pure.
 //!
-//! Asked for are [`ARGUMENTS`]: a plain listing says neither which node a namespace is near to nor
-//! what became of its character device. Depending on the version and the options, the namespaces
+//! The command is [`ARGUMENTS`]: a plain listing contains neither the node that a namespace is near to
+//! nor the state of its character device. Depending on the version and the options, the namespaces
 //! are one object, a list, or inside of regions, which may be inside of buses; all of these are
 //! read.
 //!
-//! Invariant: a namespace whose properties cannot be read is not passed over, and does not hide
-//! the others: it becomes an [`Entry::Odd`] that says why. Nothing is guessed from text made for
+//! Invariant: a namespace whose properties cannot be read is not skipped, and does not hide
+//! the others: it becomes an [`Entry::Odd`] with the reason. Nothing is guessed from text made for
 //! people, such as `124.00 MiB`.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// What the program is asked. Idle namespaces are listed too, so that one that is switched off can
-/// be told from one that does not exist.
+/// Arguments of the program. Idle namespaces are listed too, so that one that is switched off can
+/// be distinguished from one that does not exist.
 pub const ARGUMENTS: [&str; 5] = [
     "list",
     "--namespaces",
@@ -32,7 +32,7 @@ const QUOTED_MAX: usize = 120;
 /// What a namespace is made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A character device that guests can be given.
+    /// A character device that guests can be assigned.
     Devdax,
     /// A block device for file systems that map files directly.
     Fsdax,
@@ -74,18 +74,18 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A namespace as ndctl tells of it.
+/// A namespace as ndctl reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// The kernel's name of it, as `namespace0.1`; another one after each start of the host.
     pub dev: String,
     /// The name that people gave it; it may have none, and two may have the same.
     pub name: Option<String>,
-    /// What tells it from all others, if it was made and not found.
+    /// What distinguishes it from all others, if it was made and not discovered.
     pub uuid: Option<String>,
     /// What it is made for.
     pub mode: Mode,
-    /// Whether the kernel offers it to anybody.
+    /// Whether the kernel makes it available.
     pub is_enabled: bool,
     /// What of it can be used.
     pub size_bytes: u64,
@@ -93,7 +93,7 @@ pub struct Namespace {
     pub align_bytes: Option<u64>,
     /// The names of its character devices, as `dax0.1`.
     pub devices: Vec<String>,
-    /// The node that it is near to, if the firmware told.
+    /// The node that it is near to, if the firmware reports it.
     pub numa_node: Option<u32>,
     /// The region of memory that it is cut out of, as `region0`.
     pub region: Option<String>,
@@ -141,7 +141,7 @@ pub enum Error {
     /// It is not JSON, or ends early.
     #[error("ndctl list did not print JSON ({why}): {begin:?}")]
     NotJson {
-        /// What the reader says.
+        /// The parser's error.
         why: String,
         /// How the output begins.
         begin: String,
@@ -261,7 +261,7 @@ fn namespace(object: &Map<String, Value>, region: Option<&str>) -> Result<Namesp
     Ok(namespace)
 }
 
-/// Takes in what is said about the character devices: what can be mapped is what counts.
+/// Reads the character devices: the size that can be mapped is what counts.
 fn take_in(namespace: &mut Namespace, dax: &Map<String, Value>) -> Result<(), String> {
     let align = |namespace: &mut Namespace, found: Option<u64>| {
         namespace.align_bytes = namespace.align_bytes.max(found);
@@ -323,7 +323,7 @@ fn number(object: &Map<String, Value>, key: &str) -> Result<Option<u64>, String>
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Err(format!(
-            "its {key} is the text {:?}, not a number of bytes: ndctl was asked to write for people",
+            "its {key} is the text {:?}, not a number of bytes: ndctl was called for human-readable output",
             begin(text)
         )),
         Some(value) => value.as_u64().map(Some).ok_or_else(|| {
@@ -335,7 +335,7 @@ fn number(object: &Map<String, Value>, key: &str) -> Result<Option<u64>, String>
     }
 }
 
-/// A node that the firmware did not tell is -1, or not there.
+/// A node that the firmware did not report is -1, or missing.
 fn node(object: &Map<String, Value>) -> Result<Option<u32>, String> {
     let Some(value) = object.get("numa_node").filter(|value| !value.is_null()) else {
         return Ok(None);

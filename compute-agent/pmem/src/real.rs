@@ -1,15 +1,15 @@
 //! A host's own namespaces: listed by `ndctl`, erased by `daxio`.
 //!
 //! A device is erased piece by piece, each by a program of its own with a time limit: so there is
-//! progress, an erase that was cut off goes on from the last whole piece, and one that hangs is
+//! progress, an erase that was cut off continues from the last whole piece, and one that hangs is
 //! noticed. Which device it is is looked up by the namespace's name when the erase begins: the
 //! kernel numbers devices anew at each start.
 //!
-//! What is known of daxio, and what the code therefore does:
+//! Known behaviour of daxio, and what the code therefore does:
 //!
-//! * Where the device is not there it makes a plain file of that name in `/dev`: the path is looked
+//! * Where the device is missing it makes a plain file of that name in `/dev`: the path is checked
 //!   at before.
-//! * A length beyond the end is cut without a word, and it ends well: what it says to have written
+//! * A length beyond the end is cut silently, and it succeeds: the count that it prints
 //!   is compared with what it was to write.
 //! * It overwrites past the caches, so that what it has done is there after a loss of power.
 //! * It reads a variable of its environment that leaves that out: it gets none.
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::command;
 use crate::config::Configured;
-use crate::discovery::{self, Discovery, Found};
+use crate::discovery::{self, Discovery, PathKind};
 use crate::memory::{Error, Order, Pmem, Progress};
 use crate::ndctl;
 use crate::versions::{Answer, Part, Versions};
@@ -42,9 +42,9 @@ pub struct Settings {
     pub daxio: PathBuf,
     /// Where devices are.
     pub devices: PathBuf,
-    /// Where the kernel tells of itself and of processes.
+    /// Root of the kernel's files about itself and processes.
     pub proc: PathBuf,
-    /// How long a program that only tells something may take.
+    /// Timeout of a program that only reads.
     pub tell_limit: Duration,
     /// How much is erased at a time; rounded up to the alignment.
     pub piece_bytes: u64,
@@ -119,7 +119,7 @@ impl Host {
             &self.configured,
             &entries,
             directory,
-            &look,
+            &path_kind,
         ))
     }
 
@@ -132,13 +132,13 @@ impl Host {
     }
 }
 
-/// Returns what is at a path; a link counts for what it leads to.
-fn look(path: &Path) -> Found {
+/// Returns the type of a path; a link is followed.
+fn path_kind(path: &Path) -> PathKind {
     match fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_char_device() => Found::Device,
-        Ok(_) => Found::Other,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
-        Err(_) => Found::Other,
+        Ok(metadata) if metadata.file_type().is_char_device() => PathKind::Device,
+        Ok(_) => PathKind::Other,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => PathKind::Nothing,
+        Err(_) => PathKind::Other,
     }
 }
 

@@ -1,11 +1,11 @@
-//! Simulated persistent memory: in memory, under any clock, with faults on order.
+//! Simulated persistent memory: in memory, under any clock, with injected faults.
 //!
 //! A [`World`] is a host's memory: its namespaces, what is written in them, and what goes wrong. It
 //! outlives the [`Simulated`] that an agent uses, as the real one outlives the agent. Contents are
 //! kept as runs of one byte, so that a namespace may have terabytes.
 //!
-//! Nothing runs by itself: each call first does what has become due by the clock that was given. The
-//! same calls at the same times give the same answers.
+//! Nothing runs by itself: each call first does what has become due by the clock that was passed in. The
+//! same calls at the same times give the same results.
 //!
 //! Invariant: what a listing means, and what makes a namespace unusable, is decided by the very code
 //! that reads real listings.
@@ -26,7 +26,7 @@ pub(crate) use contents::Contents;
 use erases::Erases;
 pub use world::{Memory, World};
 
-/// What tells the time since some beginning; it never goes back.
+/// The time since some beginning; it never goes back.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Returns a clock that goes as fast as ours.

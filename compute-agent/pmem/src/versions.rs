@@ -1,6 +1,6 @@
-//! The oldest kernel and programs with which guests can be given persistent memory. Pure.
+//! The oldest kernel and programs that support guests with persistent memory. Pure.
 //!
-//! | part | at least | asked of |
+//! | part | at least | source |
 //! |---|---|---|
 //! | Linux | 4.18 | the kernel |
 //! | ndctl | 62 | the program |
@@ -8,13 +8,13 @@
 //! | QEMU | 3.1 | the hypervisor; the caller knows it |
 //! | libvirt | 5.0 | the hypervisor; the caller knows it |
 //!
-//! Invariant: a part that was not asked, does not answer, or answers what holds no version counts
-//! as too old; the reason tells which of these it was.
+//! Invariant: a part that was not queried, does not reply, or replies without a version counts
+//! as too old; the reason states which of these it was.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How much of an answer is repeated in a message, in characters.
+/// How much of a reply is repeated in a message, in characters.
 const QUOTED_MAX: usize = 80;
 
 /// What has a version.
@@ -123,10 +123,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a part answered when it was asked for its version, or why it did not.
+/// The reply of a part to the query for its version, or why there is none.
 pub type Answer = Result<String, String>;
 
-/// What is known of the parts.
+/// The versions of the parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     /// What each answered.
@@ -141,7 +141,7 @@ pub struct Lack {
     /// What is needed.
     pub needed: Version,
     /// What there is.
-    pub found: Lacking,
+    pub actual: Lacking,
 }
 
 /// What there is of a part that will not do.
@@ -149,11 +149,11 @@ pub struct Lack {
 pub enum Lacking {
     /// An older version.
     Old(Version),
-    /// It was not asked.
+    /// It was not queried.
     Unknown,
-    /// It did not answer; why.
+    /// It did not reply; why.
     Silent(String),
-    /// It answered something else.
+    /// It replied something else.
     Odd(String),
 }
 
@@ -162,14 +162,14 @@ impl fmt::Display for Lack {
         let Self {
             part,
             needed,
-            found,
+            actual,
         } = self;
-        match found {
+        match actual {
             Lacking::Old(found) => write!(f, "{part} is {found}; {needed} or newer is needed"),
             Lacking::Unknown => {
                 write!(
                     f,
-                    "the version of {part} is not known; {needed} or newer is needed"
+                    "the version of {part} is unknown; {needed} or newer is needed"
                 )
             }
             Lacking::Silent(why) => write!(f, "{part} {needed} or newer is needed: {why}"),
@@ -181,7 +181,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Why guests cannot be given persistent memory on this host: every part that will not do.
+/// Why guests cannot be assigned persistent memory on this host: every part that is too old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
     /// The parts; at least one.
@@ -208,29 +208,29 @@ impl Versions {
         self
     }
 
-    /// Adds the hypervisor's versions, as it tells them. One that runs without such a part is
-    /// given that part's floor by the caller.
+    /// Adds the hypervisor's versions, as it reports them. For one that runs without such a part the
+    /// caller passes that part's minimum.
     #[must_use]
     pub fn with_hypervisor(self, qemu: &str, libvirt: &str) -> Self {
         self.with(Part::Qemu, Ok(qemu.to_owned()))
             .with(Part::Libvirt, Ok(libvirt.to_owned()))
     }
 
-    /// Judges all parts.
+    /// Checks all parts.
     ///
     /// # Errors
     ///
-    /// Names every part that is too old or not known, with what was found and what is needed.
-    pub fn judge(&self) -> Result<(), Withheld> {
-        self.judge_parts(&Part::ALL)
+    /// Names every part that is too old or unknown, with its version and the minimum.
+    pub fn check(&self) -> Result<(), Withheld> {
+        self.check_parts(&Part::ALL)
     }
 
-    /// Judges those parts alone.
+    /// Checks those parts alone.
     ///
     /// # Errors
     ///
-    /// As [`Self::judge`].
-    pub fn judge_parts(&self, parts: &[Part]) -> Result<(), Withheld> {
+    /// As [`Self::check`].
+    pub fn check_parts(&self, parts: &[Part]) -> Result<(), Withheld> {
         let lacks: Vec<Lack> = parts.iter().filter_map(|part| self.lack(*part)).collect();
         if lacks.is_empty() {
             Ok(())
@@ -241,7 +241,7 @@ impl Versions {
 
     fn lack(&self, part: Part) -> Option<Lack> {
         let needed = part.floor();
-        let found = match self.answers.get(&part) {
+        let actual = match self.answers.get(&part) {
             None => Lacking::Unknown,
             Some(Err(why)) => Lacking::Silent(why.clone()),
             Some(Ok(text)) => match Version::find(text) {
@@ -253,7 +253,7 @@ impl Versions {
         Some(Lack {
             part,
             needed,
-            found,
+            actual,
         })
     }
 }
@@ -312,7 +312,7 @@ mod tests {
     fn the_floor_itself_will_do() {
         let floors = Part::ALL.map(|part| (part, part.floor().to_string()));
         let floors = floors.each_ref().map(|(part, text)| (*part, text.as_str()));
-        assert_eq!(found(floors).judge(), Ok(()));
+        assert_eq!(found(floors).check(), Ok(()));
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
             (Part::Libvirt, "4.10.0"),
         ]);
         assert_eq!(
-            versions.judge().unwrap_err().to_string(),
+            versions.check().unwrap_err().to_string(),
             "Linux is 4.17.19; 4.18 or newer is needed; ndctl is 61.2; 62 or newer is needed; \
              daxio is 1.5.1; 1.6 or newer is needed; QEMU is 3.0.1; 3.1 or newer is needed; \
              libvirt is 4.10.0; 5.0 or newer is needed"
@@ -336,11 +336,11 @@ mod tests {
             .with(Part::Daxio, Ok("hello\n".into()))
             .with(Part::Qemu, Ok("7.2".into()));
         assert_eq!(
-            versions.judge().unwrap_err().to_string(),
+            versions.check().unwrap_err().to_string(),
             "ndctl 62 or newer is needed: there is no program ndctl; daxio 1.6 or newer is \
-             needed, and \"hello\" is no version; the version of libvirt is not known; 5.0 or \
+             needed, and \"hello\" is no version; the version of libvirt is unknown; 5.0 or \
              newer is needed"
         );
-        assert_eq!(versions.judge_parts(&[Part::Linux, Part::Qemu]), Ok(()));
+        assert_eq!(versions.check_parts(&[Part::Linux, Part::Qemu]), Ok(()));
     }
 }

@@ -1,6 +1,6 @@
-//! What an agent is told when it starts: one struct, read from TOML, overridden by flags.
+//! Configuration of an agent: one struct, read from TOML, overridden by flags.
 //!
-//! Invariant: unknown keys are refused, and all faults are told at once. The sample under
+//! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use berth_pmem::Configured;
 use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
 use berth_process::listening::{Listening, check_host_port, check_listen};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
-use berth_process::{Keys, Log, Places};
+use berth_process::{KeyLocations, Keys, Log};
 use serde::Deserialize;
 
 use crate::hypervisor;
-use crate::volumes::settings::{Manager, Settings as Volumes};
+use crate::volumes::settings::{Manager, Settings as VolumeSettings};
 use crate::watchdog::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
-/// Where an agent listens unless told otherwise.
+/// Default listen address.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7300";
 
 /// Which hypervisor is driven.
@@ -46,11 +46,11 @@ pub enum Virtualisation {
     /// By translation; works everywhere.
     #[default]
     Qemu,
-    /// By the processor; must be said, since a device that is there may be of no use.
+    /// KVM. Has no default, since `/dev/kvm` may be present and unusable.
     Kvm,
 }
 
-/// What the libvirt driver is told.
+/// Settings of the libvirt driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libvirt {
     /// The hypervisor.
@@ -113,7 +113,7 @@ impl Default for PmemPrograms {
     }
 }
 
-/// What the simulated driver is told.
+/// Settings of the simulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sim {
     /// Where it listens for guests of other simulated hypervisors.
@@ -126,7 +126,7 @@ pub struct Sim {
     pub erase_mib_per_s: u64,
     /// Where guests are kept over a restart; they end with the process if absent.
     pub state_file: Option<PathBuf>,
-    /// Tells what happens to it that nobody asked it for, as foreign domains and crashes.
+    /// File with injected events: foreign domains, crashes and the like.
     pub story_file: Option<PathBuf>,
     /// Where the disks of its guests are, as files; hosts with the same one share them. Nothing is kept of
     /// them if absent.
@@ -150,16 +150,16 @@ impl Default for Sim {
     }
 }
 
-/// What the agent is told of the device that resets the machine unless it is fed.
+/// Settings of the watchdog device, which resets the machine unless it is fed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watchdog {
     /// The device; there is none, and nothing is promised of guests, if absent.
     pub device: Option<PathBuf>,
-    /// After how long without feeding the machine is reset for sure; what the device says if absent.
+    /// Time without feeding after which the machine is reset; read from the device if absent.
     pub timeout_s: Option<u64>,
 }
 
-/// What an agent is told when it starts.
+/// Configuration of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The host's name in the cluster; the machine's own if absent.
@@ -172,25 +172,25 @@ pub struct Config {
     pub service_version: u32,
     /// Which hypervisor is driven.
     pub driver: DriverKind,
-    /// CPUs that are given to one vCPU each, in the kernel's list notation.
+    /// CPUs dedicated to one vCPU each, in the kernel's list notation.
     pub cpu_dedicated_set: Option<CpuSet>,
-    /// CPUs over which vCPUs float. With neither set given all CPUs are shared; with one of them
-    /// given the other is empty.
+    /// CPUs over which vCPUs float. With neither set, all CPUs are shared; with only one of them set,
+    /// the other is empty.
     pub cpu_shared_set: Option<CpuSet>,
     /// CPUs for guests of both kinds, instead of the two sets above.
     pub vcpu_pin_set: Option<CpuSet>,
     /// Pages that no guest may take.
     pub reserved_pages: Vec<ReservedPages>,
-    /// Which PCI functions are for guests; everything else is never offered.
+    /// PCI functions that guests may use; no other function is ever offered.
     pub pci: Vec<pci::Rule>,
-    /// Qualities of the host that only the operator knows; each name begins with `CUSTOM_`.
+    /// Custom traits of the host, set by the operator; each name begins with `CUSTOM_`.
     pub traits: Vec<Trait>,
-    /// Memory that the node itself needs (`mem_node`), unless the cluster's policy says it.
+    /// Memory that the node itself needs (`mem_node`), unless the cluster's policy sets it.
     pub memory_reserved_mib: u64,
     /// Disk space for guests.
     pub disk_gib: u64,
     /// Identifies the storage of guest disks: hosts with the same one share `instance_dir`. Not
-    /// shared with anybody if absent.
+    /// shared with any host if absent.
     pub storage_id: Option<String>,
     /// A transfer that takes longer is stopped; the guest stays.
     pub transfer_timeout_ms: u64,
@@ -208,18 +208,18 @@ pub struct Config {
     pub machine_file: Option<PathBuf>,
     /// As `machine_file`, for programs that embed an agent; goes before it.
     pub machine: Option<Description>,
-    /// What the libvirt driver is told.
+    /// Settings of the libvirt driver.
     pub libvirt: Libvirt,
-    /// What the simulated driver is told.
+    /// Settings of the simulated driver.
     pub sim: Sim,
     /// What resets the machine unless it is fed.
     pub watchdog: Watchdog,
     /// The volumes of persistent memory.
-    pub volumes: Volumes,
+    pub volumes: VolumeSettings,
     /// Which log lines are written, and how.
     pub log: Log,
-    /// Where all of this was told.
-    pub places: Places,
+    /// Source locations of the settings, for error messages.
+    pub locations: KeyLocations,
 }
 
 impl Default for Config {
@@ -250,9 +250,9 @@ impl Default for Config {
             libvirt: Libvirt::default(),
             sim: Sim::default(),
             watchdog: Watchdog::default(),
-            volumes: Volumes::default(),
+            volumes: VolumeSettings::default(),
             log: Log::default(),
-            places: Places::default(),
+            locations: KeyLocations::default(),
         }
     }
 }
@@ -330,7 +330,7 @@ impl Config {
         if self.driver != DriverKind::None {
             return;
         }
-        for (key, is_told) in [
+        for (key, is_set) in [
             ("cpu_dedicated_set", self.cpu_dedicated_set.is_some()),
             ("cpu_shared_set", self.cpu_shared_set.is_some()),
             ("vcpu_pin_set", self.vcpu_pin_set.is_some()),
@@ -339,15 +339,15 @@ impl Config {
             ("pci.device_spec", !self.pci.is_empty()),
             ("watchdog.device", self.watchdog.device.is_some()),
         ] {
-            if is_told {
+            if is_set {
                 faults.push(format!(
-                    "{key} is of no use with driver = \"none\": the host runs no VMs"
+                    "{key} has no effect with driver = \"none\": the host runs no VMs"
                 ));
             }
         }
         if self.volumes.manager == Manager::None {
             faults.push(
-                "driver = \"none\" goes with a volumes.manager: without one there is nothing to do"
+                "driver = \"none\" requires volumes.manager: without one there is nothing to do"
                     .to_owned(),
             );
         }
@@ -363,8 +363,8 @@ impl Config {
         };
         if self.compare_interval_ms == 0 && !configured.is_empty() {
             faults.push(
-                "compare_interval_ms = 0 goes with no pmem_namespaces: what is to be erased is learned \
-                 when what runs is compared"
+                "compare_interval_ms = 0 cannot be combined with pmem_namespaces: erasures are learned \
+                 from the periodic comparison"
                     .to_owned(),
             );
         }
@@ -443,7 +443,7 @@ impl Configuration for Config {
         keys.table("pci", |keys| {
             keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));
         });
-        self.places = keys.places().clone();
+        self.locations = keys.locations().clone();
     }
 
     fn faults(&self) -> Vec<String> {
@@ -530,13 +530,13 @@ impl Watchdog {
     fn validate(&self, driver: DriverKind, faults: &mut Vec<String>) {
         let Some(device) = &self.device else {
             if self.timeout_s.is_some() {
-                faults.push("watchdog.timeout_s is told without watchdog.device".to_owned());
+                faults.push("watchdog.timeout_s requires watchdog.device".to_owned());
             }
             return;
         };
         if driver == DriverKind::Sim {
             faults.push(
-                "watchdog.device is of no use with driver = \"sim\": simulated guests end with their \
+                "watchdog.device has no effect with driver = \"sim\": simulated guests end with their \
                  agent"
                     .to_owned(),
             );

@@ -50,8 +50,8 @@ pub enum Error {
     /// The libvirt driver cannot work as it is configured.
     #[error(transparent)]
     Libvirt(#[from] ConfigError),
-    /// The hypervisor does not tell what runs, without which nothing may be started.
-    #[error("the hypervisor does not tell what runs on this host")]
+    /// The hypervisor does not list its guests; without the list no guest may be started.
+    #[error("the hypervisor does not list the guests of this host")]
     Hypervisor(#[from] berth_driver::Error),
     /// What is written down of volumes cannot be read or written.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The command line of `berth-compute-agent`. A flag goes before the configuration file.
+//! The command line of `berth-compute-agent`. A flag overrides the configuration file.
 
 use std::path::PathBuf;
 
@@ -11,56 +11,56 @@ use crate::config::{Config, DriverKind};
 
 /// Run the compute agent of this host
 ///
-/// It tells the scheduler what the host has, and drives the hypervisor for conductors.
+/// It reports what the host has to the scheduler, and drives the hypervisor for conductors.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-compute-agent", version)]
 pub struct Flags {
-    /// What every server is told.
+    /// Flags that all servers share.
     #[command(flatten)]
     pub common: Common,
-    /// Call this host so in the cluster [default: the machine's name]
+    /// Register this host in the cluster under this name [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Listen on this address [default: 127.0.0.1:7300]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Use this scheduler; a list with commas, or repeated [default: 127.0.0.1:7100]
+    /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
     /// Behave like an agent of this service version [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,
-    /// Drive this hypervisor [default: libvirt]
+    /// Run guests with this hypervisor driver [default: libvirt]
     #[arg(long, value_name = "DRIVER", value_enum)]
     pub driver: Option<DriverKind>,
-    /// Give these CPUs to one vCPU each, as 2-7
+    /// Reserve these CPUs for dedicated vCPUs, one vCPU for each CPU, for example 2-7
     #[arg(long, value_name = "CPUS")]
     pub cpu_dedicated_set: Option<CpuSet>,
-    /// Let vCPUs float over these CPUs, as 0-1
+    /// Let shared vCPUs float over these CPUs, for example 0-1
     #[arg(long, value_name = "CPUS")]
     pub cpu_shared_set: Option<CpuSet>,
-    /// Use these CPUs for guests of both kinds, instead of the two sets
+    /// Use these CPUs for both dedicated and shared vCPUs, instead of the two sets
     #[arg(long, value_name = "CPUS")]
     pub vcpu_pin_set: Option<CpuSet>,
-    /// Give these namespaces of persistent memory to guests, as 128G:ns0|ns1,SMALL:ns2
+    /// Offer these namespaces of persistent memory to guests by label, for example 128G:ns0|ns1,SMALL:ns2
     #[arg(long, value_name = "LABEL:NAME|NAME,...")]
     pub pmem_namespaces: Option<String>,
-    /// Keep so much memory for the host
+    /// Reserve this many MiB of memory for the host itself
     #[arg(long, value_name = "MIB")]
     pub memory_reserved_mib: Option<u64>,
-    /// Say that guest disks lie on this storage, which other hosts may share
+    /// Identify the storage of guest disks, which other hosts may share
     #[arg(long, value_name = "NAME")]
     pub storage_id: Option<String>,
-    /// Pretend to be the machine that this file describes
+    /// Report the machine that this file describes instead of the real one
     #[arg(long, value_name = "FILE")]
     pub machine_file: Option<PathBuf>,
-    /// Find kernels and disk images here
+    /// Read kernels and disk images from this directory
     #[arg(long, value_name = "DIRECTORY")]
     pub image_dir: Option<PathBuf>,
-    /// Keep the guests' disks and console logs here
+    /// Store the guests' disks and console logs in this directory
     #[arg(long, value_name = "DIRECTORY")]
     pub instance_dir: Option<PathBuf>,
-    /// Tell other hypervisors to send guests to this URI
+    /// Advertise this migration URI to other hypervisors
     #[arg(long, value_name = "URI")]
     pub migration_uri: Option<String>,
 }
@@ -105,7 +105,7 @@ impl Flags {
             ),
         ] {
             if is_said {
-                config.places.by_flag(key, flag);
+                config.locations.set_by_flag(key, flag);
             }
         }
         replace_some(&mut config.name, flags.name);

@@ -1,19 +1,19 @@
-//! Volumes of guests: found and marked as used before a guest starts, given back once it is gone.
+//! Volumes of guests: looked up and marked as used before a guest starts, unmarked once it is gone.
 //!
 //! ```text
-//!   create, start:  marked for the guest ─▶ device found ─▶ the hypervisor starts it
-//!   afterwards, and with every look at what runs: is it gone? ─▶ the mark is taken away
-//!   at the agent's start: marks of guests that are gone go, those of guests that run are made again
+//!   create, start:  marked for the guest ─▶ device looked up ─▶ the hypervisor starts it
+//!   afterwards, and with every listing of guests: is it gone? ─▶ the mark is removed
+//!   at the agent's start: marks of absent guests are removed, those of running guests are made again
 //! ```
 //!
 //! It stands between the core and the driver, as the core does no I/O and the driver knows no volumes:
-//! it writes the devices into what the driver is given.
+//! it writes the devices into the driver's requests.
 //!
-//! A mark says that a guest uses a volume now. That a VM has it, running or not, is the scheduler's word,
-//! which `volumes/owners.rs` keeps.
+//! A mark says that a guest uses a volume now. That a VM owns it, running or not, is recorded by the
+//! scheduler and cached by `volumes/owners.rs`.
 //!
-//! Invariant: while a guest runs, its volumes are marked as used by it, so that nobody else on this
-//! host is given them; only in between a lost file and the agent's next start that may be broken.
+//! Invariant: while a guest runs, its volumes are marked as used by it, so that no other user on this
+//! host gets them; only between the loss of a file and the agent's next start may that be broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,14 +44,18 @@ impl<'a> Guest<'a> {
 
 /// What guests need of the volumes of this host. All calls block.
 pub(crate) trait HostVolumes: Send + Sync {
-    /// Marks a volume as used by a guest, makes ready what the guest is to see of it, and returns that.
-    /// Repeated for the same guest: no effect, same answer.
+    /// Marks a volume as used by a guest, prepares what the guest is to see of it, and returns that.
+    /// Repeated for the same guest: no effect, same result.
     ///
     /// # Errors
     ///
-    /// [`Error::VolumeInUse`] where somebody else uses it, [`Error::VolumeUnusable`]; it is not marked
+    /// [`Error::VolumeInUse`] where it has another user, [`Error::VolumeUnusable`]; it is not marked
     /// then.
-    fn attach(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error>;
+    fn attach(
+        &self,
+        guest: Guest<'_>,
+        attachment: &VolumeAttachment,
+    ) -> Result<VolumeDevice, Error>;
 
     /// Takes a guest's mark away, and what was made ready for it. Not marked: no effect.
     ///
@@ -68,9 +72,9 @@ pub(crate) trait HostVolumes: Send + Sync {
 pub(crate) struct NoVolumes;
 
 impl HostVolumes for NoVolumes {
-    fn attach(&self, _: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+    fn attach(&self, _: Guest<'_>, attachment: &VolumeAttachment) -> Result<VolumeDevice, Error> {
         Err(Error::VolumeUnusable {
-            volume: wanted.volume.clone(),
+            volume: attachment.volume.clone(),
             why: "this host manages no volumes: see volumes.manager in its configuration"
                 .to_owned(),
         })
@@ -95,7 +99,7 @@ struct Starting {
 /// The volumes of guests.
 pub(crate) struct GuestVolumes {
     host: Arc<dyn HostVolumes>,
-    /// Held while marks are taken away, never while a driver is asked.
+    /// Locked while marks are removed, never while a driver is called.
     starting: Mutex<Starting>,
 }
 
@@ -156,7 +160,7 @@ impl GuestVolumes {
         done
     }
 
-    /// Holds the marks against what runs, before anybody is served.
+    /// Compares the marks with the guests that run, before any call is served.
     pub(crate) fn adopt(&self, known: &[Known]) {
         let running = known.iter().filter(|known| !is_gone(known.state));
         let running: BTreeMap<VmUid, &DomainSpec> =
@@ -171,9 +175,9 @@ impl GuestVolumes {
             }
         }
         for domain in running.into_values() {
-            for wanted in &domain.spec.volumes {
-                if let Err(error) = self.host.attach(Guest::of(domain), wanted) {
-                    tracing::error!(guest = %domain.vm, %error, "a guest runs with a volume that is not its own");
+            for attachment in &domain.spec.volumes {
+                if let Err(error) = self.host.attach(Guest::of(domain), attachment) {
+                    tracing::error!(guest = %domain.vm, %error, "guest runs with a volume that it does not own");
                 }
             }
         }
@@ -187,8 +191,8 @@ impl GuestVolumes {
 
     fn attach_all(&self, domain: &mut DomainSpec) -> Result<(), Error> {
         let guest = Guest::of(domain);
-        let wanted = domain.spec.volumes.iter();
-        let devices = wanted.map(|wanted| self.host.attach(guest, wanted));
+        let attachment = domain.spec.volumes.iter();
+        let devices = attachment.map(|attachment| self.host.attach(guest, attachment));
         domain.volumes = devices.collect::<Result<_, Error>>()?;
         Ok(())
     }
@@ -199,13 +203,13 @@ impl GuestVolumes {
         }
     }
 
-    /// Takes a guest's marks away if it is gone, and nobody starts it meanwhile.
+    /// Removes a guest's marks if it is gone and no start of it is under way.
     fn settle(&self, driver: &dyn Driver, vm: VmUid) {
         let count = lock(&self.starting).count;
         if !self.host.marks().contains_key(&vm) {
             return;
         }
-        // What is not known now is asked again with the next look at what runs.
+        // What is unknown now is checked again with the next listing of guests.
         if !matches!(driver.domain(vm), Ok(status) if is_gone(status.state)) {
             return;
         }
@@ -220,13 +224,13 @@ impl GuestVolumes {
 
     fn detach(&self, vm: VmUid, volume: &VolumeId) {
         match self.host.detach(vm, volume) {
-            Ok(()) => tracing::info!(%vm, %volume, "a volume is given back by its guest"),
-            Err(error) => tracing::warn!(%vm, %volume, %error, "a volume is not given back yet"),
+            Ok(()) => tracing::info!(%vm, %volume, "volume released by its guest"),
+            Err(error) => tracing::warn!(%vm, %volume, %error, "volume not released yet"),
         }
     }
 }
 
-/// Returns whether a guest uses nothing any more.
+/// Returns whether a guest uses no volumes any more.
 fn is_gone(state: DomainState) -> bool {
     match state {
         DomainState::Absent | DomainState::Stopped => true,

@@ -1,4 +1,4 @@
-//! The machine and the driver that the configuration asks for.
+//! The machine and the driver that are configured.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::pmem::Memories;
 use crate::self_fencing::SelfFencing;
 use crate::watchdog::Device;
 
-/// Returns what the machine is said to be, if it is described.
+/// Returns the machine's description, if there is one.
 pub(crate) fn description(config: &Config) -> Result<Option<Description>, Error> {
     let Some(path) = config
         .machine_file
@@ -45,15 +45,15 @@ pub(crate) fn description(config: &Config) -> Result<Option<Description>, Error>
     described.map(Some)
 }
 
-/// What the machine is, and what the operator says of it.
+/// Discovers the machine, with the operator's options applied.
 fn discovery(config: &Config) -> Result<Discovery, Error> {
-    let told = config.places.tells("memory_reserved_mib");
+    let is_set = config.locations.contains("memory_reserved_mib");
     let options = Options {
         cpu_dedicated_set: config.cpu_dedicated_set.clone(),
         cpu_shared_set: config.cpu_shared_set.clone(),
         vcpu_pin_set: config.vcpu_pin_set.clone(),
         reserved_pages: config.reserved_pages.clone(),
-        memory_reserved_mib: told.then_some(config.memory_reserved_mib),
+        memory_reserved_mib: is_set.then_some(config.memory_reserved_mib),
         pci: config.pci.clone(),
     };
     let described = |error| match error {
@@ -86,7 +86,7 @@ fn located(config: &Config, faults: &[Fault]) -> Error {
     let located = faults.iter().map(|fault| {
         let keys = fault.keys();
         let keys = keys.iter().map(String::as_str);
-        config.places.locate(keys, &fault.to_string())
+        config.locations.locate(keys, &fault.to_string())
     });
     Error::Config(Faults(located.collect()))
 }
@@ -110,7 +110,7 @@ pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<T
     for warning in warnings {
         let key = warning.key();
         let warning = warning.to_string();
-        tracing::warn!("{}", config.places.locate(key.as_deref(), &warning));
+        tracing::warn!("{}", config.locations.locate(key.as_deref(), &warning));
     }
     match config.driver {
         DriverKind::Libvirt | DriverKind::Sim => Ok((Arc::new(topology), traits)),
@@ -118,9 +118,8 @@ pub(crate) fn discover(config: &Config) -> Result<(Arc<HostTopology>, BTreeSet<T
     }
 }
 
-/// Returns what can be promised of the guests. Simulated ones end with this process, or are on hold
-/// until the next run; those of libvirt go on without it, and then nobody would stop them but a
-/// watchdog.
+/// Returns how the guests can be self-fenced. Simulated ones end with this process, or are on hold
+/// until the next run; those of libvirt outlive it, and then only a watchdog can stop them.
 pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFencing {
     let possible = config.service_version >= ServiceVersion::SELF_FENCE.0;
     match (config.driver, watchdog) {
@@ -138,8 +137,8 @@ pub(crate) fn self_fencing(config: &Config, watchdog: Option<&Device>) -> SelfFe
     }
 }
 
-/// Returns where the file systems of guests' volumes are mounted: where emulators, which may run as
-/// nobody special, get at what is in them.
+/// Returns where the file systems of guests' volumes are mounted: in a directory that emulators,
+/// which may run as an unprivileged user, can reach.
 pub(crate) fn volumes_dir(config: &Config) -> PathBuf {
     match config.driver {
         DriverKind::Sim | DriverKind::None => config.volumes.state_dir.join("guests"),
@@ -173,39 +172,39 @@ pub(crate) fn driver(
                 sysfs::free_pages(&root)
                     .map_err(|error| berth_driver::Error::refused(error.to_string()))
             };
-            let told = libvirt_config(config, valid);
+            let driver_config = libvirt_config(config, valid);
             let eraser: Box<dyn Eraser> = match pmem {
                 Some(pmem) => Box::new(pmem.clone()),
                 None => Box::new(NoPmem),
             };
-            let driver = LibvirtDriver::new(told, Box::new(free_pages), eraser)?;
+            let driver = LibvirtDriver::new(driver_config, Box::new(free_pages), eraser)?;
             Arc::new(driver)
         }
     })
 }
 
 fn libvirt_config(config: &Config, valid: &Valid) -> libvirt::Config {
-    let told = config.libvirt.clone();
+    let configured = config.libvirt.clone();
     libvirt::Config {
-        uri: told.uri,
-        migration_uri: told
+        uri: configured.uri,
+        migration_uri: configured
             .migration_uri
             .unwrap_or_else(|| format!("qemu+tcp://{}/system", valid.name)),
         settings: Settings {
-            virt_type: match told.virt_type {
+            virt_type: match configured.virt_type {
                 Virtualisation::Qemu => VirtType::Qemu,
                 Virtualisation::Kvm => VirtType::Kvm,
             },
-            machine: told.machine,
-            emulator: told.emulator,
-            image_dir: told.image_dir,
-            instance_dir: told.instance_dir,
-            runtime_dir: told.runtime_dir,
-            disk_cache: told.disk_cache,
+            machine: configured.machine,
+            emulator: configured.emulator,
+            image_dir: configured.image_dir,
+            instance_dir: configured.instance_dir,
+            runtime_dir: configured.runtime_dir,
+            disk_cache: configured.disk_cache,
         },
-        qemu_img: told.qemu_img,
+        qemu_img: configured.qemu_img,
         network_devices: PathBuf::from("/sys/class/net"),
         proc: config.root.join("proc"),
-        bandwidth_mib_per_s_max: told.bandwidth_mib_per_s_max,
+        bandwidth_mib_per_s_max: configured.bandwidth_mib_per_s_max,
     }
 }

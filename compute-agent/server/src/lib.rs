@@ -8,27 +8,27 @@
 //!   scheduler  ◀─ registration
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`core`] | which calls are taken and what they lead to, without I/O |
 //! | `shell` | owns the core, performs its driver requests on threads |
-//! | `transfers` | who waits for the end of a transfer |
+//! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
-//! | `disks` | the disks of guests that are off, fetched from and given to other agents |
+//! | `disks` | the disks of guests that are off, fetched from and served to other agents |
 //! | `guest_volumes` | the volumes of guests, marked as theirs while they run |
-//! | `registration` | telling the scheduler what the host has, and that it is alive |
-//! | `signals` | the memory of the host and of its guests, measured now and then |
-//! | `self_fencing` | what is promised of the guests when nobody hears of this agent |
-//! | `pmem` | the persistent memory that is configured, looked at and erased |
-//! | [`volumes`] | the volumes of persistent memory, made and erased as the leader says |
+//! | `registration` | registration and heartbeats with the scheduler |
+//! | `signals` | the memory of the host and of its guests, measured periodically |
+//! | `self_fencing` | the self-fencing promise registered for the guests |
+//! | `pmem` | the persistent memory that is configured: discovered and erased |
+//! | [`volumes`] | the volumes of persistent memory, made and erased as the leader records |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
-//! | `no_driver` | that of a host which is there for its volumes and runs no guests |
-//! | [`config`], [`flags`] | what it is told, and what it tells |
+//! | `no_driver` | driver of a host that exists for its volumes and runs no guests |
+//! | [`config`], [`flags`] | configuration and command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
-//! Invariant: an agent keeps nothing of its own. Claim, epoch and the whole record of a guest are
-//! kept with the guest by the hypervisor. What is promised of guests is written down beside them, or
+//! Invariant: an agent owns no state. Claim, epoch and the whole record of a guest are stored with
+//! the guest by the hypervisor. Self-fencing promises are written down beside the guests, or
 //! beside their sockets.
 
 pub mod config;
@@ -41,7 +41,6 @@ mod hypervisor;
 mod no_driver;
 mod pmem;
 pub mod process;
-mod qualities;
 mod reality;
 mod registration;
 mod self_fencing;
@@ -49,6 +48,7 @@ pub mod server;
 mod service;
 mod shell;
 mod signals;
+mod traits;
 mod transfers;
 pub mod volumes;
 pub mod watchdog;

@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    berth_compute_agent::main(std::env::args_os())
+    berth_compute_agent::main(std::env::args_os().collect())
 }

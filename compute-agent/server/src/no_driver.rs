@@ -1,7 +1,7 @@
 //! The hypervisor of a host that has none: it makes volumes and runs no guests.
 //!
-//! Calls for guests do not come this far: the service refuses them, since "there is no such guest" would be
-//! an answer. What does is refused here too.
+//! Calls about guests do not reach it: the service refuses them, since "there is no such guest" would be
+//! a definite reply. Those that do are refused here as well.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +30,7 @@ pub(crate) fn refusal(host: &HostName) -> Refusal {
         "HOST_RUNS_NO_VMS",
         format!("host {host}: {WHY}"),
     )
-    .with_hint(
-        "where VMs are to run, set driver in the configuration of that agent and start it anew",
-    )
+    .with_hint("where VMs are to run, set driver in the configuration of that agent and restart it")
     .with("host", host)
 }
 

@@ -1,9 +1,9 @@
-//! The host's persistent memory: found when the agent starts, looked at again now and then, erased
-//! when the driver is asked to.
+//! The host's persistent memory: discovered when the agent starts, rediscovered periodically, erased
+//! when the driver is called to.
 //!
-//! What is configured and is not there stops the start: somebody made a mistake. What goes away
-//! later is told to the scheduler with the reason; guests go on with what they have, and nobody is
-//! given it.
+//! A configured namespace that is missing stops the start: the configuration is wrong. One that
+//! disappears later is reported to the scheduler with the reason; guests keep what they have, and no
+//! guest is assigned it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ const ERASE_LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Memories {
     pmem: Arc<dyn Pmem>,
     configured: Configured,
-    /// Why no guest can be given any: a program that is too old.
+    /// Why no guest can be assigned any: a program that is too old.
     withheld: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Memories {
             Arc::new(Real::new(configured.clone(), settings))
         };
         let parts = [Part::Linux, Part::Ndctl, Part::Daxio];
-        let withheld = pmem.versions().judge_parts(&parts).err();
+        let withheld = pmem.versions().check_parts(&parts).err();
         Some(Self {
             pmem,
             configured: configured.clone(),
@@ -77,15 +77,15 @@ impl Memories {
         })
     }
 
-    /// Takes into account how old the hypervisor is, as it tells.
-    pub(crate) fn with_hypervisor(&mut self, told: &str) {
-        let Some((qemu, libvirt)) = told.split_once(" through ") else {
+    /// Takes into account the version that the hypervisor reports.
+    pub(crate) fn with_hypervisor(&mut self, version: &str) {
+        let Some((qemu, libvirt)) = version.split_once(" through ") else {
             // A simulated one does what this program does.
             return;
         };
         let versions = self.pmem.versions().with_hypervisor(qemu, libvirt);
-        let judged = versions.judge();
-        self.withheld = judged.err().map(|withheld| withheld.to_string());
+        let checked = versions.check();
+        self.withheld = checked.err().map(|withheld| withheld.to_string());
     }
 
     /// Returns the namespaces as the agent starts with them.
@@ -95,17 +95,17 @@ impl Memories {
     /// What is configured and is not on the host like that.
     pub(crate) fn at_start(&self) -> Result<Vec<PmemNamespace>, Error> {
         if let Some(withheld) = &self.withheld {
-            tracing::warn!("persistent memory is not given to guests: {withheld}");
+            tracing::warn!("persistent memory is not available to guests: {withheld}");
             return Ok(self.without(withheld));
         }
         match self.pmem.discover() {
             Ok(discovery) => {
                 let may_start = discovery.check_start();
                 may_start.map_err(|fault| Error::Pmem(fault.to_string()))?;
-                Ok(self.judged(&discovery))
+                Ok(self.checked(&discovery))
             }
             Err(error) => {
-                tracing::warn!("persistent memory is not given to guests: {error}");
+                tracing::warn!("persistent memory is not available to guests: {error}");
                 Ok(self.without(&error.to_string()))
             }
         }
@@ -115,13 +115,13 @@ impl Memories {
     pub(crate) fn now(&self) -> Vec<PmemNamespace> {
         match (&self.withheld, self.pmem.discover()) {
             (Some(withheld), _) => self.without(withheld),
-            (None, Ok(discovery)) => self.judged(&discovery),
+            (None, Ok(discovery)) => self.checked(&discovery),
             (None, Err(error)) => self.without(&error.to_string()),
         }
     }
 
-    /// Looks again and again until `stopping`, and tells what changed: the core, and whoever
-    /// registers the host.
+    /// Rediscovers periodically until `stopping`, and sends changes to the core and to the
+    /// registration of the host.
     pub(crate) async fn watch(
         self,
         mut before: Vec<PmemNamespace>,
@@ -150,7 +150,7 @@ impl Memories {
         }
     }
 
-    fn judged(&self, discovery: &Discovery) -> Vec<PmemNamespace> {
+    fn checked(&self, discovery: &Discovery) -> Vec<PmemNamespace> {
         let each = self.configured.iter().map(|(name, label)| {
             let Some(record) = discovery.record(name) else {
                 let refused = discovery.refusal(name);
@@ -158,7 +158,7 @@ impl Memories {
                 return troubled(
                     name,
                     label,
-                    &why.unwrap_or_else(|| "it is not known".to_owned()),
+                    &why.unwrap_or_else(|| "it is unknown".to_owned()),
                 );
             };
             let path = record.path.display().to_string();
@@ -246,7 +246,7 @@ fn described(machine: Option<&Description>) -> World {
     world
 }
 
-/// Returns a namespace that nobody can be given; nothing for a name that was refused when the
+/// Returns a namespace that cannot be assigned; nothing for a name that was refused when the
 /// configuration was read.
 fn troubled(name: &str, label: &Label, why: &str) -> Option<PmemNamespace> {
     Some(PmemNamespace {

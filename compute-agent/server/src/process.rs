@@ -1,6 +1,6 @@
 //! An agent as a process.
 //!
-//! Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on, 2 when flags
+//! Exit status: 0 after a requested stop, 1 when it cannot start or continue, 2 when flags
 //! or configuration are wrong.
 
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::flags::Flags;
 use crate::server;
 
-/// Runs an agent as the command line says; the first argument is the program's name.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs an agent as the command line states; the first argument is the program's name.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
     berth_process::main(
         arguments,
         Flags::config,

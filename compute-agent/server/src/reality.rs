@@ -1,7 +1,7 @@
-//! Carries the core's errands to the scheduler: asks what is expected of this host, and tells what
-//! was found.
+//! Sends the core's requests to the scheduler: queries what is expected of this host, and reports the
+//! comparison with what the hypervisor has.
 //!
-//! Invariant: an errand that fails is dropped; the core sends the next one with its next comparison.
+//! Invariant: a request that fails is dropped; the core sends the next one with its next comparison.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::core::{Event, Expectation};
-use crate::shell::{Errand, Outside};
+use crate::shell::{SchedulerLink, SchedulerRequest};
 
 /// The most claims of a host that are read.
 const CLAIMS_MAX: usize = 100_000;
 
-/// How long one errand may take.
+/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who runs errands.
+/// Client that sends the core's requests.
 pub(crate) struct Messenger {
     pub(crate) scheduler: SchedulerChannel,
     pub(crate) host: HostName,
@@ -38,37 +38,39 @@ pub(crate) struct Messenger {
 }
 
 impl Messenger {
-    /// Carries errands out until `stopping`.
-    pub(crate) async fn run(self, mut outside: Outside, stopping: CancellationToken) {
+    /// Sends requests until `stopping`.
+    pub(crate) async fn run(self, mut link: SchedulerLink, stopping: CancellationToken) {
         loop {
-            let errand = tokio::select! {
+            let request = tokio::select! {
                 () = stopping.cancelled() => return,
-                errand = outside.errands.recv() => errand,
+                request = link.scheduler_requests.recv() => request,
             };
-            let Some(errand) = errand else { return };
+            let Some(request) = request else { return };
             let done = tokio::select! {
                 () = stopping.cancelled() => return,
-                done = tokio::time::timeout(TIMEOUT, self.carry_out(errand)) => done,
+                done = tokio::time::timeout(TIMEOUT, self.carry_out(request)) => done,
             };
             match done {
-                Ok(Ok(Some(news))) => {
+                Ok(Ok(Some(events))) => {
                     // The shell ends before this does.
-                    let _ = outside.news.send(news).await;
+                    let _ = link.events.send(events).await;
                 }
                 Ok(Ok(None)) => {}
                 Ok(Err(refusal)) => {
-                    tracing::info!(%refusal, "the scheduler was not asked about guests");
+                    tracing::info!(%refusal, "request to the scheduler failed");
                 }
-                Err(_) => tracing::info!("the scheduler does not answer about guests"),
+                Err(_) => tracing::info!("request to the scheduler timed out"),
             }
         }
     }
 
-    async fn carry_out(&self, errand: Errand) -> Result<Option<Event>, Refusal> {
-        match errand {
-            Errand::Expect => self.expect().await.map(|e| Some(Event::Expected(e))),
-            Errand::Report(comparison) => self.report(&comparison).await.map(|()| None),
-            Errand::ReportErasures(reports) => self.report_erasures(&reports).await.map(Some),
+    async fn carry_out(&self, request: SchedulerRequest) -> Result<Option<Event>, Refusal> {
+        match request {
+            SchedulerRequest::Expect => self.expect().await.map(|e| Some(Event::Expected(e))),
+            SchedulerRequest::Report(comparison) => self.report(&comparison).await.map(|()| None),
+            SchedulerRequest::ReportErasures(reports) => {
+                self.report_erasures(&reports).await.map(Some)
+            }
         }
         .map_err(|status| from_status(&status))
     }
@@ -89,7 +91,7 @@ impl Messenger {
         for (vm, claim) in &expectation.lost {
             tracing::warn!(
                 %vm, ?claim,
-                "the host was fenced and lost this guest; it is stopped, its disks are kept"
+                "stopping a guest that was fenced off this host; its disks are kept"
             );
         }
         Ok(expectation)
@@ -118,11 +120,11 @@ impl Messenger {
         for domain in &comparison.unknown {
             tracing::warn!(
                 name = domain.name, uuid = %domain.uuid, made_by_berth = domain.is_ours,
-                "a domain runs here for which there is no claim; it is left alone"
+                "unknown domain without a claim, left alone"
             );
         }
         for finding in &comparison.findings {
-            tracing::warn!(vm = %finding.vm, absence = ?finding.absence, "a guest was compared");
+            tracing::warn!(vm = %finding.vm, absence = ?finding.absence, "guest compared");
         }
         let request = wire::CompareDomainsRequest {
             name: self.host.resource_name(),

@@ -1,7 +1,7 @@
-//! Tells the scheduler what this host has, then that it is alive, and health checks that it can
-//! serve.
+//! Registers this host with the scheduler, then sends heartbeats, and reports to health checks that
+//! it can serve.
 //!
-//! Invariant: it serves, in the eyes of a health check, once the scheduler knows this run of it.
+//! Invariant: a health check sees it as serving once the scheduler knows this run of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +32,12 @@ use crate::signals::Newest;
 use crate::volumes;
 use crate::watchdog::Standing;
 
-/// The services that clients ask about, and the empty name for the whole.
+/// The services that health checks may name, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.agent.v1.ComputeAgentService"];
 /// The waits between attempts.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often it reports unless the scheduler says, and within which bounds.
+/// Heartbeat interval unless the scheduler sets one, and its bounds.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -45,17 +45,17 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 const ARMING: Duration = Duration::from_secs(10);
 /// How long it is tried to take back what was promised, when the agent stops.
 const TAKING_BACK: Duration = Duration::from_secs(5);
-/// How long a registration waits until it is known which volumes of the host the leader knows: as soon as
-/// it answers at all, and where it does not a registration is not answered either.
+/// How long a registration waits until it is known which volumes of the host the leader knows. A leader
+/// that does not reply to that does not reply to a registration either.
 const COMPARING: Duration = Duration::from_secs(2);
-/// After how many reports it registers again while the scheduler refuses the host's shape. Guests
-/// that stand in its way may have gone meanwhile; each attempt is an entry of the log.
-const REPORTS_PER_RETRY: u32 = 10;
+/// Heartbeats between attempts to register again while the scheduler refuses the host's shape. Guests
+/// that conflict with it may have left meanwhile; each attempt is an entry of the log.
+const HEARTBEATS_PER_RETRY: u32 = 10;
 
 /// The reason of a refusal for a configuration that takes away namespaces that VMs use.
 const NAMESPACE_IN_USE: &str = "PMEM_NAMESPACE_IN_USE";
 
-/// What the scheduler said to a registration.
+/// The scheduler's reply to a registration.
 struct Registered {
     /// How often to report.
     interval: Duration,
@@ -68,48 +68,48 @@ pub(crate) struct Registration {
     pub(crate) scheduler: SchedulerChannel,
     pub(crate) host: HostName,
     pub(crate) report: HostReport,
-    /// Tells the core when the scheduler heard of this agent.
-    pub(crate) news: mpsc::Sender<Event>,
+    /// Sends acknowledged heartbeats to the core.
+    pub(crate) events: mpsc::Sender<Event>,
     /// The namespaces of persistent memory as they were looked at last.
     pub(crate) namespaces: watch::Receiver<Vec<PmemNamespace>>,
     /// The regions of persistent memory as they were looked at last, where there are volumes.
     pub(crate) regions: Option<watch::Receiver<Vec<Region>>>,
     /// Has the volumes looked at, where there are any.
     pub(crate) volumes: Option<Arc<Notify>>,
-    /// What is promised of the guests when nobody hears of this agent.
+    /// The self-fencing promise of this agent.
     pub(crate) fencing: SelfFencing,
     /// When the report was sent that was answered last; before the first, that of an earlier run.
-    pub(crate) heard_at: Option<TimeMs>,
+    pub(crate) last_heartbeat: Option<TimeMs>,
     /// How the watchdog is, where there is one; a promise needs it.
     pub(crate) standing: Option<watch::Receiver<Standing>>,
     /// Whether a registration was sent and not answered: it may still arrive.
-    pub(crate) is_unanswered: bool,
+    pub(crate) is_unacknowledged: bool,
     /// What was measured of the host's memory last.
     pub(crate) signals: Newest,
 }
 
 impl Registration {
-    /// Registers and reports until `stopping`, or until it is told that this agent must not run as it
-    /// is configured.
+    /// Registers and sends heartbeats until `stopping`, or until the scheduler replies that this agent
+    /// must not run as it is configured.
     pub(crate) async fn run(
         mut self,
         reporter: HealthReporter,
         stopping: CancellationToken,
     ) -> Option<Refusal> {
-        show(&reporter, ServingStatus::NotServing).await;
+        set_health(&reporter, ServingStatus::NotServing).await;
         let refused = tokio::select! {
-            refused = self.keep(&reporter) => Some(refused),
+            refused = self.register_and_report(&reporter) => Some(refused),
             () = stopping.cancelled() => None,
         };
         if self.standing.is_some() {
-            self.take_back().await;
+            self.withdraw_promise().await;
         }
-        show(&reporter, ServingStatus::NotServing).await;
+        set_health(&reporter, ServingStatus::NotServing).await;
         refused
     }
 
-    async fn keep(&mut self, reporter: &HealthReporter) -> Refusal {
-        let mut told = None;
+    async fn register_and_report(&mut self, reporter: &HealthReporter) -> Refusal {
+        let mut reported = None;
         loop {
             let registered = match self.register().await {
                 Ok(registered) => registered,
@@ -117,25 +117,27 @@ impl Registration {
             };
             let mut interval = registered.interval;
             let is_refused = registered.shape_refused.is_some();
-            if registered.shape_refused != told {
-                tell_shape(&self.host, registered.shape_refused.as_deref());
-                told = registered.shape_refused;
+            if registered.shape_refused != reported {
+                log_shape_change(&self.host, registered.shape_refused.as_deref());
+                reported = registered.shape_refused;
             }
-            show(reporter, ServingStatus::Serving).await;
+            set_health(reporter, ServingStatus::Serving).await;
             // A scheduler that cannot be reached does not make the agent unable to serve: the
             // hypervisor is here, and conductors have their own way.
             let mut reports = 0;
-            while !self.is_outdated() && (!is_refused || reports < REPORTS_PER_RETRY) {
+            while !self.is_outdated() && (!is_refused || reports < HEARTBEATS_PER_RETRY) {
                 tokio::time::sleep(interval).await;
                 reports += u32::from(is_refused);
-                match self.say_alive().await {
+                match self.send_heartbeat().await {
                     Ok(Some(next)) => interval = next,
                     Ok(None) => {
-                        tracing::warn!("the scheduler does not know this run of the agent");
+                        tracing::warn!(
+                            "the scheduler does not know this incarnation, registering again"
+                        );
                         break;
                     }
                     Err(status) => {
-                        tracing::warn!(%status, "not heard by the scheduler");
+                        tracing::warn!(%status, "heartbeat not acknowledged");
                         interval = interval.min(WAIT_MAX);
                     }
                 }
@@ -143,7 +145,7 @@ impl Registration {
         }
     }
 
-    /// Returns whether what is registered is not so any more.
+    /// Returns whether what is registered is out of date.
     fn is_outdated(&self) -> bool {
         let regions = self.regions.as_ref();
         self.fencing.differs()
@@ -153,28 +155,26 @@ impl Registration {
 
     /// Takes back what was promised, since this agent stops and its guests go on. Where that fails the
     /// promise stands, and the watchdog with it.
-    async fn take_back(&mut self) {
+    async fn withdraw_promise(&mut self) {
         if self.fencing.kept_ms() == 0 {
             return;
         }
         // One that is out may arrive after this, and would count.
-        let taken_back = !self.is_unanswered
+        let taken_back = !self.is_unacknowledged
             && tokio::time::timeout(TAKING_BACK, self.register_without())
                 .await
                 .is_ok();
         if !taken_back {
-            tracing::error!(
-                "what is promised of the guests could not be taken back from the scheduler, and stands"
-            );
+            tracing::error!("self-fencing promise could not be withdrawn, it stands");
         }
     }
 
     async fn register_without(&mut self) {
         loop {
-            self.fencing.want(0);
+            self.fencing.set_requested_limit(0);
             let sent_at = shell::now();
             if self.register_once().await.is_ok() {
-                self.tell_heard(sent_at, (None, None)).await;
+                self.record_heartbeat(sent_at, (None, None)).await;
                 return;
             }
             tokio::time::sleep(WAIT_MIN).await;
@@ -194,7 +194,7 @@ impl Registration {
                 self.report.topology = Arc::new(topology);
             }
             if let Some(regions) = &mut self.regions {
-                // Regions of which nobody knows yet what is free are closed for a whole interval.
+                // Regions whose free space is not known yet are closed for a whole interval.
                 let compared = regions.wait_for(|regions| volumes::are_compared(regions));
                 drop(tokio::time::timeout(COMPARING, compared).await);
                 self.report.regions = regions.borrow_and_update().clone();
@@ -204,8 +204,8 @@ impl Registration {
                 Ok(response) => {
                     let promises_ms = self.report.self_fence_ms;
                     tracing::info!(host = %self.host, promises_ms, "registered");
-                    let told = (response.lease, response.self_fence);
-                    self.tell_heard(sent_at, told).await;
+                    let terms = (response.lease, response.self_fence);
+                    self.record_heartbeat(sent_at, terms).await;
                     let why = response.host.map(|host| host.shape_refused);
                     return Ok(Registered {
                         interval: bounded(response.report_interval),
@@ -217,10 +217,7 @@ impl Registration {
                     if refusal.reason == NAMESPACE_IN_USE {
                         return Err(refusal);
                     }
-                    tracing::warn!(
-                        status = status.message(),
-                        "not registered with the scheduler"
-                    );
+                    tracing::warn!(status = status.message(), "registration failed");
                 }
             }
             tokio::time::sleep(wait).await;
@@ -228,7 +225,7 @@ impl Registration {
         }
     }
 
-    /// Asks once. What is promised is on record when this succeeds, and may be when it does not.
+    /// Registers once. The promise is on record when this succeeds, and may be when it does not.
     async fn register_once(&mut self) -> Result<wire::RegisterHostResponse, Status> {
         self.report.self_fence_ms = self.promise().await;
         let request = wire::RegisterHostRequest {
@@ -236,37 +233,37 @@ impl Registration {
             report: Some((&self.report).into()),
             request_id: Uuid::new_v4().to_string(),
         };
-        self.is_unanswered = true;
-        let asked = self.scheduler.call(|channel| {
+        self.is_unacknowledged = true;
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move { HostServiceClient::new(channel).register_host(request).await }
         });
-        let answer = asked.await;
-        if answer.is_ok() {
-            self.is_unanswered = false;
+        let result = response.await;
+        if result.is_ok() {
+            self.is_unacknowledged = false;
             self.fencing.registered();
         }
-        answer
+        result
     }
 
-    /// Begins to keep what the scheduler wants, and returns what may be promised.
+    /// Applies the limit that the scheduler requests, and returns what may be promised.
     async fn promise(&mut self) -> u64 {
         let mut promise = self.fencing.begin();
-        if let Some(at) = self.heard_at
-            && let Err(error) = self.fencing.note(at)
+        if let Some(at) = self.last_heartbeat
+            && let Err(error) = self.fencing.persist(at)
         {
-            tracing::warn!(%error, "what is promised cannot be written down, so nothing is");
-            self.fencing.want(0);
+            tracing::warn!(%error, "self-fencing promise cannot be persisted, promising nothing");
+            self.fencing.set_requested_limit(0);
             promise = self.fencing.begin();
         }
-        self.tell_limit().await;
+        self.send_limit().await;
         if promise > 0
             && let Some(why) = self.lacks_watchdog().await
         {
-            tracing::warn!(why, "nothing is promised of the guests");
-            self.fencing.want(0);
+            tracing::warn!(why, "no self-fencing promise");
+            self.fencing.set_requested_limit(0);
             promise = self.fencing.begin();
-            self.tell_limit().await;
+            self.send_limit().await;
         }
         promise
     }
@@ -289,51 +286,57 @@ impl Registration {
         standing == Some(Standing::Broken)
     }
 
-    async fn tell_limit(&self) {
+    async fn send_limit(&self) {
         let limit_ms = self.fencing.kept_ms();
         // The shell ends before this does.
-        let _ = self.news.send(Event::SelfFence { limit_ms }).await;
+        let _ = self.events.send(Event::SelfFence { limit_ms }).await;
     }
 
     /// A report that was sent then was answered, with these times for which it counts and after which
     /// the guests are to be stopped.
-    async fn tell_heard(
+    async fn record_heartbeat(
         &mut self,
         sent_at: TimeMs,
         (lease, self_fence): (Option<prost_types::Duration>, Option<prost_types::Duration>),
     ) {
-        let ms = |told, field| {
-            let told = field::optional_duration_ms(told, field);
-            told.ok().flatten().unwrap_or(0)
+        let ms = |duration, field| {
+            let duration = field::optional_duration_ms(duration, field);
+            duration.ok().flatten().unwrap_or(0)
         };
         let lease_ms = ms(lease, "lease");
-        let wanted_ms = ms(self_fence, "self_fence");
+        let limit_ms = ms(self_fence, "self_fence");
         let is_broken = self.is_broken();
-        self.fencing.want(if is_broken { 0 } else { wanted_ms });
-        self.heard_at = Some(sent_at);
-        if let Err(error) = self.fencing.note(sent_at) {
+        self.fencing
+            .set_requested_limit(if is_broken { 0 } else { limit_ms });
+        self.last_heartbeat = Some(sent_at);
+        if let Err(error) = self.fencing.persist(sent_at) {
             // What is written there is stricter.
-            tracing::warn!(%error, "what is promised cannot be written down");
+            tracing::warn!(%error, "self-fencing promise cannot be persisted");
         }
         // The shell ends before this does.
-        let _ = self.news.send(Event::Heard { sent_at, lease_ms }).await;
-        self.tell_limit().await;
+        let _ = self
+            .events
+            .send(Event::HeartbeatAcknowledged { sent_at, lease_ms })
+            .await;
+        self.send_limit().await;
     }
 
     fn memory_signals(&self) -> Option<wire::MemorySignals> {
         let newest = self.signals.borrow();
-        let measured = newest.as_ref().map(|sample| sample.told(shell::now()));
+        let measured = newest
+            .as_ref()
+            .map(|sample| sample.to_measured(shell::now()));
         measured.as_ref().map(Into::into)
     }
 
     /// Returns when to report next; nothing when the scheduler does not know this run.
-    async fn say_alive(&mut self) -> Result<Option<Duration>, Status> {
+    async fn send_heartbeat(&mut self) -> Result<Option<Duration>, Status> {
         let request = wire::ReportHostRequest {
             name: self.host.resource_name(),
             incarnation: self.report.incarnation.to_string(),
             memory_signals: self.memory_signals(),
         };
-        // Counted from before it is sent: the scheduler heard of it later than that.
+        // Counted from before it is sent: the scheduler received it later than that.
         let sent_at = shell::now();
         let response = self
             .scheduler
@@ -343,8 +346,8 @@ impl Registration {
             })
             .await?;
         if response.known {
-            let told = (response.lease, response.self_fence);
-            self.tell_heard(sent_at, told).await;
+            let terms = (response.lease, response.self_fence);
+            self.record_heartbeat(sent_at, terms).await;
         }
         if response.volumes_waiting
             && let Some(volumes) = &self.volumes
@@ -355,15 +358,15 @@ impl Registration {
     }
 }
 
-/// Says what became of the host's shape, when that changes.
-fn tell_shape(host: &HostName, refused: Option<&str>) {
+/// Logs a change of whether the host's shape is accepted.
+fn log_shape_change(host: &HostName, refused: Option<&str>) {
     match refused {
         Some(why) => tracing::warn!(
             %host,
             why,
-            "the scheduler keeps the shape that the host had before, and places nothing new on it"
+            "host shape refused: the scheduler keeps the former one and places no new VMs"
         ),
-        None => tracing::info!(%host, "the scheduler took over the shape of the host"),
+        None => tracing::info!(%host, "host shape accepted"),
     }
 }
 
@@ -375,7 +378,7 @@ fn bounded(interval: Option<prost_types::Duration>) -> Duration {
         .clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
-async fn show(reporter: &HealthReporter, status: ServingStatus) {
+async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
     for service in SERVICES {
         reporter.set_service_status(service, status).await;
     }

@@ -1,20 +1,20 @@
-//! What this agent promises of its guests when nobody hears of it, and how the next run of it learns
-//! of the promise.
+//! The self-fencing promise of this agent: within which time its guests stop once no heartbeat of it is
+//! acknowledged; and how its next run learns of the promise.
 //!
 //! ```text
-//!   scheduler: stop your guests N ms after your last report that was answered
+//!   scheduler: stop your guests N ms after your last heartbeat that was acknowledged
 //!        │
 //!        ▼
 //!   written down ─▶ kept by the core ─▶ promised: registered with the host's report
 //! ```
 //!
-//! A promise is kept from before it is given until after it is taken back. It says when *nothing runs
-//! any more*, and so it is given only where that is true also if this process dies: with simulated
+//! A promise is kept from before it is registered until after it is withdrawn. It states when *nothing
+//! runs any more*, so it is made only where that is true also if this process dies: with simulated
 //! guests, which live in it, and where a watchdog resets the machine. Guests of a real hypervisor
-//! outlive their agent, and nobody would stop them; a host with them and without a watchdog promises
+//! outlive their agent, and nothing would stop them; a host with them and without a watchdog promises
 //! nothing.
 //!
-//! Invariant: what is kept is never weaker than anything that the scheduler may have on record.
+//! Invariant: what is kept is never weaker than any promise that the scheduler may have on record.
 
 use std::fmt;
 use std::io;
@@ -24,12 +24,12 @@ use berth_domain::id::TimeMs;
 
 use crate::core::STOPPING_MS;
 
-/// Changes with every start of the machine, with which the clock begins anew.
+/// Changes with every start of the machine, at which the clock restarts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What the next run of the agent has to know: its guests may have been given up meanwhile.
+/// What the next run of the agent has to know: its guests may have been started elsewhere meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Note {
+struct PersistedPromise {
     boot: String,
     sent_at_ms: u64,
     limit_ms: u64,
@@ -38,8 +38,8 @@ struct Note {
 /// The promise of one run of the agent.
 #[derive(Debug)]
 pub(crate) struct SelfFencing {
-    /// Whether its guests end with this process or a watchdog ends them, so that there is somebody to
-    /// stop them always.
+    /// Whether its guests end with this process or a watchdog ends them, so that something always
+    /// stops them.
     possible: bool,
     /// How much longer that may take than if this process did it.
     reset_ms: u64,
@@ -47,8 +47,8 @@ pub(crate) struct SelfFencing {
     file: Option<PathBuf>,
     /// What may be on record: the limits that were promised last and before it, 0 for none.
     promised: [u64; 2],
-    /// What the scheduler wants.
-    wanted: u64,
+    /// The limit that the scheduler requests.
+    requested_limit_ms: u64,
 }
 
 impl SelfFencing {
@@ -59,7 +59,7 @@ impl SelfFencing {
             reset_ms: 0,
             file,
             promised: [0, 0],
-            wanted: 0,
+            requested_limit_ms: 0,
         }
     }
 
@@ -71,30 +71,30 @@ impl SelfFencing {
         }
     }
 
-    /// Takes note of what the scheduler wants.
-    pub(crate) fn want(&mut self, limit_ms: u64) {
-        self.wanted = if self.possible { limit_ms } else { 0 };
+    /// Records the limit that the scheduler requests.
+    pub(crate) fn set_requested_limit(&mut self, limit_ms: u64) {
+        self.requested_limit_ms = if self.possible { limit_ms } else { 0 };
     }
 
-    /// Returns whether what was promised is not what is wanted.
+    /// Returns whether the registered promise differs from the requested limit.
     pub(crate) fn differs(&self) -> bool {
-        self.promised != [self.wanted; 2]
+        self.promised != [self.requested_limit_ms; 2]
     }
 
-    /// Returns what has to be kept: the strictest of all that may be on record. 0: nothing.
+    /// Returns what has to be kept: the strictest of all promises that may be on record. 0: none.
     pub(crate) fn kept_ms(&self) -> u64 {
         let strict = self.promised.into_iter().filter(|ms| *ms > 0);
         strict.min().unwrap_or(0)
     }
 
-    /// Begins to promise what is wanted, and returns what is to be registered.
+    /// Begins to promise the requested limit, and returns what is to be registered.
     pub(crate) fn begin(&mut self) -> u64 {
-        if self.promised[1] != self.wanted {
+        if self.promised[1] != self.requested_limit_ms {
             // What was begun before may be on record as well as what is.
             let strictest = self.kept_ms();
-            self.promised = [strictest, self.wanted];
+            self.promised = [strictest, self.requested_limit_ms];
         }
-        match self.wanted {
+        match self.requested_limit_ms {
             0 => 0,
             limit_ms => limit_ms
                 .saturating_add(STOPPING_MS)
@@ -102,7 +102,7 @@ impl SelfFencing {
         }
     }
 
-    /// It was registered: nothing else is on record any more.
+    /// It was registered: no other promise is on record any more.
     pub(crate) fn registered(&mut self) {
         self.promised = [self.promised[1]; 2];
     }
@@ -112,7 +112,7 @@ impl SelfFencing {
     /// # Errors
     ///
     /// When it cannot be; what was written before is stricter.
-    pub(crate) fn note(&self, sent_at: TimeMs) -> io::Result<()> {
+    pub(crate) fn persist(&self, sent_at: TimeMs) -> io::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
         };
@@ -123,7 +123,7 @@ impl SelfFencing {
                 Ok(()) | Err(_) => Ok(()),
             };
         }
-        let note = Note {
+        let persist = PersistedPromise {
             boot: boot()?,
             sent_at_ms: sent_at.0,
             limit_ms,
@@ -132,7 +132,7 @@ impl SelfFencing {
             std::fs::create_dir_all(directory)?;
         }
         let aside = file.with_extension("new");
-        std::fs::write(&aside, note.to_string())?;
+        std::fs::write(&aside, persist.to_string())?;
         std::fs::rename(aside, file)
     }
 
@@ -161,20 +161,20 @@ fn boot() -> io::Result<String> {
     Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }
 
-fn read(file: &Path) -> io::Result<Option<Note>> {
+fn read(file: &Path) -> io::Result<Option<PersistedPromise>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let note = Note::parse(&text).ok_or_else(|| {
-        let why = format!("{} is not what an agent wrote there", file.display());
+    let note = PersistedPromise::parse(&text).ok_or_else(|| {
+        let why = format!("{} is not the record of an agent", file.display());
         io::Error::new(io::ErrorKind::InvalidData, why)
     })?;
     Ok(Some(note))
 }
 
-impl Note {
+impl PersistedPromise {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let note = Self {
@@ -186,7 +186,7 @@ impl Note {
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for PersistedPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {} {}", self.boot, self.sent_at_ms, self.limit_ms)
     }
@@ -196,25 +196,25 @@ impl fmt::Display for Note {
 mod tests {
     use super::*;
 
-    /// Goal: what is kept is as strict as all that may be on record. Method: what is wanted changes
-    /// while answers are lost.
+    /// Goal: what is kept is as strict as all that may be on record. Method: the requested limit
+    /// changes while answers are lost.
     #[test]
     fn what_may_be_on_record_is_kept() {
         let mut own = SelfFencing::new(true, None);
-        own.want(9_000);
+        own.set_requested_limit(9_000);
         assert_eq!((own.differs(), own.kept_ms()), (true, 0));
         assert_eq!((own.begin(), own.kept_ms()), (14_000, 9_000));
         own.registered();
         assert!(!own.differs());
-        // To a longer one: the answer is lost, then another is wanted.
-        own.want(20_000);
+        // To a longer one: the answer is lost, then another is requested.
+        own.set_requested_limit(20_000);
         assert_eq!((own.begin(), own.kept_ms()), (25_000, 9_000));
-        own.want(15_000);
+        own.set_requested_limit(15_000);
         assert_eq!((own.begin(), own.kept_ms()), (20_000, 9_000));
         own.registered();
         assert_eq!(own.kept_ms(), 15_000);
         // To none: kept until that is on record.
-        own.want(0);
+        own.set_requested_limit(0);
         assert_eq!((own.begin(), own.kept_ms()), (0, 15_000));
         own.registered();
         assert_eq!((own.differs(), own.kept_ms()), (false, 0));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_host_whose_guests_outlive_the_agent_promises_nothing() {
         let mut own = SelfFencing::new(false, None);
-        own.want(9_000);
+        own.set_requested_limit(9_000);
         assert_eq!((own.differs(), own.begin(), own.kept_ms()), (false, 0, 0));
     }
 
@@ -233,9 +233,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("made/lease");
         let mut own = SelfFencing::by_reset(file.clone(), 32_000);
-        own.want(9_000);
+        own.set_requested_limit(9_000);
         assert_eq!((own.begin(), own.kept_ms()), (46_000, 9_000));
-        own.note(TimeMs(77)).unwrap();
+        own.persist(TimeMs(77)).unwrap();
         assert!(file.exists());
     }
 
@@ -247,9 +247,9 @@ mod tests {
         let next = || SelfFencing::new(true, Some(file.clone()));
         assert_eq!(next().take_up().unwrap(), None);
         let mut own = next();
-        own.want(9_000);
+        own.set_requested_limit(9_000);
         let _ = own.begin();
-        own.note(TimeMs(77)).unwrap();
+        own.persist(TimeMs(77)).unwrap();
         let mut second = next();
         assert_eq!(second.take_up().unwrap(), Some((TimeMs(77), 9_000)));
         assert_eq!(second.kept_ms(), 9_000);
@@ -261,10 +261,10 @@ mod tests {
         assert_eq!(next().take_up().unwrap(), None, "another boot");
         std::fs::write(&file, "{").unwrap();
         assert!(next().take_up().is_err());
-        own.want(0);
+        own.set_requested_limit(0);
         let _ = own.begin();
         own.registered();
-        own.note(TimeMs(78)).unwrap();
+        own.persist(TimeMs(78)).unwrap();
         assert!(!file.exists());
     }
 }

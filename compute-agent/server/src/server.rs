@@ -4,7 +4,6 @@
 //! and what the hypervisor does for them go on.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
 use berth_process::server::{self, Reflection};
-use berth_process::{Faults, listening, schedulers};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::agent::v1::volume_agent_service_server;
 use berth_proto::client::{Dialer, SchedulerChannel};
@@ -37,7 +36,7 @@ use crate::service::AgentApi;
 use crate::signals::{Newest, Sampler};
 use crate::volumes::{Managed, Running};
 use crate::watchdog::Watchdog;
-use crate::{hypervisor, qualities, shell};
+use crate::{hypervisor, shell, traits};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -91,17 +90,26 @@ fn certificates(
 /// # Errors
 ///
 /// Why it cannot start, or had to stop.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    ComputeAgent::start(config).await?.run(shutdown).await
+pub fn run(config: Config, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(async {
+        ComputeAgent::open(config)
+            .await?
+            .serve_until(shutdown)
+            .await
+    })
 }
 
 impl ComputeAgent {
-    /// Discovers the machine, asks the hypervisor what runs, and listens.
+    /// Discovers the machine, lists the hypervisor's guests, and listens.
     ///
     /// # Errors
     ///
     /// Why it cannot start.
-    pub async fn start(config: Config) -> Result<Self, Error> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(Self::open(config))
+    }
+
+    async fn open(config: Config) -> Result<Self, Error> {
         let valid = config.validate()?;
         let (listener, address) = listening::bind(valid.listen).await?;
         let tls = certificates(&config, &valid.name, address)?;
@@ -145,8 +153,8 @@ impl ComputeAgent {
         })
     }
 
-    /// Returns the address that it listens on, with the port that was given where 0 was asked
-    /// for.
+    /// Returns the address that it listens on, with the assigned port where the configured one is
+    /// 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -169,16 +177,28 @@ impl ComputeAgent {
     /// # Errors
     ///
     /// Why it had to stop.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    pub fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let shutdown: Shutdown = Box::pin(shutdown);
+        self.serve(shutdown)
+    }
+
+    fn serve(self, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(self.serve_until(shutdown))
+    }
+
+    async fn serve_until(self, mut shutdown: Shutdown) -> Result<(), Error> {
         let stopping = CancellationToken::new();
         let mut agent = Agent::new(self.facts.clone(), self.known);
-        let (fencing, heard_at) = take_up(self.fencing, &mut agent)?;
+        let (fencing, last_heartbeat) = take_up(self.fencing, &mut agent)?;
         let mut watchdog = self.watchdog;
         if let Some(watchdog) = &mut watchdog {
             agent = agent.guarded();
-            // Where an earlier run's promise holds, it may have to go unfed: the core says.
-            if heard_at.is_none() {
-                watchdog.try_out()?;
+            // Where an earlier run's promise holds, the watchdog may have to go unfed: the core decides.
+            if last_heartbeat.is_none() {
+                watchdog.test_disarm()?;
             }
         }
         let standing = watchdog.as_ref().map(Watchdog::standing);
@@ -186,7 +206,7 @@ impl ComputeAgent {
         let (fetches, readers) = (Fetches::new(dialer), Readers::default());
         let travel = (fetches.clone(), readers.clone());
         let driver = (self.driver.clone(), self.guest_volumes);
-        let (core, shell, outside) = shell::new(agent, driver, watchdog, travel);
+        let (core, shell, link) = shell::new(agent, driver, watchdog, travel);
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),
@@ -196,8 +216,8 @@ impl ComputeAgent {
         let namespaces = self.facts.topology.pmem().to_vec();
         let (found, looked) = watch::channel(namespaces.clone());
         let watching = self.memories.map(|memories| {
-            let news = outside.news.clone();
-            tokio::spawn(memories.watch(namespaces, news, found, stopping.clone()))
+            let events = link.events.clone();
+            tokio::spawn(memories.watch(namespaces, events, found, stopping.clone()))
         });
         let incarnation = self.facts.incarnation.to_string();
         let volumes = self.volumes.map(|volumes| {
@@ -207,15 +227,15 @@ impl ComputeAgent {
         let registration = Registration {
             namespaces: looked,
             regions: volumes.as_ref().map(|volumes| volumes.regions.clone()),
-            volumes: volumes.as_ref().map(Running::waker),
+            volumes: volumes.as_ref().map(Running::trigger),
             scheduler: self.scheduler,
             host: self.facts.host.clone(),
             report: self.report,
-            news: outside.news.clone(),
+            events: link.events.clone(),
             fencing,
-            heard_at,
+            last_heartbeat,
             standing,
-            is_unanswered: false,
+            is_unacknowledged: false,
             signals: self.signals,
         };
         let sampling = self.sampler;
@@ -239,14 +259,13 @@ impl ComputeAgent {
         let incoming = server::incoming(self.listener, self.tls);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
-        // The core goes on until it is known whether what was promised could be taken back.
+        // The core runs until it is known whether the promise could be withdrawn.
         let ending = CancellationToken::new();
         let mut shell = tokio::spawn(shell.run(ending.clone()));
         let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
-        let comparing = tokio::spawn(messenger.run(outside, stopping.clone()));
+        let comparing = tokio::spawn(messenger.run(link, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
 
-        let mut shutdown = pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => Ok(()),
             ended = &mut server => Err(match ended {
@@ -274,7 +293,7 @@ impl ComputeAgent {
         if let Some(watching) = watching
             && watching.await.is_err()
         {
-            tracing::error!("looking at persistent memory failed");
+            tracing::error!("discovery of persistent memory failed");
         }
         if let Some(sampling) = sampling
             && sampling.await.is_err()
@@ -288,7 +307,7 @@ impl ComputeAgent {
         if !shell.is_finished() && shell.await.is_err() {
             tracing::error!("the core failed while it stopped");
         }
-        server::goodbye(&mut server).await;
+        server::join_or_abort(&mut server).await;
         self.driver.close();
         tracing::info!("stopped");
         ended
@@ -302,7 +321,7 @@ fn take_up(
 ) -> Result<(SelfFencing, Option<TimeMs>), Error> {
     let taken_up = fencing.take_up().map_err(|error| {
         let what = format!(
-            "what an earlier run has promised of its guests cannot be read: {error}; if none of them \
+            "the self-fencing promise of an earlier run cannot be read: {error}; if no guest of it \
              was started elsewhere, remove the file"
         );
         Error::Config(Faults(vec![what]))
@@ -312,7 +331,7 @@ fn take_up(
     };
     let lease_ms = limit_ms;
     // Nothing is to be done before it knows what time it is.
-    let _ = agent.step(Event::Heard { sent_at, lease_ms });
+    let _ = agent.step(Event::HeartbeatAcknowledged { sent_at, lease_ms });
     let _ = agent.step(Event::SelfFence { limit_ms });
     Ok((fencing, Some(sent_at)))
 }
@@ -331,14 +350,14 @@ type Woken = (
 /// Does what blocks at the start.
 fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Error> {
     let (topology, processor) = hypervisor::discover(&config)?;
-    let traits = qualities::traits(&config, &processor);
-    let platform = qualities::platform(&config);
+    let traits = traits::traits(&config, &processor);
+    let platform = traits::platform(&config);
     let machine = hypervisor::description(&config)?;
     // An agent that behaves like an older one does not know what only newer ones know.
     let knows_pmem = ServiceVersion(config.service_version) >= ServiceVersion::PMEM;
     let mut memories = Memories::of(&config, &valid.pmem, machine.as_ref());
     if !knows_pmem && memories.take().is_some() {
-        tracing::warn!("persistent memory is not given to guests at this service version");
+        tracing::warn!("persistent memory is not available to guests at this service version");
     }
     let found = memories.as_ref().map(Memories::at_start).transpose()?;
     let topology = Arc::new(pmem::with(&topology, found.unwrap_or_default())?);
@@ -359,14 +378,14 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         Some(volumes) => volumes.for_guests(hypervisor::volumes_dir(&config)),
         None => Arc::new(NoVolumes),
     });
-    // Without a driver it is not known what runs, only not asked: marks of before stay.
+    // Without a driver the list of guests is unknown rather than empty: earlier marks stay.
     if config.driver != DriverKind::None {
         guest_volumes.adopt(&known);
     }
     tracing::info!(
         hypervisor = info.hypervisor,
         guests = known.len(),
-        "the hypervisor is there"
+        "connected to the hypervisor"
     );
     let advertise = config.listening.advertised(address);
     let storage_id = config
@@ -389,7 +408,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         },
     };
     let report = HostReport {
-        agent_address: match config.listening.encryption.is_told() {
+        agent_address: match config.listening.encryption.is_configured() {
             true => format!("https://{advertise}"),
             false => format!("http://{advertise}"),
         },

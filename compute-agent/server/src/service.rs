@@ -1,4 +1,4 @@
-//! The gRPC face of the agent: requests into calls, replies into responses.
+//! The gRPC API of the agent: requests into calls, replies into responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ use crate::shell::Handle;
 /// How often a console that is followed is looked at.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
-/// How long the end of a transfer is waited for unless told otherwise.
+/// Default wait for the end of a transfer.
 const WAIT_MS: u64 = 10_000;
 
 /// How long at most.
@@ -78,8 +78,8 @@ impl AgentApi {
         Ok(Response::new(A::try_from(reply)?))
     }
 
-    /// Refuses everything that is about guests where none run. Of a host that ran some before, "it is not
-    /// here" would be an answer by which it is started elsewhere.
+    /// Refuses everything about guests where none run. For a host that ran some before, "it is not
+    /// here" would be a reply upon which it is started elsewhere.
     fn examine_driver(&self) -> Result<(), Status> {
         match self.facts.driver == NO_DRIVER {
             true => Err(to_status(&no_driver::refusal(&self.facts.host))),
@@ -87,15 +87,15 @@ impl AgentApi {
         }
     }
 
-    /// Asks the driver on a thread on which it may block.
-    async fn ask<T: Send + 'static>(
+    /// Calls the driver on a thread on which it may block.
+    async fn call_driver<T: Send + 'static>(
         &self,
         question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
         self.examine_driver()?;
         let driver = self.driver.clone();
-        let asked = tokio::task::spawn_blocking(move || question(&*driver)).await;
-        asked
+        let result = tokio::task::spawn_blocking(move || question(&*driver)).await;
+        result
             .map_err(|_| Status::internal("the driver panicked"))?
             .map_err(|error| to_status(&refusal(&error)))
     }
@@ -113,7 +113,7 @@ fn refusal(error: &Error) -> Refusal {
         | Error::Refused { .. }
         | Error::DiskMissing { .. }
         | Error::ImageExists { .. }
-        | Error::NoRoom { .. }
+        | Error::NoSpace { .. }
         | Error::Overdue { .. }
         | Error::VolumeInUse { .. }
         | Error::VolumeUnusable { .. }
@@ -155,7 +155,8 @@ impl ComputeAgentService for AgentApi {
     ) -> Answered<ListDomainsResponse> {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token)?;
-        let (domains, next_page_token) = self.ask(move |driver| list(driver, &page)).await?;
+        let (domains, next_page_token) =
+            self.call_driver(move |driver| list(driver, &page)).await?;
         Ok(Response::new(ListDomainsResponse {
             domains,
             next_page_token,
@@ -248,7 +249,7 @@ impl ComputeAgentService for AgentApi {
                 progress: Some((&progress).into()),
             }));
         }
-        let status = self.ask(move |driver| driver.domain(vm)).await?;
+        let status = self.call_driver(move |driver| driver.domain(vm)).await?;
         Ok(Response::new(GetTransferResponse {
             progress: status.progress.as_ref().map(Into::into),
         }))
@@ -320,13 +321,13 @@ impl ComputeAgentService for AgentApi {
         let request = request.into_inner();
         let fence: Fence = field::required(request.fence, "fence")?;
         let migration: MigrationId = field::name(&request.migration, "migration")?;
-        // Before it is asked whether they may be read: what is begun afterwards is seen.
+        // Registered before the check whether they may be read: what is begun afterwards revokes it.
         let reading = self.readers.enter(fence.vm).map_err(|r| to_status(&r))?;
         self.core.read(fence).await.map_err(|r| to_status(&r))?;
         let open = move |driver: &dyn Driver| {
             disks::serve::open(driver, fence.vm, request.disks, migration)
         };
-        let disks = self.ask(open).await?;
+        let disks = self.call_driver(open).await?;
         let (sender, receiver) = mpsc::channel(disks::serve::AHEAD_MAX);
         let stopping = self.stopping.clone();
         tokio::task::spawn_blocking(move || {
@@ -344,8 +345,8 @@ impl ComputeAgentService for AgentApi {
         self.examine_driver()?;
         let request = request.into_inner();
         let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
-        // Asked once before the stream begins, so that an unknown guest is an error of the call.
-        self.ask(move |driver| driver.console_read(vm, request.offset))
+        // Queried once before the stream begins, so that an unknown guest is an error of the call.
+        self.call_driver(move |driver| driver.console_read(vm, request.offset))
             .await?;
         let (sender, receiver) = mpsc::channel(AHEAD_MAX);
         let (driver, stopping) = (self.driver.clone(), self.stopping.clone());
@@ -360,7 +361,7 @@ impl ComputeAgentService for AgentApi {
 }
 
 /// Sends a console piece by piece, until its end or, when it is followed, until the guest is gone
-/// or nobody reads.
+/// or the client has disconnected.
 async fn read_console(
     driver: Arc<dyn Driver>,
     vm: VmUid,
@@ -369,8 +370,9 @@ async fn read_console(
     reader: &mpsc::Sender<Result<ReadConsoleResponse, Status>>,
 ) {
     loop {
-        let asked = driver.clone();
-        let read = tokio::task::spawn_blocking(move || asked.console_read(vm, offset)).await;
+        let console_driver = driver.clone();
+        let read =
+            tokio::task::spawn_blocking(move || console_driver.console_read(vm, offset)).await;
         let chunk = match read {
             Ok(Ok(chunk)) => chunk,
             Ok(Err(Error::Absent { .. })) | Err(_) => return,

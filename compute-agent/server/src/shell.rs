@@ -1,11 +1,11 @@
-//! The task that owns the core: it brings calls in, has driver requests performed on threads, and
-//! carries the answers out.
+//! The task that owns the core: it takes calls in, performs driver requests on threads, and sends
+//! the replies.
 //!
 //! Driver calls block, a transfer for as long as it takes, so each runs on a thread of its own
 //! and not on the async runtime, which would wait for it at the end.
 //!
 //! Invariant: bounded. At most [`THREADS_MAX`] requests are performed at a time, transfers, their
-//! aborts and copies of disks not counted, of which there is at most one for each guest; what is beyond waits in order.
+//! aborts and copies of disks not counted, of which each guest has at most one; the rest wait in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::core::{Agent, CallId, Effect, Event};
 use crate::disks::{Fetches, Readers};
 use crate::guest_volumes::GuestVolumes;
-use crate::transfers::{End, Transfers, Waiting};
+use crate::transfers::{End, TransferWaiter, Transfers};
 use crate::watchdog::Watchdog;
 
 /// How many requests are performed at a time.
@@ -36,20 +36,20 @@ const THREADS_MAX: usize = 32;
 /// How many calls wait to be taken in.
 const CALLS_MAX: usize = 256;
 
-/// How many errands to the scheduler wait.
-const ERRANDS_MAX: usize = 16;
+/// How many requests to the scheduler may be queued.
+const SCHEDULER_REQUESTS_MAX: usize = 16;
 
-/// How often the core is told what time it is.
+/// Interval of the core's ticks.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A call and who waits for its answer.
-struct Asked {
+/// A call and the channel for its reply.
+struct IncomingCall {
     call: FencedCall,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
-/// Another host's agent that wants disks, and waits for the answer whether it may have them.
-struct Wanted {
+/// A request of another host's agent to read disks, and the channel for the reply.
+struct ReadRequest {
     fence: Fence,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
@@ -60,9 +60,9 @@ struct Wanted {
     reason = "most are calls, and they are few at a time"
 )]
 enum Incoming {
-    Call(Asked),
-    Wait(Waiting),
-    Read(Wanted),
+    Call(IncomingCall),
+    Wait(TransferWaiter),
+    Read(ReadRequest),
 }
 
 /// What a thread reports.
@@ -83,17 +83,17 @@ impl Handle {
     pub(crate) async fn call(&self, call: FencedCall) -> Result<Reply, Refusal> {
         let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
         let (answer, answered) = oneshot::channel();
-        let asked = Incoming::Call(Asked { call, answer });
-        self.calls.send(asked).await.map_err(|_| stopping())?;
+        let incoming = Incoming::Call(IncomingCall { call, answer });
+        self.calls.send(incoming).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
     }
 
-    /// Asks whether the disks of a guest may be given to another host.
+    /// Checks whether the disks of a guest may be sent to another host.
     pub(crate) async fn read(&self, fence: Fence) -> Result<Reply, Refusal> {
         let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
         let (answer, answered) = oneshot::channel();
-        let wanted = Incoming::Read(Wanted { fence, answer });
-        self.calls.send(wanted).await.map_err(|_| stopping())?;
+        let request = Incoming::Read(ReadRequest { fence, answer });
+        self.calls.send(request).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
     }
 
@@ -101,9 +101,9 @@ impl Handle {
     /// transfer.
     pub(crate) async fn transfer_ended(&self, vm: VmUid) -> Result<Option<End>, Refusal> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Incoming::Wait(Waiting { vm, answer });
+        let waiting = Incoming::Wait(TransferWaiter { vm, answer });
         let busy = |_| {
-            let message = "too many wait for transfers to end, or the agent is stopping";
+            let message = "too many callers wait for transfers to end, or the agent is stopping";
             Refusal::new(Code::Unavailable, "AGENT_BUSY", message)
         };
         self.calls.send(waiting).await.map_err(|_| busy(()))?;
@@ -111,23 +111,23 @@ impl Handle {
     }
 }
 
-/// What the core wants of the scheduler.
+/// A request of the core to the scheduler.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum SchedulerRequest {
     /// To know what is expected of this host.
     Expect,
-    /// To tell what was found.
+    /// Reports what was discovered.
     Report(Comparison),
-    /// To tell how the erasing of namespaces goes, and hear what is to be erased.
+    /// Reports the progress of erasures; the reply lists what is to be erased.
     ReportErasures(Vec<ErasureReport>),
 }
 
 /// The ends of the shell towards the scheduler.
-pub(crate) struct Outside {
-    /// Carries errands out.
-    pub(crate) errands: mpsc::Receiver<Errand>,
-    /// Brings back what came of them, and who was heard.
-    pub(crate) news: mpsc::Sender<Event>,
+pub(crate) struct SchedulerLink {
+    /// Requests to be sent.
+    pub(crate) scheduler_requests: mpsc::Receiver<SchedulerRequest>,
+    /// Events from the scheduler: replies and acknowledged heartbeats.
+    pub(crate) events: mpsc::Sender<Event>,
 }
 
 /// Owns the core.
@@ -144,8 +144,8 @@ pub(crate) struct Shell {
     performed: mpsc::UnboundedReceiver<Performed>,
     /// Unbounded as a channel, but each message belongs to a request that was counted.
     report: mpsc::UnboundedSender<Performed>,
-    errands: mpsc::Sender<Errand>,
-    news: mpsc::Receiver<Event>,
+    scheduler_requests: mpsc::Sender<SchedulerRequest>,
+    events: mpsc::Receiver<Event>,
     /// Fed by this task alone, and by nothing but the core's word: a core that is stuck feeds nothing.
     watchdog: Option<Watchdog>,
     fetches: Fetches,
@@ -158,11 +158,11 @@ pub(crate) fn new(
     (driver, volumes): (Arc<dyn Driver>, GuestVolumes),
     watchdog: Option<Watchdog>,
     (fetches, readers): (Fetches, Readers),
-) -> (Handle, Shell, Outside) {
+) -> (Handle, Shell, SchedulerLink) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
     let (report, performed) = mpsc::unbounded_channel();
-    let (errand, errands) = mpsc::channel(ERRANDS_MAX);
-    let (tell, news) = mpsc::channel(ERRANDS_MAX);
+    let (requests_sender, scheduler_requests) = mpsc::channel(SCHEDULER_REQUESTS_MAX);
+    let (events_sender, events) = mpsc::channel(SCHEDULER_REQUESTS_MAX);
     let shell = Shell {
         agent,
         driver,
@@ -175,27 +175,27 @@ pub(crate) fn new(
         backlog: VecDeque::new(),
         performed,
         report,
-        errands: errand,
-        news,
+        scheduler_requests: requests_sender,
+        events,
         watchdog,
         fetches,
         readers,
     };
-    let outside = Outside {
-        errands,
-        news: tell,
+    let link = SchedulerLink {
+        scheduler_requests,
+        events: events_sender,
     };
-    (Handle { calls: sender }, shell, outside)
+    (Handle { calls: sender }, shell, link)
 }
 
 impl Shell {
-    /// Runs until told to stop. What the hypervisor is doing then goes on without the agent.
+    /// Runs until cancelled. The hypervisor's work goes on without the agent.
     pub(crate) async fn run(mut self, stopping: CancellationToken) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Before the first call: what it is given time for begins now.
+        // Before the first call: its time limits begin now.
         for effect in self.agent.step(Event::Tick { now: now() }) {
-            self.carry_out(effect);
+            self.perform_effect(effect);
         }
         self.perform_backlog();
         loop {
@@ -207,7 +207,7 @@ impl Shell {
                 }
                 // Before all that may come one after the other: a busy agent must not forget the time.
                 _ = ticks.tick() => {
-                    self.look_at_erasures();
+                    self.update_erasure_progress();
                     Event::Tick { now: now() }
                 }
                 // It cannot end: the shell holds a sender.
@@ -216,34 +216,34 @@ impl Shell {
                     self.transfers.end(performed.token, Instant::now());
                     Event::DriverDone { token: performed.token, result: performed.result }
                 }
-                Some(news) = self.news.recv() => news,
+                Some(events) = self.events.recv() => events,
                 Some(incoming) = self.calls.recv() => match incoming {
-                    Incoming::Call(asked) => self.taken_in(asked),
-                    Incoming::Read(Wanted { fence, answer }) => Event::Read {
-                        id: self.awaits(answer),
+                    Incoming::Call(call) => self.accept_call(call),
+                    Incoming::Read(ReadRequest { fence, answer }) => Event::Read {
+                        id: self.add_waiting_call(answer),
                         fence,
                     },
                     Incoming::Wait(waiting) => {
                         self.transfers.wait(waiting);
-                        self.tell_of_transfers();
+                        self.notify_transfer_waiters();
                         continue;
                     }
                 },
             };
             for effect in self.agent.step(event) {
-                self.carry_out(effect);
+                self.perform_effect(effect);
             }
             self.perform_backlog();
-            self.tell_of_transfers();
+            self.notify_transfer_waiters();
         }
         self.end();
     }
 
-    /// Hears what it was told before it was to stop, as that nothing is promised any more.
+    /// Processes the events sent before the stop, such as the withdrawal of a promise.
     fn end(mut self) {
-        while let Ok(news) = self.news.try_recv() {
-            for effect in self.agent.step(news) {
-                self.carry_out(effect);
+        while let Ok(events) = self.events.try_recv() {
+            for effect in self.agent.step(events) {
+                self.perform_effect(effect);
             }
         }
         if let Some(watchdog) = self.watchdog.take() {
@@ -251,49 +251,53 @@ impl Shell {
         }
     }
 
-    fn look_at_erasures(&mut self) {
+    fn update_erasure_progress(&mut self) {
         if self.agent.erases() {
             let bytes = self.driver.erased_bytes();
-            // It only takes note.
+            // It changes no effects.
             let _ = self.agent.step(Event::ErasedBytes(bytes));
         }
     }
 
-    fn tell_of_transfers(&mut self) {
+    fn notify_transfer_waiters(&mut self) {
         let agent = &self.agent;
-        self.transfers.tell(|vm| agent.sends(vm));
+        self.transfers.notify(|vm| agent.sends(vm));
     }
 
-    fn awaits(&mut self, answer: oneshot::Sender<Result<Reply, Refusal>>) -> CallId {
+    fn add_waiting_call(&mut self, answer: oneshot::Sender<Result<Reply, Refusal>>) -> CallId {
         self.next_call += 1;
         let id = CallId(self.next_call);
         self.waiting.insert(id, answer);
         id
     }
 
-    fn taken_in(&mut self, asked: Asked) -> Event {
-        let id = self.awaits(asked.answer);
+    fn accept_call(&mut self, incoming: IncomingCall) -> Event {
+        let id = self.add_waiting_call(incoming.answer);
         Event::Call {
             id,
-            fence: asked.call.fence,
-            call: asked.call.call,
+            fence: incoming.call.fence,
+            call: incoming.call.call,
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn perform_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Reply { id, result } => {
                 if let Err(refusal) = &result {
-                    tracing::info!(%refusal, reason = refusal.reason, "refused a call");
+                    tracing::info!(%refusal, reason = refusal.reason, "call refused");
                 }
-                // Whoever asked may have gone: then it asks again.
+                // The caller may have disconnected: then it retries.
                 if let Some(answer) = self.waiting.remove(&id) {
                     let _ = answer.send(result);
                 }
             }
-            Effect::Expect => self.send_out(Errand::Expect),
-            Effect::Report(comparison) => self.send_out(Errand::Report(comparison)),
-            Effect::ReportErasures(reports) => self.send_out(Errand::ReportErasures(reports)),
+            Effect::Expect => self.send_to_scheduler(SchedulerRequest::Expect),
+            Effect::Report(comparison) => {
+                self.send_to_scheduler(SchedulerRequest::Report(comparison))
+            }
+            Effect::ReportErasures(reports) => {
+                self.send_to_scheduler(SchedulerRequest::ReportErasures(reports))
+            }
             Effect::Watchdog(feeding) => {
                 if let Some(watchdog) = &mut self.watchdog {
                     watchdog.order(feeding);
@@ -336,10 +340,10 @@ impl Shell {
         }
     }
 
-    /// What is not taken is asked for again with the next comparison.
-    fn send_out(&self, errand: Errand) {
-        if self.errands.try_send(errand).is_err() {
-            tracing::debug!("an errand to the scheduler is given up, others are out still");
+    /// A dropped request is sent again with the next comparison.
+    fn send_to_scheduler(&self, request: SchedulerRequest) {
+        if self.scheduler_requests.try_send(request).is_err() {
+            tracing::debug!("request to the scheduler dropped, others are queued");
         }
     }
 
@@ -370,7 +374,7 @@ impl Shell {
                     message: "the driver panicked".to_owned(),
                 })
             });
-            // Nobody listens once the agent has stopped.
+            // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {
                 token,
                 counted,
@@ -396,7 +400,7 @@ impl Shell {
                     message: "the driver panicked".to_owned(),
                 })
             });
-            // Nobody listens once the agent has stopped.
+            // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {
                 token,
                 counted: false,
@@ -450,8 +454,8 @@ fn uses_disks(request: &Request) -> Option<VmUid> {
     }
 }
 
-/// Returns the time since the machine was started, sleep included: how long the scheduler has not
-/// heard of this agent must not depend on a wall clock that is set, nor stand still while the
+/// Returns the time since the machine was started, sleep included: how long no heartbeat was
+/// acknowledged must not depend on a wall clock that is set, nor stand still while the
 /// machine sleeps.
 pub(crate) fn now() -> TimeMs {
     let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

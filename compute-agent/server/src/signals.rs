@@ -1,4 +1,4 @@
-//! Measures the memory of the host and of its guests now and then, for the reports.
+//! Measures the memory of the host and of its guests periodically, for the heartbeats.
 //!
 //! ```text
 //! every interval ─▶ machine (kernel's files, on a thread of the runtime)  ─┐
@@ -8,7 +8,7 @@
 //! A report takes the newest sample as it is and never waits for one. A hypervisor that hangs costs
 //! the signals of the guests and nothing else.
 //!
-//! Invariant: bounded; one look at the guests is out at a time, however long it takes.
+//! Invariant: bounded; at most one query of the guests is under way, however long it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use berth_domain::name::VmName;
 use berth_domain::signals::{GuestMemory, GuestsMemory, Measured, MemorySignals};
 use berth_driver::Driver;
 use berth_host::signals;
+use berth_process::error_chain;
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::MissedTickBehavior;
@@ -42,7 +43,7 @@ pub(crate) type Newest = watch::Receiver<Option<Sample>>;
 
 impl Sample {
     /// Returns what was measured, with its age.
-    pub(crate) fn told(&self, now: TimeMs) -> Measured {
+    pub(crate) fn to_measured(&self, now: TimeMs) -> Measured {
         Measured {
             age_ms: now.0.saturating_sub(self.at.0),
             signals: self.signals.clone(),
@@ -51,25 +52,25 @@ impl Sample {
 }
 
 type Guests = Result<BTreeMap<VmName, GuestMemory>, String>;
-type LookAtGuests = Arc<dyn Fn() -> Guests + Send + Sync>;
-type LookAtMachine = Arc<dyn Fn() -> (MemorySignals, Vec<String>) + Send + Sync>;
+type QueryGuests = Arc<dyn Fn() -> Guests + Send + Sync>;
+type MeasureMachine = Arc<dyn Fn() -> (MemorySignals, Vec<String>) + Send + Sync>;
 
 /// Measures.
 pub(crate) struct Sampler {
     interval: Duration,
     guests_timeout: Duration,
-    machine: LookAtMachine,
-    guests: LookAtGuests,
+    machine: MeasureMachine,
+    guests: QueryGuests,
     /// The look at the guests that is out.
-    looking: Option<oneshot::Receiver<Guests>>,
-    /// Why something could not be measured the last time: told once, until it changes.
-    told: BTreeSet<String>,
+    pending_query: Option<oneshot::Receiver<Guests>>,
+    /// What could not be measured the last time: logged once, until it changes.
+    logged: BTreeSet<String>,
     newest: watch::Sender<Option<Sample>>,
 }
 
 impl Sampler {
-    /// Returns what measures the machine whose files are below `root`, or which the driver pretends,
-    /// and the driver's guests; nothing where the interval is zero.
+    /// Returns what measures the machine whose files are below `root`, or the one that the driver
+    /// simulates, and the driver's guests; nothing where the interval is zero.
     pub(crate) fn new(
         interval: Duration,
         root: PathBuf,
@@ -80,24 +81,27 @@ impl Sampler {
             Some(signals) => (signals, Vec::new()),
             None => {
                 let (signals, faults) = signals::read(&root);
-                (signals, faults.iter().map(|fault| chain(fault)).collect())
+                (
+                    signals,
+                    faults.iter().map(|fault| error_chain(fault)).collect(),
+                )
             }
         };
         let driver = driver.clone();
-        let guests = move || driver.guest_memory().map_err(|error| chain(&error));
+        let guests = move || driver.guest_memory().map_err(|error| error_chain(&error));
         let (sampler, newest) = Self::of(interval, Arc::new(machine), Arc::new(guests));
         (Some(sampler).filter(|_| !interval.is_zero()), newest)
     }
 
-    fn of(interval: Duration, machine: LookAtMachine, guests: LookAtGuests) -> (Self, Newest) {
+    fn of(interval: Duration, machine: MeasureMachine, guests: QueryGuests) -> (Self, Newest) {
         let (newest, receiver) = watch::channel(None);
         let sampler = Self {
             interval,
             guests_timeout: GUESTS_TIMEOUT,
             machine,
             guests,
-            looking: None,
-            told: BTreeSet::new(),
+            pending_query: None,
+            logged: BTreeSet::new(),
             newest,
         };
         (sampler, receiver)
@@ -120,7 +124,7 @@ impl Sampler {
     }
 
     async fn sample(&mut self) {
-        let guests = self.look_at_guests().await;
+        let guests = self.query_or_await_guests().await;
         let at = shell::now();
         let machine = self.machine.clone();
         let machine = spawn_blocking(move || machine()).await;
@@ -130,62 +134,51 @@ impl Sampler {
         });
         match guests {
             Ok(each) => signals.guests = Some(GuestsMemory::of(each)),
-            Err(reason) => why.push(format!("the guests' memory is not known: {reason}")),
+            Err(reason) => why.push(format!("the guests' memory is unknown: {reason}")),
         }
-        self.tell(why.into_iter().collect());
+        self.log_missing(why.into_iter().collect());
         let signals = Arc::new(signals);
         self.newest.send_replace(Some(Sample { at, signals }));
     }
 
-    /// Says why something is absent, once.
-    fn tell(&mut self, why: BTreeSet<String>) {
-        for reason in why.difference(&self.told) {
-            tracing::warn!(reason, "not all of the memory signals can be measured");
+    /// Logs why something is absent, once.
+    fn log_missing(&mut self, why: BTreeSet<String>) {
+        for reason in why.difference(&self.logged) {
+            tracing::warn!(reason, "memory signal unavailable");
         }
-        if why.is_empty() && !self.told.is_empty() {
-            tracing::info!("all memory signals are measured again");
+        if why.is_empty() && !self.logged.is_empty() {
+            tracing::info!("all memory signals available again");
         }
-        self.told = why;
+        self.logged = why;
     }
 
     /// Looks at the guests, or waits for the look that is out still.
-    async fn look_at_guests(&mut self) -> Guests {
-        let mut looking = match self.looking.take() {
-            Some(looking) => looking,
-            None => look(self.guests.clone())?,
+    async fn query_or_await_guests(&mut self) -> Guests {
+        let mut pending_query = match self.pending_query.take() {
+            Some(pending_query) => pending_query,
+            None => query_guests(self.guests.clone())?,
         };
-        let Ok(looked) = tokio::time::timeout(self.guests_timeout, &mut looking).await else {
-            self.looking = Some(looking);
+        let Ok(looked) = tokio::time::timeout(self.guests_timeout, &mut pending_query).await else {
+            self.pending_query = Some(pending_query);
             let waited = self.guests_timeout.as_millis();
-            return Err(format!("the hypervisor does not answer within {waited} ms"));
+            return Err(format!("the hypervisor does not reply within {waited} ms"));
         };
         looked.unwrap_or_else(|_| Err("the driver panicked".to_owned()))
     }
 }
 
-/// Looks at the guests on a thread that nobody waits for when the agent ends.
-fn look(guests: LookAtGuests) -> Result<oneshot::Receiver<Guests>, String> {
-    let (sender, looking) = oneshot::channel();
+/// Queries the guests on a detached thread, which the agent's end does not wait for.
+fn query_guests(guests: QueryGuests) -> Result<oneshot::Receiver<Guests>, String> {
+    let (sender, pending_query) = oneshot::channel();
     let work = move || {
-        // Nobody listens once the agent has stopped.
+        // The receiver is gone once the agent has stopped.
         let _ = sender.send(guests());
     };
     let named = std::thread::Builder::new().name("guest-memory".to_owned());
     match named.spawn(work) {
-        Ok(_) => Ok(looking),
+        Ok(_) => Ok(pending_query),
         Err(error) => Err(format!("no thread can be started: {error}")),
     }
-}
-
-/// Returns what an error says, with what is behind it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut told = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        told = format!("{told}: {error}");
-        source = error.source();
-    }
-    told
 }
 
 #[cfg(test)]
@@ -214,7 +207,7 @@ mod tests {
         newest.wait_for(is_it).await.expect("it goes on");
     }
 
-    /// Goal: a hypervisor that hangs costs the guests' signals alone, is asked once, and counts again
+    /// Goal: a hypervisor that hangs costs the guests' signals alone, is queried once, and counts again
     /// when it answers. Method: a look that waits for a word.
     #[tokio::test]
     async fn a_hypervisor_that_hangs_is_left_out_and_not_asked_again() {
@@ -256,7 +249,7 @@ mod tests {
         }] {
             let (mut sampler, newest) = Sampler::of(SHORT, Arc::new(machine), Arc::new(fails));
             sampler.sample().await;
-            assert_eq!(sampler.told.len(), 1);
+            assert_eq!(sampler.logged.len(), 1);
             let sample = newest.borrow().clone().unwrap();
             assert!(sample.signals.swap.is_some() && sample.signals.guests.is_none());
         }
@@ -268,7 +261,7 @@ mod tests {
             at: TimeMs(100),
             signals: Arc::default(),
         };
-        assert_eq!(sample.told(TimeMs(350)).age_ms, 250);
-        assert_eq!(sample.told(TimeMs(50)).age_ms, 0);
+        assert_eq!(sample.to_measured(TimeMs(350)).age_ms, 250);
+        assert_eq!(sample.to_measured(TimeMs(50)).age_ms, 0);
     }
 }

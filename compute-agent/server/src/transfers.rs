@@ -1,8 +1,8 @@
-//! Who waits for the end of a transfer, and what is known of the transfers that have ended.
+//! Waiters for the end of a transfer, and the times of recently ended transfers.
 //!
-//! Not how a transfer ended: where the guest is then, the hypervisors say.
+//! Not how a transfer ended: the hypervisors report where the guest is then.
 //!
-//! Invariant: bounded. What is kept of ended transfers only tells how long ago their end was.
+//! Invariant: bounded. The record of an ended transfer holds nothing but the time of its end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub(crate) struct End {
     pub(crate) at: Instant,
 }
 
-/// Somebody who waits, and is told of the last end of the guest's transfers, if it is known.
-pub(crate) struct Waiting {
+/// A waiter, and the channel for the last end of the guest's transfers, if it is known.
+pub(crate) struct TransferWaiter {
     pub(crate) vm: VmUid,
     pub(crate) answer: oneshot::Sender<Option<End>>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Transfers {
     begun: BTreeMap<Token, (VmUid, Instant)>,
     /// The latest last.
     ended: VecDeque<(VmUid, End)>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<TransferWaiter>,
 }
 
 impl Transfers {
@@ -47,7 +47,7 @@ impl Transfers {
         self.begun.insert(token, (vm, now));
     }
 
-    /// The hypervisor has done something; whether it was a transfer is known here.
+    /// The hypervisor has completed a request; whether it was a transfer is known here.
     pub(crate) fn end(&mut self, token: Token, now: Instant) {
         let Some((vm, began)) = self.begun.remove(&token) else {
             return;
@@ -63,21 +63,21 @@ impl Transfers {
         self.ended.push_back((vm, end));
     }
 
-    /// Somebody wants to be told when the guest is not being sent any more. Beyond the bound nobody
-    /// is taken in: who asked sees the question dropped.
-    pub(crate) fn wait(&mut self, waiting: Waiting) {
+    /// Adds a waiter for the end of the guest's transfer. Beyond the bound a waiter is dropped, which
+    /// its caller sees as a closed channel.
+    pub(crate) fn wait(&mut self, waiting: TransferWaiter) {
         self.waiting.retain(|w| !w.answer.is_closed());
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(waiting);
         }
     }
 
-    /// Tells those whose guest is not being sent.
-    pub(crate) fn tell(&mut self, sends: impl Fn(VmUid) -> bool) {
+    /// Notifies the waiters whose guest is not being sent.
+    pub(crate) fn notify(&mut self, sends: impl Fn(VmUid) -> bool) {
         let over = self.waiting.extract_if(.., |w| !sends(w.vm));
-        for Waiting { vm, answer } in over {
+        for TransferWaiter { vm, answer } in over {
             let end = self.ended.iter().find(|(of, _)| *of == vm);
-            // Whoever asked may have gone.
+            // The caller may have disconnected.
             let _ = answer.send(end.map(|(_, end)| *end));
         }
     }
@@ -91,10 +91,10 @@ mod tests {
         VmUid(uuid::Uuid::from_u128(number))
     }
 
-    fn ask(transfers: &mut Transfers, vm: VmUid) -> oneshot::Receiver<Option<End>> {
-        let (answer, asked) = oneshot::channel();
-        transfers.wait(Waiting { vm, answer });
-        asked
+    fn wait(transfers: &mut Transfers, vm: VmUid) -> oneshot::Receiver<Option<End>> {
+        let (answer, receiver) = oneshot::channel();
+        transfers.wait(TransferWaiter { vm, answer });
+        receiver
     }
 
     /// Goal: everybody hears of the end of their own guest's transfer, once, also who asks late.
@@ -104,27 +104,27 @@ mod tests {
         let mut transfers = Transfers::default();
         transfers.begin(Token(1), vm(1), start);
         transfers.begin(Token(2), vm(2), start);
-        let mut first = [ask(&mut transfers, vm(1)), ask(&mut transfers, vm(1))];
-        let mut other = ask(&mut transfers, vm(2));
-        transfers.tell(|_| true);
+        let mut first = [wait(&mut transfers, vm(1)), wait(&mut transfers, vm(1))];
+        let mut other = wait(&mut transfers, vm(2));
+        transfers.notify(|_| true);
         assert!(first[0].try_recv().is_err());
 
         transfers.end(Token(1), start + second);
-        transfers.tell(|of| of == vm(2));
+        transfers.notify(|of| of == vm(2));
         let end = Some(End {
             took: second,
             at: start + second,
         });
-        for asked in &mut first {
-            assert_eq!(asked.try_recv(), Ok(end));
+        for receiver in &mut first {
+            assert_eq!(receiver.try_recv(), Ok(end));
         }
         assert!(other.try_recv().is_err());
 
-        let mut late = ask(&mut transfers, vm(1));
-        transfers.tell(|of| of == vm(2));
+        let mut late = wait(&mut transfers, vm(1));
+        transfers.notify(|of| of == vm(2));
         assert_eq!(late.try_recv(), Ok(end));
-        let mut unknown = ask(&mut transfers, vm(3));
-        transfers.tell(|of| of == vm(2));
+        let mut unknown = wait(&mut transfers, vm(3));
+        transfers.notify(|of| of == vm(2));
         assert_eq!(unknown.try_recv(), Ok(None));
     }
 
@@ -139,10 +139,10 @@ mod tests {
         assert_eq!(transfers.ended.len(), ENDED_MAX);
         assert!(transfers.begun.is_empty());
 
-        let asked: Vec<_> = (0..2000).map(|_| ask(&mut transfers, vm(1))).collect();
+        let asked: Vec<_> = (0..2000).map(|_| wait(&mut transfers, vm(1))).collect();
         assert_eq!(transfers.waiting.len(), WAITING_MAX);
         drop(asked);
-        let _last = ask(&mut transfers, vm(1));
+        let _last = wait(&mut transfers, vm(1));
         assert_eq!(transfers.waiting.len(), 1, "who has gone makes room");
     }
 }

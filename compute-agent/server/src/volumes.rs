@@ -1,41 +1,44 @@
-//! The volumes of persistent memory of this host: made and erased as the leader says, shown to the
+//! The volumes of persistent memory of this host: made and erased as the leader records, published to
 //! kubelet.
 //!
 //! ```text
-//!   scheduler ─ ListVolumes ─▶ caretaker: what is CREATING is made, what is DELETING is removed
-//!             ◀ ReportVolumes ─┘   ▲ at the start, every 30 s, as soon as somebody asks, and when the
-//!                                  │ scheduler says, as it hears of this host, that some are to be made
+//!   scheduler ─ ListVolumes ─▶ reconciler: what is CREATING is made, what is DELETING is removed
+//!             ◀ ReportVolumes ─┘   ▲ at the start, every 30 s, upon each SyncVolume, and when the
+//!                                  │ reply to a heartbeat says that some are to be made
 //!   controllers ─ SyncVolume ──────┘
 //!   kubelet ─ socket ─▶ Identity, Node ─▶ host: volumes, mounts, claims for pods
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | `settings` | what is told of them in the configuration |
-//! | `caretaker` | looks at what the leader says, and makes it so |
-//! | `removal` | removes and erases, beside everything else |
+//! | `settings` | their configuration |
+//! | `reconciler` | compares the host with the leader's records, and makes it so |
+//! | `removal` | removes and erases, beside all other work |
 //! | `leader` | the calls to the scheduler |
 //! | `service` | what controllers call |
 //! | `host` | what the CSI services need of this host |
 //! | `guests` | what guests of the hypervisor need of it |
-//! | `owners` | which VMs they belong to, running or not |
+//! | `owners` | the VMs that own them, running or not |
 //! | `mounts` | file systems and devices at paths: by the `kernel`, or `simulated` |
 //!
-//! Invariant: the leader's word is made so, level by level; nothing is remembered that would be
-//! missed after a crash. Who stands in the way of a removal is waited for, never interrupted.
+//! Invariant: the leader's records are applied, level by level; no state is kept that would be
+//! missed after a crash. A removal waits for the users of its volume and never interrupts them.
 
-mod caretaker;
 mod guests;
 mod host;
 mod kernel;
 mod leader;
 mod mounts;
 mod owners;
+mod reconciler;
 mod removal;
 mod service;
 pub mod settings;
 mod simulated;
 mod unknown;
+
+#[cfg(feature = "testing")]
+pub use kernel::checks as kernel_checks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +47,7 @@ use std::sync::atomic::AtomicBool;
 use berth_csi::{IdentityApi, NodeApi};
 use berth_domain::name::HostName;
 use berth_domain::volume::Region;
-use berth_pmem::volume::Volumes;
+use berth_pmem::volume::VolumeStore;
 use berth_process::socket::Socket;
 use berth_process::{server, socket};
 use berth_proto::agent::v1::volume_agent_service_server::VolumeAgentServiceServer;
@@ -58,11 +61,11 @@ use tokio_util::sync::CancellationToken;
 use crate::config::PmemPrograms;
 use crate::error::Error;
 use crate::guest_volumes::HostVolumes;
-use caretaker::Caretaker;
 use guests::{ForGuests, guest_of};
 use host::VolumeHost;
 use leader::Leader;
 use mounts::Mounts;
+use reconciler::VolumeReconciler;
 use service::VolumeAgentApi;
 use settings::Settings;
 
@@ -72,14 +75,14 @@ const SERVED: &[&str] = &[identity_server::SERVICE_NAME, node_server::SERVICE_NA
 /// The volumes of this host, looked at once.
 pub(crate) struct Managed {
     settings: Settings,
-    keeper: Arc<Volumes>,
+    store: Arc<VolumeStore>,
     mounts: Arc<dyn Mounts>,
     regions: Vec<Region>,
     socket: Option<Socket>,
 }
 
 impl Managed {
-    /// Opens what is written down of volumes and makes what has to be there before them. Blocks.
+    /// Opens the records of volumes and makes what has to exist before them. Blocks.
     pub(crate) fn open(
         settings: &Settings,
         programs: &PmemPrograms,
@@ -87,22 +90,22 @@ impl Managed {
         let Some((managers, mounts)) = settings.managers(programs)? else {
             return Ok(None);
         };
-        let keeper = Volumes::open(&settings.state_dir.join("volumes"), managers)?;
-        if let Err(error) = keeper.prepare() {
-            tracing::warn!(%error, "not everything is there for volumes");
+        let store = VolumeStore::open(&settings.state_dir.join("volumes"), managers)?;
+        if let Err(error) = store.prepare() {
+            tracing::warn!(%error, "preparation for volumes failed");
         }
-        let mut regions = keeper.regions().unwrap_or_else(|error| {
-            tracing::warn!(%error, "no volume can be made: the regions cannot be seen");
+        let mut regions = store.regions().unwrap_or_else(|error| {
+            tracing::warn!(%error, "no volume can be made: the regions cannot be listed");
             Vec::new()
         });
         for region in regions.iter().filter(|region| !region.trouble.is_empty()) {
-            tracing::warn!(region = %region.name, "no volume can be made in it: {}", region.trouble);
+            tracing::warn!(region = %region.name, "no volume can be made in this region: {}", region.trouble);
         }
-        forget_stale(&keeper, mounts.as_ref());
-        unknown::close(&keeper.list(), &mut regions);
+        forget_stale(&store, mounts.as_ref());
+        unknown::close(&store.list(), &mut regions);
         Ok(Some(Self {
             settings: settings.clone(),
-            keeper: Arc::new(keeper),
+            store: Arc::new(store),
             mounts,
             regions,
             socket: None,
@@ -119,8 +122,8 @@ impl Managed {
 
     /// Returns them as guests of the hypervisor need them, with their file systems in this folder.
     pub(crate) fn for_guests(&self, folder: PathBuf) -> Arc<dyn HostVolumes> {
-        let (keeper, mounts) = (self.keeper.clone(), self.mounts.clone());
-        Arc::new(ForGuests::new(keeper, mounts, folder))
+        let (store, mounts) = (self.store.clone(), self.mounts.clone());
+        Arc::new(ForGuests::new(store, mounts, folder))
     }
 
     /// Returns the regions as they were looked at.
@@ -139,17 +142,18 @@ impl Managed {
         let leader = Leader::new(scheduler, host.clone(), incarnation);
         let (found, regions) = watch::channel(self.regions.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let caretaker = Caretaker::new(leader.clone(), self.keeper.clone(), found, stop.clone());
-        let looking = tokio::spawn(caretaker.clone().run(stopping.clone()));
+        let reconciler =
+            VolumeReconciler::new(leader.clone(), self.store.clone(), found, stop.clone());
+        let looking = tokio::spawn(reconciler.clone().run(stopping.clone()));
         let csi = self.socket.map(|mut socket| {
-            let volumes = VolumeHost::new(leader, caretaker.clone(), self.keeper, self.mounts);
+            let volumes = VolumeHost::new(leader, reconciler.clone(), self.store, self.mounts);
             let driver = &self.settings.driver_name;
             let node = NodeApi::new(Arc::new(volumes), host.clone(), driver);
             let reflection = server::Reflection {
                 descriptors: berth_proto::DESCRIPTOR_SET,
                 served: SERVED,
             };
-            // Who may use the socket is said by its folder.
+            // The folder's mode limits access to the socket.
             let server = server::new(None)
                 .add_service(IdentityServer::new(IdentityApi::new(driver)))
                 .add_service(NodeServer::new(node))
@@ -161,21 +165,21 @@ impl Managed {
                 let served = server.serve_with_incoming_shutdown(incoming, closing).await;
                 drop(socket);
                 if let Err(error) = served {
-                    tracing::error!(%error, "the kubelet's socket is served no more");
+                    tracing::error!(%error, "serving the kubelet's socket failed");
                 }
             })
         });
         Running {
             regions,
             stop,
-            caretaker,
+            reconciler,
             looking,
             csi,
         }
     }
 }
 
-/// Returns whether the leader was asked which of the volumes in these regions it knows.
+/// Returns whether the leader has listed which of the volumes in these regions it knows.
 pub(crate) fn are_compared(regions: &[Region]) -> bool {
     unknown::are_compared(regions)
 }
@@ -185,7 +189,7 @@ pub(crate) struct Running {
     /// The regions as they were looked at last.
     pub(crate) regions: watch::Receiver<Vec<Region>>,
     stop: Arc<AtomicBool>,
-    caretaker: Caretaker,
+    reconciler: VolumeReconciler,
     looking: JoinHandle<()>,
     csi: Option<JoinHandle<()>>,
 }
@@ -193,31 +197,31 @@ pub(crate) struct Running {
 impl Running {
     /// Returns the service for controllers.
     pub(crate) fn service(&self) -> VolumeAgentServiceServer<VolumeAgentApi> {
-        VolumeAgentServiceServer::new(VolumeAgentApi::new(self.caretaker.clone()))
+        VolumeAgentServiceServer::new(VolumeAgentApi::new(self.reconciler.clone()))
     }
 
-    /// Returns what has them looked at when it is told.
-    pub(crate) fn waker(&self) -> Arc<Notify> {
-        self.caretaker.waker()
+    /// Returns the trigger of a reconciliation.
+    pub(crate) fn trigger(&self) -> Arc<Notify> {
+        self.reconciler.trigger()
     }
 
-    /// Waits until nothing of it goes on, after it was told to stop.
+    /// Waits until all its work has ended, after it was cancelled.
     pub(crate) async fn end(self) {
         self.stop.store(true, std::sync::atomic::Ordering::Release);
         if self.looking.await.is_err() {
-            tracing::error!("taking care of volumes failed");
+            tracing::error!("reconciling volumes failed");
         }
         if let Some(mut csi) = self.csi {
-            server::goodbye(&mut csi).await;
+            server::join_or_abort(&mut csi).await;
         }
-        self.caretaker.end().await;
+        self.reconciler.end().await;
     }
 }
 
-/// Forgets where volumes were staged and published before the machine was started anew: nothing is
-/// mounted there, and nobody would ever say that it is to end.
-fn forget_stale(keeper: &Volumes, mounts: &dyn Mounts) {
-    for volume in keeper.list() {
+/// Forgets where volumes were staged and published before the machine was restarted: nothing is
+/// mounted there, and no client would ever unpublish it.
+fn forget_stale(store: &VolumeStore, mounts: &dyn Mounts) {
+    for volume in store.list() {
         // Which guests run is looked at on its own.
         let targets = volume.record.targets.keys();
         let targets = targets.filter(|target| guest_of([*target].into_iter()).is_none());
@@ -230,16 +234,16 @@ fn forget_stale(keeper: &Volumes, mounts: &dyn Mounts) {
         // Something below may have been mounted when the agent was killed.
         for path in &gone {
             if let Err(error) = mounts.unmount(&local, path.as_ref()) {
-                tracing::warn!(volume = %local.id, path, %error, "it may stay in use");
+                tracing::warn!(volume = %local.id, path, %error, "path may stay in use");
             }
         }
         let id = &volume.record.id;
-        let forgotten = keeper.set_targets(id, |targets| {
+        let forgotten = store.set_targets(id, |targets| {
             targets.retain(|path, _| !gone.contains(path));
         });
         match forgotten {
             Ok(_) => tracing::info!(volume = %id, paths = gone.join(", "), "not mounted any more"),
-            Err(error) => tracing::warn!(volume = %id, %error, "it stays written down as used"),
+            Err(error) => tracing::warn!(volume = %id, %error, "volume stays recorded as used"),
         }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   Off ──arm: open──▶ Armed, fed by each write ──release: 'V', close──▶ Off
-//!                        │ nobody feeds it
+//!                        │ not fed
 //!                        ▼ after its timeout
 //!                      the machine is reset
 //! ```
 //!
 //! What it is not: the decision to feed; see `core::Feeding`. Nor does it set the timeout: that takes a
-//! call which only unsafe code can make, so whoever loads the driver sets it.
+//! call which only unsafe code can make, so the loader of the driver sets it.
 //!
 //! What the kernel does, and what therefore is done here:
 //!
@@ -20,13 +20,14 @@
 //! * With `nowayout` it cannot be disarmed: it is fed for as long as this process runs.
 //!
 //! Invariant: nothing here waits for anything but the driver, and a device that failed once is not
-//! said to be armed again by this run of the agent.
+//! reported as armed again by this run of the agent.
 
 mod device;
 
 use std::fs::File;
 use std::path::Path;
 
+use berth_process::error_chain;
 use tokio::sync::watch;
 
 use crate::config;
@@ -53,12 +54,12 @@ pub(crate) struct Watchdog {
     /// The open device: it runs.
     file: Option<File>,
     standing: watch::Sender<Standing>,
-    /// What was ordered last, to tell when it changes.
+    /// The last order, to log when it changes.
     ordered: Feeding,
 }
 
 impl Watchdog {
-    /// Returns one that does not run as far as is known here.
+    /// Returns one that is not armed as far as is known here.
     pub(crate) fn new(device: Device) -> Self {
         Self {
             device,
@@ -73,14 +74,17 @@ impl Watchdog {
     /// # Errors
     ///
     /// Why it is of no use.
-    pub(crate) fn configured(told: &config::Watchdog, root: &Path) -> Result<Option<Self>, Error> {
-        let Some(path) = &told.device else {
+    pub(crate) fn configured(
+        config: &config::Watchdog,
+        root: &Path,
+    ) -> Result<Option<Self>, Error> {
+        let Some(path) = &config.device else {
             return Ok(None);
         };
-        let device = Device::find(path, told.timeout_s, root)?;
+        let device = Device::find(path, config.timeout_s, root)?;
         tracing::info!(
             device = %path.display(), driver = device.identity, timeout_s = device.timeout_s,
-            "there is a watchdog"
+            "watchdog configured"
         );
         if device.no_way_out {
             tracing::warn!(
@@ -102,12 +106,12 @@ impl Watchdog {
         self.standing.subscribe()
     }
 
-    /// Arms it and disarms it, so that what is wrong with it is known when the agent starts.
+    /// Arms it and disarms it, so that a fault of it is known when the agent starts.
     ///
     /// # Errors
     ///
-    /// What is wrong.
-    pub(crate) fn try_out(&mut self) -> Result<(), Error> {
+    /// The fault.
+    pub(crate) fn test_disarm(&mut self) -> Result<(), Error> {
         let file = self.device.arm()?;
         self.file = self.device.disarm(file)?;
         Ok(())
@@ -122,13 +126,13 @@ impl Watchdog {
             Feeding::Starved => self.starve(before),
         };
         let Err(error) = done else { return };
-        // Told once: it is tried again with every order.
-        let told = self.standing.send_replace(Standing::Broken);
-        if told != Standing::Broken {
-            let error = chain(&error);
+        // Logged once: it is tried again with every order.
+        let previous = self.standing.send_replace(Standing::Broken);
+        if previous != Standing::Broken {
+            let error = error_chain(&error);
             tracing::error!(
                 error,
-                "nothing is promised any more until the agent is started again"
+                "watchdog failed: no self-fencing promise until the agent is restarted"
             );
         }
     }
@@ -138,7 +142,7 @@ impl Watchdog {
             Some(file) => self.device.feed(file)?,
             None => {
                 self.file = Some(self.device.arm()?);
-                tracing::info!(timeout_s = self.device.timeout_s, "the watchdog is armed");
+                tracing::info!(timeout_s = self.device.timeout_s, "watchdog armed");
             }
         }
         self.is_armed();
@@ -148,7 +152,7 @@ impl Watchdog {
     fn starve(&mut self, before: Feeding) -> Result<(), Error> {
         if before != Feeding::Starved {
             tracing::error!(
-                "guests were to be stopped by now, and the hypervisor does not say that none runs: the \
+                "guests were to be stopped by now, and the hypervisor does not confirm that none runs: the \
                  watchdog is not fed any more, and resets this machine within {} s",
                 self.device.timeout_s
             );
@@ -167,9 +171,9 @@ impl Watchdog {
         };
         self.file = self.device.disarm(file)?;
         match &self.file {
-            // It runs whether anybody wants it or not.
+            // It runs whether or not it is needed.
             Some(file) => self.device.feed(file)?,
-            None => tracing::info!("the watchdog is disarmed"),
+            None => tracing::info!("watchdog disarmed"),
         }
         self.standing.send_if_modified(|standing| {
             let is_armed = *standing == Standing::Armed;
@@ -194,7 +198,7 @@ impl Watchdog {
     /// The agent stops. Where it is certain that nothing runs here the device is disarmed.
     pub(crate) fn end(mut self, runs_nothing: bool) {
         if runs_nothing && let Err(error) = self.rest() {
-            tracing::error!(error = chain(&error), "the watchdog is not disarmed");
+            tracing::error!(error = error_chain(&error), "watchdog not disarmed");
         }
         if self.file.is_some() {
             tracing::error!(
@@ -206,11 +210,6 @@ impl Watchdog {
     }
 }
 
-fn chain(error: &Error) -> String {
-    let why = std::error::Error::source(error);
-    why.map_or(error.to_string(), |why| format!("{error}: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -220,15 +219,15 @@ mod tests {
     use super::*;
 
     /// What the kernel would tell of a watchdog. The device is one that takes whatever is written to
-    /// it; what a real one does is shown by `tests/tests/real_watchdog.rs`.
-    struct Told(tempfile::TempDir);
+    /// it; what a real one does is shown by `tests/tests/real/watchdog.rs`.
+    struct FakeSysfs(tempfile::TempDir);
 
     const NULL: &str = "/dev/null";
 
-    impl Told {
+    impl FakeSysfs {
         fn new() -> Self {
-            let told = Self(tempfile::tempdir().unwrap());
-            fs::create_dir_all(told.file("")).unwrap();
+            let sysfs = Self(tempfile::tempdir().unwrap());
+            fs::create_dir_all(sysfs.file("")).unwrap();
             for (name, text) in [
                 ("dev", "1:3"),
                 ("identity", "made up"),
@@ -236,9 +235,9 @@ mod tests {
                 ("nowayout", "0"),
                 ("state", "active"),
             ] {
-                told.write(name, text);
+                sysfs.write(name, text);
             }
-            told
+            sysfs
         }
 
         fn file(&self, name: &str) -> PathBuf {
@@ -256,7 +255,7 @@ mod tests {
 
     #[track_caller]
     fn fails<T: std::fmt::Debug>(result: Result<T, Error>, words: &[&str]) {
-        let error = chain(&result.unwrap_err());
+        let error = error_chain(&result.unwrap_err());
         for word in words {
             assert!(error.contains(word), "{word}: {error}");
         }
@@ -264,49 +263,49 @@ mod tests {
 
     #[test]
     fn a_watchdog_is_found_by_its_numbers() {
-        let told = Told::new();
-        let device = told.find(NULL, None).unwrap();
+        let sysfs = FakeSysfs::new();
+        let device = sysfs.find(NULL, None).unwrap();
         assert_eq!((&*device.identity, device.timeout_s), ("made up", 10));
         assert!(!device.no_way_out);
         assert_eq!(device.reset_after_ms(), 32_000);
-        let slower = told.find(NULL, Some(20)).unwrap();
+        let slower = sysfs.find(NULL, Some(20)).unwrap();
         assert_eq!(slower.reset_after_ms(), 62_000);
     }
 
     /// Goal: each error says what is wrong, and where.
     #[test]
     fn what_is_wrong_is_told() {
-        let told = Told::new();
-        let absent = told.find("/dev/no-such-watchdog", None);
+        let sysfs = FakeSysfs::new();
+        let absent = sysfs.find("/dev/no-such-watchdog", None);
         fails(absent, &["/dev/no-such-watchdog", "not loaded"]);
-        fails(told.find("/proc/version", None), &["no character device"]);
-        fails(told.find("/dev/zero", None), &["1:5", "not listed"]);
+        fails(sysfs.find("/proc/version", None), &["no character device"]);
+        fails(sysfs.find("/dev/zero", None), &["1:5", "not listed"]);
         fails(
-            told.find(NULL, Some(7)),
+            sysfs.find(NULL, Some(7)),
             &["watchdog7", "after 10 s", "says 7"],
         );
         for (text, word) in [("soon", "soon"), ("1", "from 5"), ("4000", "to 3600")] {
-            told.write("timeout", text);
-            fails(told.find(NULL, None), &["watchdog7", "timeout", word]);
+            sysfs.write("timeout", text);
+            fails(sysfs.find(NULL, None), &["watchdog7", "timeout", word]);
         }
-        fs::remove_file(told.file("timeout")).unwrap();
+        fs::remove_file(sysfs.file("timeout")).unwrap();
         fails(
-            told.find(NULL, None),
+            sysfs.find(NULL, None),
             &["watchdog7/timeout", "No such file"],
         );
-        fs::remove_dir_all(told.0.path().join("sys")).unwrap();
-        fails(told.find(NULL, None), &["CONFIG_WATCHDOG_SYSFS"]);
+        fs::remove_dir_all(sysfs.0.path().join("sys")).unwrap();
+        fails(sysfs.find(NULL, None), &["CONFIG_WATCHDOG_SYSFS"]);
     }
 
     /// Goal: who else may have it, and that one has to be root, is said. Method: the errors are those
     /// of the calls that open it.
     #[test]
     fn a_device_that_cannot_be_had_says_why() {
-        let device = Told::new().find(NULL, None).unwrap();
+        let device = FakeSysfs::new().find(NULL, None).unwrap();
         let busy = device.failure("opened", io::ErrorKind::ResourceBusy.into());
         fails(
             Err::<(), _>(busy),
-            &[NULL, "fed by somebody else", "systemd"],
+            &[NULL, "fed by another process", "systemd"],
         );
         let forbidden = device.failure("opened", io::ErrorKind::PermissionDenied.into());
         fails(Err::<(), _>(forbidden), &[NULL, "root"]);
@@ -316,27 +315,27 @@ mod tests {
     /// goes on to say that it is inactive.
     #[test]
     fn a_device_that_a_dead_process_disarms_is_refused() {
-        let told = Told::new();
-        told.write("state", "inactive");
-        let mut watchdog = Watchdog::new(told.find(NULL, None).unwrap());
+        let sysfs = FakeSysfs::new();
+        sysfs.write("state", "inactive");
+        let mut watchdog = Watchdog::new(sysfs.find(NULL, None).unwrap());
         fails(
-            watchdog.try_out(),
-            &["disarms it when whoever feeds it dies"],
+            watchdog.test_disarm(),
+            &["disarms it when the process that feeds it dies"],
         );
     }
 
-    /// Goal: nobody builds a promise on a timeout that was made longer meanwhile, nor on a device that
+    /// Goal: no promise is built on a timeout that was made longer meanwhile, nor on a device that
     /// failed.
     #[test]
     fn a_device_that_has_changed_is_broken() {
-        let told = Told::new();
-        let mut watchdog = Watchdog::new(told.find(NULL, None).unwrap());
+        let sysfs = FakeSysfs::new();
+        let mut watchdog = Watchdog::new(sysfs.find(NULL, None).unwrap());
         let standing = watchdog.standing();
         assert_eq!(*standing.borrow(), Standing::Off);
-        told.write("timeout", "60");
+        sysfs.write("timeout", "60");
         watchdog.order(Feeding::Fed);
         assert_eq!(*standing.borrow(), Standing::Broken);
-        told.write("timeout", "10");
+        sysfs.write("timeout", "10");
         watchdog.order(Feeding::Fed);
         assert_eq!(*standing.borrow(), Standing::Broken);
     }
@@ -345,8 +344,8 @@ mod tests {
     /// feed it.
     #[test]
     fn a_starving_watchdog_is_left_alone() {
-        let told = Told::new();
-        let mut watchdog = Watchdog::new(told.find(NULL, None).unwrap());
+        let sysfs = FakeSysfs::new();
+        let mut watchdog = Watchdog::new(sysfs.find(NULL, None).unwrap());
         watchdog.order(Feeding::Starved);
         assert!(watchdog.file.is_none());
         watchdog.order(Feeding::Fed);
@@ -357,9 +356,9 @@ mod tests {
     /// Goal: one that cannot be disarmed is kept and fed.
     #[test]
     fn without_a_way_out_it_is_kept() {
-        let told = Told::new();
-        told.write("nowayout", "1");
-        let mut watchdog = Watchdog::new(told.find(NULL, None).unwrap());
+        let sysfs = FakeSysfs::new();
+        sysfs.write("nowayout", "1");
+        let mut watchdog = Watchdog::new(sysfs.find(NULL, None).unwrap());
         watchdog.order(Feeding::Fed);
         watchdog.order(Feeding::Off);
         assert!(watchdog.file.is_some());

@@ -3,8 +3,8 @@
 //! Not here: what is attempted next (`engine`), and what two hypervisors' answers mean together
 //! (`reconcile`).
 //!
-//! Invariant: an answer that did not come is never taken for a "no". What was asked for may have
-//! been done, so it is asked for again, or undone.
+//! Invariant: a missing answer is never taken for a refusal. The call may have
+//! been carried out, so it is repeated, or undone.
 
 use berth_domain::agent::{Failure, Reply};
 use berth_domain::id::Incarnation;
@@ -48,8 +48,8 @@ impl Saga {
         }
         match commit.on_refusal {
             OnRefusal::Fail(step) => self.fail(step, refusal),
-            OnRefusal::GoOn => self.go(commit.then),
-            OnRefusal::PlanAnew => self.wait(Goal::Plan, Backoff::SCHEDULER),
+            OnRefusal::Continue => self.go(commit.then),
+            OnRefusal::Replan => self.wait(Goal::Plan, Backoff::SCHEDULER),
         }
     }
 
@@ -61,7 +61,7 @@ impl Saga {
                 self.refresh(Goal::Plan, None)
             }
             Err(refusal) if refusals::is_lease_lost(&refusal) => Effect::Done(Ended::LeaseLost),
-            // It may have been claimed all the same, and then the log says so.
+            // It may have been claimed all the same, and then the log shows it.
             Err(refusal) if refusals::is_outcome_unknown(&refusal) => {
                 self.failures += 1;
                 self.wait(Goal::Plan, Backoff::SCHEDULER)
@@ -95,8 +95,9 @@ impl Saga {
         if let Some((host, meant)) = restarted {
             let known = self.context.facts.hosts.get(&host).map(|h| h.incarnation);
             if known.is_none_or(|known| known == meant) {
-                // It has not told the scheduler yet.
-                let message = format!("host {host} was started anew and is not registered yet");
+                // It has not registered with the scheduler yet.
+                let message =
+                    format!("the agent of host {host} was restarted and is not registered yet");
                 return self.unanswered(goal, &host, message);
             }
         }
@@ -135,17 +136,17 @@ impl Saga {
         match self.script.undone(reply, &self.context, cause) {
             Ok(effect) => {
                 let record = self.record(step, Mark::Undone, effect);
-                self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+                self.commit(record, Goal::Plan, OnRefusal::Replan)
             }
             Err(refusal) => {
                 self.failures += 1;
-                self.say_and_wait(Goal::Undo(step), step, host, &refusal)
+                self.log_and_wait(Goal::Undo(step), step, host, &refusal)
             }
         }
     }
 
     pub(crate) fn step_answered(&mut self, step: Step, reply: Reply) -> Effect {
-        if step != Step::LiveMigration && self.is_cancelled() {
+        if !self.is_settled_from(step) && self.is_cancelled() {
             let refusal = refusals::cancelled(&self.context.operation);
             return self.fail(step, refusal);
         }
@@ -155,12 +156,12 @@ impl Saga {
         }
     }
 
-    /// No answer came: whatever was asked may have been done, or may yet be.
+    /// No answer came: the call may have been carried out, or may still be.
     pub(crate) fn unanswered(&mut self, goal: Goal, host: &HostName, message: String) -> Effect {
         self.failures += 1;
         match goal {
-            Goal::Call(Step::LiveMigration) if self.failures >= CALLS_MAX => {
-                self.transfer.note_error(&message);
+            Goal::Call(step) if self.is_settled_from(step) && self.failures >= CALLS_MAX => {
+                self.transfer.record_error(&message);
                 self.go(Goal::Settle(Poll::Source))
             }
             Goal::Call(step) if self.can_give_up() && self.failures >= CALLS_MAX => {
@@ -168,7 +169,7 @@ impl Saga {
             }
             Goal::Call(step) | Goal::Undo(step) => {
                 let why = refusals::unreachable(host, &message);
-                self.say_and_wait(goal, step, host, &why)
+                self.log_and_wait(goal, step, host, &why)
             }
             Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(message))),
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
@@ -177,23 +178,23 @@ impl Saga {
         }
     }
 
-    /// The agent said no.
+    /// The agent refused.
     fn refused(&mut self, goal: Goal, host: &HostName, refusal: Refusal) -> Effect {
         let refusal = match refusal.metadata.contains_key("host") {
             true => refusal,
             false => refusal.with("host", host),
         };
         match goal {
-            Goal::Call(Step::LiveMigration) => {
+            Goal::Call(step) if self.is_settled_from(step) => {
                 self.transfer.refused = Some(refusal.clone());
                 let mark = Mark::Failed(refusal);
-                let record = self.record(Step::LiveMigration, mark, operation::Effect::None);
-                self.commit(record, Goal::Settle(Poll::Source), OnRefusal::GoOn)
+                let record = self.record(step, mark, operation::Effect::None);
+                self.commit(record, Goal::Settle(Poll::Source), OnRefusal::Continue)
             }
             Goal::Call(step) if self.can_give_up() => self.fail(step, refusal),
             Goal::Call(step) | Goal::Undo(step) => {
                 self.failures += 1;
-                self.say_and_wait(goal, step, host, &refusal)
+                self.log_and_wait(goal, step, host, &refusal)
             }
             Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Refused(refusal.message))),
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {

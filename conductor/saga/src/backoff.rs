@@ -15,7 +15,7 @@ impl Backoff {
         first_ms: 100,
         most_ms: 5_000,
     };
-    /// Before the scheduler is asked again.
+    /// Before the scheduler is called again.
     pub(crate) const SCHEDULER: Self = Self {
         first_ms: 100,
         most_ms: 5_000,
@@ -25,7 +25,7 @@ impl Backoff {
         first_ms: 50,
         most_ms: 1_000,
     };
-    /// Between two looks at a transfer whose end is heard of: only for what somebody may want of it
+    /// Between two polls of a transfer whose end is reported: only for requests that users may make
     /// meanwhile.
     pub(crate) const HEARD: Self = Self {
         first_ms: 250,

@@ -1,9 +1,9 @@
-//! Disks that travel with a guest that is off: whether they do, and what its agents are asked for it.
+//! The calls for disks that move with a guest that is off.
 //!
-//! Not here: when. That is in the lists of steps of the operations.
+//! Not here: whether and when they do. That is in the table of operations.
 
 use berth_domain::agent::{Call, DiskSource, FetchDisks, Side};
-use berth_domain::migration::{Migration, State};
+use berth_domain::migration::Migration;
 use berth_domain::name::HostName;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{Feature, ServiceVersion};
@@ -15,31 +15,13 @@ use crate::plan::Context;
 use crate::refusals;
 use crate::start_stop::taken;
 
-/// Returns whether the disks are fetched by the destination.
-pub(crate) fn are_fetched(context: &Context) -> bool {
-    let migration = context.facts.migration.as_ref();
-    migration.is_some_and(|migration| migration.fetches_disks)
-}
-
-/// Returns whether the disks go from the source in the same operation: nobody can come back to them.
-pub(crate) fn are_dropped_at_once(context: &Context) -> bool {
-    let migration = context.facts.migration.as_ref();
-    migration.is_some_and(|migration| migration.fetches_disks && !migration.verify)
-}
-
-/// Returns whether disks are on the source still, of a move that waits to be verified.
-pub(crate) fn are_left(context: &Context) -> bool {
-    let migration = context.facts.migration.as_ref();
-    migration.is_some_and(|m| m.fetches_disks && m.state == State::Verifying)
-}
-
 fn host<'c>(context: &'c Context, name: &HostName) -> Result<&'c HostFacts, Refusal> {
     let facts = context.facts.hosts.get(name);
     facts.ok_or_else(|| refusals::host_unknown(name))
 }
 
-/// Has the destination fetch them. Whether both agents can is asked before every call: one may have
-/// been started anew, at another version.
+/// Has the destination fetch them. Whether both agents can is checked before every call: one may have
+/// been restarted, at another version.
 pub(crate) fn fetch(context: &Context, spec: &VmSpec) -> Result<(HostName, Call), Refusal> {
     let (migration, claim) = (migration(context)?, taken(context)?);
     let (source, destination) = (

@@ -1,4 +1,4 @@
-//! What a saga wants done. One effect is under way at a time, and each but [`Effect::Done`] is
+//! The effects of a saga. One effect is in progress at a time, and each but [`Effect::Done`] is
 //! answered with exactly one event.
 
 use berth_domain::agent::{Call, Fence};
@@ -18,13 +18,13 @@ pub enum Effect {
     ScheduleNext {
         /// The operation.
         operation: OperationId,
-        /// The lease under which it is asked.
+        /// The lease under which it is requested.
         epoch: Epoch,
     },
-    /// Read operation, VM, migration, claim and hosts anew; answered by
+    /// Read operation, VM, migration, claim and hosts again; answered by
     /// [`Event::Refreshed`](crate::Event).
     Refresh,
-    /// Ask an agent; answered by [`Event::Answered`](crate::Event).
+    /// Call an agent; answered by [`Event::Answered`](crate::Event).
     Call(Box<AgentCall>),
     /// Let time pass; answered by [`Event::Elapsed`](crate::Event).
     Wait {
@@ -48,9 +48,9 @@ pub struct TransferWatch {
     pub address: String,
     /// The guest.
     pub vm: VmUid,
-    /// For how long at most: somebody may want something of the transfer meanwhile.
+    /// For how long at most: a user may request something of the transfer meanwhile.
     pub ms: u64,
-    /// For how long where the agent cannot tell, as one that is too old.
+    /// For how long where the agent cannot report the end, as one that is too old.
     pub blind_ms: u64,
 }
 
@@ -72,13 +72,13 @@ pub struct StepRecord {
 /// A call to the agent of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentCall {
-    /// Whose agent.
+    /// The agent's host.
     pub host: HostName,
     /// Where that agent was last known to listen.
     pub address: String,
     /// Keeps the call from having effects once it is out of date.
     pub fence: Fence,
-    /// What is asked.
+    /// The call.
     pub call: Call,
 }
 

@@ -1,6 +1,6 @@
 //! Log and event give the next effect: what all kinds of operations have in common.
 //!
-//! Not here: what a step asks for (the operation's own file), and what happens after the point
+//! Not here: what a step does (the operation's own file), and what happens after the point
 //! of no return (`reconcile`).
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!    └──────────────────────────── next host claimed ◀──┘
 //! ```
 //!
-//! Invariant: one effect is under way at a time, and what is done next follows from the log, so
+//! Invariant: one effect is in progress at a time, and what is done next follows from the log, so
 //! that [`Saga::resume`] may be called with any log that a saga has written.
 
 use berth_domain::agent::{Call, DomainStatus, Fence, Reply};
@@ -26,19 +26,19 @@ use crate::effect::{AgentCall, Effect, Ended, StepRecord};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::journal::Journal;
-use crate::plan::{Ask, Context, Memory, Script, StepPlan, Undo, script};
+use crate::plan::{Action, Context, Memory, Script, Undo, script};
 use crate::reconcile::{Poll, Transfer};
 use crate::refusals;
 
-/// After how many failures in a row an undo or a deletion says in the log that it waits.
-const SAY_AFTER: u32 = 3;
+/// After how many failures in a row an undo or a deletion logs that it waits.
+const LOG_AFTER_FAILURES: u32 = 3;
 /// How many hosts are tried for one operation that is no migration.
 const HOSTS_TRIED_MAX: usize = 3;
 
 /// What is being attempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// Whatever the log says.
+    /// What follows from the log.
     Plan,
     /// A step, from its start.
     Begin(Step),
@@ -67,10 +67,10 @@ pub(crate) struct Commit {
 pub(crate) enum OnRefusal {
     /// The step failed.
     Fail(Step),
-    /// The log was only to say something; go on.
-    GoOn,
-    /// The log is not what it was taken for: read it and plan anew.
-    PlanAnew,
+    /// The record was informative only; continue.
+    Continue,
+    /// The log is not as expected: read it and plan again.
+    Replan,
 }
 
 /// The answer that is waited for.
@@ -86,10 +86,10 @@ pub(crate) enum Outstanding {
     },
     Refresh {
         goal: Goal,
-        /// The agent that said it had been started anew, and the run that was meant.
+        /// The agent that reported a restart, and the incarnation that was meant.
         restarted: Option<(HostName, Incarnation)>,
     },
-    /// A wait; then facts are read anew for the goal.
+    /// A wait; then facts are read again for the goal.
     Wait(Goal),
     /// A wait for the end of a transfer, or as [`Self::Wait`]; then it is looked where the guest is.
     Watch,
@@ -98,7 +98,7 @@ pub(crate) enum Outstanding {
     Nothing,
 }
 
-/// One operation under way.
+/// One operation in progress.
 #[derive(Clone)]
 pub struct Saga {
     pub(crate) context: Context,
@@ -147,9 +147,9 @@ impl Saga {
         &self.context.operation
     }
 
-    /// Returns the step that the call under way is for, and whether it takes that back.
+    /// Returns the step of the call in progress, and whether the call undoes it.
     #[must_use]
-    pub fn asking_for(&self) -> Option<(Step, bool)> {
+    pub fn called_step(&self) -> Option<(Step, bool)> {
         let Outstanding::Call { goal, .. } = &self.outstanding else {
             return None;
         };
@@ -167,11 +167,11 @@ impl Saga {
     }
 
     /// Returns what to do next. Every effect is answered with one event; only
-    /// [`Event::CancelRequested`] comes unasked, and gives no effect.
+    /// [`Event::CancelRequested`] answers none, and gives no effect.
     ///
     /// # Panics
     ///
-    /// When the event does not answer the effect under way: the driver is wrong.
+    /// When the event does not answer the effect in progress: the driver is wrong.
     pub fn step(&mut self, event: Event) -> Option<Effect> {
         if event == Event::CancelRequested {
             self.context.operation.cancelled = true;
@@ -200,21 +200,23 @@ impl Saga {
             (Outstanding::Watch, Event::Elapsed) => self.refresh(Goal::Settle(Poll::Source), None),
             (Outstanding::Watch, Event::TransferEnded) => self.transfer_ended(),
             (outstanding, event) => {
-                panic!("event {event:?} does not answer what is under way: {outstanding:?}")
+                panic!("event {event:?} does not answer what is in progress: {outstanding:?}")
             }
         };
         Some(effect)
     }
 
-    /// Returns whether failures lead to the undo, or a wish to cancel does: not once that cannot be
+    /// Returns whether failures, or a request to cancel, lead to the undo: not once that cannot be
     /// undone.
     pub(crate) fn can_give_up(&self) -> bool {
-        let no_return = self.script.no_return();
-        self.script.can_give_up() && !no_return.is_some_and(|step| self.journal().has_started(step))
+        let on_failure = self.context.plan().on_failure;
+        let no_return = on_failure.retries_from();
+        on_failure.undoes() && !no_return.is_some_and(|step| self.journal().has_started(step))
     }
 
-    fn is_needed(&self, step: Step) -> bool {
-        self.script.is_needed(step, &self.context)
+    /// Returns whether the two hypervisors decide, once this step is started.
+    pub(crate) fn is_settled_from(&self, step: Step) -> bool {
+        self.context.plan().on_failure.settles_from() == Some(step)
     }
 
     pub(crate) fn journal(&self) -> Journal<'_> {
@@ -250,30 +252,26 @@ impl Saga {
 
     /// Reads from the log what is to be done.
     fn plan(&self) -> Goal {
-        let journal = self.journal();
-        let steps = self.script.steps();
-        let crossed = |p: &&StepPlan| p.step == Step::LiveMigration && journal.has_started(p.step);
-        if steps.iter().any(|p| crossed(&p)) {
+        let (journal, plan) = (self.journal(), self.context.plan());
+        let crossed = plan.on_failure.settles_from();
+        if crossed.is_some_and(|step| journal.has_started(step)) {
             return Goal::Settle(Poll::Source);
         }
-        let claims = steps.iter().any(|p| p.step == Step::Claim);
-        let given_back =
-            claims && (journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim));
+        let given_back = plan.claims.is_some()
+            && (journal.is_undone(Step::Claim) || !journal.has_succeeded(Step::Claim));
         if self.can_give_up() && (journal.failure().is_some() || given_back) {
-            let to_undo = steps.iter().rev().find(|p| {
-                p.undo == Undo::AskAgent
+            let to_undo = plan.steps.iter().rev().find(|p| {
+                p.undo == Undo::CallAgent
                     && journal.has_started(p.step)
                     && !journal.is_undone(p.step)
             });
             return to_undo.map_or(Goal::Leave, |p| Goal::Undo(p.step));
         }
-        // What agents answered to the steps that succeeded was lost with the conductor that had
-        // asked, so they are asked again, from the first on.
-        let is_due = |p: &&StepPlan| {
-            let is_done = self.script.resumes() && journal.has_succeeded(p.step);
-            !is_done && self.is_needed(p.step)
-        };
-        let first = steps.iter().find(|p| p.step != Step::Claim && is_due(p));
+        // The agents' answers to the steps that succeeded were lost with the conductor that had
+        // called them, so the calls are repeated, from the first on.
+        let is_done = |step| plan.resumes && journal.has_succeeded(step);
+        let mut due = self.context.due();
+        let first = due.find(|p| p.step != Step::Claim && !is_done(p.step));
         first.map_or(Goal::Leave, |p| Goal::Begin(p.step))
     }
 
@@ -282,9 +280,8 @@ impl Saga {
             let refusal = refusals::cancelled(&self.context.operation);
             return self.fail(step, refusal);
         }
-        let plan = self.script.steps().iter().find(|p| p.step == step);
-        if plan.is_some_and(|p| p.side_effects) && !self.journal().has_started(step) {
-            let effect = self.script.start_effect(step);
+        if step.has_side_effects() && !self.journal().has_started(step) {
+            let effect = self.context.start(step);
             let record = self.record(step, Mark::Started, effect);
             return self.commit(record, Goal::Call(step), OnRefusal::Fail(step));
         }
@@ -292,16 +289,16 @@ impl Saga {
     }
 
     fn call_step(&mut self, step: Step) -> Effect {
-        if step != Step::LiveMigration && self.is_cancelled() {
+        if !self.is_settled_from(step) && self.is_cancelled() {
             let refusal = refusals::cancelled(&self.context.operation);
             return self.fail(step, refusal);
         }
-        match self.script.ask(step, &self.context) {
-            Ok(Ask::Agent { host, call }) if self.is_over(&host, &call) => {
+        match self.script.action(step, &self.context) {
+            Ok(Action::CallAgent { host, call }) if self.is_over(&host, &call) => {
                 self.step_answered(step, Reply::Done)
             }
-            Ok(Ask::Agent { host, call }) => self.call(Goal::Call(step), host, *call),
-            Ok(Ask::Nothing(effect)) => self.succeed(step, effect),
+            Ok(Action::CallAgent { host, call }) => self.call(Goal::Call(step), host, *call),
+            Ok(Action::Complete(effect)) => self.succeed(step, effect),
             Err(refusal) => self.fail(step, refusal),
         }
     }
@@ -309,7 +306,7 @@ impl Saga {
     fn undo(&mut self, step: Step) -> Effect {
         if !self.journal().is_undo_started(step) {
             let record = self.record(step, Mark::UndoStarted, operation::Effect::None);
-            return self.commit(record, Goal::Undo(step), OnRefusal::PlanAnew);
+            return self.commit(record, Goal::Undo(step), OnRefusal::Replan);
         }
         match self.script.undo(step, &self.context) {
             // Nothing goes on there, and what its agent may find when it is back is its own to
@@ -323,8 +320,8 @@ impl Saga {
                 self.undone(step, &host, &reply)
             }
             Ok((host, call)) => self.call(Goal::Undo(step), host, call),
-            // Without a claim there is nothing that an agent could hold; the log is read anew
-            // because it says otherwise.
+            // Without a claim there is nothing that an agent could hold; the log is read again
+            // because it shows otherwise.
             Err(_) => self.wait(Goal::Plan, Backoff::SCHEDULER),
         }
     }
@@ -333,14 +330,15 @@ impl Saga {
         self.context.facts.hosts.get(host).is_some_and(|h| h.dead)
     }
 
-    /// Returns whether what is asked for has happened, as nothing runs on a host that is proven to
+    /// Returns whether a call's purpose is fulfilled, as nothing runs on a host that is proven to
     /// be dead. What must be started there, as it can be nowhere else, is left to be evacuated.
     fn is_over(&self, host: &HostName, call: &Call) -> bool {
         let ends = matches!(
             call,
             Call::DestroyVm | Call::StopVm { .. } | Call::DropDisks { .. }
         );
-        let starts = matches!(call, Call::StartVm { .. }) && !self.script.can_give_up();
+        let starts =
+            matches!(call, Call::StartVm { .. }) && !self.context.plan().on_failure.undoes();
         (ends || starts) && self.is_dead(host)
     }
 
@@ -356,7 +354,8 @@ impl Saga {
             && tried < hosts_tried_max
             && cause
                 .as_ref()
-                .is_some_and(|(step, _)| self.script.is_candidates_fault(*step));
+                .and_then(|(step, _)| self.context.plan().step(*step))
+                .is_some_and(|plan| plan.tries_another_host);
         match (another, held) {
             (true, Some(claim)) => {
                 let effect = operation::Effect::ReleaseClaim {
@@ -364,7 +363,7 @@ impl Saga {
                     exclude: true,
                 };
                 let record = self.record(Step::Claim, Mark::Undone, effect);
-                self.commit(record, Goal::Next, OnRefusal::PlanAnew)
+                self.commit(record, Goal::Next, OnRefusal::Replan)
             }
             (true, None) => self.go(Goal::Next),
             (false, _) => self.give_up(None),
@@ -377,7 +376,7 @@ impl Saga {
         Some((step, refusal.clone()))
     }
 
-    /// Ends the operation with the refusal that made it fail; `next` says why no other host was
+    /// Ends the operation with the refusal that made it fail; `next` is why no other host was
     /// taken.
     pub(crate) fn give_up(&mut self, next: Option<&Refusal>) -> Effect {
         let refusal = match (self.cause(), next) {
@@ -390,11 +389,16 @@ impl Saga {
         } else {
             Mark::Failed(refusal.clone())
         };
-        let effect = self.script.give_up(refusal);
-        // An operation that claims nothing says it of its first step.
-        let first = self.script.steps().first().map_or(Step::Claim, |p| p.step);
+        let effect = self.context.give_up(refusal);
+        // An operation that claims nothing logs it for its first step.
+        let first = self
+            .context
+            .plan()
+            .steps
+            .first()
+            .map_or(Step::Claim, |p| p.step);
         let record = self.record(first, mark, effect);
-        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+        self.commit(record, Goal::Plan, OnRefusal::Replan)
     }
 
     /// Returns the refusal that the operation ends with.
@@ -412,41 +416,23 @@ impl Saga {
             effect,
             operation::Effect::None | operation::Effect::ConfirmClaim { .. }
         );
-        // Asked again by a conductor that took over: logged already.
+        // Repeated by a conductor that took over: logged already.
         if means_nothing_new && self.journal().has_succeeded(step) {
             return self.go(then);
         }
-        let on_refusal = match step {
-            Step::LiveMigration => OnRefusal::GoOn,
-            Step::Destroy
-            | Step::StopDestination
-            | Step::StartSource
-            | Step::DropSource
-            | Step::DropDestination => OnRefusal::PlanAnew,
-            Step::Claim
-            | Step::Spawn
-            | Step::CheckDestination
-            | Step::CheckSource
-            | Step::FitDestination
-            | Step::PreLiveMigration
-            | Step::StopSource
-            | Step::StartDestination
-            | Step::Settle
-            | Step::Stop
-            | Step::MakeDisks
-            | Step::Start
-            | Step::CopyDisk
-            | Step::PublishImage
-            | Step::FetchDisks => OnRefusal::Fail(step),
+        // The transfer goes on all the same. For a step that is retried until it is done, a failure
+        // means to plan again.
+        let on_refusal = match self.is_settled_from(step) {
+            true => OnRefusal::Continue,
+            false => OnRefusal::Fail(step),
         };
         let record = self.record(step, Mark::Succeeded, effect);
         self.commit(record, then, on_refusal)
     }
 
     fn after(&self, step: Step) -> Goal {
-        let steps = self.script.steps();
-        let later = steps.iter().skip_while(|p| p.step != step).skip(1);
-        let next = later.into_iter().find(|p| self.is_needed(p.step));
+        let mut later = self.context.due().skip_while(|p| p.step != step);
+        let next = later.nth(1);
         match next.map(|p| p.step) {
             Some(Step::Settle) => Goal::Settle(Poll::Source),
             Some(next) => Goal::Begin(next),
@@ -454,29 +440,26 @@ impl Saga {
         }
     }
 
-    /// The step failed: say so in the log, from which the undo follows.
+    /// Logs the failure of a step, from which the undo follows.
     ///
-    /// A conductor that took over asks again what had succeeded. If it is refused then, the
+    /// A conductor that took over repeats calls that had succeeded. If one is refused then, the
     /// failure is logged at the step that the log has come to, as the log only grows forward.
     pub(crate) fn fail(&mut self, step: Step, refusal: Refusal) -> Effect {
         if !self.can_give_up() {
             return self.wait(Goal::Plan, Backoff::SCHEDULER);
         }
         let journal = self.journal();
-        let reached = self
-            .script
-            .steps()
-            .iter()
-            .map(|p| p.step)
-            .find(|s| *s != Step::Claim && !journal.has_succeeded(*s) && self.is_needed(*s))
+        let mut due = self.context.due().map(|p| p.step);
+        let reached = due
+            .find(|s| *s != Step::Claim && !journal.has_succeeded(*s))
             .unwrap_or(step);
         self.failures = 0;
         let record = self.record(reached, Mark::Failed(refusal), operation::Effect::None);
-        self.commit(record, Goal::Plan, OnRefusal::PlanAnew)
+        self.commit(record, Goal::Plan, OnRefusal::Replan)
     }
 
-    /// Says once in the log that something is waited for, then waits and tries again.
-    pub(crate) fn say_and_wait(
+    /// Logs once what is waited for, then waits and retries.
+    pub(crate) fn log_and_wait(
         &mut self,
         goal: Goal,
         step: Step,
@@ -494,13 +477,13 @@ impl Saga {
         };
         let refusal = refusals::stuck(host, &what, why);
         let waits = |r: &Refusal| r.reason == refusal.reason;
-        let must_say = !self.can_give_up() || matches!(goal, Goal::Undo(_));
-        if must_say
-            && self.failures == SAY_AFTER
+        let must_log = !self.can_give_up() || matches!(goal, Goal::Undo(_));
+        if must_log
+            && self.failures == LOG_AFTER_FAILURES
             && !self.journal().last_failure(step).is_some_and(waits)
         {
             let record = self.record(step, Mark::Failed(refusal), operation::Effect::None);
-            return self.commit(record, goal, OnRefusal::GoOn);
+            return self.commit(record, goal, OnRefusal::Continue);
         }
         self.wait(goal, Backoff::CALL)
     }
@@ -521,12 +504,12 @@ impl Saga {
 
     /// Commits the verdict on a transfer, or that there is none yet.
     pub(crate) fn commit_settle(&mut self, record: StepRecord, then: Goal) -> Effect {
-        self.commit(record, then, OnRefusal::PlanAnew)
+        self.commit(record, then, OnRefusal::Replan)
     }
 
-    /// Commits what is only to be said.
-    pub(crate) fn commit_note(&mut self, record: StepRecord, then: Goal) -> Effect {
-        self.commit(record, then, OnRefusal::GoOn)
+    /// Commits a record that is informative only.
+    pub(crate) fn commit_log_entry(&mut self, record: StepRecord, then: Goal) -> Effect {
+        self.commit(record, then, OnRefusal::Continue)
     }
 
     pub(crate) fn commit(

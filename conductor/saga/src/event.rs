@@ -1,4 +1,4 @@
-//! What a saga is told: the answer to its last effect, or that a user wants to cancel.
+//! The events of a saga: the answer to its last effect, or a request to cancel.
 
 use berth_domain::agent::{Failure, Reply};
 use berth_domain::operation::Operation;
@@ -6,7 +6,7 @@ use berth_domain::refusal::Refusal;
 
 use crate::facts::Facts;
 
-/// An answer to the effect that is under way.
+/// An answer to the effect that is in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The first event of every saga.
@@ -23,10 +23,10 @@ pub enum Event {
     Answered(Result<Box<Reply>, Failure>),
     /// To [`Effect::Wait`](crate::Effect).
     Elapsed,
-    /// Somebody asked to cancel the operation. May come at any time, answers nothing, and is
+    /// A user requested to cancel the operation. May come at any time, answers nothing, and is
     /// heeded at the next step before the point of no return.
     CancelRequested,
-    /// To [`Effect::Watch`](crate::Effect): the agent says that the transfer has ended, one way or
+    /// To [`Effect::Watch`](crate::Effect): the agent reports that the transfer has ended, one way or
     /// the other. Only a reason to look: it is no part of the verdict.
     TransferEnded,
 }

@@ -1,6 +1,6 @@
 //! What the cluster knows of the things that an operation is about, as read from the scheduler.
 //!
-//! Facts grow old; a saga asks for new ones before it repeats a call that failed.
+//! Facts become stale; a saga reads new ones before it repeats a call that failed.
 
 use std::collections::BTreeMap;
 

@@ -6,14 +6,14 @@
 use berth_domain::operation::{Entry, Mark, Step};
 use berth_domain::refusal::Refusal;
 
-/// The entries of the attempt under way.
+/// The entries of the attempt in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Journal<'a> {
     entries: &'a [Entry],
 }
 
 impl<'a> Journal<'a> {
-    /// Returns the attempt under way.
+    /// Returns the attempt in progress.
     pub(crate) fn of(log: &'a [Entry]) -> Self {
         let start = log
             .iter()
@@ -41,7 +41,7 @@ impl<'a> Journal<'a> {
         self.marks(step).any(|m| *m == Mark::Started)
     }
 
-    /// Returns whether a step succeeded, and nothing was noted of it since.
+    /// Returns whether a step succeeded, without a later entry about it.
     pub(crate) fn has_succeeded(self, step: Step) -> bool {
         self.last(step) == Some(&Mark::Succeeded)
     }
@@ -70,7 +70,7 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Returns the latest failure that was noted of a step.
+    /// Returns the latest logged failure of a step.
     pub(crate) fn last_failure(self, step: Step) -> Option<&'a Refusal> {
         self.marks(step).rev().find_map(|mark| match mark {
             Mark::Failed(refusal) => Some(refusal),

@@ -1,7 +1,7 @@
 //! Long operations (boot, delete, live migration, stop, start, …) as pure step machines.
 //!
-//! A [`Saga`] reads an operation's replicated log and says what to do next; it does nothing
-//! itself. Whoever drives it (a conductor, the simulator) carries the [`Effect`] out and brings
+//! A [`Saga`] reads an operation's replicated log and returns what to do next; it does nothing
+//! itself. Its driver (a conductor, the simulator) carries the [`Effect`] out and brings
 //! the answer back as an [`Event`]:
 //!
 //! ```text
@@ -18,12 +18,12 @@
 //! command with its end, and so any conductor can resume from any entry. Nothing here reads a
 //! clock, draws a number or does I/O.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`effect`], [`event`], [`facts`] | what goes out, what comes in, what is known |
-//! | [`plan`] | the steps of each kind of operation, each with its undo |
-//! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `confirm_resize`, `start_elsewhere`, `shelve` | one operation per file: its list of steps and its calls |
-//! | `start_stop` | what several of them ask of agents |
+//! | [`plan`] | what each kind of operation adds to its row of the table of operations, which is in `domain` |
+//! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `confirm_resize`, `start_elsewhere`, `shelve` | one operation per file: its calls, and what their answers mean |
+//! | `start_stop` | calls that several of them make |
 //! | `power` | the operations on the VM's own host: stop, start, reboot, rebuild, snapshot |
 //! | `journal` | the replicated log, read |
 //! | `engine`, `answers` | log and event give the next effect |

@@ -12,73 +12,17 @@ use berth_domain::claim::Claim;
 use berth_domain::migration::{MigrateData, Migration};
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
-use berth_domain::operation::{Effect, Step};
+use berth_domain::operation::{Effect, Site, Step};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, live_migration_gate};
 
 use crate::facts::HostFacts;
 use crate::journal::Journal;
-use crate::plan::{Ask, Context, Script, StepPlan, Undo};
+use crate::plan::{Action, Context, Script};
 use crate::refusals;
 
 /// The move of a running VM.
 pub(crate) struct LiveMigration;
-
-const STEPS: &[StepPlan] = &[
-    // First, in the command that makes the migration: from here on nobody can take what the
-    // guest will need on the destination. State alone, and given back last.
-    StepPlan {
-        step: Step::Claim,
-        side_effects: false,
-        undo: Undo::ReleaseClaim,
-    },
-    // A question. It comes before the source is asked because the source answers with regard to
-    // what the destination says of its storage and driver. Leaves nothing behind.
-    StepPlan {
-        step: Step::CheckDestination,
-        side_effects: false,
-        undo: Undo::Nothing,
-    },
-    // A question, answered with `migrate_data` and the guest's topology as it is. Leaves nothing
-    // behind. If it is refused no other destination helps, so none is tried.
-    StepPlan {
-        step: Step::CheckSource,
-        side_effects: false,
-        undo: Undo::Nothing,
-    },
-    // The destination compares the claim with the host as it really is. The agent only answers;
-    // what follows (confirm, swap) is a command, in which the old claim goes and the new one
-    // comes together. The agent keeps nothing, so there is nothing to take back but the claim.
-    StepPlan {
-        step: Step::FitDestination,
-        side_effects: false,
-        undo: Undo::Nothing,
-    },
-    // The destination makes disks, networks and a listening hypervisor ready. Its undo is asked
-    // for even after a plain refusal, since an earlier, unanswered try may have prepared
-    // something; an agent that has rolled back refuses a preparation that comes late.
-    StepPlan {
-        step: Step::PreLiveMigration,
-        side_effects: true,
-        undo: Undo::AskAgent,
-    },
-    // The start of this step is the point of no return, committed before the call leaves: a
-    // conductor that finds it in the log must assume that the guest is moving. It has no undo,
-    // because nobody but the two hypervisors knows from here on where the guest is.
-    StepPlan {
-        step: Step::LiveMigration,
-        side_effects: true,
-        undo: Undo::NoReturn,
-    },
-    // Not a call but a reconciliation: both agents are asked until their answers make a verdict.
-    // It settles the claims on both sides in one command. It never gives up: while it cannot
-    // know, both claims stay and the migration says what it waits for.
-    StepPlan {
-        step: Step::Settle,
-        side_effects: false,
-        undo: Undo::NoReturn,
-    },
-];
 
 /// Returns the migration that the operation carries out.
 pub(crate) fn migration(context: &Context) -> Result<&Migration, Refusal> {
@@ -122,7 +66,7 @@ fn oldest_version(context: &Context) -> Result<ServiceVersion, Refusal> {
 }
 
 /// Refuses a guest with a topology or PCI functions before the first call, if either agent is too
-/// old to carry them. It is asked again before every call: an agent may have been started anew, at
+/// old to carry them. It is checked before every call: an agent may have been restarted, at
 /// another version, since the scheduler looked or since it was called last.
 fn gate(context: &Context) -> Result<(), Refusal> {
     live_migration_gate(
@@ -137,7 +81,7 @@ fn migrate_data(context: &Context) -> Result<MigrateData, Refusal> {
     data.ok_or_else(|| refusals::inconsistent("migrate_data was not answered before it is needed"))
 }
 
-/// Fills in what the source cannot know: the claim, and what the destination says of itself.
+/// Fills in what the source cannot know: the claim, and what the destination reports of itself.
 fn complete(mut data: MigrateData, context: &Context) -> Result<MigrateData, Refusal> {
     if context.facts.vm.spec.topology.is_some() && data.numa_topology.is_none() {
         return Err(Refusal::new(
@@ -220,7 +164,7 @@ fn fitted(
         }
         FitVerdict::Swap(assignment) => {
             check_fitted(&data, &assignment, context)?;
-            // Asked again by a conductor that took over, it must stand by what it said: the
+            // When a conductor that took over repeats the call, the answer must be the same: the
             // destination may be prepared for that already.
             if Journal::of(&context.operation.log).has_succeeded(Step::FitDestination) {
                 return Err(Refusal::new(
@@ -245,147 +189,90 @@ fn fitted(
     Ok(effect)
 }
 
+/// Returns the call of a step. Only [`Step::Claim`] and [`Step::Settle`] have none.
+fn call(step: Step, context: &Context) -> Result<Call, Refusal> {
+    let (migration, vm) = (migration(context)?.id, &context.facts.vm);
+    if step == Step::CheckDestination {
+        return Ok(Call::CheckCanLiveMigrateDestination {
+            migration,
+            vm: vm.name.clone(),
+            spec: vm.spec.clone(),
+        });
+    }
+    if step == Step::CheckSource {
+        let destination = context.memory.destination.clone();
+        return Ok(Call::CheckCanLiveMigrateSource {
+            migration,
+            destination: destination
+                .ok_or_else(|| refusals::inconsistent("the destination was not checked"))?,
+        });
+    }
+    let migrate_data = migrate_data(context)?;
+    if step == Step::FitDestination {
+        return Ok(Call::FitLiveMigration {
+            migration,
+            migrate_data,
+        });
+    }
+    if step == Step::PreLiveMigration {
+        return Ok(Call::PreLiveMigration {
+            migration,
+            migrate_data,
+        });
+    }
+    if step == Step::LiveMigration {
+        return Ok(Call::LiveMigration {
+            migration,
+            migrate_data,
+        });
+    }
+    Err(refusals::inconsistent(format!(
+        "step {step:?} calls no agent"
+    )))
+}
+
 impl Script for LiveMigration {
-    fn steps(&self) -> &'static [StepPlan] {
-        STEPS
-    }
-
-    fn can_give_up(&self) -> bool {
-        true
-    }
-
-    fn start_effect(&self, step: Step) -> Effect {
-        if step == Step::LiveMigration {
-            Effect::BeginTransfer
-        } else {
-            Effect::None
-        }
-    }
-
-    fn ask(&self, step: Step, context: &Context) -> Result<Ask, Refusal> {
-        let record = migration(context)?;
-        let (source, destination) = (record.source.clone(), destination(context)?);
-        let (id, vm) = (record.id, &context.facts.vm);
+    fn action(&self, step: Step, context: &Context) -> Result<Action, Refusal> {
         gate(context)?;
-        let (host, call) = match step {
-            Step::CheckDestination => {
-                let call = Call::CheckCanLiveMigrateDestination {
-                    migration: id,
-                    vm: vm.name.clone(),
-                    spec: vm.spec.clone(),
-                };
-                (destination, call)
-            }
-            Step::CheckSource => {
-                let answer = context.memory.destination.clone();
-                let call = Call::CheckCanLiveMigrateSource {
-                    migration: id,
-                    destination: answer
-                        .ok_or_else(|| refusals::inconsistent("the destination was not asked"))?,
-                };
-                (source, call)
-            }
-            // An agent from before the handshake refuses the call; its guests have no topology
-            // (the gate), so there is nothing to fit, and the counted claim stands.
-            Step::FitDestination
-                if oldest_version(context)? < ServiceVersion::NUMA_LIVE_MIGRATION =>
-            {
-                let claim = claim(context)?.id;
-                return Ok(Ask::Nothing(Effect::ConfirmClaim { claim }));
-            }
-            Step::FitDestination => {
-                let call = Call::FitLiveMigration {
-                    migration: id,
-                    migrate_data: migrate_data(context)?,
-                };
-                (destination, call)
-            }
-            Step::PreLiveMigration => {
-                let call = Call::PreLiveMigration {
-                    migration: id,
-                    migrate_data: migrate_data(context)?,
-                };
-                (destination, call)
-            }
-            Step::LiveMigration => {
-                let call = Call::LiveMigration {
-                    migration: id,
-                    migrate_data: migrate_data(context)?,
-                };
-                (source, call)
-            }
-            Step::Claim
-            | Step::Spawn
-            | Step::Settle
-            | Step::Destroy
-            | Step::StopSource
-            | Step::StartDestination
-            | Step::StopDestination
-            | Step::StartSource
-            | Step::FetchDisks
-            | Step::DropSource
-            | Step::DropDestination
-            | Step::Stop
-            | Step::MakeDisks
-            | Step::Start
-            | Step::CopyDisk
-            | Step::PublishImage => {
-                return Err(refusals::inconsistent(format!(
-                    "step {step:?} asks nothing of an agent"
-                )));
-            }
+        // An agent from before the handshake refuses the call; its guests have no topology (the
+        // gate), so there is nothing to fit, and the counted claim stands.
+        if step == Step::FitDestination
+            && oldest_version(context)? < ServiceVersion::NUMA_LIVE_MIGRATION
+        {
+            let claim = claim(context)?.id;
+            return Ok(Action::Complete(Effect::ConfirmClaim { claim }));
+        }
+        let host = match step.site() {
+            Site::VmHost | Site::Source => migration(context)?.source.clone(),
+            Site::Claimed | Site::Both => destination(context)?,
         };
-        let call = Box::new(call);
-        Ok(Ask::Agent { host, call })
+        Ok((host, call(step, context)?).into())
     }
 
     fn answered(&self, step: Step, reply: Reply, context: &mut Context) -> Result<Effect, Refusal> {
-        match (step, reply) {
-            (Step::CheckDestination, Reply::Destination(check)) => {
-                context.memory.destination = Some(check);
-                Ok(Effect::None)
-            }
-            (Step::CheckSource, Reply::MigrateData(data)) => {
-                context.memory.migrate_data = Some(complete(data, context)?);
-                Ok(Effect::None)
-            }
-            (
-                Step::FitDestination,
-                Reply::Fit {
-                    verdict,
-                    migrate_data,
-                },
-            ) => fitted(verdict, migrate_data, context),
-            (Step::PreLiveMigration | Step::LiveMigration, _) => Ok(Effect::None),
-            (Step::CheckDestination, _) => Err(refusals::unexpected_answer(
-                "check_can_live_migrate_destination",
-            )),
-            (Step::CheckSource, _) => {
-                Err(refusals::unexpected_answer("check_can_live_migrate_source"))
-            }
-            (Step::FitDestination, _) => Err(refusals::unexpected_answer("fit_live_migration")),
-            (
-                Step::Claim
-                | Step::Spawn
-                | Step::Settle
-                | Step::Destroy
-                | Step::StopSource
-                | Step::StartDestination
-                | Step::StopDestination
-                | Step::StartSource
-                | Step::FetchDisks
-                | Step::DropSource
-                | Step::DropDestination
-                | Step::Stop
-                | Step::MakeDisks
-                | Step::Start
-                | Step::CopyDisk
-                | Step::PublishImage,
-                _,
-            ) => Err(refusals::inconsistent(format!(
-                "step {step:?} has no answer"
-            ))),
+        if step == Step::CheckDestination {
+            let Reply::Destination(check) = reply else {
+                let call = "check_can_live_migrate_destination";
+                return Err(refusals::unexpected_answer(call));
+            };
+            context.memory.destination = Some(check);
+        } else if step == Step::CheckSource {
+            let Reply::MigrateData(data) = reply else {
+                let call = "check_can_live_migrate_source";
+                return Err(refusals::unexpected_answer(call));
+            };
+            context.memory.migrate_data = Some(complete(data, context)?);
+        } else if step == Step::FitDestination {
+            let Reply::Fit {
+                verdict,
+                migrate_data,
+            } = reply
+            else {
+                return Err(refusals::unexpected_answer("fit_live_migration"));
+            };
+            return fitted(verdict, migrate_data, context);
         }
+        context.success(step)
     }
 
     fn undo(&self, _step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
@@ -394,13 +281,5 @@ impl Script for LiveMigration {
             migration: migration(context)?.id,
         };
         Ok((destination(context)?, call))
-    }
-
-    fn is_candidates_fault(&self, step: Step) -> bool {
-        step != Step::CheckSource
-    }
-
-    fn give_up(&self, refusal: Refusal) -> Effect {
-        Effect::RefuseMigration(refusal)
     }
 }

@@ -1,90 +1,53 @@
-//! The steps of an operation, declared in order, each with its undo.
+//! What each kind of operation adds to its plan: the calls, and what their answers mean.
 //!
-//! The lists themselves are in the files of the operations, with a paragraph for each
-//! step: why it stands where it stands, and why its undo is enough or absent.
+//! Not here: which steps there are, their order, undo and effects. Those are rows of the
+//! [table](berth_domain::operation::table), which the state goes by too.
 
 use berth_domain::agent::{Call, DestinationCheck, Reply};
 use berth_domain::migration::MigrateData;
 use berth_domain::name::HostName;
-use berth_domain::operation::{self, Kind, Operation, Step};
+use berth_domain::operation::{
+    self, Conditions, EffectName, Kind, Operation, Plan, Step, StepPlan,
+};
 use berth_domain::refusal::Refusal;
 
+pub use berth_domain::operation::Undo;
+
 use crate::facts::Facts;
+use crate::refusals;
 use crate::start_elsewhere::StartElsewhere;
 use crate::{
     boot, cold_migration, confirm_resize, delete, live_migration, power, revert_resize, shelve,
 };
 
-/// How a step is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Undo {
-    /// Nothing is left behind that would have to be taken back.
-    Nothing,
-    /// The claim is given back, in the state alone.
-    ReleaseClaim,
-    /// The step's agent is asked to take it back, until it has.
-    AskAgent,
-    /// It cannot be taken back: from here on the two hypervisors say how it ends.
-    NoReturn,
-}
-
-/// One step of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepPlan {
-    /// Which.
-    pub step: Step,
-    /// Whether its call has side effects, so that it is logged as started before it leaves.
-    pub side_effects: bool,
-    /// How it is taken back.
-    pub undo: Undo,
-}
-
 /// Returns the steps of an operation in order.
 #[must_use]
 pub fn steps(kind: &Kind) -> &'static [StepPlan] {
-    script(kind).steps()
+    kind.plan().steps
 }
 
-/// What one kind of operation consists of. The engine does everything that they have in common.
+/// What one kind of operation adds to its plan. The engine does everything that they have in common.
 pub(crate) trait Script: Sync {
-    /// Returns the steps in order.
-    fn steps(&self) -> &'static [StepPlan];
-
-    /// Returns whether failures lead to the undo. A deletion has none: it goes on until it is done.
-    fn can_give_up(&self) -> bool;
-
-    /// Returns whether a conductor that takes over goes on after the last step that succeeded. The
-    /// others begin anew, because what agents answered was lost.
-    fn resumes(&self) -> bool {
-        false
-    }
-
-    /// Returns whether this operation comes to a step of the list at all.
-    fn is_needed(&self, _step: Step, _context: &Context) -> bool {
-        true
-    }
-
-    /// Returns the step from whose start on nothing is given up any more, if there is one.
-    fn no_return(&self) -> Option<Step> {
-        None
-    }
-
-    /// Returns the meaning of a step's start.
-    fn start_effect(&self, step: Step) -> operation::Effect;
-
-    /// Returns what a step asks of whom.
-    fn ask(&self, step: Step, context: &Context) -> Result<Ask, Refusal>;
+    /// Returns what a step does.
+    fn action(&self, step: Step, context: &Context) -> Result<Action, Refusal>;
 
     /// Takes a step's answer in, and returns its meaning.
     fn answered(
         &self,
         step: Step,
-        reply: Reply,
+        _reply: Reply,
         context: &mut Context,
-    ) -> Result<operation::Effect, Refusal>;
+    ) -> Result<operation::Effect, Refusal> {
+        context.success(step)
+    }
 
     /// Returns the call that takes a step back.
-    fn undo(&self, step: Step, context: &Context) -> Result<(HostName, Call), Refusal>;
+    fn undo(&self, step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
+        let title = context.plan().title;
+        Err(refusals::inconsistent(format!(
+            "step {step:?} of a {title} has no undo"
+        )))
+    }
 
     /// Returns the meaning of an undo that was answered; `cause` is what made the operation fail.
     fn undone(
@@ -95,15 +58,9 @@ pub(crate) trait Script: Sync {
     ) -> Result<operation::Effect, Refusal> {
         Ok(operation::Effect::None)
     }
-
-    /// Returns whether another host may do better after this step failed.
-    fn is_candidates_fault(&self, step: Step) -> bool;
-
-    /// Returns the meaning of giving up.
-    fn give_up(&self, refusal: Refusal) -> operation::Effect;
 }
 
-/// Returns what an operation consists of.
+/// Returns what a kind of operation adds to its plan.
 pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
     match kind {
         Kind::Boot => &boot::Boot,
@@ -115,25 +72,32 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::Evacuate { .. } => &StartElsewhere::Evacuation,
         Kind::Shelve => &shelve::Shelve,
         Kind::Unshelve => &StartElsewhere::Unshelving,
-        Kind::Stop { .. } => &power::STOP,
-        Kind::Start => &power::START,
-        Kind::Reboot { .. } => &power::REBOOT,
-        Kind::Rebuild { .. } => &power::REBUILD,
-        Kind::Snapshot { .. } => &power::SNAPSHOT,
+        Kind::Stop { .. } => &power::Power,
+        Kind::Start => &power::Power,
+        Kind::Reboot { .. } => &power::Power,
+        Kind::Rebuild { .. } => &power::Power,
+        Kind::Snapshot { .. } => &power::Power,
     }
 }
 
-/// What a step asks for.
-pub(crate) enum Ask {
-    /// An agent's answer.
-    Agent {
-        /// Whose.
+/// What a step does.
+pub(crate) enum Action {
+    /// Calls an agent.
+    CallAgent {
+        /// The agent's host.
         host: HostName,
-        /// What.
+        /// The call.
         call: Box<Call>,
     },
-    /// No answer: it has succeeded already, with this meaning.
-    Nothing(operation::Effect),
+    /// Calls no agent: it has succeeded already, with this meaning.
+    Complete(operation::Effect),
+}
+
+impl From<(HostName, Call)> for Action {
+    fn from((host, call): (HostName, Call)) -> Self {
+        let call = Box::new(call);
+        Self::CallAgent { host, call }
+    }
 }
 
 /// What a saga knows.
@@ -144,15 +108,57 @@ pub(crate) struct Context {
     /// As last read.
     pub facts: Facts,
     /// What agents answered during this attempt. It is not replicated: a conductor that takes
-    /// over asks again, as all of these questions may be asked twice.
+    /// over calls again, as all of these calls may be repeated.
     pub memory: Memory,
 }
 
 /// What agents answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    /// The destination's word about itself.
+    /// The destination's report about itself.
     pub destination: Option<DestinationCheck>,
     /// From the source, later as rewritten by the destination.
     pub migrate_data: Option<MigrateData>,
+}
+
+impl Context {
+    /// Returns how the operation proceeds.
+    pub(crate) fn plan(&self) -> &'static Plan {
+        self.operation.kind.plan()
+    }
+
+    /// Returns what decides which steps there are.
+    pub(crate) fn conditions(&self) -> Conditions {
+        Conditions::of(&self.operation.kind, self.facts.migration.as_ref())
+    }
+
+    /// Returns the steps that there are, in order.
+    pub(crate) fn due(&self) -> impl Iterator<Item = &'static StepPlan> + use<> {
+        self.plan().due(self.conditions())
+    }
+
+    /// Returns the meaning of a step's success, where it follows from the plan alone.
+    pub(crate) fn success(&self, step: Step) -> Result<operation::Effect, Refusal> {
+        if !self.plan().is_last(step, self.conditions()) {
+            return Ok(operation::Effect::None);
+        }
+        let completes = self.plan().completes;
+        completes.plain().ok_or_else(|| {
+            refusals::inconsistent(format!("{completes:?} does not follow from {step:?} alone"))
+        })
+    }
+
+    /// Returns the meaning of a step's start.
+    pub(crate) fn start(&self, step: Step) -> operation::Effect {
+        let on_start = self.plan().step(step).and_then(|plan| plan.on_start);
+        let effect = on_start.and_then(EffectName::plain);
+        effect.unwrap_or(operation::Effect::None)
+    }
+
+    /// Returns the meaning of giving up.
+    pub(crate) fn give_up(&self, refusal: Refusal) -> operation::Effect {
+        let effect = self.plan().gives_up;
+        let effect = effect.and_then(|name| name.giving_up(refusal));
+        effect.unwrap_or(operation::Effect::None)
+    }
 }

@@ -10,13 +10,13 @@
 //! ```
 //!
 //! A soft reboot is a stop with time for the guest, and a hard one a stop without, each with a start
-//! after it: that a guest that was asked to reboot by itself has done so cannot be seen from
+//! after it: that a guest that was requested to reboot by itself has done so cannot be seen from
 //! outside, and here every step has an end that can.
 //!
 //! Nothing of what was done to a guest is turned back: starting a guest that was to be stopped, or
-//! the other way round, would be another thing that nobody asked for. The undo asks the host to
-//! end what the operation has under way there and to say where the guest is, and that is what the
-//! VM is from then on. So it never says of a VM what is not so, and the claim stays whatever comes.
+//! the other way round, would be a change that no user requested. The undo calls on the host to
+//! end what the operation has in progress there and to report the guest's state, and that is what the
+//! VM is from then on. So the VM's record is always true, and the claim stays whatever comes.
 //!
 //! Invariant: a step that has succeeded is not done again by a conductor that takes over, as a guest
 //! that has been started would be stopped.
@@ -30,77 +30,15 @@ use berth_domain::version::{ServiceVersion, power_gate};
 use berth_domain::vm::{self, VmSpec};
 
 use crate::journal::Journal;
-use crate::plan::{Ask, Context, Script, StepPlan, Undo};
+use crate::plan::{Action, Context, Script};
 use crate::refusals;
 
 /// An operation on the VM's own host.
-pub(crate) struct Power {
-    steps: &'static [StepPlan],
-}
-
-/// The stop of a guest.
-pub(crate) static STOP: Power = Power { steps: &[STOPPING] };
-/// The start of a guest.
-pub(crate) static START: Power = Power { steps: &[STARTING] };
-/// A reboot, soft or hard.
-pub(crate) static REBOOT: Power = Power {
-    steps: &[STOPPING, STARTING],
-};
-/// The rebuild of a guest.
-pub(crate) static REBUILD: Power = Power {
-    steps: &[STOPPING, MAKING_DISKS, STARTING],
-};
-/// A snapshot of a disk.
-pub(crate) static SNAPSHOT: Power = Power {
-    steps: &[COPYING, PUBLISHING],
-};
-
-/// Asked twice, a guest is stopped once. It may have been stopped also where no answer came, so the
-/// undo asks where it is; afterwards the host refuses a stop that comes late.
-const STOPPING: StepPlan = StepPlan {
-    step: Step::Stop,
-    side_effects: true,
-    undo: Undo::AskAgent,
-};
-
-/// After the stop, since a disk is not made anew below a guest that runs. Its start is committed
-/// together with the new images: from there on the old disks count as gone, and only its success
-/// makes the new ones whole. Where it fails the VM is in ERROR, and keeps host and claim for another
-/// rebuild. It may be repeated, as nothing runs on the disks yet.
-const MAKING_DISKS: StepPlan = StepPlan {
-    step: Step::MakeDisks,
-    side_effects: true,
-    undo: Undo::AskAgent,
-};
-
-/// The claim goes with the call, as when the VM was booted. Last, since what it builds on is done.
-/// A guest that cannot be started is off with its disks whole: the VM is STOPPED then.
-const STARTING: StepPlan = StepPlan {
-    step: Step::Start,
-    side_effects: true,
-    undo: Undo::AskAgent,
-};
-
-/// To a draft under a name that nobody uses, so that half a copy is never taken for an image. The
-/// guest is as it was. The undo removes the draft, and afterwards the host refuses what comes late.
-const COPYING: StepPlan = StepPlan {
-    step: Step::CopyDisk,
-    side_effects: true,
-    undo: Undo::AskAgent,
-};
-
-/// A step of its own, since a conductor that asks again must be able to tell a name that the draft
-/// has got from one that was taken before. Its undo finds out which it is: a draft that has got its
-/// name is an image, somebody may use it already, and it stays; then the operation has succeeded.
-const PUBLISHING: StepPlan = StepPlan {
-    step: Step::PublishImage,
-    side_effects: true,
-    undo: Undo::AskAgent,
-};
+pub(crate) struct Power;
 
 impl Power {
-    /// Returns the VM's host, if its agent is new enough. It is asked before every call: an agent
-    /// may have been started anew, at another version.
+    /// Returns the VM's host, if its agent is new enough. It is checked before every call: an agent
+    /// may have been restarted at another version.
     fn host(context: &Context) -> Result<HostName, Refusal> {
         let host = own_host(context)?;
         let facts = context.facts.hosts.get(&host);
@@ -112,78 +50,59 @@ impl Power {
     /// Returns what the guest's call is.
     fn call(step: Step, context: &Context) -> Result<Call, Refusal> {
         let (vm, kind) = (&context.facts.vm, &context.operation.kind);
-        Ok(match (step, kind) {
-            (Step::Stop, _) => Call::StopVm {
+        if step == Step::Stop {
+            return Ok(Call::StopVm {
                 claim: own_claim(context)?.id,
                 timeout_ms: grace_ms(kind),
                 last: false,
-            },
-            (Step::MakeDisks, _) => Call::MakeDisks {
+            });
+        }
+        if step == Step::MakeDisks {
+            return Ok(Call::MakeDisks {
                 vm: vm.name.clone(),
                 spec: spec(context)?,
                 claim: own_claim(context)?.clone(),
-            },
-            (Step::Start, _) => Call::StartVm {
+            });
+        }
+        if step == Step::Start {
+            return Ok(Call::StartVm {
                 vm: vm.name.clone(),
                 spec: spec(context)?,
                 claim: own_claim(context)?.clone(),
-            },
-            (Step::CopyDisk, Kind::Snapshot { disk, image }) => Call::CopyDisk {
-                vm: vm.name.clone(),
-                spec: vm.spec.clone(),
-                disk: *disk,
-                image: image.clone(),
-            },
-            (Step::PublishImage, Kind::Snapshot { image, .. }) => Call::PublishImage {
-                image: image.clone(),
-            },
-            (
-                Step::CopyDisk
-                | Step::PublishImage
-                | Step::Claim
-                | Step::Spawn
-                | Step::CheckDestination
-                | Step::CheckSource
-                | Step::FitDestination
-                | Step::PreLiveMigration
-                | Step::LiveMigration
-                | Step::Settle
-                | Step::Destroy
-                | Step::StopSource
-                | Step::StartDestination
-                | Step::StopDestination
-                | Step::StartSource
-                | Step::FetchDisks
-                | Step::DropSource
-                | Step::DropDestination,
-                _,
-            ) => {
-                return Err(refusals::inconsistent(format!(
-                    "step {step:?} does not belong to a {kind:?}"
-                )));
+            });
+        }
+        if let Kind::Snapshot { disk, image } = kind {
+            if step == Step::CopyDisk {
+                return Ok(Call::CopyDisk {
+                    vm: vm.name.clone(),
+                    spec: vm.spec.clone(),
+                    disk: *disk,
+                    image: image.clone(),
+                });
             }
-        })
+            if step == Step::PublishImage {
+                let image = image.clone();
+                return Ok(Call::PublishImage { image });
+            }
+        }
+        Err(refusals::inconsistent(format!(
+            "step {step:?} does not belong to a {kind:?}"
+        )))
     }
 
     /// Returns the meaning of a step's success.
-    fn success(&self, step: Step, context: &Context) -> Effect {
-        if self.steps.last().map(|plan| plan.step) != Some(step) {
+    fn success(step: Step, context: &Context) -> Effect {
+        if !context.plan().is_last(step, context.conditions()) {
             return Effect::None;
         }
-        let power = match &context.operation.kind {
-            Kind::Stop { .. } => GuestPower::Off,
-            Kind::Rebuild { .. } if !is_to_run(context) => GuestPower::Off,
-            Kind::Start | Kind::Reboot { .. } | Kind::Rebuild { .. } => GuestPower::On,
-            Kind::Snapshot { .. }
-            | Kind::Boot
-            | Kind::Delete
-            | Kind::LiveMigrate { .. }
-            | Kind::ColdMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::ConfirmResize { .. }
-            | Kind::Evacuate { .. }
-            | Kind::Shelve
-            | Kind::Unshelve => GuestPower::Unchanged,
+        let stays_off =
+            matches!(context.operation.kind, Kind::Rebuild { .. }) && !is_to_run(context);
+        let power = if step == Step::Stop || stays_off {
+            GuestPower::Off
+        } else if step == Step::Start {
+            GuestPower::On
+        } else {
+            GuestPower::Unchanged
         };
         Effect::EndPower {
             power,
@@ -207,44 +126,20 @@ fn own_claim(context: &Context) -> Result<&Claim, Refusal> {
 /// Returns how long the guest may take to power off. What a rebuild is about to throw away needs
 /// none.
 fn grace_ms(kind: &Kind) -> u64 {
-    match kind {
-        Kind::Stop { timeout_ms } | Kind::Reboot { timeout_ms } => *timeout_ms,
-        Kind::Rebuild { .. }
-        | Kind::Start
-        | Kind::Snapshot { .. }
-        | Kind::Boot
-        | Kind::Delete
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Shelve
-        | Kind::Unshelve => 0,
+    if let Kind::Stop { timeout_ms } | Kind::Reboot { timeout_ms } = kind {
+        return *timeout_ms;
     }
+    0
 }
 
 /// Returns the specification, with the images of a rebuild: the facts may be older than its begin.
 fn spec(context: &Context) -> Result<VmSpec, Refusal> {
     let spec = &context.facts.vm.spec;
-    match &context.operation.kind {
-        Kind::Rebuild { images } => spec
-            .with_images(images)
-            .map_err(|faults| berth_domain::fault::refusal("vm", &faults)),
-        Kind::Boot
-        | Kind::Delete
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Shelve
-        | Kind::Unshelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Snapshot { .. } => Ok(spec.clone()),
-    }
+    let Kind::Rebuild { images } = &context.operation.kind else {
+        return Ok(spec.clone());
+    };
+    let spec = spec.with_images(images);
+    spec.map_err(|faults| berth_domain::fault::refusal("vm", &faults))
 }
 
 /// Whether the guest runs once it is rebuilt: one that was stopped stays so.
@@ -253,34 +148,13 @@ fn is_to_run(context: &Context) -> bool {
 }
 
 impl Script for Power {
-    fn steps(&self) -> &'static [StepPlan] {
-        self.steps
-    }
-
-    fn can_give_up(&self) -> bool {
-        true
-    }
-
-    fn resumes(&self) -> bool {
-        true
-    }
-
-    fn start_effect(&self, step: Step) -> Effect {
-        if step == Step::MakeDisks {
-            Effect::BeginRebuild
-        } else {
-            Effect::None
-        }
-    }
-
-    fn ask(&self, step: Step, context: &Context) -> Result<Ask, Refusal> {
+    fn action(&self, step: Step, context: &Context) -> Result<Action, Refusal> {
         let host = Self::host(context)?;
         let is_rebuild = matches!(context.operation.kind, Kind::Rebuild { .. });
         if step == Step::Start && is_rebuild && !is_to_run(context) {
-            return Ok(Ask::Nothing(self.success(step, context)));
+            return Ok(Action::Complete(Self::success(step, context)));
         }
-        let call = Box::new(Self::call(step, context)?);
-        Ok(Ask::Agent { host, call })
+        Ok((host, Self::call(step, context)?).into())
     }
 
     fn answered(
@@ -289,33 +163,21 @@ impl Script for Power {
         _reply: Reply,
         context: &mut Context,
     ) -> Result<Effect, Refusal> {
-        Ok(self.success(step, context))
+        Ok(Self::success(step, context))
     }
 
     fn undo(&self, _step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
         let host = own_host(context)?;
         let version = context.facts.hosts.get(&host).map(|h| h.service_version);
-        let call = match &context.operation.kind {
-            Kind::Snapshot { image, .. } => Call::DropImage {
-                image: image.clone(),
-            },
-            // An agent that was started anew at an older version has nothing under way.
-            Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. }
-            | Kind::Rebuild { .. }
-            | Kind::Boot
-            | Kind::Delete
-            | Kind::LiveMigrate { .. }
-            | Kind::ColdMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::ConfirmResize { .. }
-            | Kind::Evacuate { .. }
-            | Kind::Shelve
-            | Kind::Unshelve => match version {
-                Some(version) if version < ServiceVersion::VM_POWER => Call::GetDomain,
-                Some(_) | None => Call::SettleVm,
-            },
+        // An agent that was restarted at an older version has nothing in progress.
+        let is_old = version.is_some_and(|version| version < ServiceVersion::VM_POWER);
+        let call = if let Kind::Snapshot { image, .. } = &context.operation.kind {
+            let image = image.clone();
+            Call::DropImage { image }
+        } else if is_old {
+            Call::GetDomain
+        } else {
+            Call::SettleVm
         };
         Ok((host, call))
     }
@@ -350,21 +212,9 @@ impl Script for Power {
             refusal: Some(cause),
         })
     }
-
-    fn is_candidates_fault(&self, _step: Step) -> bool {
-        false
-    }
-
-    /// Nothing was started.
-    fn give_up(&self, refusal: Refusal) -> Effect {
-        Effect::EndPower {
-            power: GuestPower::Unchanged,
-            refusal: Some(refusal),
-        }
-    }
 }
 
-/// Returns how a guest is that does not run: whether its disks are whole, the log tells.
+/// Returns the state of a guest that does not run: the log shows whether its disks are whole.
 fn off_as(context: &Context) -> GuestPower {
     let journal = Journal::of(&context.operation.log);
     let was_broken = context.facts.vm.state == vm::State::Error;

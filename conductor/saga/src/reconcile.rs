@@ -1,4 +1,4 @@
-//! After the point of no return: asks both agents where the guest is, until their answers make a
+//! After the point of no return: polls both agents for the guest, until their answers make a
 //! [`Verdict`], and settles the migration by it.
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //!                               └─▶ half of it is dead: DropHalf ──▶ commit that it arrived
 //! ```
 //!
-//! A host that is proven to be dead is not asked, and nothing is cleaned there: what its agent finds
-//! when it is back, it takes away.
+//! A host that is proven to be dead is not polled, and nothing is cleaned there: what its agent finds
+//! when it is back, it removes.
 //!
-//! While it moves, the source is told what somebody wants of the transfer: to stop it, or to end it
-//! soon. Then it is looked at again like any other.
+//! While it moves, users' requests are passed on to the source: to stop the transfer, or to end it
+//! soon. Then it is polled again like any other.
 //!
 //! Not a saga: nothing is undone here, and nothing but the answers decides.
 //!
@@ -38,20 +38,20 @@ use crate::survivor::{Half, comes_back_or_is_dead};
 
 /// After how many rounds what should pass by itself counts as doubtful.
 const PASSING_MAX: u32 = 40;
-/// How often the source is asked to clean up after a guest that has left.
+/// How often the source is called to clean up after a guest that has left.
 const CLEAN_MAX: u32 = 5;
-/// After how many rounds an agent that refuses to clean up is a reason to say so: a guest may be
+/// After how many rounds an agent that refuses to clean up is logged: a guest may be
 /// about to go.
 const UNCLEAN_MAX: u32 = 5;
 /// How many entries the log gets for doubts: they are for people, and the log is bounded.
 const DOUBTS_MAX: usize = 16;
 
-/// What is asked next.
+/// The next call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Poll {
-    /// Where the source sees the guest.
+    /// Query the source for the guest.
     Source,
-    /// Where the destination sees it, after the source has said this.
+    /// Query the destination for it, after the source has reported this.
     Destination(Seen),
     /// The source drops what it kept of a guest that has arrived.
     CleanSource,
@@ -63,8 +63,8 @@ pub(crate) enum Poll {
     DropHalf(Half),
 }
 
-/// What somebody wants of a transfer. It changes nothing about the verdict: how the transfer ends is
-/// what the two hypervisors say.
+/// A user's request about a transfer. It changes nothing about the verdict: how the transfer ends is
+/// what the two hypervisors report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// That it is stopped.
@@ -78,7 +78,7 @@ pub(crate) enum Order {
 pub(crate) enum Miss {
     /// None came.
     Silent(String),
-    /// The agent said no.
+    /// The agent refused.
     Refused(String),
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Transfer {
     pub refused: Option<Refusal>,
     /// What was last heard of why it failed.
     error: Option<String>,
-    /// Why the agent asked last did not answer.
+    /// Why the agent that was called last did not answer.
     silence: Option<String>,
     /// Rounds in a row in which it went its way, by which the waits grow.
     moving: u32,
@@ -105,22 +105,22 @@ pub(crate) struct Transfer {
     blocked: u32,
     /// Rounds in a row in which something should have passed.
     passing: u32,
-    /// How often the source was asked to clean up.
+    /// How often the source was called to clean up.
     cleanings: u32,
     /// How often an agent refused to clean up.
     unclean: u32,
-    /// Whether the source's "no" to what somebody wants of the transfer was logged.
+    /// The order whose refusal by the source was logged.
     order_refused: Option<Order>,
-    /// Whether its end was heard of, and not looked for since: an agent that tells of an end which
+    /// Whether its end was reported, and not polled for since: an agent that reports an end which
     /// the hypervisor does not see must not make a busy loop.
-    heard: bool,
-    /// The doubt that was logged last, as [`Saga::unsettled`] tells them apart.
-    said: Option<BTreeMap<String, String>>,
+    end_reported: bool,
+    /// The doubt that was logged last, as [`Saga::unsettled`] distinguishes them.
+    logged_doubt: Option<BTreeMap<String, String>>,
 }
 
 impl Transfer {
-    /// Remembers why it may have failed.
-    pub(crate) fn note_error(&mut self, message: &str) {
+    /// Records why it may have failed.
+    pub(crate) fn record_error(&mut self, message: &str) {
         self.error = Some(message.to_owned());
     }
 }
@@ -129,7 +129,7 @@ impl Saga {
     pub(crate) fn settle(&mut self, poll: Poll) -> Effect {
         let sides = self.sides();
         let Ok((source, destination)) = sides else {
-            // Only the state can tell the two sides; it has to be asked again.
+            // Only the state knows the two sides; it has to be read again.
             return self.wait(Goal::Plan, Backoff::SCHEDULER);
         };
         let Ok(id) = live_migration::migration(&self.context).map(|m| m.id) else {
@@ -146,7 +146,7 @@ impl Saga {
                 destination,
                 Call::RollbackLiveMigrationAtDestination {
                     migration: id,
-                    // A guest that arrived, and ended before anybody saw it, left its disks there.
+                    // A guest that arrived, and ended before a poll saw it, left its disks there.
                     keep_disks: *event == migration::Event::Lost || self.is_dead(&source),
                 },
             ),
@@ -178,7 +178,7 @@ impl Saga {
         Ok((source, live_migration::destination(&self.context)?))
     }
 
-    /// Takes an agent's answer in; an error says why there is none.
+    /// Takes an agent's answer in; an error is why there is none.
     pub(crate) fn settle_answered(&mut self, poll: Poll, answer: Result<Reply, Miss>) -> Effect {
         match poll {
             Poll::Source => {
@@ -187,7 +187,7 @@ impl Saga {
             }
             Poll::Destination(source) => {
                 let destination = self.seen(answer);
-                self.judge(verdict(source, destination))
+                self.act_on(verdict(source, destination))
             }
             Poll::CleanSource => {
                 self.transfer.cleanings += 1;
@@ -198,8 +198,8 @@ impl Saga {
                     Err(Miss::Silent(_)) if self.transfer.cleanings < CLEAN_MAX => {
                         self.wait(goal, Backoff::CALL)
                     }
-                    // A source that is dead after it has let the guest go keeps nobody waiting:
-                    // it has said that it does not have the guest.
+                    // A source that is dead after it has let the guest go is not waited for:
+                    // it has reported that it does not have the guest.
                     Ok(_) | Err(Miss::Silent(_)) => {
                         self.commit_end(migration::Event::Arrived, None)
                     }
@@ -234,17 +234,17 @@ impl Saga {
             Poll::Order(order) => match answer {
                 Err(Miss::Refused(message)) if self.transfer.order_refused != Some(order) => {
                     self.transfer.order_refused = Some(order);
-                    self.say_refused(order, message)
+                    self.log_order_refused(order, message)
                 }
                 // Whether it was heard or not: the next look shows what came of it.
-                Ok(_) | Err(Miss::Refused(_) | Miss::Silent(_)) => self.look_again(),
+                Ok(_) | Err(Miss::Refused(_) | Miss::Silent(_)) => self.poll_again(),
             },
         }
     }
 
-    /// Returns what somebody wants of the transfer, as far as the source's agent knows how. Nobody
-    /// wants one to a dead host, which may go on until its network gives up.
-    fn wanted(&self) -> Option<Order> {
+    /// Returns the order for the transfer, if the source's agent supports it. A transfer to a dead
+    /// host, which may go on until its network gives up, is aborted.
+    fn requested_order(&self) -> Option<Order> {
         let operation = &self.context.operation;
         let (source, destination) = self.sides().ok()?;
         let is_vain = self.is_dead(&destination);
@@ -257,8 +257,8 @@ impl Saga {
         (version >= ServiceVersion::TRANSFER_CONTROL).then_some(order)
     }
 
-    /// Says once in the log that the source does not do to its transfer what somebody wants.
-    fn say_refused(&mut self, order: Order, message: String) -> Effect {
+    /// Logs once that the source refuses an order for its transfer.
+    fn log_order_refused(&mut self, order: Order, message: String) -> Effect {
         let what = match order {
             Order::Abort => "stopped",
             Order::ForceComplete => "made to end",
@@ -271,23 +271,23 @@ impl Saga {
         );
         let refusal = refusal.with("vm", vm);
         let record = self.record(Step::Settle, Mark::Failed(refusal), operation::Effect::None);
-        self.commit_note(record, Goal::Settle(Poll::Source))
+        self.commit_log_entry(record, Goal::Settle(Poll::Source))
     }
 
     /// Waits, longer each time, for a transfer that goes its way; then looks again. The end of the
-    /// transfer ends the wait, where the source's agent tells of it.
-    fn look_again(&mut self) -> Effect {
+    /// transfer ends the wait, where the source's agent reports it.
+    fn poll_again(&mut self) -> Effect {
         self.transfer.blocked = 0;
         self.transfer.moving += 1;
         let blind_ms = Backoff::TRANSFER.after(self.transfer.moving);
-        let heard = std::mem::replace(&mut self.transfer.heard, false);
+        let end_reported = std::mem::replace(&mut self.transfer.end_reported, false);
         let source = self.sides().map(|(source, _)| source);
         let known = source.ok().and_then(|source| {
             let address = &self.context.facts.hosts.get(&source)?.address;
             Some((source, address.clone()))
         });
         match known {
-            Some((host, address)) if !heard => {
+            Some((host, address)) if !end_reported => {
                 self.outstanding = Outstanding::Watch;
                 Effect::Watch(Box::new(TransferWatch {
                     host,
@@ -301,9 +301,9 @@ impl Saga {
         }
     }
 
-    /// Looks where the guest is, at once: nothing that is known of it otherwise matters any more.
+    /// Polls for the guest at once: nothing that is known of it otherwise matters any more.
     pub(crate) fn transfer_ended(&mut self) -> Effect {
-        self.transfer.heard = true;
+        self.transfer.end_reported = true;
         self.go(Goal::Settle(Poll::Source))
     }
 
@@ -320,7 +320,7 @@ impl Saga {
                 if let Some(error) = status.migration_error {
                     self.transfer.error = Some(error);
                 }
-                Seen::Said(status.state)
+                Seen::Reported(status.state)
             }
             Ok(
                 Reply::Done
@@ -339,7 +339,7 @@ impl Saga {
         }
     }
 
-    pub(crate) fn judge(&mut self, verdict: Verdict) -> Effect {
+    pub(crate) fn act_on(&mut self, verdict: Verdict) -> Effect {
         self.transfer.passing = match verdict {
             Verdict::Passing => self.transfer.passing + 1,
             Verdict::Arrived
@@ -368,9 +368,9 @@ impl Saga {
             Verdict::Passing if self.transfer.passing >= PASSING_MAX => {
                 self.doubt(Doubt::Contradiction)
             }
-            Verdict::Moving => match self.wanted() {
+            Verdict::Moving => match self.requested_order() {
                 Some(order) => self.go(Goal::Settle(Poll::Order(order))),
-                None => self.look_again(),
+                None => self.poll_again(),
             },
             Verdict::Passing => self.let_pass(),
             Verdict::Unknown(doubt) => self.doubt(doubt),
@@ -385,7 +385,7 @@ impl Saga {
         self.wait_ms(Goal::Settle(Poll::Source), ms)
     }
 
-    /// Waits for an agent that refuses to clean up, and says so when that does not pass.
+    /// Waits for an agent that refuses to clean up, and logs it when that does not pass.
     fn unclean(&mut self, message: String, doubt: Doubt) -> Effect {
         self.transfer.silence = Some(message);
         self.transfer.unclean += 1;
@@ -395,24 +395,24 @@ impl Saga {
         self.doubt(doubt)
     }
 
-    /// Says what is waited for, where that is new, and looks again.
+    /// Logs what is waited for, where that is new, and polls again.
     fn doubt(&mut self, doubt: Doubt) -> Effect {
         let refusal = self.unsettled(doubt);
         let journal = self.journal();
         let logged = journal.last_failure(Step::Settle).map(|r| &r.metadata);
-        let is_said = logged == Some(&refusal.metadata)
-            || self.transfer.said.as_ref() == Some(&refusal.metadata)
+        let is_logged = logged == Some(&refusal.metadata)
+            || self.transfer.logged_doubt.as_ref() == Some(&refusal.metadata)
             || journal.count(Step::Settle) >= DOUBTS_MAX;
-        if is_said {
+        if is_logged {
             return self.blocked();
         }
-        self.transfer.said = Some(refusal.metadata.clone());
+        self.transfer.logged_doubt = Some(refusal.metadata.clone());
         let effect = operation::Effect::Settle {
             event: migration::Event::Unknown,
             refusal: Some(refusal.clone()),
         };
         let record = self.record(Step::Settle, Mark::Failed(refusal), effect);
-        self.commit_note(record, Goal::Settle(Poll::Source))
+        self.commit_log_entry(record, Goal::Settle(Poll::Source))
     }
 
     pub(crate) fn commit_end(
@@ -425,7 +425,7 @@ impl Saga {
         self.commit_settle(record, Goal::Plan)
     }
 
-    /// Says what an unsettled migration waits for. Two doubts are the same when their metadata
+    /// Returns what an unsettled migration waits for. Two doubts are the same when their metadata
     /// is: the sentence may hold what changes from one try to the next.
     fn unsettled(&self, doubt: Doubt) -> Refusal {
         let vm = &self.context.facts.vm.name;
@@ -508,7 +508,7 @@ impl Saga {
                 format!(
                     "vm {vm} was lost while it was migrated: neither {source} nor {destination} \
                      has it any more ({})",
-                    error.unwrap_or("neither says why")
+                    error.unwrap_or("neither reports why")
                 ),
             ),
             (

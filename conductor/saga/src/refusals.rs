@@ -15,7 +15,7 @@ const STALE_INCARNATION: &str = "STALE_INCARNATION";
 pub(crate) enum Reading {
     /// Another conductor has the operation.
     LeaseLost,
-    /// The agent was started anew: read its facts and ask again.
+    /// The agent was restarted: read its facts and call again.
     AgentRestarted(Refusal),
     /// It may have had its effects, now or later.
     OutcomeUnknown(String),
@@ -38,17 +38,17 @@ pub(crate) fn read(failure: Failure) -> Reading {
     }
 }
 
-/// Returns whether it says that another conductor has the operation.
+/// Returns whether it means that another conductor has the operation.
 pub(crate) fn is_lease_lost(refusal: &Refusal) -> bool {
     refusal.code == Code::Aborted && refusal.reason == STALE_EPOCH
 }
 
-/// Returns whether what was asked for may have been done all the same.
+/// Returns whether the command may have been carried out all the same.
 pub(crate) fn is_outcome_unknown(refusal: &Refusal) -> bool {
     matches!(refusal.code, Code::Unavailable | Code::DeadlineExceeded)
 }
 
-/// An agent did not answer, as often as it was asked.
+/// An agent did not answer, however often it was called.
 pub(crate) fn unreachable(host: &HostName, message: &str) -> Refusal {
     Refusal::new(
         Code::Unavailable,
@@ -61,7 +61,7 @@ pub(crate) fn unreachable(host: &HostName, message: &str) -> Refusal {
     ))
 }
 
-/// An undo or a deletion waits for an agent; it is said once and then waited on.
+/// An undo or a deletion waits for an agent; this is logged once.
 pub(crate) fn stuck(host: &HostName, what: &str, why: &Refusal) -> Refusal {
     Refusal::new(
         Code::Unavailable,
@@ -75,7 +75,7 @@ pub(crate) fn stuck(host: &HostName, what: &str, why: &Refusal) -> Refusal {
     .with_hint(format!("bring the compute agent of host {host} back"))
 }
 
-/// A user asked to give the operation up.
+/// A user cancelled the operation.
 pub(crate) fn cancelled(operation: &Operation) -> Refusal {
     Refusal::new(
         Code::Cancelled,
@@ -84,7 +84,7 @@ pub(crate) fn cancelled(operation: &Operation) -> Refusal {
     )
 }
 
-/// A user asked to give the operation up while the guest was on its way, and it stayed.
+/// A user cancelled the operation while the guest was on its way, and it stayed.
 pub(crate) fn cancelled_on_the_way(
     operation: &Operation,
     vm: &VmName,

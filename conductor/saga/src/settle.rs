@@ -1,29 +1,29 @@
-//! What the answers of two hypervisors say of a guest that was being moved: the verdict.
+//! The verdict on a guest that was being moved, from the answers of the two hypervisors.
 //!
 //! Not the polling (that is `reconcile`): a function of the two answers alone. Its table is
 //! tested over the full product.
 //!
 //! Invariant: it never guesses. [`Verdict::Arrived`], [`Verdict::Stayed`] and [`Verdict::Lost`]
-//! need of each host its word or the proof that it is dead, and no verdict that releases a claim is
-//! given unless the claim's host has said that it does not run the guest, or is proven dead.
+//! need of each host its answer or the proof that it is dead, and no verdict that releases a claim is
+//! given unless the claim's host has reported that it does not run the guest, or is proven dead.
 //!
 //! Of a guest whose host died nothing runs any more, on whichever host it is recorded; there it can
-//! be started anew or evacuated. So a dead host leaves one question: where it ran last.
+//! be restarted or evacuated. So a dead host leaves one question: where it ran last.
 //!
-//! The source has to be asked first, the destination after it. A hypervisor lets the guest go
-//! only when the other one has it; so if the source no longer has it, and the destination, asked
+//! The source has to be polled first, the destination after it. A hypervisor lets the guest go
+//! only when the other one has it; so if the source no longer has it, and the destination, polled
 //! later, does not have it either, it is nowhere.
 
 use berth_domain::agent::DomainState;
 
-/// What one host said of the guest.
+/// What one host reported of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Seen {
     /// It answered.
-    Said(DomainState),
+    Reported(DomainState),
     /// It did not answer, or not to this.
     Silent,
-    /// It was not asked: it is proven that nothing runs there any more.
+    /// It was not polled: it is proven that nothing runs there any more.
     Dead,
 }
 
@@ -54,7 +54,7 @@ pub enum Verdict {
     Arrived,
     /// The guest is on the source, nothing moves it, and the destination does not run it.
     Stayed,
-    /// Neither has it, and both have said so.
+    /// Neither has it, and both have reported so.
     Lost,
     /// The source has let it go, and the destination is dead: it died there, unless both hosts
     /// lost it.
@@ -72,22 +72,25 @@ pub enum Verdict {
     Unknown(Doubt),
 }
 
-/// Returns what follows when the source, asked first, and the destination have answered.
+/// Returns what follows when the source, polled first, and the destination have answered.
 #[must_use]
 pub fn verdict(source: Seen, destination: Seen) -> Verdict {
     match (source, destination) {
-        (Seen::Silent, Seen::Silent | Seen::Said(_) | Seen::Dead) => {
+        (Seen::Silent, Seen::Silent | Seen::Reported(_) | Seen::Dead) => {
             Verdict::Unknown(Doubt::SourceSilent)
         }
         // The job runs on whether or not the destination's agent is heard of, and has to end before
         // the guest is seen to stay.
-        (Seen::Said(DomainState::MigratingOut), Seen::Silent | Seen::Said(_) | Seen::Dead) => {
-            Verdict::Moving
+        (
+            Seen::Reported(DomainState::MigratingOut),
+            Seen::Silent | Seen::Reported(_) | Seen::Dead,
+        ) => Verdict::Moving,
+        (Seen::Reported(_) | Seen::Dead, Seen::Silent) => {
+            Verdict::Unknown(Doubt::DestinationSilent)
         }
-        (Seen::Said(_) | Seen::Dead, Seen::Silent) => Verdict::Unknown(Doubt::DestinationSilent),
-        (Seen::Said(source), Seen::Said(destination)) => both_said(source, destination),
-        (Seen::Said(source), Seen::Dead) => source_alone(source),
-        (Seen::Dead, Seen::Said(destination)) => destination_alone(destination),
+        (Seen::Reported(source), Seen::Reported(destination)) => both_reported(source, destination),
+        (Seen::Reported(source), Seen::Dead) => source_alone(source),
+        (Seen::Dead, Seen::Reported(destination)) => destination_alone(destination),
         // It runs on neither. The source's disks are whole, whether or not it had left.
         (Seen::Dead, Seen::Dead) => Verdict::Stayed,
     }
@@ -110,16 +113,16 @@ fn source_alone(source: DomainState) -> Verdict {
 fn destination_alone(destination: DomainState) -> Verdict {
     match destination {
         DomainState::Running | DomainState::Paused | DomainState::Stopped => Verdict::Arrived,
-        // It died on the source; or it arrived, and ended before anybody saw it.
+        // It died on the source; or it arrived, and ended before a poll saw it.
         DomainState::Absent | DomainState::Prepared => Verdict::Stayed,
-        // A receiver whose sender is dead gives up by itself, or says that its half is all it has.
+        // A receiver whose sender is dead gives up by itself, or reports that its half is all it has.
         DomainState::MigratingIn | DomainState::Starting => Verdict::Passing,
         DomainState::PostCopyBroken => Verdict::HalfAtDestination,
         DomainState::MigratingOut => Verdict::Unknown(Doubt::Contradiction),
     }
 }
 
-fn both_said(source: DomainState, destination: DomainState) -> Verdict {
+fn both_reported(source: DomainState, destination: DomainState) -> Verdict {
     if destination == DomainState::PostCopyBroken && source != DomainState::MigratingOut {
         return Verdict::Unknown(Doubt::PostCopyBroken);
     }
@@ -195,15 +198,15 @@ mod tests {
     use DomainState as D;
 
     const STATES: [Seen; 11] = [
-        Seen::Said(D::Absent),
-        Seen::Said(D::Starting),
-        Seen::Said(D::Running),
-        Seen::Said(D::Paused),
-        Seen::Said(D::MigratingOut),
-        Seen::Said(D::MigratingIn),
-        Seen::Said(D::Prepared),
-        Seen::Said(D::Stopped),
-        Seen::Said(D::PostCopyBroken),
+        Seen::Reported(D::Absent),
+        Seen::Reported(D::Starting),
+        Seen::Reported(D::Running),
+        Seen::Reported(D::Paused),
+        Seen::Reported(D::MigratingOut),
+        Seen::Reported(D::MigratingIn),
+        Seen::Reported(D::Prepared),
+        Seen::Reported(D::Stopped),
+        Seen::Reported(D::PostCopyBroken),
         Seen::Silent,
         Seen::Dead,
     ];
@@ -251,7 +254,7 @@ mod tests {
             matches!(
                 s,
                 Seen::Silent
-                    | Seen::Said(
+                    | Seen::Reported(
                         D::Running
                             | D::Paused
                             | D::Starting
@@ -270,7 +273,10 @@ mod tests {
                         assert!(!may_run(source) && !may_run(destination));
                     }
                     Verdict::LeftToDead => {
-                        assert_eq!((source, destination), (Seen::Said(D::Absent), Seen::Dead));
+                        assert_eq!(
+                            (source, destination),
+                            (Seen::Reported(D::Absent), Seen::Dead)
+                        );
                     }
                     // The half that is left is dropped first.
                     Verdict::HalfAtSource => assert_eq!(destination, Seen::Dead),

@@ -8,11 +8,11 @@ use berth_domain::operation::STOP_TIMEOUT_MS;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::VmSpec;
 
-use crate::plan::{Ask, Context};
+use crate::plan::{Action, Context};
 use crate::refusals;
 
 /// Stops the guest on the host where the VM is; it may be started there again.
-pub(crate) fn stop_here(context: &Context, last: bool) -> Result<Ask, Refusal> {
+pub(crate) fn stop_here(context: &Context, last: bool) -> Result<Action, Refusal> {
     let vm = &context.facts.vm;
     let (Some(host), Some(claim)) = (vm.host.clone(), vm.claim) else {
         return Err(refusals::inconsistent(format!(
@@ -25,7 +25,7 @@ pub(crate) fn stop_here(context: &Context, last: bool) -> Result<Ask, Refusal> {
         timeout_ms: STOP_TIMEOUT_MS,
         last,
     });
-    Ok(Ask::Agent { host, call })
+    Ok(Action::CallAgent { host, call })
 }
 
 /// Starts the guest on a claim.

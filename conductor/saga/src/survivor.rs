@@ -3,7 +3,7 @@
 //! Not what follows from it for the guest: that is a [`Verdict`](crate::settle::Verdict) like any
 //! other.
 //!
-//! Invariant: a dead host is asked for nothing. What its agent finds when it is back, it takes away
+//! Invariant: a dead host is never called. What its agent finds when it is back, it removes
 //! itself, before the host takes anything new.
 
 use berth_domain::agent::Call;
@@ -41,7 +41,7 @@ impl Saga {
             Poll::Source if source => Some(self.go(Goal::Settle(Poll::Destination(Seen::Dead)))),
             Poll::Destination(seen) if destination => {
                 let verdict = verdict(*seen, Seen::Dead);
-                Some(self.judge(verdict))
+                Some(self.act_on(verdict))
             }
             Poll::CleanSource if source => Some(self.commit_end(migration::Event::Arrived, None)),
             Poll::CleanDestination(event) if destination => {
@@ -85,7 +85,7 @@ impl Saga {
         !facts.vm.spec.disks.is_empty() && storage(&source) != storage(&destination)
     }
 
-    /// Says in the log that the guest itself is lost, then has what is left of it dropped. It ran on
+    /// Logs that the guest itself is lost, then has what is left of it dropped. It ran on
     /// the destination last, with the disks that are there.
     pub(crate) fn halved(&mut self, half: Half) -> Effect {
         let vm = &self.context.facts.vm.name;
@@ -108,7 +108,7 @@ impl Saga {
             return self.go(Goal::Settle(Poll::DropHalf(half)));
         }
         let record = self.record(Step::Settle, Mark::Failed(refusal), operation::Effect::None);
-        self.commit_note(record, Goal::Settle(Poll::DropHalf(half)))
+        self.commit_log_entry(record, Goal::Settle(Poll::DropHalf(half)))
     }
 
     /// Returns why a guest did not arrive, where that is the death of a host.

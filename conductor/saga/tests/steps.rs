@@ -44,7 +44,7 @@ fn asking(name: &str) -> Vec<(Step, bool)> {
         .filter(|p| (name, p.step) != ("rebuild_stopped", Step::Start))
         // Its disks are on no other host.
         .filter(|p| (name, p.step) != ("delete", Step::DropSource))
-        .map(|p| (p.step, p.undo == Undo::AskAgent))
+        .map(|p| (p.step, p.undo == Undo::CallAgent))
         .collect()
 }
 

@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 
 use crate::phases::TransferEnd;
 
-/// How much longer than it was told an agent may wait before it says that there is nothing to say.
+/// How much longer than requested an agent may wait before it reports that nothing has happened.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How long the copying of a disk may take.
@@ -61,7 +61,7 @@ impl Timeouts {
             Call::PublishImage { .. } | Call::DropImage { .. } => self.work,
             Call::DropDisks { .. } => self.work,
             Call::CopyDisk { .. } => self.work.max(COPY_TIME_MAX),
-            // The agent watches the time; one that says nothing for longer is asked again.
+            // The agent keeps the time; one that does not answer for longer is called again.
             Call::FetchDisks(fetch) => {
                 let time = fetch.timeout_ms.map(Duration::from_millis);
                 self.work + time.unwrap_or(COPY_TIME_MAX)
@@ -72,7 +72,7 @@ impl Timeouts {
     }
 }
 
-/// Returns how long erasing the persistent memory of a guest may take that is made anew.
+/// Returns how long erasing the persistent memory of a recreated guest may take.
 fn erase_time(claim: &Claim) -> Duration {
     let devices = claim.assignment.pmem.iter();
     let bytes: u64 = devices.map(|device| device.size_bytes).sum();
@@ -117,7 +117,7 @@ impl Agents {
         client::agent::call(channel, &fenced, timeout).await
     }
 
-    /// Asks a host's agent how far the transfer of a guest is.
+    /// Queries a host's agent for the progress of a guest's transfer.
     pub(crate) async fn transfer(
         &self,
         host: &HostName,
@@ -130,17 +130,17 @@ impl Agents {
         });
         request.set_timeout(self.timeouts.question);
         let mut agent = ComputeAgentServiceClient::new(channel);
-        let asked = tokio::time::timeout(self.timeouts.question, agent.get_transfer(request));
-        let progress = asked.await.ok()?.ok()?.into_inner().progress?;
+        let response = tokio::time::timeout(self.timeouts.question, agent.get_transfer(request));
+        let progress = response.await.ok()?.ok()?.into_inner().progress?;
         progress.try_into().ok()
     }
 
-    /// Waits for the end of a transfer, as long as `watch` says: what the agent knows of the end, or
+    /// Waits for the end of a transfer, as long as `watch` allows: what the agent knows of the end, or
     /// nothing if the time is over first.
     ///
     /// # Errors
     ///
-    /// When the agent cannot tell.
+    /// When the agent cannot report it.
     pub(crate) async fn transfer_end(
         &self,
         watch: &TransferWatch,
@@ -150,7 +150,7 @@ impl Agents {
             vm_uid: watch.vm.to_string(),
             timeout: Some(field::duration(watch.ms)),
         };
-        // An agent that is cut off says nothing, however long one waits.
+        // An agent that is cut off never answers.
         let time = Duration::from_millis(watch.ms) + GRACE;
         let answer = tokio::time::timeout(time, agent.wait_transfer(request)).await;
         let answer = answer.map_err(|_| Failure::Unreachable {

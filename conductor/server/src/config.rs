@@ -1,6 +1,6 @@
-//! What a conductor is told when it starts: one struct, read from TOML, overridden by flags.
+//! The configuration of a conductor: one struct, read from TOML, overridden by flags.
 //!
-//! Invariant: unknown keys are refused, and all faults are told at once. The sample under
+//! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
 use berth_process::{Keys, Listening, Log};
 use berth_tls::{Role, Tls};
 
-/// Where a conductor listens unless told otherwise.
+/// The address that a conductor listens on by default.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7200";
 
-/// What a conductor is told when it starts.
+/// The configuration of a conductor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// What it is called in the cluster. Two conductors must not share a name: each would take
@@ -31,9 +31,9 @@ pub struct Config {
     /// For how long an operation is held at a time. Another conductor takes over as soon as it
     /// has run out; it is prolonged every third of it.
     pub lease_ttl_ms: u64,
-    /// How often it looks for operations that nobody carries out.
+    /// How often it searches for operations without a conductor.
     pub takeover_interval_ms: u64,
-    /// How many calls to schedulers and agents are under way at once.
+    /// How many calls to schedulers and agents are in progress at once.
     pub calls_max: u64,
     /// How many operations it carries out at once; what waits for a silent host counts.
     pub operations_max: u64,
@@ -186,14 +186,14 @@ mod tests {
             for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
                 let begins = [format!("{key} ="), format!("[{key}]")];
                 let lines = text.lines().map(|l| l.trim_start_matches("# "));
-                let told = lines.filter(|line| begins.iter().any(|b| line.starts_with(b)));
-                assert_eq!(told.count(), 1, "{key}");
+                let matching = lines.filter(|line| begins.iter().any(|b| line.starts_with(b)));
+                assert_eq!(matching.count(), 1, "{key}");
             }
         }
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let text = "listne = 1\ncalls_max = \"x\"\nlog_format = \"xml\"\nservice_version = 1\n";
         let (config, faults) = configuration::parse(Config::default(), text);
         assert_eq!(config.service_version, 1);

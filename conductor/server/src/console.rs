@@ -1,6 +1,6 @@
 //! A guest's serial console: what the agent of its host has of it, passed on.
 //!
-//! Invariant: bounded. A reader who does not read holds back the agent, not the memory here.
+//! Invariant: bounded. A reader that does not read slows the agent down and takes no memory here.
 
 use berth_domain::agent::Failure;
 use berth_domain::name::VmName;
@@ -30,9 +30,9 @@ pub(crate) async fn open(
     request: ReadConsoleRequest,
     stopping: CancellationToken,
 ) -> Result<Console, Status> {
-    let (record, _) = tools.scheduler.vm(vm).await.map_err(told)?;
+    let (record, _) = tools.scheduler.vm(vm).await.map_err(to_status)?;
     let Some(host) = record.host else {
-        return Err(told(
+        return Err(to_status(
             Refusal::new(
                 Code::FailedPrecondition,
                 "VM_WITHOUT_HOST",
@@ -41,9 +41,9 @@ pub(crate) async fn open(
             .with("vm", vm),
         ));
     };
-    let report = tools.scheduler.host(&host).await.map_err(told)?.report;
+    let report = tools.scheduler.host(&host).await.map_err(to_status)?.report;
     let unreachable = |message: String| {
-        told(
+        to_status(
             Refusal::new(
                 Code::Unavailable,
                 "HOST_UNREACHABLE",
@@ -55,20 +55,20 @@ pub(crate) async fn open(
     let channel = tools.agents.channel(&host, &report.agent_address);
     let channel = channel.map_err(|failure| match failure {
         Failure::Unreachable { message } => unreachable(message),
-        Failure::Refused(refusal) => told(refusal),
+        Failure::Refused(refusal) => to_status(refusal),
     })?;
-    let asked = agent::ReadConsoleRequest {
+    let request = agent::ReadConsoleRequest {
         vm_uid: record.uid.to_string(),
         offset: request.offset,
         follow: request.follow,
     };
     let mut agent = ComputeAgentServiceClient::new(channel);
-    let stream = match agent.read_console(asked).await {
+    let stream = match agent.read_console(request).await {
         Ok(response) => response.into_inner(),
         Err(status) if client::is_unanswered(&status) => {
             return Err(unreachable(status.message().to_owned()));
         }
-        Err(status) => return Err(told(status::from_status(&status))),
+        Err(status) => return Err(to_status(status::from_status(&status))),
     };
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     tokio::spawn(async move {
@@ -92,7 +92,7 @@ async fn pass_on(
                 data: read.data,
                 next_offset: read.next_offset,
             }),
-            Err(status) => Err(told(status::from_status(&status))),
+            Err(status) => Err(to_status(status::from_status(&status))),
         };
         let is_last = message.is_err();
         if sender.send(message).await.is_err() || is_last {
@@ -101,6 +101,6 @@ async fn pass_on(
     }
 }
 
-fn told(refusal: Refusal) -> Status {
+fn to_status(refusal: Refusal) -> Status {
     status::to_status(&refusal)
 }

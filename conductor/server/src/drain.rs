@@ -1,10 +1,10 @@
 //! A drain: every VM of a host is moved away, so many at a time.
 //!
 //! Not an operation of its own: each move is one, and is carried on by whichever conductor there
-//! is. What is lost with a conductor is the list, which is made anew when the drain is asked for
+//! is. What is lost with a conductor is the list, which is made again when the drain is requested
 //! again.
 //!
-//! Invariant: no more moves are under way for one drain than were asked for.
+//! Invariant: no more moves are in progress for one drain than were requested.
 
 use std::time::Duration;
 
@@ -27,24 +27,24 @@ use tonic::Status;
 
 use crate::service::ConductorApi;
 
-/// How many VMs are moved at the same time, unless somebody says.
+/// The default number of concurrent moves.
 const PARALLEL: u32 = 4;
 /// How many at most.
 const PARALLEL_MAX: u32 = 64;
-/// How long after a scheduler did not answer it is asked again whether a move has ended.
+/// How long to wait before a scheduler that did not answer is queried again for the end of a move.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// How many messages may be on their way to a reader.
 const AHEAD_MAX: usize = 16;
 
-/// What is told of a drain.
-pub(crate) type Told = ReceiverStream<Result<DrainHostResponse, Status>>;
+/// The stream of events of a drain.
+pub(crate) type Events = ReceiverStream<Result<DrainHostResponse, Status>>;
 
 /// Plans a drain and begins it.
 pub(crate) async fn begin(
     api: ConductorApi,
     request: DrainHostRequest,
     stopping: CancellationToken,
-) -> Result<Told, Status> {
+) -> Result<Events, Status> {
     let host: HostName = field::name(&request.host, "host")?;
     let parallel = match request.parallel_max {
         0 => PARALLEL,
@@ -54,11 +54,11 @@ pub(crate) async fn begin(
             return Err(Invalid::new("parallel_max", rule).into());
         }
     };
-    let asked = PlanDrainRequest {
+    let plan_request = PlanDrainRequest {
         host: host.resource_name(),
         evacuate: request.evacuate,
     };
-    let plan = api.tools.scheduler.plan_drain(asked).await;
+    let plan = api.tools.scheduler.plan_drain(plan_request).await;
     let plan = plan.map_err(|refusal| to_status(&refusal))?;
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     tokio::spawn(async move {
@@ -87,11 +87,11 @@ struct Drain {
 impl Drain {
     async fn run(&self, plan: PlanDrainResponse, validate_only: bool) {
         let moves = plan.moves.clone();
-        let told = Plan {
+        let event = Plan {
             moves: plan.moves,
             stuck: plan.stuck,
         };
-        self.tell(Event::Plan(told)).await;
+        self.send(Event::Plan(event)).await;
         if validate_only {
             return;
         }
@@ -111,7 +111,7 @@ impl Drain {
                 }
             }
             match under_way.join_next().await {
-                Some(Ok(ended)) => self.tell(Event::Ended(ended)).await,
+                Some(Ok(ended)) => self.send(Event::Ended(ended)).await,
                 Some(Err(error)) => tracing::error!(%error, "a move is not watched any more"),
                 None => return,
             }
@@ -119,16 +119,16 @@ impl Drain {
     }
 
     /// Begins a move. Where a guest of a dead host goes was planned together with all others, so that
-    /// each finds a place: the plan is followed as long as nobody has claimed what it needs. What
-    /// moves while it runs is chosen for anew.
+    /// each finds a host: the plan is followed as long as no other claim takes what it needs. What
+    /// moves while it runs gets a new choice of host.
     async fn move_one(&self, planned: &PlannedMove) -> Option<Operation> {
         let scheduler = self.api.tools.scheduler.clone();
         let vm = planned.vm.clone();
         let kind = planned.kind();
         // What was planned for the guest of a dead host.
-        let place = (kind == Kind::Evacuation).then(|| planned.clone());
-        let (preferred_host, preferred_assignment) = match place {
-            Some(place) => (place.destination, place.assignment),
+        let preferred = (kind == Kind::Evacuation).then(|| planned.clone());
+        let (preferred_host, preferred_assignment) = match preferred {
+            Some(preferred) => (preferred.destination, preferred.assignment),
             None => (String::new(), None),
         };
         let begun = self.api.begin_operation(async move {
@@ -154,7 +154,7 @@ impl Drain {
                     vm: planned.vm.clone(),
                     operation: operation.id.resource_name(),
                 };
-                self.tell(Event::Begun(begun)).await;
+                self.send(Event::Begun(begun)).await;
                 Some(operation)
             }
             Err(refusal) => {
@@ -163,15 +163,15 @@ impl Drain {
                     host: self.host.resource_name(),
                     refusal: Some((&refusal).into()),
                 };
-                self.tell(Event::Ended(ended)).await;
+                self.send(Event::Ended(ended)).await;
                 None
             }
         }
     }
 
-    async fn tell(&self, event: Event) {
+    async fn send(&self, event: Event) {
         let message = DrainHostResponse { event: Some(event) };
-        // A reader that has gone away ends the drain by itself.
+        // A reader that disconnects ends the drain by itself.
         let _ = self.sender.send(Ok(message)).await;
     }
 }

@@ -1,7 +1,6 @@
-//! Drives one saga: carries its effects out and brings the answers back.
+//! Drives one saga: carries its effects out and returns the answers to it.
 //!
-//! Invariant: it decides nothing. Whatever it is told to do is one call, and whatever comes of
-//! that is the next event.
+//! Invariant: it decides nothing. Each effect is one call, and its outcome is the next event.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,26 +18,30 @@ use crate::fence::FenceCommand;
 use crate::phases::Phases;
 use crate::scheduler::Scheduler;
 
-/// The wait between attempts to read what a saga has to begin with.
-const READ_AGAIN: Duration = Duration::from_millis(500);
+/// The wait between attempts to read the operation and its facts.
+const READ_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether a user has cancelled while a call takes its time.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How often a cancellation is checked for during a long call.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a driver works with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Tools {
     pub(crate) scheduler: Scheduler,
     pub(crate) agents: Agents,
-    /// One permit per call that is under way.
+    /// One permit per call in progress.
     pub(crate) calls: Arc<Semaphore>,
-    /// What turns hosts off.
+    /// The command that turns hosts off.
     pub(crate) fence: Arc<FenceCommand>,
 }
 
-/// Carries an operation out, from wherever its log has come to. Its lease has to be ours. `asked` is
-/// when somebody asked this conductor for it.
-pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Instant>) -> Ended {
+/// Carries an operation out, from where its log ends. Its lease has to be this conductor's.
+/// `requested_at` is absent if the operation was requested from another conductor.
+pub(crate) async fn drive(
+    tools: Tools,
+    operation: Operation,
+    requested_at: Option<Instant>,
+) -> Ended {
     let id = operation.id;
     let epoch = operation.lease.as_ref().map(|l| l.epoch);
     let (operation, facts) = loop {
@@ -47,8 +50,8 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
             Ok((_, None)) => return Ended::Finished,
             Err(refusal) if refusal.code == Code::NotFound => return Ended::LeaseLost,
             Err(refusal) => {
-                tracing::warn!(operation = %id, %refusal, "cannot read what the operation is about");
-                tokio::time::sleep(READ_AGAIN).await;
+                tracing::warn!(operation = %id, %refusal, "reading the operation failed");
+                tokio::time::sleep(READ_RETRY_INTERVAL).await;
             }
         }
     };
@@ -57,23 +60,23 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
     }
     let mut known = facts.clone();
     let mut saga = Saga::resume(operation, facts);
-    let mut phases = Phases::new(asked);
+    let mut phases = Phases::new(requested_at);
     let mut event = Event::Begin;
     loop {
         let effect = saga.step(event);
         let effect = effect.expect("every answer leads to an effect");
         event = match effect {
             Effect::Done(ended) => {
-                phases.tell(saga.operation(), Instant::now());
+                phases.log(saga.operation(), Instant::now());
                 return ended;
             }
             Effect::Wait { ms } => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 Event::Elapsed
             }
-            Effect::Watch(watch) => look_out(&tools.agents, &watch, &mut phases).await,
+            Effect::Watch(watch) => watch_transfer(&tools.agents, &watch, &mut phases).await,
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
-                // What may take hours keeps nobody else from calling.
+                // Copying disks may take hours and takes no permit from other calls.
                 let fetches = fetches(&effect);
                 let permit = match fetches {
                     true => None,
@@ -86,7 +89,7 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
                             event = &mut done => break event,
                             () = cancelled(&tools.scheduler, saga.operation()) => {
                                 saga.step(Event::CancelRequested);
-                                // Its undo stops it: nobody has to wait for its end.
+                                // Its undo stops it, so its end is not awaited.
                                 if fetches {
                                     break given_up();
                                 }
@@ -95,7 +98,8 @@ pub(crate) async fn drive(tools: Tools, operation: Operation, asked: Option<Inst
                     }
                 };
                 drop(permit);
-                if let (Event::Answered(Ok(_)), Some((step, false))) = (&event, saga.asking_for()) {
+                if let (Event::Answered(Ok(_)), Some((step, false))) = (&event, saga.called_step())
+                {
                     phases.answered(step, Instant::now());
                 }
                 event
@@ -109,15 +113,15 @@ fn fetches(effect: &Effect) -> bool {
     matches!(effect, Effect::Call(call) if matches!(call.call, Call::FetchDisks(_)))
 }
 
-/// Returns what comes of a call whose answer is not waited for any more.
+/// Returns the event of a call whose answer is no longer awaited.
 fn given_up() -> Event {
     Event::Answered(Err(Failure::Unreachable {
         message: "the operation was cancelled meanwhile".to_owned(),
     }))
 }
 
-/// Waits for the end of a transfer. Not one of the calls that are counted: it does nothing.
-async fn look_out(agents: &Agents, watch: &TransferWatch, phases: &mut Phases) -> Event {
+/// Waits for the end of a transfer. Takes no permit, since it changes nothing.
+async fn watch_transfer(agents: &Agents, watch: &TransferWatch, phases: &mut Phases) -> Event {
     let begun = tokio::time::Instant::now();
     match agents.transfer_end(watch).await {
         Ok(Some(end)) => {
@@ -128,24 +132,24 @@ async fn look_out(agents: &Agents, watch: &TransferWatch, phases: &mut Phases) -
         }
         Ok(None) => Event::Elapsed,
         Err(failure) => {
-            tracing::debug!(host = %watch.host, ?failure, "not told when the transfer ends");
+            tracing::debug!(host = %watch.host, ?failure, "waiting for the end of the transfer failed");
             tokio::time::sleep_until(begun + Duration::from_millis(watch.blind_ms)).await;
             Event::Elapsed
         }
     }
 }
 
-/// Waits until somebody has asked to cancel the operation. Whoever drives it would notice with
-/// the next record, but a call may take minutes.
+/// Waits until the operation is cancelled. Its driver would notice with the next record, but a call
+/// may take minutes.
 async fn cancelled(scheduler: &Scheduler, operation: &Operation) {
     if operation.cancelled {
         return std::future::pending().await;
     }
     loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(CANCEL_POLL_INTERVAL).await;
         let read = scheduler.operation(operation.id).await;
         if read.is_ok_and(|operation| operation.cancelled) {
-            tracing::info!(operation = %operation.id, "asked to cancel");
+            tracing::info!(operation = %operation.id, "operation cancelled");
             return;
         }
     }
@@ -158,7 +162,7 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
             tracing::debug!(operation = %id, step = ?record.step, mark = ?record.mark, "log");
             let result = tools.scheduler.advance(&record).await;
             if let Err(refusal) = &result {
-                tracing::warn!(operation = %id, step = ?record.step, %refusal, "not logged");
+                tracing::warn!(operation = %id, step = ?record.step, %refusal, "record refused");
             }
             Event::Committed(result.map(Box::new))
         }
@@ -168,7 +172,7 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
         Effect::Refresh => {
             let read = tools.scheduler.read(id).await;
             Event::Refreshed(read.map(|(operation, facts)| {
-                // The VM of a done operation may be gone; nobody looks at the facts then.
+                // The VM of a done operation may be deleted; its facts are not used then.
                 if let Some(facts) = facts {
                     *known = facts;
                 }
@@ -179,9 +183,9 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
             let (host, about) = (call.host.clone(), name(&call.call));
             let result = tools.agents.call(*call).await;
             match &result {
-                Ok(_) => tracing::debug!(operation = %id, %host, call = about, "answered"),
+                Ok(_) => tracing::debug!(operation = %id, %host, call = about, "call answered"),
                 Err(failure) => {
-                    tracing::info!(operation = %id, %host, call = about, ?failure, "not done");
+                    tracing::info!(operation = %id, %host, call = about, ?failure, "call failed");
                 }
             }
             Event::Answered(result.map(Box::new))
@@ -216,12 +220,12 @@ fn name(call: &Call) -> &'static str {
     }
 }
 
-/// Says that this conductor has no room for another operation.
+/// Returns the refusal of a conductor at its limit of operations.
 pub(crate) fn busy(operations: usize) -> Refusal {
     Refusal::new(
         Code::Unavailable,
         "CONDUCTOR_BUSY",
         format!("this conductor carries out {operations} operations already"),
     )
-    .with_hint("try again later, or ask another conductor")
+    .with_hint("try again later, or use another conductor")
 }

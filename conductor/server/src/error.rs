@@ -8,7 +8,7 @@ pub enum Error {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] Faults),
-    /// The address to listen on is taken or not ours.
+    /// The address to listen on is in use or not local.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The server failed.

@@ -89,8 +89,8 @@ async fn head(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     let mut piece = [0; 1024];
     while let Ok(read @ 1..) = stream.read(&mut piece).await {
-        let room = OUTPUT_MAX.saturating_sub(kept.len());
-        kept.extend_from_slice(&piece[..read.min(room)]);
+        let left = OUTPUT_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..read.min(left)]);
     }
     String::from_utf8_lossy(&kept).into_owned()
 }
@@ -115,12 +115,12 @@ mod tests {
     /// Goal: exit status 0 alone is proof, what was printed is kept, and it ends in time.
     #[tokio::test]
     async fn only_success_is_proof() {
-        let said = fence(
+        let output = fence(
             &["sh", "-c", "echo $0 is off; echo sure >&2", "{host}"],
             10_000,
         )
         .await;
-        assert_eq!(said.unwrap(), "h1 is off\nsure\n");
+        assert_eq!(output.unwrap(), "h1 is off\nsure\n");
         let long = fence(&["sh", "-c", "yes | head -c 100000"], 10_000).await;
         assert_eq!(long.unwrap().len(), OUTPUT_MAX);
         let table: [(&[&str], u64, &str, &str); 4] = [

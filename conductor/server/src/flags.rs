@@ -1,4 +1,4 @@
-//! The command line of `berth-conductor`. A flag goes before the configuration file.
+//! The command line of `berth-conductor`. A flag overrides the configuration file.
 
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
@@ -8,26 +8,26 @@ use crate::config::Config;
 
 /// Run a conductor
 ///
-/// Any number of conductors can run beside each other; each carries on what another one left.
+/// Any number of conductors can run beside each other; each takes over the operations of those that stop.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-conductor", version)]
 pub struct Flags {
-    /// What every server is told.
+    /// The flags that every server has.
     #[command(flatten)]
     pub common: Common,
-    /// Call this conductor so in the cluster [default: made from its address]
+    /// Register this conductor in the cluster under this name [default: made from its address]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Listen on this address [default: 127.0.0.1:7200]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Use this scheduler; a list with commas, or repeated [default: 127.0.0.1:7100]
+    /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
     /// Behave like a conductor of this service version [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,
-    /// Hold operations for so many milliseconds at a time
+    /// Take leases of operations for this many milliseconds
     #[arg(long, value_name = "MS")]
     pub lease_ttl_ms: Option<u64>,
 }

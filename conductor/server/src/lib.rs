@@ -8,10 +8,10 @@
 //!             │  leases     │ effects                         ▲ answers
 //!             │             ├──▶ scheduler: Advance, ScheduleNext, reads
 //!             │             └──▶ agents: fenced calls
-//!             └── takes over operations whose lease ran out
+//!             └── takes over operations whose lease expired
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `service`, `console` | what users call |
 //! | `supervisor` | which operations this conductor carries out, and its leases |
@@ -19,7 +19,7 @@
 //! | `scheduler`, `agents` | the calls themselves |
 //! | `fence` | the fence command: proof that a host is off |
 //! | `registration` | telling the cluster that this conductor is there |
-//! | [`config`], [`flags`] | what it is told, and what it tells |
+//! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: a conductor keeps nothing. Whatever has to survive it is in the scheduler's log

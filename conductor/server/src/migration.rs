@@ -1,9 +1,9 @@
-//! What users ask of a migration under way: to watch it, to give it up, to have it end soon.
+//! Requests of users to a running migration: to watch it, to cancel it, to force its end.
 //!
-//! Not here: what comes of it. A wish is recorded with the scheduler, and the conductor that carries
-//! the migration out heeds it; so any conductor takes it.
+//! Not here: their effect. A request is recorded with the scheduler, and the conductor that carries
+//! the migration out obeys it; so any conductor accepts it.
 //!
-//! Invariant: bounded. A watcher who does not read holds back the asking, not the memory here.
+//! Invariant: bounded. A watcher that does not read slows the polling down and takes no memory here.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const AHEAD_MAX: usize = 4;
 /// A migration on its way to a watcher.
 pub(crate) type Watch = ReceiverStream<Result<WatchMigrationResponse, Status>>;
 
-fn told(refusal: Refusal) -> Status {
+fn to_status(refusal: Refusal) -> Status {
     status::to_status(&refusal)
 }
 
@@ -40,9 +40,9 @@ pub(crate) async fn abort(
     id: MigrationId,
     request_id: String,
 ) -> Result<operation::v1::Operation, Status> {
-    let migration = tools.scheduler.migration(id).await.map_err(told)?;
+    let migration = tools.scheduler.migration(id).await.map_err(to_status)?;
     let cancelled = tools.scheduler.cancel(migration.operation, request_id);
-    Ok((&cancelled.await.map_err(told)?).into())
+    Ok((&cancelled.await.map_err(to_status)?).into())
 }
 
 /// Has a migration end soon.
@@ -51,21 +51,21 @@ pub(crate) async fn force_complete(
     id: MigrationId,
     request_id: String,
 ) -> Result<operation::v1::Operation, Status> {
-    let migration = tools.scheduler.migration(id).await.map_err(told)?;
+    let migration = tools.scheduler.migration(id).await.map_err(to_status)?;
     let forced = tools
         .scheduler
         .force_complete(migration.operation, request_id);
-    Ok((&forced.await.map_err(told)?).into())
+    Ok((&forced.await.map_err(to_status)?).into())
 }
 
-/// Watches a migration until it has ended, nobody reads, or `stopping` is cancelled.
+/// Watches a migration until it has ended, the client disconnects, or `stopping` is cancelled.
 pub(crate) async fn watch(
     tools: &Tools,
     id: MigrationId,
     stopping: CancellationToken,
 ) -> Result<Watch, Status> {
-    // Asked once before the stream begins, so that an unknown migration is an error of the call.
-    let first = tools.scheduler.migration(id).await.map_err(told)?;
+    // Read once before the stream begins, so that an unknown migration is an error of the call.
+    let first = tools.scheduler.migration(id).await.map_err(to_status)?;
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     let tools = tools.clone();
     tokio::spawn(async move {
@@ -98,21 +98,21 @@ async fn look(
         migration = match tools.scheduler.migration(migration.id).await {
             Ok(migration) => migration,
             Err(refusal) => {
-                let _ = watcher.send(Err(told(refusal))).await;
+                let _ = watcher.send(Err(to_status(refusal))).await;
                 return;
             }
         };
     }
 }
 
-/// Asks the agent that knows, which is looked up anew after it did not answer: the source's of a guest
+/// Queries the agent that knows, which is looked up again after it did not answer: the source's of a guest
 /// that runs, the destination's of one whose disks it fetches.
 async fn progress(
     tools: &Tools,
     migration: &Migration,
     known: &mut Option<(Host, VmUid)>,
 ) -> Option<TransferProgress> {
-    let asked = match migration.state {
+    let queried = match migration.state {
         State::Running | State::Unsettled => &migration.source,
         State::Preparing if migration.fetches_disks => migration.destination.as_ref()?,
         State::Preparing
@@ -121,8 +121,8 @@ async fn progress(
         | State::Verifying
         | State::Reverted => return None,
     };
-    if known.as_ref().is_none_or(|(host, _)| host.name != *asked) {
-        let host = tools.scheduler.host(asked).await.ok()?;
+    if known.as_ref().is_none_or(|(host, _)| host.name != *queried) {
+        let host = tools.scheduler.host(queried).await.ok()?;
         let (vm, _) = tools.scheduler.vm(&migration.vm).await.ok()?;
         *known = Some((host, vm.uid));
     }

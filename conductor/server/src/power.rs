@@ -1,4 +1,4 @@
-//! What users ask of a VM on the host that holds it, as an operation.
+//! Requests of users to a VM on its host, as operations.
 
 use berth_domain::operation::{Kind, STOP_TIMEOUT_MS};
 use berth_domain::refusal::{Code, Refusal};
@@ -10,7 +10,7 @@ use berth_proto::convert::Invalid;
 use berth_proto::convert::operation::write_power;
 use berth_proto::scheduler::v1::BeginPowerRequest;
 
-/// Returns what begins it. The operation is the same whoever carries it out, and so are its checks:
+/// Returns what begins it. The operation is the same for every conductor, and so are its checks:
 /// they are the scheduler's.
 fn begin(vm: String, kind: &Kind, request_id: String) -> BeginPowerRequest {
     BeginPowerRequest {
@@ -21,33 +21,37 @@ fn begin(vm: String, kind: &Kind, request_id: String) -> BeginPowerRequest {
     }
 }
 
-pub(crate) fn stop(asked: StopVmRequest) -> BeginPowerRequest {
-    let timeout_ms = asked.timeout_ms.unwrap_or(STOP_TIMEOUT_MS);
-    begin(asked.vm, &Kind::Stop { timeout_ms }, asked.request_id)
+pub(crate) fn stop(request: StopVmRequest) -> BeginPowerRequest {
+    let timeout_ms = request.timeout_ms.unwrap_or(STOP_TIMEOUT_MS);
+    begin(request.vm, &Kind::Stop { timeout_ms }, request.request_id)
 }
 
-pub(crate) fn start(asked: StartVmRequest) -> BeginPowerRequest {
-    begin(asked.vm, &Kind::Start, asked.request_id)
+pub(crate) fn start(request: StartVmRequest) -> BeginPowerRequest {
+    begin(request.vm, &Kind::Start, request.request_id)
 }
 
-pub(crate) fn reboot(asked: RebootVmRequest) -> Result<BeginPowerRequest, Invalid> {
-    let timeout_ms = match (asked.hard, asked.timeout_ms) {
+pub(crate) fn reboot(request: RebootVmRequest) -> Result<BeginPowerRequest, Invalid> {
+    let timeout_ms = match (request.hard, request.timeout_ms) {
         (true, None) => 0,
         (true, Some(_)) => return Err(Invalid::new("timeout_ms", "must be absent with hard")),
-        (false, told) => told.unwrap_or(STOP_TIMEOUT_MS),
+        (false, timeout_ms) => timeout_ms.unwrap_or(STOP_TIMEOUT_MS),
     };
     let kind = Kind::Reboot { timeout_ms };
-    Ok(begin(asked.vm, &kind, asked.request_id))
+    Ok(begin(request.vm, &kind, request.request_id))
 }
 
-pub(crate) fn rebuild(asked: RebuildVmRequest) -> BeginPowerRequest {
-    let images = asked.images;
-    begin(asked.vm, &Kind::Rebuild { images }, asked.request_id)
+pub(crate) fn rebuild(request: RebuildVmRequest) -> BeginPowerRequest {
+    let images = request.images;
+    begin(request.vm, &Kind::Rebuild { images }, request.request_id)
 }
 
-pub(crate) fn snapshot(asked: SnapshotVmRequest) -> BeginPowerRequest {
-    let (disk, image) = (asked.disk, asked.image);
-    begin(asked.vm, &Kind::Snapshot { disk, image }, asked.request_id)
+pub(crate) fn snapshot(request: SnapshotVmRequest) -> BeginPowerRequest {
+    let (disk, image) = (request.disk, request.image);
+    begin(
+        request.vm,
+        &Kind::Snapshot { disk, image },
+        request.request_id,
+    )
 }
 
 /// Refuses where this conductor behaves like one from before these operations.
@@ -62,7 +66,7 @@ pub(crate) fn gate(version: ServiceVersion) -> Result<(), Refusal> {
     Err(Refusal::new(Code::Unimplemented, TOO_OLD, message)
         .with("version", version)
         .with("needed_version", needed)
-        .with_hint("ask another conductor, or upgrade this one"))
+        .with_hint("use another conductor, or upgrade this one"))
 }
 
 #[cfg(test)]
@@ -70,8 +74,8 @@ mod tests {
     use super::*;
     use berth_proto::convert::operation::read_power;
 
-    fn timeout(asked: BeginPowerRequest) -> u64 {
-        let kind = read_power(asked.power).unwrap();
+    fn timeout(request: BeginPowerRequest) -> u64 {
+        let kind = read_power(request.power).unwrap();
         let (Kind::Stop { timeout_ms } | Kind::Reboot { timeout_ms }) = kind else {
             panic!("{kind:?}")
         };
@@ -80,20 +84,20 @@ mod tests {
 
     #[test]
     fn a_guest_has_a_minute_unless_its_user_says_otherwise() {
-        let asked = |timeout_ms| StopVmRequest {
+        let request = |timeout_ms| StopVmRequest {
             timeout_ms,
             ..StopVmRequest::default()
         };
-        assert_eq!(timeout(stop(asked(None))), 60_000);
-        assert_eq!(timeout(stop(asked(Some(0)))), 0);
-        let asked = |hard, timeout_ms| RebootVmRequest {
+        assert_eq!(timeout(stop(request(None))), 60_000);
+        assert_eq!(timeout(stop(request(Some(0)))), 0);
+        let request = |hard, timeout_ms| RebootVmRequest {
             hard,
             timeout_ms,
             ..RebootVmRequest::default()
         };
-        assert_eq!(timeout(reboot(asked(false, None)).unwrap()), 60_000);
-        assert_eq!(timeout(reboot(asked(true, None)).unwrap()), 0);
-        assert!(reboot(asked(true, Some(5))).is_err());
+        assert_eq!(timeout(reboot(request(false, None)).unwrap()), 60_000);
+        assert_eq!(timeout(reboot(request(true, None)).unwrap()), 0);
+        assert!(reboot(request(true, Some(5))).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Tells the cluster that this conductor is there, and clients that it can serve.
+//! Registers this conductor with the scheduler, and reports its health to clients.
 //!
-//! Invariant: it serves, in the eyes of a health check, once the scheduler knows it.
+//! Invariant: its health is SERVING once it is registered.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tonic_health::server::HealthReporter;
 
 use crate::scheduler::Scheduler;
 
-/// The services that clients ask about, and the empty name for the whole.
+/// The services whose health clients query, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.conductor.v1.ConductorService"];
-/// How often it is looked whether the registration stands: what an earlier run of this conductor
-/// sent may arrive after what this one said.
+/// How often the registration is verified: a request that an earlier run of this conductor
+/// sent may arrive after that of this run.
 const LOOK: Duration = Duration::from_secs(10);
 /// The waits between attempts.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Registers until it has succeeded, then sees to it that it stays so, until `stopping` says that
+/// Registers, then keeps the registration, until `stopping` is cancelled, which says that
 /// it no longer serves.
 pub(crate) async fn run(
     scheduler: Scheduler,
@@ -62,7 +62,7 @@ async fn keep_registered(scheduler: &Scheduler, service: &Service) {
                 );
                 register(scheduler, service).await;
             }
-            Err(refusal) => tracing::debug!(%refusal, "nobody says whether it is registered"),
+            Err(refusal) => tracing::debug!(%refusal, "registration check failed"),
         }
     }
 }
@@ -70,7 +70,7 @@ async fn keep_registered(scheduler: &Scheduler, service: &Service) {
 async fn register(scheduler: &Scheduler, service: &Service) {
     let mut wait = WAIT_MIN;
     while let Err(refusal) = scheduler.register(service).await {
-        tracing::warn!(%refusal, "not registered with the scheduler yet");
+        tracing::warn!(%refusal, "registration failed");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
     }

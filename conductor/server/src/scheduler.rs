@@ -1,4 +1,4 @@
-//! What a conductor asks of the scheduler, in the domain's terms.
+//! The scheduler's client, in the domain's terms.
 //!
 //! Invariant: each call here may be repeated. Reads and records repeat without harm by
 //! themselves; the others carry a request id.
@@ -64,20 +64,20 @@ mod power;
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     channel: SchedulerChannel,
-    /// On whose behalf.
+    /// The principal of the request.
     name: ServiceName,
     /// For how long operations are held at a time.
     lease_ttl: Duration,
-    /// What this conductor can do: a host can do no more through it.
+    /// The service version of this conductor: a host can do no more through it.
     version: ServiceVersion,
-    /// Who asked for what is done; the conductor itself if absent.
+    /// The principal on whose behalf it calls; the conductor itself if absent.
     on_behalf_of: Option<MetadataValue<Ascii>>,
 }
 
-/// What is to be found among the running operations.
+/// Which of the running operations to search for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Search {
-    /// Those whose lease ran out.
+    /// Those with an expired lease.
     Expired,
     /// Those that this conductor held when it ended last.
     Own,
@@ -88,7 +88,7 @@ fn refusal(status: Status) -> Refusal {
 }
 
 fn unreadable(invalid: Invalid) -> Refusal {
-    // Newer schedulers may say what this conductor does not know: not to be taken for a "no".
+    // Newer schedulers may send reasons that this conductor does not know: not to be taken for a "no".
     let message = format!("the scheduler's answer cannot be read: {invalid}");
     Refusal::new(Code::Unavailable, "UNREADABLE_ANSWER", message)
 }
@@ -122,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the same scheduler, which is asked on behalf of whoever sent a request.
+    /// Returns the same client, which calls on behalf of the caller of a request.
     pub(crate) fn for_user<T>(&self, request: &Request<T>) -> Self {
         let principal = access::principal(request);
         let is_known = principal != access::UNVERIFIED;
@@ -133,7 +133,7 @@ impl Scheduler {
         }
     }
 
-    /// Says in a request on whose behalf it is made.
+    /// Adds to a request the principal on whose behalf it is made.
     fn for_whom<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(principal) = &self.on_behalf_of {
@@ -166,8 +166,8 @@ impl Scheduler {
 
     // ---- begin -----------------------------------------------------------------------------
 
-    /// Chooses and claims a host and begins the boot. `request` says what and on which terms;
-    /// who carries it out is filled in here.
+    /// Chooses and claims a host and begins the boot. `request` holds the VM and the constraints;
+    /// the conductor is filled in here.
     pub(crate) async fn schedule_vm(
         &self,
         mut request: ScheduleVmRequest,
@@ -260,7 +260,7 @@ impl Scheduler {
             lease_ttl: self.wire_ttl(),
             request_id: String::new(),
         };
-        // An answer that comes after the leases have run out is of no use.
+        // An answer that comes after the leases have expired is useless.
         let channel = self.channel.clone().with_deadline(self.lease_ttl / 2);
         let answer = channel
             .call(|channel| {
@@ -360,7 +360,7 @@ impl Scheduler {
     }
 
     /// Reads what a saga has to know; `None` for the facts of an operation that is done, since
-    /// what it was about may be gone.
+    /// its VM may be deleted.
     pub(crate) async fn read(
         &self,
         operation: OperationId,
@@ -435,12 +435,12 @@ impl Scheduler {
             hosts: std::collections::BTreeMap::new(),
         };
         let needed = Facts::hosts_needed(&facts.vm, facts.migration.as_ref(), facts.claim.as_ref());
-        let mut asked = JoinSet::new();
+        let mut reads = JoinSet::new();
         for name in needed {
             let scheduler = self.clone();
-            asked.spawn(async move { (scheduler.host(&name).await, name) });
+            reads.spawn(async move { (scheduler.host(&name).await, name) });
         }
-        while let Some(answer) = asked.join_next().await {
+        while let Some(answer) = reads.join_next().await {
             let Ok((host, name)) = answer else {
                 return Err(unfinished());
             };
@@ -488,7 +488,7 @@ impl Scheduler {
         field::required(answer.host, "host").map_err(unreadable)
     }
 
-    // ---- tell ------------------------------------------------------------------------------
+    // ---- report ----------------------------------------------------------------------------
 
     pub(crate) async fn register(&self, service: &Service) -> Result<(), Refusal> {
         let request = RegisterServiceRequest {

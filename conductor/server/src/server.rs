@@ -1,9 +1,8 @@
 //! One conductor as a whole: its service, its supervisor, and its registration.
 //!
-//! Invariant: when it ends, nothing of it goes on: no call, no lease, no listener.
+//! Invariant: when it ends, it leaves nothing running: no call, no lease, no listener.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
 use berth_process::encryption::scheme;
 use berth_process::server::{self, Reflection};
-use berth_process::{Faults, listening, schedulers};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
 use berth_tls::Tls;
@@ -53,17 +52,21 @@ pub struct Conductor {
 /// # Errors
 ///
 /// Why it cannot start, or had to stop.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    Conductor::start(config).await?.run(shutdown).await
+pub fn run(config: Config, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(async { Conductor::open(config).await?.serve_until(shutdown).await })
 }
 
 impl Conductor {
-    /// Listens as the configuration says.
+    /// Listens on the configured address.
     ///
     /// # Errors
     ///
     /// Why it cannot start.
-    pub async fn start(config: Config) -> Result<Self, Error> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(Self::open(config))
+    }
+
+    async fn open(config: Config) -> Result<Self, Error> {
         let listen = config.validate()?;
         let (listener, address) = listening::bind(listen).await?;
         let advertise = config.listening.advertised(address);
@@ -88,7 +91,7 @@ impl Conductor {
         })
     }
 
-    /// Returns the address that it listens on, with the port that was given where 0 was asked
+    /// Returns the address that it listens on, with the port that the kernel chose where 0 was configured
     /// for.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -103,13 +106,25 @@ impl Conductor {
 
     /// Serves until `shutdown` is ready.
     ///
-    /// Operations that are under way are left where they are: their leases run out, and another
+    /// Operations in progress are left where they are: their leases expire, and another
     /// conductor, or this one when it comes back, carries them on.
     ///
     /// # Errors
     ///
     /// Why it had to stop.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    pub fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let shutdown: Shutdown = Box::pin(shutdown);
+        self.serve(shutdown)
+    }
+
+    fn serve(self, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(self.serve_until(shutdown))
+    }
+
+    async fn serve_until(self, mut shutdown: Shutdown) -> Result<(), Error> {
         let stopping = CancellationToken::new();
         let tools = self.tools();
         let settings = Settings {
@@ -143,7 +158,6 @@ impl Conductor {
         let registration = tokio::spawn(registering);
         tracing::info!(address = %self.address, name = %self.name, "serving");
 
-        let mut shutdown = pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => Ok(()),
             ended = &mut server => Err(match ended {
@@ -164,7 +178,7 @@ impl Conductor {
         if registration.await.is_err() {
             tracing::error!("the registration failed");
         }
-        server::goodbye(&mut server).await;
+        server::join_or_abort(&mut server).await;
         tracing::info!("stopped");
         ended
     }

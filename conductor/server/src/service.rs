@@ -1,6 +1,6 @@
 //! What users call.
 //!
-//! Not here: whether a request makes sense. The scheduler judges that in the command that begins
+//! Not here: whether a request is valid. The scheduler checks that in the command that begins
 //! the operation, and its refusal is passed on as it is, with hosts, causes and hint.
 //!
 //! Invariant: what was begun is adopted, also when the user hangs up in between.
@@ -46,7 +46,7 @@ pub(crate) struct ConductorApi {
 }
 
 impl ConductorApi {
-    /// Returns the same service, which asks the scheduler on behalf of whoever sent a request.
+    /// Returns the same service, which calls the scheduler on behalf of the caller of a request.
     fn for_user<T>(&self, request: &Request<T>) -> Self {
         let mut api = self.clone();
         api.tools.scheduler = api.tools.scheduler.for_user(request);
@@ -54,13 +54,13 @@ impl ConductorApi {
     }
 
     /// Begins an operation and has it carried out. Once sent, the request is seen to its end
-    /// whether or not somebody waits: else an operation could begin that nobody carries out
-    /// until its lease has run out.
+    /// even if the client disconnects: else an operation could begin that no conductor carries out
+    /// until its lease has expired.
     async fn begin<F>(&self, begin: F) -> Result<operation::v1::Operation, Status>
     where
         F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
     {
-        let begun = self.begin_operation(begin).await.map_err(told)?;
+        let begun = self.begin_operation(begin).await.map_err(to_status)?;
         Ok((&begun).into())
     }
 
@@ -78,8 +78,8 @@ impl ConductorApi {
     where
         F: Future<Output = Result<Option<Operation>, Refusal>> + Send + 'static,
     {
-        let asked = std::time::Instant::now();
-        self.supervisor.check_room()?;
+        let requested_at = std::time::Instant::now();
+        self.supervisor.check_capacity()?;
         let supervisor = self.supervisor.clone();
         let begun = tokio::spawn(async move {
             let begun = begin.await?;
@@ -87,7 +87,7 @@ impl ConductorApi {
                 tracing::info!(
                     operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
                 );
-                supervisor.adopt(operation.clone(), asked).await;
+                supervisor.adopt(operation.clone(), requested_at).await;
             }
             Ok(begun)
         });
@@ -105,10 +105,10 @@ fn failed() -> Refusal {
 
 impl ConductorApi {
     /// Begins what is done to a VM on the host that holds it.
-    async fn power(&self, asked: BeginPowerRequest) -> Result<operation::v1::Operation, Status> {
+    async fn power(&self, command: BeginPowerRequest) -> Result<operation::v1::Operation, Status> {
         let scheduler = self.tools.scheduler.clone();
-        power::gate(scheduler.version()).map_err(told)?;
-        self.begin(async move { scheduler.begin_power(asked).await })
+        power::gate(scheduler.version()).map_err(to_status)?;
+        self.begin(async move { scheduler.begin_power(command).await })
             .await
     }
 }
@@ -122,7 +122,7 @@ async fn fence(tools: &Tools, name: &HostName, request_id: String) -> Result<Hos
     tracing::warn!(host = %name, output, "the fence command succeeded");
     let fenced = host::v1::FenceHostRequest {
         name: name.resource_name(),
-        how: host::v1::fence::How::FenceCommand.into(),
+        method: host::v1::fence::Method::FenceCommand.into(),
         incarnation: before.report.incarnation.to_string(),
         output,
         on_behalf_of: format!("conductor {}", tools.scheduler.name()),
@@ -131,7 +131,7 @@ async fn fence(tools: &Tools, name: &HostName, request_id: String) -> Result<Hos
     tools.scheduler.fence(fenced).await
 }
 
-fn told(refusal: Refusal) -> Status {
+fn to_status(refusal: Refusal) -> Status {
     status::to_status(&refusal)
 }
 
@@ -144,7 +144,7 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let mut request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        if !scheduler.version().can(Feature::PlacementWishes)
+        if !scheduler.version().can(Feature::SchedulingHints)
             && let Some(template) = &mut request.template
         {
             // As an older program reads the message: it does not know these fields.
@@ -152,14 +152,14 @@ impl ConductorService for ConductorApi {
             template.availability_zone.clear();
             template.volumes.clear();
         }
-        let asked = ScheduleVmRequest {
+        let command = ScheduleVmRequest {
             vm: request.vm,
             template: request.template,
             requested_host: request.requested_host,
             request_id: request.request_id,
             ..ScheduleVmRequest::default()
         };
-        let begun = api.begin(async move { scheduler.schedule_vm(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_vm(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(CreateVmResponse { operation }))
     }
@@ -171,12 +171,12 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = BeginDeleteRequest {
+        let command = BeginDeleteRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginDeleteRequest::default()
         };
-        let begun = api.begin(async move { scheduler.begin_delete(asked).await });
+        let begun = api.begin(async move { scheduler.begin_delete(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(DeleteVmResponse { operation }))
     }
@@ -188,13 +188,13 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let name: HostName = field::name(&request.name, "name")?;
-        // Seen to its end whether or not somebody waits: what was done is to be recorded.
+        // Runs to its end even if the client disconnects: what was done is to be recorded.
         let tools = api.tools.clone();
         let fencing = tokio::spawn(async move { fence(&tools, &name, request.request_id).await });
         let fenced = fencing
             .await
             .map_err(|_| Status::internal("the conductor failed while it fenced the host"))?;
-        let host = fenced.map_err(told)?;
+        let host = fenced.map_err(to_status)?;
         Ok(Response::new(FenceHostResponse {
             host: Some((&host).into()),
         }))
@@ -207,14 +207,14 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = ScheduleMigrationRequest {
+        let command = ScheduleMigrationRequest {
             vm: request.vm,
             requested_host: request.requested_host,
             request_id: request.request_id,
             transfer: request.transfer,
             ..ScheduleMigrationRequest::default()
         };
-        let begun = api.begin(async move { scheduler.schedule_migration(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_migration(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(MigrateVmResponse { operation }))
     }
@@ -226,7 +226,7 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = ScheduleMoveRequest {
+        let command = ScheduleMoveRequest {
             vm: request.vm,
             flavor: request.flavor,
             requested_host: request.requested_host,
@@ -234,7 +234,7 @@ impl ConductorService for ConductorApi {
             request_id: request.request_id,
             ..ScheduleMoveRequest::default()
         };
-        let begun = api.begin(async move { scheduler.schedule_move(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_move(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(ResizeVmResponse { operation }))
     }
@@ -245,14 +245,14 @@ impl ConductorService for ConductorApi {
     ) -> Result<Response<ConfirmResizeResponse>, Status> {
         let api = self.for_user(&request);
         let request = request.into_inner();
-        let asked = scheduler::v1::ConfirmResizeRequest {
+        let command = scheduler::v1::ConfirmResizeRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..scheduler::v1::ConfirmResizeRequest::default()
         };
         let scheduler = api.tools.scheduler.clone();
-        let begun = api.begin_some(async move { scheduler.confirm_resize(asked).await });
-        let operation = begun.await.map_err(told)?;
+        let begun = api.begin_some(async move { scheduler.confirm_resize(command).await });
+        let operation = begun.await.map_err(to_status)?;
         let operation = operation.as_ref().map(Into::into);
         Ok(Response::new(ConfirmResizeResponse { operation }))
     }
@@ -264,12 +264,12 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = BeginRevertResizeRequest {
+        let command = BeginRevertResizeRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginRevertResizeRequest::default()
         };
-        let begun = api.begin(async move { scheduler.begin_revert_resize(asked).await });
+        let begun = api.begin(async move { scheduler.begin_revert_resize(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(RevertResizeResponse { operation }))
     }
@@ -281,14 +281,14 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = ScheduleMoveRequest {
+        let command = ScheduleMoveRequest {
             vm: request.vm,
             requested_host: request.requested_host,
             evacuate: true,
             request_id: request.request_id,
             ..ScheduleMoveRequest::default()
         };
-        let begun = api.begin(async move { scheduler.schedule_move(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_move(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(EvacuateVmResponse { operation }))
     }
@@ -300,12 +300,12 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = BeginShelveRequest {
+        let command = BeginShelveRequest {
             vm: request.vm,
             request_id: request.request_id,
             ..BeginShelveRequest::default()
         };
-        let begun = api.begin(async move { scheduler.begin_shelve(asked).await });
+        let begun = api.begin(async move { scheduler.begin_shelve(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(ShelveVmResponse { operation }))
     }
@@ -317,18 +317,18 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let request = request.into_inner();
         let scheduler = api.tools.scheduler.clone();
-        let asked = ScheduleUnshelveRequest {
+        let command = ScheduleUnshelveRequest {
             vm: request.vm,
             requested_host: request.requested_host,
             request_id: request.request_id,
             ..ScheduleUnshelveRequest::default()
         };
-        let begun = api.begin(async move { scheduler.schedule_unshelve(asked).await });
+        let begun = api.begin(async move { scheduler.schedule_unshelve(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(UnshelveVmResponse { operation }))
     }
 
-    type DrainHostStream = drain::Told;
+    type DrainHostStream = drain::Events;
 
     async fn drain_host(
         &self,
@@ -336,8 +336,8 @@ impl ConductorService for ConductorApi {
     ) -> Result<Response<Self::DrainHostStream>, Status> {
         let api = self.for_user(&request);
         let stopping = api.stopping.clone();
-        let told = drain::begin(api, request.into_inner(), stopping).await?;
-        Ok(Response::new(told))
+        let events = drain::begin(api, request.into_inner(), stopping).await?;
+        Ok(Response::new(events))
     }
 
     async fn stop_vm(

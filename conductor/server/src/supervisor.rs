@@ -1,5 +1,5 @@
-//! Which operations this conductor carries out: adopts new ones, prolongs their leases, stops
-//! what it lost, and takes over what nobody carries out.
+//! Which operations this conductor carries out: adopts new ones, renews their leases, stops those
+//! whose lease is lost, and takes over those without a conductor.
 //!
 //! ```text
 //!   service ──adopt──▶ ┌────────────┐ ──▶ driver (one task per operation)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariant: at most one driver per operation runs here, and none whose lease, counted from the
-//! moment its last renewal was *sent*, has run out.
+//! moment its last renewal was *sent*, has expired.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -38,15 +38,19 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Has an operation carried out whose lease is this conductor's, and which was asked for at this
+    /// Has an operation carried out whose lease is this conductor's, and which was requested at this
     /// moment.
-    pub(crate) async fn adopt(&self, operation: Operation, asked: std::time::Instant) {
-        // While the supervisor stops, the lease runs out and another conductor takes over.
-        let _ = self.sender.send(Adoption { operation, asked }).await;
+    pub(crate) async fn adopt(&self, operation: Operation, requested_at: std::time::Instant) {
+        // While the supervisor stops, the lease expires and another conductor takes over.
+        let adoption = Adoption {
+            operation,
+            requested_at,
+        };
+        let _ = self.sender.send(adoption).await;
     }
 
-    /// Refuses when there is no room for another operation.
-    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+    /// Refuses when the limit of concurrent operations is reached.
+    pub(crate) fn check_capacity(&self) -> Result<(), Refusal> {
         match self.count() {
             count if count >= self.operations_max => Err(driver::busy(count)),
             _ => Ok(()),
@@ -63,13 +67,13 @@ impl Handle {
 #[derive(Debug)]
 struct Adoption {
     operation: Operation,
-    asked: std::time::Instant,
+    requested_at: std::time::Instant,
 }
 
-/// What the supervisor is told.
+/// The supervisor's part of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// How often it looks for operations that nobody carries out.
+    /// How often it searches for operations without a conductor.
     pub(crate) takeover_interval: Duration,
     /// How many operations are carried out at once.
     pub(crate) operations_max: usize,
@@ -78,27 +82,27 @@ pub(crate) struct Settings {
 /// An operation that is carried out.
 struct Carried {
     epoch: Epoch,
-    /// Until when the lease is ours for certain.
+    /// Until when the lease is certainly this conductor's.
     held_until: Instant,
     stop: CancellationToken,
     task: Id,
 }
 
-/// What a task tells when it ends.
+/// The result of a task.
 enum Report {
     /// An operation is no longer carried out here; `None` when it was stopped.
     Ended(OperationId, Option<Ended>),
-    /// Leases were prolonged: what was asked for, when, and what is held.
+    /// Leases were renewed: which were requested, when, and which are held.
     Renewed {
-        asked: Vec<(OperationId, Epoch)>,
+        requested: Vec<(OperationId, Epoch)>,
         sent: Instant,
         held: Result<BTreeSet<OperationId>, Refusal>,
     },
     /// Operations were taken, each with a lease of its own from this moment.
     Taken {
         operations: Vec<(Operation, Instant)>,
-        /// Whether what this conductor held in an earlier life was found, all of it.
-        own_found: bool,
+        /// Whether they include all that an earlier run of this conductor held.
+        own_recovered: bool,
     },
 }
 
@@ -108,15 +112,15 @@ struct Supervisor {
     carried: BTreeMap<OperationId, Carried>,
     tasks: JoinSet<Report>,
     count: watch::Sender<usize>,
-    /// Whether a renewal is under way.
+    /// Whether a renewal is in progress.
     renewing: Option<Id>,
-    /// Whether a search is under way.
+    /// Whether a search is in progress.
     searching: Option<Id>,
-    /// Operations that are being taken because somebody asked again for what had begun before.
+    /// Operations that are being taken because a repeated request refers to one that began before.
     /// Each by the task that takes it.
     retaking: HashMap<Id, OperationId>,
-    /// Whether what this conductor held in an earlier life was looked for.
-    own_found: bool,
+    /// Whether the operations that an earlier run of this conductor held were searched for.
+    own_recovered: bool,
 }
 
 /// Returns the supervisor's handle, and the supervisor itself, to be run until `stopping`.
@@ -141,7 +145,7 @@ pub(crate) fn new(
         renewing: None,
         searching: None,
         retaking: HashMap::new(),
-        own_found: false,
+        own_recovered: false,
     };
     (handle, supervisor.run(adoptions, stopping))
 }
@@ -161,8 +165,8 @@ impl Supervisor {
                 biased;
                 () = &mut stopped => break,
                 Some(ended) = self.tasks.join_next_with_id() => match ended {
-                    Ok((task, report)) => self.note(task, report),
-                    Err(error) => self.note_failure(&error),
+                    Ok((task, report)) => self.record(task, report),
+                    Err(error) => self.record_failure(&error),
                 },
                 _ = expiry.tick() => self.stop_expired(),
                 _ = renewal.tick() => self.renew(),
@@ -171,18 +175,21 @@ impl Supervisor {
             }
             self.count.send_replace(self.carried.len());
         }
-        // Calls that are under way are dropped where they are. Whoever takes over reads the log,
-        // in which everything that may have had effects is marked.
+        // Calls in progress are dropped. The conductor that takes over reads the log, in which
+        // everything that may have had effects is marked.
         self.tasks.shutdown().await;
     }
 
-    /// Begins to carry an operation out that a user has just asked for.
+    /// Starts to carry out an operation that a user has just requested.
     fn adopt(&mut self, adoption: Adoption) {
-        let Adoption { operation, asked } = adoption;
+        let Adoption {
+            operation,
+            requested_at,
+        } = adoption;
         let name = self.tools.scheduler.name();
         let lease = operation.lease.as_ref();
-        let is_ours = lease.is_some_and(|l| l.conductor == *name);
-        if operation.is_done() || !is_ours || self.carried.contains_key(&operation.id) {
+        let is_own = lease.is_some_and(|l| l.conductor == *name);
+        if operation.is_done() || !is_own || self.carried.contains_key(&operation.id) {
             return;
         }
         // A repeated request is answered with what it began at first. If that was in an earlier
@@ -194,18 +201,23 @@ impl Supervisor {
                 let taking = async move {
                     Report::Taken {
                         operations: take(&tools, vec![operation]).await,
-                        own_found: false,
+                        own_recovered: false,
                     }
                 };
                 self.retaking.insert(self.tasks.spawn(taking).id(), id);
             }
             return;
         }
-        self.start(operation, Instant::now(), Some(asked));
+        self.start(operation, Instant::now(), Some(requested_at));
     }
 
     /// Drives an operation whose lease was given at `leased` or later.
-    fn start(&mut self, operation: Operation, leased: Instant, asked: Option<std::time::Instant>) {
+    fn start(
+        &mut self,
+        operation: Operation,
+        leased: Instant,
+        requested_at: Option<std::time::Instant>,
+    ) {
         let Some(epoch) = operation.lease.as_ref().map(|l| l.epoch) else {
             return;
         };
@@ -217,7 +229,7 @@ impl Supervisor {
             carried.stop.cancel();
         }
         let stop = CancellationToken::new();
-        let driven = driver::drive(self.tools.clone(), operation, asked);
+        let driven = driver::drive(self.tools.clone(), operation, requested_at);
         let stopped = stop.clone().cancelled_owned();
         let task = self.tasks.spawn(async move {
             tokio::select! {
@@ -235,7 +247,7 @@ impl Supervisor {
         self.carried.insert(id, carried);
     }
 
-    fn note(&mut self, task: Id, report: Report) {
+    fn record(&mut self, task: Id, report: Report) {
         match report {
             Report::Ended(id, ended) => {
                 // A newer driver of the same operation may have taken its place.
@@ -243,49 +255,53 @@ impl Supervisor {
                     self.carried.remove(&id);
                 }
                 match ended {
-                    Some(Ended::Finished) => tracing::info!(operation = %id, "done"),
+                    Some(Ended::Finished) => tracing::info!(operation = %id, "operation done"),
                     Some(Ended::LeaseLost) => {
-                        tracing::info!(operation = %id, "carried on elsewhere");
+                        tracing::info!(operation = %id, "operation lease lost");
                     }
-                    None => tracing::debug!(operation = %id, "stopped"),
+                    None => tracing::debug!(operation = %id, "operation stopped"),
                 }
             }
-            Report::Renewed { asked, sent, held } => {
+            Report::Renewed {
+                requested,
+                sent,
+                held,
+            } => {
                 self.renewing = None;
-                self.note_renewal(&asked, sent, held);
+                self.record_renewal(&requested, sent, held);
             }
             Report::Taken {
                 operations,
-                own_found,
+                own_recovered,
             } => {
-                self.own_found |= own_found;
+                self.own_recovered |= own_recovered;
                 if self.searching == Some(task) {
                     self.searching = None;
                 }
                 self.retaking.remove(&task);
                 for (operation, leased) in operations {
-                    tracing::info!(operation = %operation.id, "taken over");
+                    tracing::info!(operation = %operation.id, "operation taken over");
                     self.start(operation, leased, None);
                 }
             }
         }
     }
 
-    fn note_renewal(
+    fn record_renewal(
         &mut self,
-        asked: &[(OperationId, Epoch)],
+        requested: &[(OperationId, Epoch)],
         sent: Instant,
         held: Result<BTreeSet<OperationId>, Refusal>,
     ) {
         let held = match held {
             Ok(held) => held,
             Err(refusal) => {
-                tracing::warn!(%refusal, "leases were not prolonged");
+                tracing::warn!(%refusal, "lease renewal failed");
                 return;
             }
         };
         let held_until = sent + self.tools.scheduler.lease_ttl();
-        for (id, epoch) in asked {
+        for (id, epoch) in requested {
             let Some(carried) = self.carried.get_mut(id).filter(|c| c.epoch == *epoch) else {
                 continue;
             };
@@ -298,9 +314,9 @@ impl Supervisor {
         }
     }
 
-    fn note_failure(&mut self, error: &tokio::task::JoinError) {
+    fn record_failure(&mut self, error: &tokio::task::JoinError) {
         let task = error.id();
-        tracing::error!(%error, "a task failed");
+        tracing::error!(%error, "task failed");
         if self.renewing == Some(task) {
             self.renewing = None;
         }
@@ -308,16 +324,16 @@ impl Supervisor {
             self.searching = None;
         }
         self.retaking.remove(&task);
-        // Its lease is not prolonged any more, so that it is tried again, here or elsewhere.
+        // Its lease is no longer renewed, so that it is retried, here or elsewhere.
         self.carried.retain(|_, carried| carried.task != task);
     }
 
-    /// Stops what may have been taken by another conductor meanwhile.
+    /// Stops operations that another conductor may have taken meanwhile.
     fn stop_expired(&mut self) {
         let now = Instant::now();
         for (id, carried) in &self.carried {
             if carried.held_until <= now && !carried.stop.is_cancelled() {
-                tracing::warn!(operation = %id, "the lease ran out");
+                tracing::warn!(operation = %id, "operation lease expired");
                 carried.stop.cancel();
             }
         }
@@ -328,73 +344,62 @@ impl Supervisor {
             return;
         }
         let leases = self.carried.iter().filter(|(_, c)| !c.stop.is_cancelled());
-        let asked: Vec<(OperationId, Epoch)> = leases.map(|(id, c)| (*id, c.epoch)).collect();
+        let requested: Vec<(OperationId, Epoch)> = leases.map(|(id, c)| (*id, c.epoch)).collect();
         let scheduler = self.tools.scheduler.clone();
         let task = self.tasks.spawn(async move {
             let sent = Instant::now();
-            let held = scheduler.renew_leases(&asked).await;
-            Report::Renewed { asked, sent, held }
+            let held = scheduler.renew_leases(&requested).await;
+            Report::Renewed {
+                requested,
+                sent,
+                held,
+            }
         });
         self.renewing = Some(task.id());
     }
 
     fn search(&mut self) {
-        let room = self
+        let capacity = self
             .settings
             .operations_max
             .saturating_sub(self.carried.len());
-        if self.searching.is_some() || room == 0 {
+        if self.searching.is_some() || capacity == 0 {
             return;
         }
         let tools = self.tools.clone();
         let carried: BTreeSet<OperationId> = self.carried.keys().copied().collect();
-        let own = !self.own_found;
+        let own = !self.own_recovered;
         let task = self.tasks.spawn(async move {
             let mut found = search(&tools, Search::Expired).await.unwrap_or_default();
-            let mut own_found = false;
+            let mut own_recovered = false;
             if own && let Some(held) = search(&tools, Search::Own).await {
                 found.extend(held);
-                own_found = true;
+                own_recovered = true;
             }
             found.retain(|o| !carried.contains(&o.id));
-            // What there is no room for is looked for again.
-            own_found &= found.len() <= room;
-            found.truncate(room);
+            // Those beyond the capacity are searched for again.
+            own_recovered &= found.len() <= capacity;
+            found.truncate(capacity);
             Report::Taken {
                 operations: take(&tools, found).await,
-                own_found,
+                own_recovered,
             }
         });
         self.searching = Some(task.id());
     }
 }
 
-/// Returns how long the log of an operation is that has just begun.
+/// Returns how long the log of an operation is that has just begun: a claim is logged with it.
 fn entries_at_first(kind: &Kind) -> usize {
-    match kind {
-        Kind::Boot
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Unshelve => 1,
-        Kind::Delete
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Shelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Rebuild { .. }
-        | Kind::Snapshot { .. } => 0,
-    }
+    usize::from(kind.plan().claims.is_some())
 }
 
-/// Returns what was found, unless the scheduler could not be asked.
+/// Returns the matching operations, unless the scheduler cannot be reached.
 async fn search(tools: &Tools, search: Search) -> Option<Vec<Operation>> {
     match tools.scheduler.find(search).await {
         Ok(found) => Some(found),
         Err(refusal) => {
-            tracing::warn!(%refusal, "cannot look for operations that nobody carries out");
+            tracing::warn!(%refusal, "search for operations without a conductor failed");
             None
         }
     }
@@ -408,7 +413,7 @@ async fn take(tools: &Tools, operations: Vec<Operation>) -> Vec<(Operation, Inst
         match tools.scheduler.take_lease(operation.id).await {
             Ok(operation) => taken.push((operation, sent)),
             Err(refusal) => {
-                tracing::debug!(operation = %operation.id, %refusal, "not taken");
+                tracing::debug!(operation = %operation.id, %refusal, "operation not taken");
             }
         }
     }

@@ -1,17 +1,17 @@
 //! Which role may call what: the layer in front of every server.
 //!
 //! ```text
-//!   connection (Peer) ─▶ ran out? ─▶ trusted still? ─▶ table: role x method ─▶ the method
-//!                                                                              └▶ speaks for its own
-//!                                                                                 host alone
+//!   connection (Peer) ─▶ expired? ─▶ still trusted? ─▶ table: role x method ─▶ the method
+//!                                                                              └▶ an agent acts for
+//!                                                                                 its own host only
 //! ```
 //!
-//! Where nothing is encrypted nobody is known, and everybody may do everything: that is what
-//! `insecure_listen` says.
+//! Without encryption no caller is known, and every caller may call everything: that is the meaning
+//! of `insecure_listen`.
 //!
-//! Invariant: with certificates, a method that is not in the table is refused to everybody.
+//! Invariant: with certificates, a method that is not in the table is refused to every caller.
 
-mod guard;
+mod layer;
 pub mod table;
 
 use std::collections::HashMap;
@@ -21,35 +21,35 @@ use berth_tls::{Identity, Peer, Role};
 use tonic::{Code, Extensions, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-pub use guard::{Guard, Layer};
+pub use layer::{Authorized, Layer};
 
 /// The reason of a refusal because of the role.
 pub const ROLE_NOT_ALLOWED: &str = "ROLE_NOT_ALLOWED";
-/// The reason of a refusal because somebody speaks for another host or service than its own.
+/// The reason of a refusal because a caller acts for another host or service than its own.
 pub const NOT_YOURS: &str = "NOT_YOURS";
-/// The reason of a refusal because the certificate of an open connection has run out.
-pub const CERTIFICATE_RAN_OUT: &str = "CERTIFICATE_RAN_OUT";
-/// The reason of a refusal because the authorities of now do not stand behind the certificate of an
-/// open connection.
+/// The reason of a refusal because the certificate of an open connection has expired.
+pub const CERTIFICATE_EXPIRED: &str = "CERTIFICATE_RAN_OUT";
+/// The reason of a refusal because the current authorities do not trust the certificate of an open
+/// connection.
 pub const NOT_TRUSTED: &str = "CERTIFICATE_NOT_TRUSTED";
-/// The reason of a refusal because nobody was shown to be there.
-pub const NOBODY: &str = "NO_CERTIFICATE";
+/// The reason of a refusal because the caller presented no certificate.
+pub const NO_CERTIFICATE: &str = "NO_CERTIFICATE";
 
-/// The metadata in which a conductor says on whose behalf it asks.
+/// The metadata key in which a conductor forwards the principal of its caller.
 pub const ON_BEHALF_OF: &str = "berth-on-behalf-of";
 
-/// On whose behalf requests are made where nobody proves who they are. The address that a request
-/// came from says nothing: a retry may come through another conductor, or from the same client by
-/// another way, and must still be known as a retry.
+/// The principal of requests of unauthenticated callers. The source address is no principal: a retry
+/// may come through another conductor, or from the same client by another address, and must still be
+/// recognised as a retry.
 pub const UNVERIFIED: &str = "unverified";
 
-/// Returns who calls; nobody where nothing is encrypted.
+/// Returns the identity of the caller; `None` where nothing is encrypted.
 #[must_use]
 pub fn caller(extensions: &Extensions) -> Option<&Arc<Identity>> {
     extensions.get::<Peer>()?.identity.as_ref()
 }
 
-/// Checks that the authorities of now stand behind the certificate of who calls.
+/// Checks that the current authorities trust the certificate of the caller.
 ///
 /// # Errors
 ///
@@ -58,17 +58,18 @@ pub fn still_trusted(extensions: &Extensions) -> Result<(), String> {
     extensions.get::<Peer>().map_or(Ok(()), Peer::check)
 }
 
-/// Returns on whose behalf a request is made: of whom it is from, or, where a conductor passes it on,
-/// of whom it says. Nobody else is believed.
+/// Returns the principal of a request: its caller, or, where a conductor forwards it, the principal
+/// that the conductor names. Only conductors may name one.
 #[must_use]
 pub fn principal<T>(request: &tonic::Request<T>) -> String {
     let Some(identity) = caller(request.extensions()) else {
         return UNVERIFIED.to_owned();
     };
-    let said = request.metadata().get(ON_BEHALF_OF);
-    let said = said.and_then(|said| said.to_str().ok());
-    match said.filter(|said| identity.role == Role::Conductor && is_principal(said)) {
-        Some(said) => said.to_owned(),
+    let forwarded = request.metadata().get(ON_BEHALF_OF);
+    let forwarded = forwarded.and_then(|forwarded| forwarded.to_str().ok());
+    match forwarded.filter(|forwarded| identity.role == Role::Conductor && is_principal(forwarded))
+    {
+        Some(forwarded) => forwarded.to_owned(),
         None => identity.principal(),
     }
 }
@@ -81,23 +82,23 @@ fn is_principal(text: &str) -> bool {
     })
 }
 
-/// Returns which agent calls, if it is one.
+/// Returns the caller if it is an agent.
 #[must_use]
 pub fn agent(extensions: &Extensions) -> Option<&Arc<Identity>> {
     caller(extensions).filter(|identity| identity.role == Role::Agent)
 }
 
-/// Returns the refusal of somebody who speaks for what is another one's.
+/// Returns the refusal of a caller that acts for a host or service of another one.
 #[must_use]
 pub fn not_yours(what: impl Into<String>) -> Status {
     refused(Code::PermissionDenied, NOT_YOURS, what.into())
 }
 
-/// Checks that an agent speaks for its own host; everybody else was judged by the table.
+/// Checks that an agent acts for its own host; the table has authorized all other callers.
 ///
 /// # Errors
 ///
-/// When it speaks for another one.
+/// When it acts for another one.
 pub fn check_host(extensions: &Extensions, host: &str) -> Result<(), Status> {
     let Some(identity) = agent(extensions).filter(|agent| !agent.is_agent_of(host)) else {
         return Ok(());
@@ -110,16 +111,16 @@ pub fn check_host(extensions: &Extensions, host: &str) -> Result<(), Status> {
     Err(not_yours(what))
 }
 
-/// Checks that a conductor speaks for itself, and that nobody else speaks for it.
+/// Checks that the caller is the conductor of this name.
 ///
 /// # Errors
 ///
-/// When somebody speaks for another one.
+/// When it is another caller.
 pub fn check_conductor(extensions: &Extensions, name: &str) -> Result<(), Status> {
     caller(extensions).map_or(Ok(()), |identity| check_is_conductor(identity, name))
 }
 
-/// Checks that somebody is a conductor, and the one that is meant.
+/// Checks that an identity is that of the conductor of this name.
 ///
 /// # Errors
 ///
@@ -136,24 +137,24 @@ pub fn check_is_conductor(identity: &Identity, name: &str) -> Result<(), Status>
     Err(not_yours(what))
 }
 
-/// Judges a call by the table.
+/// Authorizes a call by its certificate and the table.
 ///
 /// # Errors
 ///
 /// Why it is refused.
-pub fn judge(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
+pub fn authorize(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
     let shown = peer.and_then(|peer| Some((peer, peer.identity.as_ref()?)));
     let Some((peer, identity)) = shown else {
-        let what = "no certificate was shown".to_owned();
-        return Err(refused(Code::Unauthenticated, NOBODY, what));
+        let what = "no certificate was presented".to_owned();
+        return Err(refused(Code::Unauthenticated, NO_CERTIFICATE, what));
     };
-    if identity.has_run_out(now) {
+    if identity.has_expired(now) {
         let what = format!(
-            "the certificate of {} has run out while the connection was open: renew it (berth certs \
+            "the certificate of {} has expired while the connection was open: renew it (berth certs \
              renew) and connect again",
             identity.principal()
         );
-        return Err(refused(Code::Unauthenticated, CERTIFICATE_RAN_OUT, what));
+        return Err(refused(Code::Unauthenticated, CERTIFICATE_EXPIRED, what));
     }
     if let Err(why) = peer.check() {
         let what = format!(
@@ -166,13 +167,13 @@ pub fn judge(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
     if table::may(identity.role, method) {
         return Ok(());
     }
-    let who = table::roles(method).map(Role::as_str).collect::<Vec<_>>();
-    let what = match who.is_empty() {
-        true => format!("nobody may call {method}: it is in no table of who may call what"),
+    let roles = table::roles(method).map(Role::as_str).collect::<Vec<_>>();
+    let what = match roles.is_empty() {
+        true => format!("no role may call {method}: it is not in the access table"),
         false => format!(
             "{} may not call {method}: that is for {}",
             identity.principal(),
-            who.join(", ")
+            roles.join(", ")
         ),
     };
     Err(refused(Code::PermissionDenied, ROLE_NOT_ALLOWED, what))
@@ -190,7 +191,7 @@ mod tests {
 
     fn peer(role: Role, name: &str) -> Peer {
         Peer {
-            standing: None,
+            trust: None,
             address: None,
             identity: Some(Arc::new(Identity {
                 role,
@@ -204,24 +205,24 @@ mod tests {
         }
     }
 
-    fn request(peer: Option<Peer>, said: Option<&'static str>) -> tonic::Request<()> {
+    fn request(peer: Option<Peer>, forwarded: Option<&'static str>) -> tonic::Request<()> {
         let mut request = tonic::Request::new(());
         request
             .extensions_mut()
             .insert(peer.unwrap_or(Peer::unknown(None)));
-        if let Some(said) = said {
+        if let Some(forwarded) = forwarded {
             request
                 .metadata_mut()
-                .insert(ON_BEHALF_OF, said.parse().unwrap());
+                .insert(ON_BEHALF_OF, forwarded.parse().unwrap());
         }
         request
     }
 
-    /// Goal: a conductor is believed on whose behalf it asks, and nobody else.
+    /// Goal: only a conductor may name the principal of a request.
     #[test]
     fn who_is_behind_a_request() {
-        let check = |peer: Option<Peer>, said, expected: &str| {
-            assert_eq!(principal(&request(peer, said)), expected);
+        let check = |peer: Option<Peer>, forwarded, expected: &str| {
+            assert_eq!(principal(&request(peer, forwarded)), expected);
         };
         check(None, None, "unverified");
         check(None, Some("operator:ann"), "unverified");
@@ -242,17 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_for_another() {
+    fn callers_act_only_for_themselves() {
         let host =
             |role, name: &str| check_host(request(Some(peer(role, name)), None).extensions(), "h1");
         assert!(host(Role::Agent, "h1").is_ok());
-        let told = host(Role::Agent, "h2").unwrap_err();
+        let refused = host(Role::Agent, "h2").unwrap_err();
         assert!(
-            told.message()
+            refused
+                .message()
                 .contains("agent:h2 does not speak for host h1"),
-            "{told}"
+            "{refused}"
         );
-        assert!(host(Role::Operator, "ann").is_ok(), "the table has judged");
+        assert!(host(Role::Operator, "ann").is_ok(), "the table decides");
         assert!(check_host(request(None, None).extensions(), "h1").is_ok());
 
         let conductor = |role, name: &str| {
@@ -265,16 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_judged_by_time_and_role() {
+    fn calls_are_authorized_by_time_and_role() {
         let path = "/berth.scheduler.v1.SchedulerService/CreateFlavor";
         let ann = peer(Role::Operator, "ann");
-        assert!(judge(Some(&ann), path, 100).is_ok());
-        let told = |peer, path, now| judge(peer, path, now).unwrap_err();
-        let late = told(Some(&ann), path, 101);
+        assert!(authorize(Some(&ann), path, 100).is_ok());
+        let refusal = |peer, path, now| authorize(peer, path, now).unwrap_err();
+        let late = refusal(Some(&ann), path, 101);
         assert_eq!(late.code(), Code::Unauthenticated);
         assert!(late.message().contains("berth certs renew"), "{late}");
         let reader = peer(Role::Reader, "bob");
-        let refused = told(Some(&reader), path, 1);
+        let refused = refusal(Some(&reader), path, 1);
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(
             refused.message().ends_with("that is for operator"),
@@ -284,8 +286,8 @@ mod tests {
             refused.get_details_error_info().unwrap().reason,
             ROLE_NOT_ALLOWED
         );
-        let unknown = told(Some(&ann), "/berth.new.v1.NewService/New", 1);
+        let unknown = refusal(Some(&ann), "/berth.new.v1.NewService/New", 1);
         assert_eq!(unknown.code(), Code::PermissionDenied);
-        assert_eq!(told(None, path, 1).code(), Code::Unauthenticated);
+        assert_eq!(refusal(None, path, 1).code(), Code::Unauthenticated);
     }
 }

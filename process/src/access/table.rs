@@ -1,8 +1,8 @@
 //! The table: which role may call which method. `docs/security.md` shows it, and a test holds both
 //! against the descriptors of all services.
 //!
-//! Invariant: what is not here is refused. So a new method is of no use with certificates before it has
-//! a row, and somebody has thought about who may call it.
+//! Invariant: a method that is not here is refused. So a new method cannot be called with certificates
+//! before it has a row, that is, before its callers have been considered.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ fn bit(role: Role) -> Roles {
     }
 }
 
-/// The methods of a service, with who may call each.
+/// The methods of a service, with the roles that may call each.
 type Row = (&'static str, &'static [(&'static str, Roles)]);
 
 /// Every service and its methods, in the order of their names.
@@ -84,7 +84,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "berth.cluster.v1.ClusterService",
         &[
-            // Whoever calls a scheduler finds the leader by these two.
+            // Every client of a scheduler finds the leader by these two.
             ("GetClusterStatus", ALL),
             ("WaitLeader", ALL),
             ("JoinCluster", S),
@@ -243,7 +243,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "berth.scheduler.v1.MoveService",
         &[
-            // Operators only ask what would be chosen: who begins something has to carry it out.
+            // Operators may only ask for a decision: the principal that begins an operation carries it out.
             ("ScheduleMove", C | O),
             ("ScheduleUnshelve", C | O),
             ("ConfirmResize", C),
@@ -321,7 +321,7 @@ pub fn may(role: Role, method: &str) -> bool {
         .is_some_and(|roles| roles & bit(role) != 0)
 }
 
-/// Returns who may call a method.
+/// Returns the roles that may call a method.
 pub fn roles(method: &str) -> impl Iterator<Item = Role> + '_ {
     Role::ALL.into_iter().filter(move |role| may(*role, method))
 }

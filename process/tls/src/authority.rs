@@ -1,4 +1,4 @@
-//! Making certificates: a small authority in a directory.
+//! A small certificate authority in a directory.
 //!
 //! ```text
 //!   DIR/ca.pem                 the authority's certificate: goes to every machine
@@ -7,8 +7,8 @@
 //!   DIR/<role>-<name>-key.pem  its key
 //! ```
 //!
-//! Not here: revocation. A certificate that got into wrong hands is of use until it runs out, or until
-//! all machines trust another authority; so certificates are made for months, not for years.
+//! Not here: revocation. A stolen certificate is usable until it expires, or until all machines trust
+//! another authority; so certificates are made for months, not for years.
 //!
 //! Invariant: nothing is overwritten but by a renewal, a key is readable by its owner alone from its
 //! first byte on, and no key is returned.
@@ -33,15 +33,15 @@ use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGI
 use crate::material::{self, certificates};
 use crate::role::{PREFIX, Role};
 
-/// For how many days an authority is made unless told otherwise.
+/// The default validity of an authority, in days.
 pub const AUTHORITY_DAYS: u32 = 3650;
-/// For how many days a certificate is made unless told otherwise.
+/// The default validity of a certificate, in days.
 pub const DAYS: u32 = 365;
-/// The longest time that a certificate is made for.
+/// The longest validity, in days.
 pub const DAYS_MAX: u32 = 36_500;
 /// The most names and addresses of a certificate.
 const NAMES_MAX: usize = 64;
-/// Certificates hold from so long ago: the clocks of machines differ.
+/// Certificates are valid from so long ago: the clocks of machines differ.
 const BACKDATED: Duration = Duration::from_secs(5 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -54,7 +54,7 @@ pub const CA_KEY: &str = "ca-key.pem";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file is there already.
-    #[error("{0} is there already, and nothing is overwritten: remove it if it is of no use")]
+    #[error("{0} exists already and is not overwritten: remove it if it is not needed")]
     Exists(PathBuf),
     /// A file cannot be written or read.
     #[error("{path}: {source}")]
@@ -65,20 +65,20 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no authority.
-    #[error("{0} is not there: make an authority with berth certs init")]
+    #[error("{0} does not exist: make an authority with berth certs init")]
     NoAuthority(PathBuf),
     /// A file is not what it should be.
     #[error(transparent)]
     Fault(#[from] material::Fault),
-    /// A certificate does not say who somebody is.
-    #[error("{path} names nobody: {source}")]
+    /// A certificate carries no identity.
+    #[error("{path} carries no identity: {source}")]
     Anonymous {
         /// The certificate.
         path: PathBuf,
         /// Why.
         source: Anonymous,
     },
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Wrong(String),
     /// Making it failed.
@@ -86,19 +86,19 @@ pub enum Error {
     Make(#[from] rcgen::Error),
 }
 
-/// For whom a certificate is made.
+/// The content of a certificate to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// What it is.
+pub struct CertificateSpec {
+    /// The role.
     pub role: Role,
     /// Its name.
     pub name: String,
-    /// By which names it is dialled.
+    /// The DNS names by which it is dialled.
     pub dns: Vec<String>,
-    /// By which addresses it is dialled.
+    /// The addresses by which it is dialled.
     pub ips: Vec<IpAddr>,
-    /// For how long.
-    pub holds: Duration,
+    /// How long it is valid.
+    pub validity: Duration,
 }
 
 /// Where a certificate and its key are.
@@ -173,7 +173,7 @@ pub fn init(directory: &Path, name: &str, days: u32) -> Result<Pair, Error> {
     fs::create_dir_all(directory).map_err(failed)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
-    // Two authorities of one name could not be told apart by whoever is shown a certificate.
+    // Verifiers could not distinguish two authorities of one name.
     let number: String = params.key_identifier(&key)[..4]
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -181,7 +181,7 @@ pub fn init(directory: &Path, name: &str, days: u32) -> Result<Pair, Error> {
     params.distinguished_name = subject(&format!("{name} {number}"), None);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    hold(&mut params, DAY * days);
+    set_validity(&mut params, DAY * days);
     let certificate = params.self_signed(&key)?;
     create(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
     create(&pair.cert, certificate.pem().as_bytes(), 0o644)?;
@@ -193,7 +193,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate.
     own: CertificateDer<'static>,
-    /// Until when its own certificate holds, in seconds since 1970.
+    /// The end of its own certificate's validity, in seconds since 1970.
     not_after: i64,
 }
 
@@ -222,9 +222,8 @@ impl Authority {
             let what = format!("{} is not the certificate of an authority", cert.display());
             return Err(Error::Wrong(what));
         }
-        let not_after = not_after(&own).ok_or_else(|| {
-            Error::Wrong(format!("{} says no time that it holds", cert.display()))
-        })?;
+        let not_after = not_after(&own)
+            .ok_or_else(|| Error::Wrong(format!("{} has no end of validity", cert.display())))?;
         Ok(Self {
             issuer,
             own,
@@ -236,45 +235,45 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// When they are there already, or what is wanted makes no sense.
-    pub fn issue(&self, wanted: &Wanted, pair: &Pair) -> Result<(), Error> {
+    /// When they exist already, or the spec is invalid.
+    pub fn issue(&self, spec: &CertificateSpec, pair: &Pair) -> Result<(), Error> {
         pair.expect_free()?;
-        let (cert, key) = self.make(wanted)?;
+        let (cert, key) = self.make(spec)?;
         create(&pair.key, key.as_bytes(), 0o600)?;
         create(&pair.cert, cert.as_bytes(), 0o644)
     }
 
-    /// Makes a certificate anew, with a new key, for whom it was made before. Each file is exchanged at
-    /// once; in between they do not fit together, and whoever uses them keeps those before.
+    /// Renews a certificate with a new key and the same identity. Each file is replaced atomically; in
+    /// between they do not match, and programs keep using the old ones.
     ///
     /// # Errors
     ///
-    /// When it is not there, names nobody, or is not of this authority: what somebody wrote himself must
-    /// not be signed.
-    pub fn renew(&self, pair: &Pair, holds: Duration) -> Result<Identity, Error> {
+    /// When it does not exist, carries no identity, or is not of this authority: content that a user
+    /// wrote must not be signed.
+    pub fn renew(&self, pair: &Pair, validity: Duration) -> Result<Identity, Error> {
         let old = read(&pair.cert)?;
         if !self.has_made(&certificates(&pair.cert)?[0]) {
             let what = format!(
-                "{} was not made by this authority, which makes nothing anew that it did not make: issue \
-                 a new one",
+                "{} was not made by this authority, which renews only certificates of its own: issue a \
+                 new one",
                 pair.cert.display()
             );
             return Err(Error::Wrong(what));
         }
-        let wanted = Wanted {
+        let spec = CertificateSpec {
             role: old.role,
             name: old.name,
             dns: old.dns,
             ips: old.ips,
-            holds,
+            validity,
         };
-        let (cert, key) = self.make(&wanted)?;
-        exchange(&pair.key, key.as_bytes(), 0o600)?;
-        exchange(&pair.cert, cert.as_bytes(), 0o644)?;
+        let (cert, key) = self.make(&spec)?;
+        replace(&pair.key, key.as_bytes(), 0o600)?;
+        replace(&pair.cert, cert.as_bytes(), 0o644)?;
         read(&pair.cert)
     }
 
-    /// Returns whether a certificate bears its signature, whatever time it holds.
+    /// Returns whether a certificate bears its signature, whether it is valid now or not.
     fn has_made(&self, certificate: &[u8]) -> bool {
         let read = (
             X509Certificate::from_der(certificate),
@@ -286,11 +285,11 @@ impl Authority {
         certificate.verify_signature(Some(own.public_key())).is_ok()
     }
 
-    fn make(&self, wanted: &Wanted) -> Result<(String, String), Error> {
-        wanted.check()?;
+    fn make(&self, spec: &CertificateSpec) -> Result<(String, String), Error> {
+        spec.check()?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = subject(&wanted.name, wanted.organisation().as_deref());
-        params.subject_alt_names = wanted.alternatives()?;
+        params.distinguished_name = subject(&spec.name, spec.organisation().as_deref());
+        params.subject_alt_names = spec.alternatives()?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
@@ -299,18 +298,18 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let left = u64::try_from(self.not_after - identity::now()).unwrap_or(0);
         if left == 0 {
-            let what = "the authority itself has run out: make a new one in another directory";
+            let what = "the authority itself has expired: make a new one in another directory";
             return Err(Error::Wrong(what.to_owned()));
         }
-        // A certificate that outlives its authority is of no use from then on.
-        hold(&mut params, wanted.holds.min(Duration::from_secs(left)));
+        // A certificate is useless once its authority has expired.
+        set_validity(&mut params, spec.validity.min(Duration::from_secs(left)));
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 }
 
-impl Wanted {
+impl CertificateSpec {
     fn check(&self) -> Result<(), Error> {
         if !identity::is_name(&self.name) {
             return Err(Error::Wrong(format!(
@@ -359,16 +358,16 @@ impl Wanted {
 ///
 /// # Errors
 ///
-/// When it is none, or names nobody.
+/// When it is none, or carries no identity.
 pub fn read(path: &Path) -> Result<Identity, Error> {
-    let found = certificates(path)?;
-    Identity::of(&found[0]).map_err(|source| Error::Anonymous {
+    let chain = certificates(path)?;
+    Identity::of(&chain[0]).map_err(|source| Error::Anonymous {
         path: path.to_owned(),
         source,
     })
 }
 
-/// Checks for how many days something is made.
+/// Checks a validity in days.
 ///
 /// # Errors
 ///
@@ -381,7 +380,7 @@ pub fn check_days(days: u32) -> Result<(), Error> {
     Err(Error::Wrong(what))
 }
 
-/// Returns how long so many days are.
+/// Returns a number of days as a duration.
 #[must_use]
 pub fn days(days: u32) -> Duration {
     DAY * days
@@ -396,12 +395,12 @@ fn subject(name: &str, organisation: Option<&str>) -> DistinguishedName {
     subject
 }
 
-fn hold(params: &mut CertificateParams, holds: Duration) {
+fn set_validity(params: &mut CertificateParams, validity: Duration) {
     let now = u64::try_from(identity::now()).unwrap_or(0);
     let now = Duration::from_secs(now);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(BACKDATED);
-    params.not_after = epoch + (now + holds);
+    params.not_after = epoch + (now + validity);
 }
 
 fn not_after(der: &[u8]) -> Option<i64> {
@@ -409,7 +408,7 @@ fn not_after(der: &[u8]) -> Option<i64> {
     Some(parsed.validity().not_after.timestamp())
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that does not exist yet.
 fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(mode).open(path);
@@ -428,8 +427,8 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     })
 }
 
-/// Puts a file in the place of another one, at once.
-fn exchange(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+/// Replaces a file atomically.
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);

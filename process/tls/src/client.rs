@@ -1,10 +1,10 @@
-//! Connections that go out, and to whom.
+//! Outgoing connections, and which servers they accept.
 //!
-//! Whoever is let in has heard the server's first word before the connection is given on: so what a
-//! server says to those whom it turns away is why no connection is made.
+//! The server's first frame is read before a connection is handed out, so that the reason of a refusal
+//! is the error of connecting.
 //!
-//! Invariant: nothing is sent before the server is known to be the one that is meant: by the host
-//! that was dialled, by its role, and by its name where that is known.
+//! Invariant: nothing is sent before the server is verified: by the dialled host, by its role, and by
+//! its name where that is known.
 
 use std::io;
 use std::pin::Pin;
@@ -19,50 +19,50 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::Uri;
 use tower_service::Service;
 
+use crate::explain;
 use crate::identity::Identity;
 use crate::live::Tls;
 use crate::material::server_name;
 use crate::role::Role;
-use crate::standing::{Side, Standing};
 use crate::stream::{Either, Outgoing};
-use crate::told;
+use crate::trust::{Side, Trust};
 
-/// Who is meant to be on the other end.
+/// Which server is expected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Expected {
     /// Any member of the scheduler.
     Scheduler,
-    /// A conductor: of this name, where one is meant.
+    /// A conductor, of this name if one is given.
     Conductor(Option<String>),
     /// The agent of this host.
     Agent(String),
-    /// Any server of the cluster, by whoever asks it only what it is.
-    Anybody,
+    /// Any server of the cluster, for a client that only queries its role.
+    AnyServer,
 }
 
 impl Expected {
-    /// Checks who is there.
+    /// Checks the identity of a server.
     ///
     /// # Errors
     ///
-    /// Who is there instead, and what that means.
-    pub fn check(&self, host: &str, found: &Identity) -> Result<(), String> {
-        let (right, meant) = match self {
-            Self::Anybody => (found.role.serves(), "a server".to_owned()),
-            Self::Scheduler => (found.role == Role::Scheduler, "a scheduler".to_owned()),
-            Self::Conductor(None) => (found.role == Role::Conductor, "a conductor".to_owned()),
+    /// Which server was reached instead.
+    pub fn check(&self, host: &str, peer: &Identity) -> Result<(), String> {
+        let (matches, meant) = match self {
+            Self::AnyServer => (peer.role.serves(), "a server".to_owned()),
+            Self::Scheduler => (peer.role == Role::Scheduler, "a scheduler".to_owned()),
+            Self::Conductor(None) => (peer.role == Role::Conductor, "a conductor".to_owned()),
             Self::Conductor(Some(name)) => {
-                let right = found.role == Role::Conductor && found.name == *name;
-                (right, format!("conductor {name}"))
+                let matches = peer.role == Role::Conductor && peer.name == *name;
+                (matches, format!("conductor {name}"))
             }
-            Self::Agent(name) => (found.is_agent_of(name), format!("the agent of host {name}")),
+            Self::Agent(name) => (peer.is_agent_of(name), format!("the agent of host {name}")),
         };
-        if right {
+        if matches {
             return Ok(());
         }
         Err(format!(
             "the server at {host} is not {meant}: its certificate is that of {}",
-            found.principal()
+            peer.principal()
         ))
     }
 }
@@ -76,8 +76,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Returns a connector to whoever is expected; a connection is made and both ends are known
-    /// within a time.
+    /// Returns a connector to the expected server; `timeout` bounds connection and handshake together.
     #[must_use]
     pub fn new(tls: Option<Tls>, expected: Expected, timeout: Duration) -> Self {
         Self {
@@ -112,25 +111,25 @@ impl Connector {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((bare, port)).await?;
         stream.set_nodelay(true)?;
-        let (stream, standing) = match &self.tls {
+        let (stream, trust) = match &self.tls {
             None => (Either::Plain(stream), None),
             Some(tls) => {
-                let (stream, standing) = self.shake(stream, tls, &host, &shown).await?;
-                (Either::Encrypted(Box::new(stream)), Some(standing))
+                let (stream, trust) = self.handshake(stream, tls, &host, &shown).await?;
+                (Either::Encrypted(Box::new(stream)), Some(trust))
             }
         };
-        let mut outgoing = Outgoing::new(stream, shown, standing);
-        outgoing.greet().await?;
+        let mut outgoing = Outgoing::new(stream, shown, trust);
+        outgoing.exchange_preface().await?;
         Ok(TokioIo::new(outgoing))
     }
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         tls: &Tls,
         host: &str,
         shown: &str,
-    ) -> io::Result<(TlsStream<TcpStream>, Arc<Standing>)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Arc<Trust>)> {
         let name = server_name(host).map_err(io::Error::other)?;
         let material = tls.current();
         let connecting = TlsConnector::from(material.client().clone());
@@ -140,7 +139,7 @@ impl Connector {
                 .get_ref()
                 .and_then(|e| e.downcast_ref::<rustls::Error>());
             match inner {
-                Some(inner) => io::Error::new(error.kind(), told::of_server(inner, shown, None)),
+                Some(inner) => io::Error::new(error.kind(), explain::of_server(inner, shown, None)),
                 None => io::Error::new(
                     error.kind(),
                     format!("no TLS connection to {shown}: {error}; does it speak TLS?"),
@@ -148,28 +147,28 @@ impl Connector {
             }
         })?;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let found = chain
+        let peer = chain
             .first()
             .ok_or_else(|| io::Error::other(format!("the server at {shown} has no certificate")))?;
-        let found = Identity::of(found).map_err(|why| {
+        let peer = Identity::of(peer).map_err(|why| {
             io::Error::other(format!(
-                "the certificate of the server at {shown} names nobody: {why}"
+                "the certificate of the server at {shown} carries no identity: {why}"
             ))
         })?;
         self.expected
-            .check(shown, &found)
+            .check(shown, &peer)
             .map_err(io::Error::other)?;
         let side = Side::Server(name);
-        let standing = Standing::new(tls, material.generation(), chain, side).map_err(|why| {
+        let trust = Trust::new(tls, material.generation(), chain, side).map_err(|why| {
             io::Error::other(format!(
                 "the certificate of the server at {shown} is refused: {why}"
             ))
         })?;
-        Ok((stream, standing))
+        Ok((stream, trust))
     }
 }
 
-/// A connection that goes out.
+/// An outgoing connection.
 pub type Connection = TokioIo<Outgoing<TlsStream<TcpStream>>>;
 
 impl Service<Uri> for Connector {

@@ -1,4 +1,4 @@
-//! Who a certificate says that somebody is: role and name.
+//! The identity in a certificate: role and name.
 //!
 //! ```text
 //!   subject: O = berth:<role>, CN = <name>      the names and addresses: subject alternative names
@@ -6,7 +6,7 @@
 //!   subject: CN = pmem-node-controller          PMEM-CSI's node part: agent of the hosts it names
 //! ```
 //!
-//! Not here: whether the certificate can be trusted. Whoever asks has had it checked.
+//! Not here: whether the certificate can be trusted. The caller has verified it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,13 +22,13 @@ pub const PMEM_REGISTRY: &str = "pmem-registry";
 /// The common name of PMEM-CSI's part on each node.
 pub const PMEM_NODE_CONTROLLER: &str = "pmem-node-controller";
 
-/// The longest name, in bytes; it is kept with each request in the log.
+/// The longest name, in bytes; it is stored with each request in the log.
 pub const NAME_MAX: usize = 64;
 
-/// Who a certificate says that somebody is.
+/// The identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// Its name among those of its role: of a host for an agent, of a service for a conductor.
     pub name: String,
@@ -36,21 +36,21 @@ pub struct Identity {
     pub dns: Vec<String>,
     /// The addresses by which it may be dialled.
     pub ips: Vec<IpAddr>,
-    /// From when the certificate holds, in seconds since 1970.
+    /// The beginning of the certificate's validity, in seconds since 1970.
     pub not_before: i64,
-    /// Until when it holds.
+    /// The end of its validity.
     pub not_after: i64,
     /// The SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
 }
 
-/// A certificate does not say who somebody is.
+/// A certificate carries no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Anonymous {
     /// It is none.
     #[error("it is no X.509 certificate")]
     Malformed,
-    /// The subject has no organisation of ours.
+    /// The subject has no organisation of the form `berth:<role>`.
     #[error("its subject {subject:?} has no organisation berth:<role>")]
     NoRole {
         /// The subject.
@@ -63,7 +63,7 @@ pub enum Anonymous {
         subject: String,
     },
     /// The role is not known.
-    #[error("its organisation says: {0}")]
+    #[error("its organisation is wrong: {0}")]
     Role(#[from] UnknownRole),
     /// The subject has no common name, or several, or one that cannot be a name.
     #[error(
@@ -80,7 +80,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// When it does not say who somebody is.
+    /// When it carries no identity.
     pub fn of(der: &[u8]) -> Result<Self, Anonymous> {
         let (_, parsed) = X509Certificate::from_der(der).map_err(|_| Anonymous::Malformed)?;
         let subject = parsed.subject().to_string();
@@ -118,13 +118,13 @@ impl Identity {
         })
     }
 
-    /// Returns on whose behalf requests are made, as `operator:ann`.
+    /// Returns the principal of its requests, as `operator:ann`.
     #[must_use]
     pub fn principal(&self) -> String {
         format!("{}:{}", self.role, self.name)
     }
 
-    /// Returns whether it may speak for a host.
+    /// Returns whether it may act for a host.
     #[must_use]
     pub fn is_agent_of(&self, host: &str) -> bool {
         let of_pmem_csi = self.name == PMEM_NODE_CONTROLLER;
@@ -132,20 +132,20 @@ impl Identity {
             && (self.name == host || (of_pmem_csi && self.dns.iter().any(|name| name == host)))
     }
 
-    /// Returns whether the certificate has run out.
+    /// Returns whether the certificate has expired.
     #[must_use]
-    pub fn has_run_out(&self, now: i64) -> bool {
+    pub fn has_expired(&self, now: i64) -> bool {
         now > self.not_after
     }
 
-    /// Returns how many whole days the certificate holds from now on; negative if it ran out.
+    /// Returns how many whole days the certificate is still valid; negative if it has expired.
     #[must_use]
     pub fn days_left(&self, now: i64) -> i64 {
         (self.not_after - now).div_euclid(24 * 60 * 60)
     }
 }
 
-/// Returns whether a text may be the name of somebody: what names of hosts and services may be.
+/// Returns whether a text may be the name of an identity, by the rule for names of hosts and services.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -156,7 +156,7 @@ fn alternatives(certificate: &X509Certificate<'_>) -> (Vec<String>, Vec<IpAddr>)
     let (mut dns, mut ips) = (Vec::new(), Vec::new());
     let names = certificate.subject_alternative_name().ok().flatten();
     for name in names.iter().flat_map(|names| &names.value.general_names) {
-        // Nobody is dialled by anything else.
+        // Servers are dialled by nothing else.
         if let GeneralName::DNSName(name) = name {
             dns.push((*name).to_owned());
         } else if let GeneralName::IPAddress(bytes) = name {

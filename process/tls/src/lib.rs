@@ -1,39 +1,39 @@
-//! Who is on the other end: mutual TLS, its certificates, and the authority that makes them.
+//! Mutual TLS between Berth's programs: certificates, connections, and the authority that issues them.
 //!
 //! ```text
-//!   files ─▶ Material ─▶ Tls (looked at every few seconds) ─┬▶ incoming: connections with a Peer
-//!   ca, cert, key        what is broken is not taken         └▶ Connector: to a server of a Role
+//!   files ─▶ Material ─▶ Tls (polled every few seconds) ─┬▶ Incoming: connections with a Peer
+//!   ca, cert, key        invalid files are not used       └▶ Connector: to a server of a Role
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`role`], [`identity`] | what a certificate says of whoever shows it |
-//! | [`material`] | three files, read and judged |
-//! | [`live`] | the files as they are now |
-//! | [`server`] | connections that come in, encrypted or not |
-//! | `room`, `refusals` | how many shake hands at a time; who was turned away, for the log |
-//! | [`standing`] | what a connection rests on, and its end when that is gone |
-//! | [`client`] | connections that go out, and to whom |
-//! | [`told`] | what a failed handshake means, and what to do |
+//! | [`role`], [`identity`] | role and name in a certificate |
+//! | [`material`] | three files, read and validated |
+//! | [`live`] | the current files, reloaded when they change |
+//! | [`server`] | incoming connections, encrypted or not |
+//! | `handshakes`, `refusals` | the limit of concurrent handshakes; refused connections, for the log |
+//! | [`trust`] | the trust in the peer of an open connection, and its end |
+//! | [`client`] | outgoing connections, and which servers they accept |
+//! | [`explain`] | what a failed handshake means, and what to do |
 //! | [`authority`] | making certificates |
 //!
-//! Not here: who may do what. That is `berth_process::access`.
+//! Not here: which role may call what. That is `berth_process::access`.
 //!
-//! Invariant: it knows no other crate of ours, and no key ever leaves it as text but into a file that
-//! only its owner can read.
+//! Invariant: it depends on no other crate of Berth, and no key ever leaves it as text but into a file
+//! that only its owner can read.
 
 pub mod authority;
 pub mod client;
+pub mod explain;
+mod handshakes;
 pub mod identity;
 pub mod live;
 pub mod material;
 mod refusals;
 pub mod role;
-mod room;
 pub mod server;
-pub mod standing;
 mod stream;
-pub mod told;
+pub mod trust;
 
 pub use client::{Connector, Expected};
 pub use identity::Identity;
@@ -41,5 +41,5 @@ pub use live::Tls;
 pub use material::{Fault, Files, Material};
 pub use role::Role;
 pub use server::{Incoming, Peer};
-pub use standing::Standing;
 pub use stream::{Either, Outgoing};
+pub use trust::Trust;

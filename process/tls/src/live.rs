@@ -1,7 +1,7 @@
-//! The files as they are now: looked at every few seconds, and taken when they are whole.
+//! The current files: polled every few seconds, and reloaded when they are valid.
 //!
-//! Invariant: what is broken is not taken. Whoever writes three files one after the other makes them
-//! fit together again at the end; until then the old ones serve.
+//! Invariant: invalid files are not used. Three files that are written one after the other match again
+//! at the end; until then the old ones stay in use.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
 use crate::material::{Fault, Files, Material};
-use crate::standing::Standings;
+use crate::trust::OpenConnections;
 
-/// How often it is looked whether the files have changed.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the files are checked for changes.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long before its end a certificate is spoken of in the log, in seconds.
-const SOON: i64 = 7 * 24 * 60 * 60;
+/// How long before its expiry the log warns about a certificate, in seconds.
+const EXPIRY_WARNING_S: i64 = 7 * 24 * 60 * 60;
 
-/// How often it is spoken of, in looks.
-const REMIND: u32 = 30 * 60;
+/// How often it warns, in polls.
+const POLLS_PER_WARNING: u32 = 30 * 60;
 
-/// Certificates and key as they are now. Cheap to clone; clones share them.
+/// The current certificates and key. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
 pub struct Tls {
     shared: Arc<Shared>,
@@ -34,37 +34,37 @@ pub struct Tls {
 struct Shared {
     files: Files,
     current: RwLock<Arc<Material>>,
-    /// What the files looked like just before they were read first.
-    at_first: Looks,
-    /// Counts how often other files were taken. Each request looks at it.
+    /// The stamps of the files just before they were first read.
+    initial_stamps: FileStamps,
+    /// Counts reloads. Each request reads it.
     generation: AtomicU64,
-    /// The same, for whoever waits for others.
-    told: watch::Sender<u64>,
-    /// Held while other files are taken: one after the other.
+    /// The same, for tasks that wait for a reload.
+    generations: watch::Sender<u64>,
+    /// Held during a reload: one at a time.
     reloading: Mutex<()>,
-    /// What is open with these files.
-    standings: Standings,
+    /// The open connections that depend on these files.
+    connections: OpenConnections,
 }
 
-/// What files looked like when they were read.
+/// Modification time, length and inode of each file when it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Looks(Vec<Option<(SystemTime, u64, u64)>>);
+struct FileStamps(Vec<Option<(SystemTime, u64, u64)>>);
 
-impl Looks {
+impl FileStamps {
     fn of(files: &Files) -> Self {
         Self(
             [&files.ca, &files.cert, &files.key]
-                .map(|path| look(path))
+                .map(|path| stamp(path))
                 .into(),
         )
     }
 }
 
-fn look(path: &Path) -> Option<(SystemTime, u64, u64)> {
+fn stamp(path: &Path) -> Option<(SystemTime, u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
-    let found = std::fs::metadata(path).ok()?;
-    // A file that was exchanged within one tick of the clock has another number.
-    Some((found.modified().ok()?, found.len(), found.ino()))
+    let metadata = std::fs::metadata(path).ok()?;
+    // A file that was replaced within one tick of the clock has another inode.
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
 impl Tls {
@@ -74,81 +74,80 @@ impl Tls {
     ///
     /// The first thing that is wrong with them.
     pub fn open(files: Files) -> Result<Self, Fault> {
-        let looks = Looks::of(&files);
+        let stamps = FileStamps::of(&files);
         let material = Material::read(&files)?;
-        Ok(Self::of(files, looks, material))
+        Ok(Self::of(files, stamps, material))
     }
 
-    /// As [`Self::open`], of a certificate that may be of no use: see [`Material::read_useless`].
+    /// As [`Self::open`], without validating the certificate: see [`Material::read_unvalidated`].
     ///
     /// # Errors
     ///
     /// The first thing that is wrong with the files otherwise.
-    pub fn open_useless(files: Files) -> Result<Self, Fault> {
-        let looks = Looks::of(&files);
-        let material = Material::read_useless(&files)?;
-        Ok(Self::of(files, looks, material))
+    pub fn open_unvalidated(files: Files) -> Result<Self, Fault> {
+        let stamps = FileStamps::of(&files);
+        let material = Material::read_unvalidated(&files)?;
+        Ok(Self::of(files, stamps, material))
     }
 
-    fn of(files: Files, looks: Looks, material: Material) -> Self {
+    fn of(files: Files, stamps: FileStamps, material: Material) -> Self {
         let shared = Shared {
             files,
-            at_first: looks,
+            initial_stamps: stamps,
             current: RwLock::new(Arc::new(material)),
             generation: AtomicU64::new(0),
-            told: watch::Sender::new(0),
+            generations: watch::Sender::new(0),
             reloading: Mutex::default(),
-            standings: Standings::default(),
+            connections: OpenConnections::default(),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// Returns certificates and key as they are now.
+    /// Returns the current certificates and key.
     #[must_use]
     pub fn current(&self) -> Arc<Material> {
-        // An exchange of one pointer cannot be left half way.
+        // Replacing one pointer cannot be left half done.
         let current = self.shared.current.read();
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns who one is.
+    /// Returns the own identity.
     #[must_use]
     pub fn identity(&self) -> Arc<Identity> {
         self.current().identity().clone()
     }
 
-    /// Returns how often other files were taken: connections of an older generation show an older
-    /// certificate.
+    /// Returns the number of reloads: connections of an older generation present an older certificate.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the way to wait for the next generation.
+    /// Subscribes to the generation.
     #[must_use]
     pub fn generations(&self) -> watch::Receiver<u64> {
-        self.shared.told.subscribe()
+        self.shared.generations.subscribe()
     }
 
-    /// Returns what is open with these files.
-    pub(crate) fn standings(&self) -> &Standings {
-        &self.shared.standings
+    /// Returns the open connections that depend on these files.
+    pub(crate) fn connections(&self) -> &OpenConnections {
+        &self.shared.connections
     }
 
-    /// Takes the files as they are now, and ends the connections whose other ends they do not trust.
+    /// Reloads the files, and closes the connections whose peers they do not trust.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, or that they are somebody else's; then those before go on to serve.
+    /// What is wrong with them, or that they carry another identity; then the old ones stay in use.
     pub fn reload(&self) -> Result<(), Fault> {
         let reloading = self.shared.reloading.lock();
         let _reloading = reloading.unwrap_or_else(PoisonError::into_inner);
         let mut material = Material::read(&self.shared.files)?;
         let (before, now) = (self.identity(), material.identity().clone());
         if (before.role, &before.name) != (now.role, &now.name) {
-            return Err(Fault::Another {
+            return Err(Fault::IdentityChanged {
                 path: self.shared.files.cert.clone(),
                 now: now.principal(),
                 before: before.principal(),
@@ -158,78 +157,78 @@ impl Tls {
         material.set_generation(generation);
         let current = self.shared.current.write();
         *current.unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
-        // Whoever sees the number finds what it stands for.
+        // The generation is published after its material: a reader of the number gets that material.
         self.shared.generation.store(generation, Ordering::Release);
-        self.shared.told.send_replace(generation);
-        let ended = self.shared.standings.review();
+        self.shared.generations.send_replace(generation);
+        let ended = self.shared.connections.review();
         if ended > 0 {
             tracing::warn!(
                 connections = ended,
-                "connections are closed: the certificates of their other ends are not trusted any more"
+                "closed connections: the certificates of their peers are not trusted any more"
             );
         }
         Ok(())
     }
 
-    /// Takes other files whenever there are any, until `stopping` is cancelled.
+    /// Reloads the files whenever they change, until `stopping` is cancelled.
     pub async fn follow(self, stopping: CancellationToken) {
-        let mut taken = self.shared.at_first.clone();
-        let mut told = String::new();
-        let mut looks = 0;
+        let mut loaded = self.shared.initial_stamps.clone();
+        let mut last_fault = String::new();
+        let mut polls = 0;
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            if looks % REMIND == 0 {
-                self.remind();
+            if polls % POLLS_PER_WARNING == 0 {
+                self.warn_before_expiry();
             }
-            looks = looks.wrapping_add(1);
+            polls = polls.wrapping_add(1);
             let tls = self.clone();
-            let before = taken.clone();
-            let looked = tokio::task::spawn_blocking(move || tls.look(&before)).await;
-            match looked {
+            let before = loaded.clone();
+            let polled = tokio::task::spawn_blocking(move || tls.poll(&before)).await;
+            match polled {
                 Ok(None) => {}
-                Ok(Some(Ok(looks))) => {
-                    taken = looks;
-                    told.clear();
+                Ok(Some(Ok(stamps))) => {
+                    loaded = stamps;
+                    last_fault.clear();
                     let identity = self.identity();
                     tracing::info!(
-                        who = identity.principal(),
+                        identity = identity.principal(),
                         fingerprint = identity.fingerprint,
                         days_left = identity.days_left(crate::identity::now()),
-                        "other certificates are used from now on"
+                        "certificates reloaded"
                     );
                 }
-                Ok(Some(Err(why))) if why != told => {
-                    tracing::warn!(why, "new certificates are not used, those before serve on");
-                    told = why;
+                Ok(Some(Err(why))) if why != last_fault => {
+                    tracing::warn!(why, "new certificates rejected, the old ones stay in use");
+                    last_fault = why;
                 }
                 Ok(Some(Err(_))) => {}
-                Err(error) => tracing::error!(%error, "looking at certificates failed"),
+                Err(error) => tracing::error!(%error, "polling certificates failed"),
             }
         }
     }
 
-    /// Takes the files if they do not look as before.
-    fn look(&self, before: &Looks) -> Option<Result<Looks, String>> {
-        // Before they are read: what changes in between is seen by the next look.
-        let looks = Looks::of(&self.shared.files);
-        if looks == *before {
+    /// Reloads the files if their stamps have changed.
+    fn poll(&self, before: &FileStamps) -> Option<Result<FileStamps, String>> {
+        // Before they are read: a change in between is seen by the next poll.
+        let stamps = FileStamps::of(&self.shared.files);
+        if stamps == *before {
             return None;
         }
-        let taken = self.reload().map(|()| looks);
-        Some(taken.map_err(|fault| fault.to_string()))
+        let reloaded = self.reload().map(|()| stamps);
+        Some(reloaded.map_err(|fault| fault.to_string()))
     }
 
-    fn remind(&self) {
+    fn warn_before_expiry(&self) {
         let identity = self.identity();
         let left = identity.not_after - crate::identity::now();
-        if left < SOON {
+        if left < EXPIRY_WARNING_S {
             tracing::warn!(
-                who = identity.principal(),
+                identity = identity.principal(),
                 hours_left = left / 3600,
-                "the certificate runs out: renew it (berth certs renew)"
+                "the certificate expires soon: renew it (berth certs renew)"
             );
         }
     }

@@ -1,8 +1,7 @@
-//! Three files, read and judged: the authorities that are trusted, and the own certificate with its
-//! key.
+//! Three files, read and validated: the trusted authorities, and the own certificate with its key.
 //!
-//! Invariant: whatever is here fits together. The key is the certificate's, the certificate holds now,
-//! says who somebody is, and comes from one of the authorities.
+//! Invariant: the parts match. The key is the certificate's, and the certificate is valid now, carries
+//! an identity, and comes from one of the authorities.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,9 +17,9 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::explain;
 use crate::identity::{Anonymous, Identity};
-use crate::standing::Side;
-use crate::told;
+use crate::trust::Side;
 
 /// The longest file that is read, in bytes: a certificate takes about one kilobyte.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -47,12 +46,12 @@ pub enum Fault {
         /// Why.
         source: std::io::Error,
     },
-    /// A file holds nothing of the kind.
+    /// A file holds no item of the expected kind.
     #[error("{path} holds no {what} in PEM form")]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected kind.
         what: &'static str,
     },
     /// A file is damaged.
@@ -63,14 +62,14 @@ pub enum Fault {
         /// How.
         why: String,
     },
-    /// The certificate is that of somebody else than before.
+    /// The certificate carries another identity than before.
     #[error("the certificate {path} is that of {now}, and this is {before}")]
-    Another {
+    IdentityChanged {
         /// The certificate.
         path: PathBuf,
-        /// Whose it is.
+        /// The identity now.
         now: String,
-        /// Whose it was.
+        /// The identity before.
         before: String,
     },
     /// The key does not belong to the certificate.
@@ -83,17 +82,17 @@ pub enum Fault {
         /// What exactly.
         why: String,
     },
-    /// The certificate does not say who somebody is.
-    #[error("the certificate {path} names nobody: {source}")]
+    /// The certificate carries no identity.
+    #[error("the certificate {path} carries no identity: {source}")]
     Anonymous {
         /// The certificate.
         path: PathBuf,
         /// Why.
         source: Anonymous,
     },
-    /// The certificate is not good, as one that ran out.
-    #[error("the certificate {path} is of no use: {why}")]
-    Useless {
+    /// The certificate is not valid, as one that has expired.
+    #[error("the certificate {path} is not valid: {why}")]
+    Invalid {
         /// The certificate.
         path: PathBuf,
         /// Why, and what to do.
@@ -104,7 +103,7 @@ pub enum Fault {
 /// Authorities, certificate and key that fit together.
 pub struct Material {
     identity: Arc<Identity>,
-    /// Which of the files that were taken one after the other these are.
+    /// The number of the reload that read these files.
     generation: u64,
     chain: Vec<CertificateDer<'static>>,
     clients: Arc<dyn ClientCertVerifier>,
@@ -120,41 +119,37 @@ impl fmt::Debug for Material {
     }
 }
 
-/// Whose certificate is asked for by a server, and what is spoken.
+/// The protocol of a server that requires client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
-    /// gRPC, from whoever has a certificate.
+pub enum Protocol {
+    /// gRPC over HTTP/2.
     Grpc,
-    /// HTTP/1.1, from whoever has a certificate.
+    /// HTTP/1.1.
     Http,
 }
 
 impl Material {
-    /// Reads the files and judges them.
+    /// Reads the files and validates them.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong.
     pub fn read(files: &Files) -> Result<Self, Fault> {
-        let material = Self::read_unjudged(files)?;
-        material.judge().map_err(|why| Fault::Useless {
+        let material = Self::read_unvalidated(files)?;
+        material.validate().map_err(|why| Fault::Invalid {
             path: files.cert.clone(),
             why,
         })?;
         Ok(material)
     }
 
-    /// As [`Self::read`], of a certificate that may be of no use, as one that ran out: for whoever
-    /// wants to hear the other end say so.
+    /// As [`Self::read`], without validating the certificate, which may have expired: for tests of
+    /// how peers refuse it.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
-    pub fn read_useless(files: &Files) -> Result<Self, Fault> {
-        Self::read_unjudged(files)
-    }
-
-    fn read_unjudged(files: &Files) -> Result<Self, Fault> {
+    /// The first thing that is wrong with the files.
+    pub fn read_unvalidated(files: &Files) -> Result<Self, Fault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(authorities(&files.ca)?);
         let chain = certificates(&files.cert)?;
@@ -172,14 +167,14 @@ impl Material {
         let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
         let servers = servers.build().map_err(|error| of_ca(&error))?;
         let resolver = Arc::new(SingleCertAndKey::from(key));
-        let server = |speaks: &[&str]| {
+        let server = |alpn: &[&str]| {
             let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_safe_default_protocol_versions()
-                .expect("the provider knows them")
+                .expect("the provider supports them")
                 .with_client_cert_verifier(clients.clone())
                 .with_cert_resolver(resolver.clone());
-            config.alpn_protocols = speaks.iter().map(|name| name.as_bytes().to_vec()).collect();
-            // A session that is taken up again would skip the check of the certificate.
+            config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+            // A resumed session would skip the verification of the certificate.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             Arc::new(config)
@@ -203,26 +198,26 @@ impl Material {
         })
     }
 
-    /// Returns why others would not take the certificate, if they would not.
-    fn judge(&self) -> Result<(), String> {
+    /// Checks that others would accept the own certificate.
+    fn validate(&self) -> Result<(), String> {
         let (own, between) = (&self.chain[0], &self.chain[1..]);
-        let judged = self
+        let verified = self
             .clients
             .verify_client_cert(own, between, UnixTime::now());
-        judged.map(|_| ()).map_err(|error| told::own(&error))
+        verified.map(|_| ()).map_err(|error| explain::own(&error))
     }
 
-    /// Checks that the authorities stand behind the chain that somebody else has shown.
+    /// Checks that the authorities trust the chain that a peer presented.
     pub(crate) fn verify(
         &self,
         chain: &[CertificateDer<'static>],
         side: &Side,
     ) -> Result<(), String> {
         let Some((own, between)) = chain.split_first() else {
-            return Err("no certificate was shown".to_owned());
+            return Err("no certificate was presented".to_owned());
         };
         let now = UnixTime::now();
-        let judged = match side {
+        let verified = match side {
             Side::Client => self
                 .clients
                 .verify_client_cert(own, between, now)
@@ -232,10 +227,10 @@ impl Material {
                 .verify_server_cert(own, between, name, &[], now)
                 .map(|_| ()),
         };
-        judged.map_err(|error| told::own(&error))
+        verified.map_err(|error| explain::own(&error))
     }
 
-    /// Returns which of the files that were taken one after the other these are.
+    /// Returns the number of the reload that read these files.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -244,7 +239,7 @@ impl Material {
         self.generation = generation;
     }
 
-    /// Checks that others who dial this host would take the certificate for its own.
+    /// Checks that clients which dial this host would accept the certificate.
     ///
     /// # Errors
     ///
@@ -253,15 +248,15 @@ impl Material {
         let name = server_name(host)?;
         let (own, between) = (&self.chain[0], &self.chain[1..]);
         let now = UnixTime::now();
-        let judged = self
+        let verified = self
             .servers
             .verify_server_cert(own, between, &name, &[], now);
-        judged
+        verified
             .map(|_| ())
-            .map_err(|error| told::of_server(&error, host, Some(&self.identity)))
+            .map_err(|error| explain::of_server(&error, host, Some(&self.identity)))
     }
 
-    /// Returns who one is.
+    /// Returns the own identity.
     #[must_use]
     pub fn identity(&self) -> &Arc<Identity> {
         &self.identity
@@ -271,10 +266,10 @@ impl Material {
         &self.client
     }
 
-    pub(crate) fn server(&self, face: Face) -> &Arc<ServerConfig> {
-        match face {
-            Face::Grpc => &self.grpc,
-            Face::Http => &self.http,
+    pub(crate) fn server(&self, protocol: Protocol) -> &Arc<ServerConfig> {
+        match protocol {
+            Protocol::Grpc => &self.grpc,
+            Protocol::Http => &self.http,
         }
     }
 }
@@ -312,18 +307,18 @@ fn read(path: &Path) -> Result<Vec<u8>, Fault> {
 /// When there is none, or the file is damaged.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let bytes = read(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| Fault::Damaged {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let parsed = parsed.map_err(|error| Fault::Damaged {
         path: path.to_owned(),
         why: error.to_string(),
     })?;
-    if found.is_empty() {
+    if parsed.is_empty() {
         return Err(Fault::Empty {
             path: path.to_owned(),
             what: "certificate",
         });
     }
-    Ok(found)
+    Ok(parsed)
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
@@ -343,7 +338,7 @@ fn certified(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, Fault> {
     let bytes = read(&files.key)?;
-    // What is wrong with a key is not told in detail: nothing of it belongs into a log.
+    // What is wrong with a key is not reported in detail: nothing of it belongs in a log.
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| Fault::Empty {
         path: files.key.clone(),
         what: "private key",

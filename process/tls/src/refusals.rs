@@ -1,20 +1,20 @@
-//! What the log is told of those who were turned away: bounded, and never silent.
+//! The log lines of refused connections: bounded in number, and complete in their counts.
 //!
-//! Each kind, an address with a reason, is told when it comes up, and again with how often it came
-//! since, at most once in a while. Of kinds there are only so many; what is of none of them is counted
+//! Each kind, an address with a reason, is logged when it first occurs, and again with the count since
+//! then, at most once in a period. The number of kinds is limited; refusals beyond it are counted
 //! together.
 //!
-//! Invariant: whoever is turned away is in the log, by himself or in a count, and however many come, there
-//! are no more lines in a while than twice as many as kinds, and one.
+//! Invariant: each refused connection is in the log, by itself or in a count, and in a period there are
+//! at most two lines for each kind and one for the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How many kinds are told apart: anybody who reaches the port can make new ones.
+/// How many kinds are distinguished: any client that reaches the port can cause new ones.
 const KINDS_MAX: usize = 256;
 
-/// How often the same is told, and how long a kind is remembered that comes no more.
+/// How often the same kind is logged, and how long a kind without new refusals is remembered.
 pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 
 /// One line of the log.
@@ -22,21 +22,21 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 pub(crate) enum Line {
     /// Of one kind.
     Kind {
-        /// Where they came from.
+        /// The source address.
         from: IpAddr,
-        /// Why they were turned away.
+        /// Why they were refused.
         why: String,
-        /// How many, since it was told last.
+        /// How many, since the last line.
         times: u64,
     },
-    /// Of kinds for which there was no room.
+    /// Of kinds beyond the limit.
     Others {
-        /// How many, since it was told last.
+        /// How many, since the last line.
         times: u64,
     },
 }
 
-/// Who was turned away and why, as far as it was not told yet.
+/// The kinds of refusals, and the counts that are not logged yet.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     kinds: HashMap<(IpAddr, String), Kind>,
@@ -45,15 +45,15 @@ pub(crate) struct Refusals {
 
 #[derive(Debug)]
 struct Kind {
-    told_at: Instant,
-    untold: u64,
+    logged_at: Instant,
+    unlogged: u64,
 }
 
 impl Refusals {
-    /// Takes note of somebody who was turned away, and returns what is told at once.
-    pub(crate) fn note(&mut self, now: Instant, from: IpAddr, why: &str) -> Option<Line> {
+    /// Counts a refused connection, and returns the line to log at once, if any.
+    pub(crate) fn record(&mut self, now: Instant, from: IpAddr, why: &str) -> Option<Line> {
         if let Some(kind) = self.kinds.get_mut(&(from, why.to_owned())) {
-            kind.untold += 1;
+            kind.unlogged += 1;
             return None;
         }
         if self.kinds.len() >= KINDS_MAX {
@@ -61,8 +61,8 @@ impl Refusals {
             return None;
         }
         let kind = Kind {
-            told_at: now,
-            untold: 0,
+            logged_at: now,
+            unlogged: 0,
         };
         self.kinds.insert((from, why.to_owned()), kind);
         Some(Line::Kind {
@@ -72,16 +72,16 @@ impl Refusals {
         })
     }
 
-    /// Returns what is to be told by now of those who came since it was told last, and forgets the
-    /// kinds that came no more. To be asked once in each period.
+    /// Returns the lines that are due for refusals since the last ones, and forgets the kinds without
+    /// any. To be called once in each period.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         self.kinds.retain(|(from, why), kind| {
-            if now.saturating_duration_since(kind.told_at) < PERIOD {
+            if now.saturating_duration_since(kind.logged_at) < PERIOD {
                 return true;
             }
-            let times = std::mem::take(&mut kind.untold);
-            kind.told_at = now;
+            let times = std::mem::take(&mut kind.unlogged);
+            kind.logged_at = now;
             if times > 0 {
                 let (from, why) = (*from, why.clone());
                 lines.push(Line::Kind { from, why, times });
@@ -97,14 +97,14 @@ impl Refusals {
 }
 
 impl Line {
-    /// Writes the line.
-    pub(crate) fn tell(&self) {
+    /// Writes the line to the log.
+    pub(crate) fn log(&self) {
         match self {
             Self::Kind { from, why, times } => {
-                tracing::warn!(%from, why, times, "connections were turned away");
+                tracing::warn!(%from, why, times, "connections refused");
             }
             Self::Others { times } => {
-                tracing::warn!(times, "connections of other kinds were turned away");
+                tracing::warn!(times, "connections of other kinds refused");
             }
         }
     }
@@ -118,9 +118,9 @@ mod tests {
         IpAddr::from((0x0a00_0000 + number).to_be_bytes())
     }
 
-    /// Goal: whatever comes is counted, in few lines. Method: the sum of what is told is what came.
+    /// Goal: all refusals are counted, in few lines. Method: the sum of the counts is their number.
     #[test]
-    fn everybody_is_counted_in_few_lines() {
+    fn all_are_counted_in_few_lines() {
         let mut refusals = Refusals::default();
         let begun = Instant::now();
         let mut lines = Vec::new();
@@ -128,9 +128,9 @@ mod tests {
         for round in 0..5 {
             let now = begun + PERIOD * round;
             for number in 0..1000 {
-                // One of them knocks often.
+                // One of them connects often.
                 for _ in 0..(if number == 7 { 50 } else { 1 }) {
-                    lines.extend(refusals.note(now, address(number), "it said nothing"));
+                    lines.extend(refusals.record(now, address(number), "it sent nothing"));
                     came += 1;
                 }
             }
@@ -141,35 +141,38 @@ mod tests {
         for round in 5..8 {
             lines.extend(refusals.due(begun + PERIOD * round));
         }
-        let told: u64 = lines
+        let counted: u64 = lines
             .iter()
             .map(|line| match line {
                 Line::Kind { times, .. } | Line::Others { times } => *times,
             })
             .sum();
-        assert_eq!(told, came);
-        assert!(refusals.kinds.is_empty(), "what comes no more is forgotten");
+        assert_eq!(counted, came);
+        assert!(
+            refusals.kinds.is_empty(),
+            "kinds without refusals are forgotten"
+        );
     }
 
-    /// Goal: a kind that comes after many others is told by itself again. Once more than 256 kinds had
-    /// been told, the log said nothing more until the program was started again.
+    /// Goal: a kind that comes after many others is logged by itself again. Once more than 256 kinds had
+    /// been logged, nothing more was until the program was restarted.
     #[test]
-    fn nobody_uses_up_the_log() {
+    fn no_address_uses_up_the_log() {
         let mut refusals = Refusals::default();
         let begun = Instant::now();
         for number in 0..300 {
-            let _ = refusals.note(begun, address(number), "no certificate was shown");
+            let _ = refusals.record(begun, address(number), "no certificate was shown");
         }
         assert_eq!(refusals.due(begun), [Line::Others { times: 44 }]);
         let later = begun + PERIOD;
         assert_eq!(refusals.due(later), []);
         let why = "it is of another authority";
-        let told = refusals.note(later, address(9999), why);
+        let line = refusals.record(later, address(9999), why);
         let expected = Line::Kind {
             from: address(9999),
             why: why.to_owned(),
             times: 1,
         };
-        assert_eq!(told, Some(expected));
+        assert_eq!(line, Some(expected));
     }
 }

@@ -1,26 +1,26 @@
-//! What somebody is in a cluster.
+//! The role of a program or a person in a cluster.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What somebody is in a cluster.
+/// The role of a program or a person in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A member of the scheduler.
     Scheduler,
     /// A conductor.
     Conductor,
-    /// The agent of a host, which speaks for that host alone.
+    /// The agent of a host, which acts for that host alone.
     Agent,
     /// A controller of volumes.
     CsiController,
     /// People and scripts that may do everything.
     Operator,
-    /// People and scripts that may look.
+    /// People and scripts that may only read.
     Reader,
 }
 
-/// What goes before the role in the organisation of a certificate's subject.
+/// The prefix of the role in the organisation of a certificate's subject.
 pub const PREFIX: &str = "berth:";
 
 impl Role {
@@ -88,9 +88,9 @@ mod tests {
         for role in Role::ALL {
             assert_eq!(role.to_string().parse(), Ok(role));
         }
-        let told = "root".parse::<Role>().unwrap_err().to_string();
+        let message = "root".parse::<Role>().unwrap_err().to_string();
         for role in Role::ALL {
-            assert!(told.contains(role.as_str()), "{told}");
+            assert!(message.contains(role.as_str()), "{message}");
         }
     }
 }

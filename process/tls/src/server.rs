@@ -1,12 +1,12 @@
-//! Connections that come in, encrypted or not.
+//! Incoming connections, encrypted or not.
 //!
 //! ```text
 //!   listener ─▶ accept ─▶ handshake (a task each, with a time limit) ─▶ ready ─▶ server
 //! ```
 //!
-//! Invariant: accepting goes on while others shake hands, whatever they do, each for a bounded time and
-//! each address up to a bound (`room`); whoever was turned away because of what he has shown is
-//! told why, and so is the log. A connection lives as long as what it rests on (`standing`).
+//! Invariant: handshakes never block accepting; each takes a bounded time, and each address has a
+//! bounded number of them (`handshakes`). A client whose certificate is refused gets the reason, and so
+//! does the log. A connection is closed when its peer is no longer trusted (`trust`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,37 +25,36 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::explain;
+use crate::handshakes::{HandshakeLimiter, Permit};
 use crate::identity::Identity;
 use crate::live::Tls;
-use crate::material::Face;
+use crate::material::Protocol;
 use crate::refusals::{self, Refusals};
-use crate::room::{Place, Room};
-use crate::standing::{Side, Standing};
 use crate::stream::Either;
-use crate::told;
+use crate::trust::{Side, Trust};
 
-/// How many connections may wait for the server.
+/// How many accepted connections may wait for the server.
 const READY_MAX: usize = 64;
-/// The pause where no connection can be taken, as for want of file descriptors.
+/// The pause after a failed accept, as without file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long it is waited for somebody who was turned away to have read it, and how much of what he
-/// still sends is thrown away.
+/// How long a refused client has to read the reason, and how much of what it still sends is discarded.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: u64 = 64 << 10;
-/// The first byte of whatever TLS begins with.
+/// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
-/// What somebody is told in TLS who does not speak it: a fatal alert about the version.
+/// The response to a client without TLS: a fatal alert about the protocol version.
 const NOT_TLS: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 70];
 
-/// What those are granted who have not shown yet who they are.
+/// The limits of clients that are not authenticated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How many handshakes go on at once. Each holds a file descriptor.
+    /// How many handshakes are in progress at once. Each holds a file descriptor.
     pub handshakes_max: usize,
-    /// How many of one address; who comes then is turned away.
-    pub handshakes_each_max: usize,
+    /// How many of one address; further clients of it are refused.
+    pub handshakes_per_source_max: usize,
 }
 
 impl Default for Limits {
@@ -63,61 +62,59 @@ impl Default for Limits {
         Self {
             handshake: Duration::from_secs(5),
             handshakes_max: 512,
-            handshakes_each_max: 256,
+            handshakes_per_source_max: 256,
         }
     }
 }
 
-/// What is spoken on the connections of a listener.
+/// The transport of a listener's connections.
 #[derive(Clone, Debug)]
-pub enum Speaks {
+pub enum Transport {
     /// Plain text.
     Plain,
-    /// TLS, and both ends show who they are.
-    Mutual(Tls, Face),
-    /// TLS, and nobody is asked who he is.
-    Shown(Arc<ServerConfig>),
+    /// TLS, and both ends present certificates.
+    MutualTls(Tls, Protocol),
+    /// TLS without client certificates.
+    ServerOnly(Arc<ServerConfig>),
 }
 
-/// Who is on the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Where it came from.
+    /// Its address.
     pub address: Option<SocketAddr>,
-    /// Who it is; absent where nothing is encrypted.
+    /// Its identity; absent where nothing is encrypted.
     pub identity: Option<Arc<Identity>>,
-    /// What that rests on.
-    pub standing: Option<Arc<Standing>>,
+    /// The trust in that identity.
+    pub trust: Option<Arc<Trust>>,
 }
 
 impl Peer {
-    /// Returns somebody of whom nothing is known but where he is.
+    /// Returns a peer without an identity.
     #[must_use]
     pub fn unknown(address: Option<SocketAddr>) -> Self {
         Self {
             address,
             identity: None,
-            standing: None,
+            trust: None,
         }
     }
 
-    /// Checks that the authorities of now stand behind what was shown when the connection was made.
+    /// Checks that the current authorities trust the certificate of the connection.
     ///
     /// # Errors
     ///
     /// Why they do not.
     pub fn check(&self) -> Result<(), String> {
-        self.standing
-            .as_ref()
-            .map_or(Ok(()), |standing| standing.check())
+        self.trust.as_ref().map_or(Ok(()), |trust| trust.check())
     }
 
     fn broken(&self) -> Option<io::Error> {
-        self.standing.as_ref()?.broken()
+        self.trust.as_ref()?.broken()
     }
 }
 
-/// A connection that came in.
+/// An incoming connection.
 #[derive(Debug)]
 pub struct Stream {
     stream: Either<TlsStream<TcpStream>>,
@@ -125,7 +122,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Returns who is on the other end.
+    /// Returns the other end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
@@ -150,8 +147,8 @@ impl AsyncRead for Stream {
             return Poll::Ready(Err(broken));
         }
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        match &self.peer.standing {
-            Some(standing) if read.is_pending() => standing
+        match &self.peer.trust {
+            Some(trust) if read.is_pending() => trust
                 .wait(context)
                 .map_or(Poll::Pending, |broken| Poll::Ready(Err(broken))),
             Some(_) | None => read,
@@ -195,24 +192,24 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// What comes in through a listener, ready to be served.
+/// The connections of a listener, ready to be served.
 #[derive(Debug)]
 pub struct Incoming(mpsc::Receiver<io::Result<Stream>>);
 
 impl Incoming {
-    /// Begins to accept: encrypted connections alone with `tls`, and plain ones alone without. It ends
+    /// Starts accepting: only encrypted connections with `tls`, and only plain ones without. It stops
     /// when this is dropped.
     #[must_use]
-    pub fn new(listener: TcpListener, tls: Option<Tls>, face: Face) -> Self {
-        let speaks = tls.map_or(Speaks::Plain, |tls| Speaks::Mutual(tls, face));
-        Self::bounded(listener, speaks, Limits::default())
+    pub fn new(listener: TcpListener, tls: Option<Tls>, protocol: Protocol) -> Self {
+        let transport = tls.map_or(Transport::Plain, |tls| Transport::MutualTls(tls, protocol));
+        Self::bounded(listener, transport, Limits::default())
     }
 
-    /// As [`Self::new`], of whatever is spoken, within other limits.
+    /// As [`Self::new`], with any transport and other limits.
     #[must_use]
-    pub fn bounded(listener: TcpListener, speaks: Speaks, limits: Limits) -> Self {
+    pub fn bounded(listener: TcpListener, transport: Transport, limits: Limits) -> Self {
         let (ready, incoming) = mpsc::channel(READY_MAX);
-        tokio::spawn(accept(listener, speaks, limits, ready));
+        tokio::spawn(accept(listener, transport, limits, ready));
         Self(incoming)
     }
 
@@ -230,22 +227,22 @@ impl tokio_stream::Stream for Incoming {
     }
 }
 
-/// Takes connections and has each shake hands by itself.
+/// Accepts connections and runs each handshake in a task of its own.
 async fn accept(
     listener: TcpListener,
-    speaks: Speaks,
+    transport: Transport,
     limits: Limits,
     ready: mpsc::Sender<io::Result<Stream>>,
 ) {
-    let room = Room::new(limits.handshakes_max, limits.handshakes_each_max);
-    let turned_away = Arc::new(TurnedAway::default());
-    let mut telling = interval(refusals::PERIOD);
-    telling.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let limiter = HandshakeLimiter::new(limits.handshakes_max, limits.handshakes_per_source_max);
+    let refusal_log = Arc::new(RefusalLog::default());
+    let mut log_interval = interval(refusals::PERIOD);
+    log_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             () = ready.closed() => return,
-            _ = telling.tick() => {
-                turned_away.tell_due();
+            _ = log_interval.tick() => {
+                refusal_log.log_due();
                 continue;
             }
             accepted = listener.accept() => accepted,
@@ -253,14 +250,14 @@ async fn accept(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be taken");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        // Without it answers come late, no more.
+        // Without it responses are late, nothing else.
         let _ = stream.set_nodelay(true);
-        if matches!(speaks, Speaks::Plain) {
+        if matches!(transport, Transport::Plain) {
             let peer = Peer::unknown(Some(address));
             let stream = Either::Plain(stream);
             if ready.send(Ok(Stream { stream, peer })).await.is_err() {
@@ -268,73 +265,73 @@ async fn accept(
             }
             continue;
         }
-        match room.enter(address.ip()) {
-            Err(full) => turned_away.note(address, &full.to_string()),
-            Ok(place) => {
-                let guest = Guest {
+        match limiter.acquire(address.ip()) {
+            Err(full) => refusal_log.record(address, &full.to_string()),
+            Ok(permit) => {
+                let client = Client {
                     address,
-                    place,
-                    turned_away: turned_away.clone(),
+                    permit,
+                    refusal_log: refusal_log.clone(),
                 };
-                let welcome = welcome(stream, guest, speaks.clone(), limits, ready.clone());
-                tokio::spawn(welcome);
+                let admit = admit(stream, client, transport.clone(), limits, ready.clone());
+                tokio::spawn(admit);
             }
         }
     }
 }
 
-/// Somebody who came and has not shown yet who he is.
-struct Guest {
+/// A client that is not authenticated yet.
+struct Client {
     address: SocketAddr,
-    place: Place,
-    turned_away: Arc<TurnedAway>,
+    permit: Permit,
+    refusal_log: Arc<RefusalLog>,
 }
 
-/// Passes somebody on to the server once he has shown who he is.
-async fn welcome(
+/// Hands a connection to the server once its handshake is done.
+async fn admit(
     stream: TcpStream,
-    guest: Guest,
-    speaks: Speaks,
+    client: Client,
+    transport: Transport,
     limits: Limits,
     ready: mpsc::Sender<io::Result<Stream>>,
 ) {
-    let shaken = tokio::select! {
+    let result = tokio::select! {
         biased;
-        () = guest.place.given_up() => Err("others came, and its address had most handshakes".to_owned()),
-        shaken = timeout(limits.handshake, shake(stream, guest.address, &speaks)) => {
-            shaken.unwrap_or_else(|_| Err("the handshake took too long".to_owned()))
+        () = client.permit.revoked() => Err("revoked for another address: its address had most handshakes".to_owned()),
+        result = timeout(limits.handshake, handshake(stream, client.address, &transport)) => {
+            result.unwrap_or_else(|_| Err("the handshake timed out".to_owned()))
         }
     };
-    match shaken {
+    match result {
         // The server may have ended meanwhile.
         Ok(stream) => drop(ready.send(Ok(stream)).await),
-        Err(why) => guest.turned_away.note(guest.address, &why),
+        Err(why) => client.refusal_log.record(client.address, &why),
     }
 }
 
-/// Finds out who came.
-async fn shake(
+/// Runs the handshake of a client and reads its identity.
+async fn handshake(
     mut stream: TcpStream,
     address: SocketAddr,
-    speaks: &Speaks,
+    transport: &Transport,
 ) -> Result<Stream, String> {
-    let (config, judge) = match speaks {
-        Speaks::Plain => {
+    let (config, verifier) = match transport {
+        Transport::Plain => {
             let (stream, peer) = (Either::Plain(stream), Peer::unknown(Some(address)));
             return Ok(Stream { stream, peer });
         }
-        Speaks::Mutual(tls, face) => {
+        Transport::MutualTls(tls, protocol) => {
             let material = tls.current();
-            let config = material.server(*face).clone();
+            let config = material.server(*protocol).clone();
             (config, Some((tls, material.generation())))
         }
-        Speaks::Shown(config) => (config.clone(), None),
+        Transport::ServerOnly(config) => (config.clone(), None),
     };
     let mut first = [0];
     let seen = stream.peek(&mut first).await;
     match seen.map_err(|error| error.to_string())? {
-        // As whoever looks whether somebody listens.
-        0 => return Err("it said nothing".to_owned()),
+        // As a probe whether the port is open.
+        0 => return Err("it sent nothing".to_owned()),
         _ if first[0] != HANDSHAKE => {
             let _ = stream.write_all(&NOT_TLS).await;
             linger(stream).await;
@@ -352,15 +349,15 @@ async fn shake(
             let inner = error
                 .get_ref()
                 .and_then(|e| e.downcast_ref::<rustls::Error>());
-            return Err(inner.map_or_else(|| error.to_string(), told::of_client));
+            return Err(inner.map_or_else(|| error.to_string(), explain::of_client));
         }
     };
-    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let judged = match judge {
-        Some((tls, generation)) => known(tls, generation, shown, address),
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let identified = match verifier {
+        Some((tls, generation)) => identify(tls, generation, chain, address),
         None => Ok(Peer::unknown(Some(address))),
     };
-    match judged {
+    match identified {
         Ok(peer) => Ok(Stream {
             stream: Either::Encrypted(Box::new(stream)),
             peer,
@@ -372,28 +369,28 @@ async fn shake(
     }
 }
 
-/// Returns who has shown these certificates, which were verified with the files of a generation.
-fn known(
+/// Returns the peer that presented this chain, which was verified with the files of a generation.
+fn identify(
     tls: &Tls,
     generation: u64,
-    shown: &[CertificateDer<'static>],
+    chain: &[CertificateDer<'static>],
     address: SocketAddr,
 ) -> Result<Peer, String> {
-    let own = shown.first().ok_or("no certificate was shown")?;
-    // It may be of an authority of ours, and of nobody that we know.
+    let own = chain.first().ok_or("no certificate was presented")?;
+    // It may be of a trusted authority and still carry no identity.
     let identity =
-        Identity::of(own).map_err(|why| format!("its certificate names nobody: {why}"))?;
-    let standing = Standing::new(tls, generation, shown, Side::Client)
+        Identity::of(own).map_err(|why| format!("its certificate carries no identity: {why}"))?;
+    let trust = Trust::new(tls, generation, chain, Side::Client)
         .map_err(|why| format!("its certificate is refused: {why}"))?;
     Ok(Peer {
         address: Some(address),
         identity: Some(Arc::new(identity)),
-        standing: Some(standing),
+        trust: Some(trust),
     })
 }
 
-/// Lets somebody read why he is turned away: a connection that is closed while something of his is
-/// unread is cut, and what was said to him may be lost.
+/// Lets a refused client read the reason: closing a connection with unread data resets it, and the
+/// reason may be lost.
 async fn linger(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
     let mut rest = stream.take(LINGER_BYTES_MAX);
@@ -406,26 +403,26 @@ async fn linger_encrypted(mut stream: TlsStream<TcpStream>) {
     linger(stream.into_inner().0).await;
 }
 
-/// Who was turned away and why.
+/// The refusals that are to be logged.
 #[derive(Debug, Default)]
-struct TurnedAway(Mutex<Refusals>);
+struct RefusalLog(Mutex<Refusals>);
 
-impl TurnedAway {
-    fn note(&self, address: SocketAddr, why: &str) {
+impl RefusalLog {
+    fn record(&self, address: SocketAddr, why: &str) {
         let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = refusals.note(Instant::now(), address.ip(), why);
+        let line = refusals.record(Instant::now(), address.ip(), why);
         drop(refusals);
         if let Some(line) = line {
-            line.tell();
+            line.log();
         }
     }
 
-    fn tell_due(&self) {
+    fn log_due(&self) {
         let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = refusals.due(Instant::now());
         drop(refusals);
         for line in lines {
-            line.tell();
+            line.log();
         }
     }
 }

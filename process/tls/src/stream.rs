@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::standing::Standing;
-use crate::told;
+use crate::explain;
+use crate::trust::Trust;
 
 /// A connection, encrypted or not, `T` being the encrypted kind.
 #[derive(Debug)]
@@ -79,73 +79,73 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Either<T> {
     }
 }
 
-/// The first bytes of an answer in TLS to what is not TLS: an alert.
+/// The first bytes of a TLS alert, the response to anything that is not TLS.
 const ALERT: [u8; 2] = [0x15, 0x03];
 
-/// What a client of HTTP/2 says first.
-const HELLO: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The connection preface of an HTTP/2 client.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How much of what a server says first is kept until it is asked for.
-const HEARD_MAX: usize = 1024;
+/// How many of the server's first bytes are buffered until they are read.
+const READ_AHEAD_MAX: usize = 1024;
 
-/// A connection that goes out, of HTTP/2. What breaks it is told in sentences.
+/// An outgoing HTTP/2 connection. Its errors are explained in sentences.
 #[derive(Debug)]
 pub struct Outgoing<T> {
     stream: Either<T>,
-    /// Whom it goes to, as it was dialled.
+    /// The host as it was dialled.
     host: String,
-    /// What the connection rests on; absent in plain text.
-    standing: Option<Arc<Standing>>,
-    /// Whether nothing has come yet.
+    /// The trust in the server; absent in plain text.
+    trust: Option<Arc<Trust>>,
+    /// Whether nothing has been received yet.
     fresh: bool,
-    /// What was said already of what is still to be written.
-    said: &'static [u8],
-    /// What has come and was not read yet.
-    heard: VecDeque<u8>,
+    /// The part of the preface that was sent already and is still to be written by the HTTP/2 client.
+    preface_left: &'static [u8],
+    /// Bytes that were received and not read yet.
+    read_ahead: VecDeque<u8>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Outgoing<T> {
-    pub(crate) fn new(stream: Either<T>, host: String, standing: Option<Arc<Standing>>) -> Self {
+    pub(crate) fn new(stream: Either<T>, host: String, trust: Option<Arc<Trust>>) -> Self {
         Self {
             stream,
             host,
-            standing,
+            trust,
             fresh: true,
-            said: &[],
-            heard: VecDeque::new(),
+            preface_left: &[],
+            read_ahead: VecDeque::new(),
         }
     }
 
-    /// Says hello and hears what the server says first, which is settings, or why it lets nobody in.
-    /// Without it that would come after the connection was made, and who has something to send then
-    /// would often find no more than that it is closed.
-    pub(crate) async fn greet(&mut self) -> io::Result<()> {
-        self.stream.write_all(HELLO).await?;
+    /// Sends the preface and reads the server's first bytes, which are its settings or an alert.
+    /// Without this an alert would arrive after the connection was handed out, and a client that
+    /// sends then would often only see that it is closed.
+    pub(crate) async fn exchange_preface(&mut self) -> io::Result<()> {
+        self.stream.write_all(PREFACE).await?;
         self.stream.flush().await?;
-        self.said = HELLO;
-        let mut heard = [0; HEARD_MAX];
-        let count = self.read(&mut heard).await?;
+        self.preface_left = PREFACE;
+        let mut read_ahead = [0; READ_AHEAD_MAX];
+        let count = self.read(&mut read_ahead).await?;
         if count == 0 {
-            let why = format!("{} closed the connection without a word", self.host);
+            let why = format!("{} closed the connection without a response", self.host);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
-        self.heard.extend(&heard[..count]);
+        self.read_ahead.extend(&read_ahead[..count]);
         Ok(())
     }
 
-    /// Returns how much of what is to be written was said before.
-    fn said_before(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let count = buffer.len().min(self.said.len());
-        let (said, rest) = self.said.split_at(count);
-        if buffer[..count] != *said {
-            return Err(io::Error::other("only HTTP/2 is spoken here"));
+    /// Returns how many of the bytes to write belong to the preface that was sent already.
+    fn skip_preface(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = buffer.len().min(self.preface_left.len());
+        let (preface_left, rest) = self.preface_left.split_at(count);
+        if buffer[..count] != *preface_left {
+            return Err(io::Error::other("only HTTP/2 is supported here"));
         }
-        self.said = rest;
+        self.preface_left = rest;
         Ok(count)
     }
 
     fn broken(&self) -> Option<io::Error> {
-        self.standing.as_ref()?.broken()
+        self.trust.as_ref()?.broken()
     }
 }
 
@@ -155,7 +155,7 @@ impl<T> Outgoing<T> {
             .get_ref()
             .and_then(|e| e.downcast_ref::<rustls::Error>());
         match inner {
-            Some(inner) => io::Error::new(error.kind(), told::of_connection(inner, &self.host)),
+            Some(inner) => io::Error::new(error.kind(), explain::of_connection(inner, &self.host)),
             None => error,
         }
     }
@@ -170,32 +170,32 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Outgoing<T> {
         if let Some(broken) = self.broken() {
             return Poll::Ready(Err(broken));
         }
-        if !self.heard.is_empty() {
-            let count = self.heard.len().min(buffer.remaining());
-            let (front, _) = self.heard.as_slices();
+        if !self.read_ahead.is_empty() {
+            let count = self.read_ahead.len().min(buffer.remaining());
+            let (front, _) = self.read_ahead.as_slices();
             let count = count.min(front.len());
             buffer.put_slice(&front[..count]);
-            self.heard.drain(..count);
+            self.read_ahead.drain(..count);
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_pending()
-            && let Some(standing) = &self.standing
-            && let Some(broken) = standing.wait(context)
+            && let Some(trust) = &self.trust
+            && let Some(broken) = trust.wait(context)
         {
             return Poll::Ready(Err(broken));
         }
         let read = ready!(read);
-        let came = &buffer.filled()[before..];
-        if self.fresh && !came.is_empty() {
+        let received = &buffer.filled()[before..];
+        if self.fresh && !received.is_empty() {
             self.fresh = false;
-            if matches!(self.stream, Either::Plain(_)) && came.starts_with(&ALERT) {
+            if matches!(self.stream, Either::Plain(_)) && received.starts_with(&ALERT) {
                 let why = format!(
                     "the server at {} speaks TLS only: give --tls-ca, --tls-cert and --tls-key",
                     self.host
                 );
-                // Whoever reads must not find something beside an error.
+                // An error must not come with data.
                 buffer.set_filled(before);
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
             }
@@ -213,8 +213,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<T> {
         if let Some(broken) = self.broken() {
             return Poll::Ready(Err(broken));
         }
-        if !self.said.is_empty() {
-            return Poll::Ready(self.said_before(buffer));
+        if !self.preface_left.is_empty() {
+            return Poll::Ready(self.skip_preface(buffer));
         }
         Pin::new(&mut self.stream).poll_write(context, buffer)
     }
@@ -227,10 +227,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<T> {
         if let Some(broken) = self.broken() {
             return Poll::Ready(Err(broken));
         }
-        if !self.said.is_empty() {
+        if !self.preface_left.is_empty() {
             let first = buffers.iter().find(|buffer| !buffer.is_empty());
             let first: &[u8] = first.map_or(&[], |buffer| buffer);
-            return Poll::Ready(self.said_before(first));
+            return Poll::Ready(self.skip_preface(first));
         }
         Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }

@@ -16,7 +16,7 @@ use crate::status;
 ///
 /// # Errors
 ///
-/// [`Failure::Refused`] when the agent said no. [`Failure::Unreachable`] when no answer came
+/// [`Failure::Refused`] when the agent refused. [`Failure::Unreachable`] when no answer came
 /// within `timeout`, or none that can be read: the call may have had its effects.
 pub async fn call(
     channel: Channel,
@@ -59,7 +59,7 @@ pub fn failure(status: &Status) -> Failure {
     Failure::Refused(status::from_status(status))
 }
 
-/// The innermost cause: what surrounds it says no more than "transport error".
+/// The innermost cause: what surrounds it is only "transport error".
 fn root<'a>(mut error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
     while let Some(source) = error.source() {
         error = source;

@@ -1,6 +1,6 @@
 //! The one place where connections are made: their settings, and how both ends are known.
 //!
-//! Invariant: with certificates nothing goes out in plain text, whatever an address says.
+//! Invariant: with certificates nothing goes out in plain text, whatever the address.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Dialer {
     }
 
     /// Counts how often the certificates were exchanged: connections of an older generation show
-    /// certificates that may be about to run out, and are to be made anew.
+    /// certificates that may be about to run out, and are to be recreated.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.tls.as_ref().map_or(0, Tls::generation)
@@ -58,7 +58,7 @@ impl Dialer {
         }
     }
 
-    /// Returns what connects to whoever is expected, within a time.
+    /// Returns a connector to the expected server, with a time limit.
     #[must_use]
     pub fn connector(&self, expected: Expected, timeout: Duration) -> Connector {
         Connector::new(self.tls.clone(), expected, timeout)

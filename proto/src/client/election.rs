@@ -1,5 +1,5 @@
-//! What a call knows of an election that it waits for: who is lost, and who can tell of a new
-//! leader.
+//! What a call knows of an election that it waits for: the lost leader, and the members that can
+//! report a new leader.
 //!
 //! Invariant: a member is believed once. Two that name each other must not make a busy loop.
 
@@ -14,8 +14,8 @@ use crate::cluster::v1::WaitLeaderRequest;
 use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
 use crate::convert::field;
 
-/// How often a member is asked in one pause: it waits for seconds each time, unless it is broken.
-const ASKED_MAX: usize = 64;
+/// How often a member is queried in one pause: it waits for seconds each time, unless it is broken.
+const MEMBERS_MAX: usize = 64;
 
 /// What the attempts of one call have shown.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ impl Election {
         }
     }
 
-    /// Returns whom to ask for a leader, and which one it should not be. None as long as nobody was
-    /// lost: a member that is there is asked again.
+    /// Returns the member to query for a leader, and the lost leader. None as long as none was
+    /// lost: a member that is there is tried again.
     pub(super) fn question(&self) -> Option<(&str, &str)> {
         Some((self.witness.as_deref()?, self.lost.as_deref()?))
     }
@@ -53,12 +53,12 @@ impl Election {
     }
 }
 
-/// Asks a member to tell as soon as it knows of a leader other than the one that is lost. Nothing
-/// when it does not say `until` then, as a member that is too old.
+/// Queries a member until it knows of a leader other than the one that is lost. Nothing
+/// when it does not know one by `until`, as a member that is too old.
 pub(super) async fn leader_after(witness: Channel, lost: &str, until: Instant) -> Option<String> {
     let mut witness = ClusterServiceClient::new(witness);
     let ask = async {
-        for _ in 0..ASKED_MAX {
+        for _ in 0..MEMBERS_MAX {
             let left = until.saturating_duration_since(Instant::now());
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let request = WaitLeaderRequest {
@@ -74,8 +74,8 @@ pub(super) async fn leader_after(witness: Channel, lost: &str, until: Instant) -
         }
         None
     };
-    let told = tokio::time::timeout_at(until, ask).await.ok()??;
-    (!told.is_empty()).then_some(told)
+    let members = tokio::time::timeout_at(until, ask).await.ok()??;
+    (!members.is_empty()).then_some(members)
 }
 
 #[cfg(test)]

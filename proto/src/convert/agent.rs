@@ -1,4 +1,4 @@
-//! What conductors ask agents, and what they answer.
+//! The calls of conductors to agents, and their responses.
 //!
 //! Every call of [`Call`] has an RPC of its own. [`Request`] is the call as the message of its
 //! RPC; on the other side each of these messages reads as a [`FencedCall`].
@@ -30,7 +30,7 @@ const VCPUS_MAX: usize = 8192;
 pub struct FencedCall {
     /// On whose behalf.
     pub fence: Fence,
-    /// What is asked.
+    /// The requirement.
     pub call: Call,
 }
 
@@ -367,7 +367,7 @@ fn mismatch(call: &'static str, reply: &Reply) -> Mismatch {
     Mismatch { call, answer }
 }
 
-/// Implements both directions for responses that say no more than that it was done.
+/// Implements both directions for responses without content.
 macro_rules! done {
     ($($response:ident)+) => {$(
         impl TryFrom<Reply> for v1::$response {
@@ -410,7 +410,7 @@ done! {
     DropDisksResponse
 }
 
-/// Implements both directions for responses that say where a guest is.
+/// Implements both directions for responses with the state of a guest.
 macro_rules! statuses {
     ($($response:ident)+) => {$(
         impl TryFrom<Reply> for v1::$response {

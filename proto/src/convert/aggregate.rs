@@ -27,8 +27,8 @@ impl From<&Aggregate> for v1::Aggregate {
 impl TryFrom<v1::Aggregate> for Aggregate {
     type Error = Invalid;
 
-    /// One that is to be made leaves identifier and time open; they read as nil and the epoch
-    /// then, and whoever makes it writes its own. Whether the metadata makes sense is told by
+    /// One that is to be made leaves identifier and time open; they read as nil and the epoch then,
+    /// and the one that makes it writes its own. Whether the metadata makes sense is checked by
     /// [`Aggregate::faults`].
     fn try_from(wire: v1::Aggregate) -> Result<Self, Invalid> {
         let id: Option<AggregateId> = field::optional_uuid(&wire.uid, "uid")?;

@@ -1,7 +1,7 @@
 //! Entries of the audit.
 
 use berth_domain::audit::{
-    Asked, Chosen, Entry, Outcome, Points, RANKED_MAX, Ranked, Refused, SUMMARY_MAX,
+    Chosen, Entry, Outcome, Points, RANKED_MAX, Ranked, Refused, RequestSummary, SUMMARY_MAX,
 };
 
 use super::field::{self, Invalid};
@@ -38,26 +38,26 @@ fn number(text: &str, collection: &str, field: &str) -> Result<u64, Invalid> {
     number.ok_or_else(|| Invalid::new(field, format!("must be a name like {collection}4711")))
 }
 
-impl From<&Asked> for v1::Asked {
-    fn from(asked: &Asked) -> Self {
+impl From<&RequestSummary> for v1::RequestSummary {
+    fn from(request: &RequestSummary) -> Self {
         Self {
-            method: asked.method.clone(),
-            request_id: asked
+            method: request.method.clone(),
+            request_id: request
                 .request_id
                 .map(|id| id.to_string())
                 .unwrap_or_default(),
-            vm: field::name_or_empty(asked.vm.as_ref()),
-            host: field::name_or_empty(asked.host.as_ref()),
-            summary: asked.summary.clone(),
-            choice: asked.choice.as_ref().map(Into::into),
+            vm: field::name_or_empty(request.vm.as_ref()),
+            host: field::name_or_empty(request.host.as_ref()),
+            summary: request.summary.clone(),
+            choice: request.choice.as_ref().map(Into::into),
         }
     }
 }
 
-impl TryFrom<v1::Asked> for Asked {
+impl TryFrom<v1::RequestSummary> for RequestSummary {
     type Error = Invalid;
 
-    fn try_from(wire: v1::Asked) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::RequestSummary) -> Result<Self, Invalid> {
         Ok(Self {
             method: field::required_text(wire.method, "method", WORD_MAX)?,
             request_id: field::optional_uuid(&wire.request_id, "request_id")?,
@@ -136,7 +136,7 @@ impl From<&Entry> for v1::AuditEntry {
             name: write_name(entry.revision),
             time: Some(field::timestamp(entry.at)),
             principal: entry.principal.clone(),
-            asked: Some((&entry.asked).into()),
+            request: Some((&entry.request).into()),
             outcome: Some(match &entry.outcome {
                 Outcome::Accepted { operation } => WireOutcome::Accepted(v1::Accepted {
                     operation: field::name_or_empty(operation.as_ref()),
@@ -164,7 +164,7 @@ impl TryFrom<v1::AuditEntry> for Entry {
             revision: read_name(&wire.name, "name")?,
             at: field::time(wire.time, "time")?,
             principal: wire.principal,
-            asked: field::required(wire.asked, "asked")?,
+            request: field::required(wire.request, "request")?,
             outcome,
         })
     }
@@ -178,7 +178,7 @@ impl From<&Refused> for v1::Refused {
             last_time: Some(field::timestamp(refused.last_at)),
             count: refused.count,
             principal: refused.principal.clone(),
-            asked: Some((&refused.asked).into()),
+            request: Some((&refused.request).into()),
             refusal: Some((&refused.refusal).into()),
         }
     }
@@ -194,7 +194,7 @@ impl TryFrom<v1::Refused> for Refused {
             last_at: field::time(wire.last_time, "last_time")?,
             count: wire.count,
             principal: wire.principal,
-            asked: field::required(wire.asked, "asked")?,
+            request: field::required(wire.request, "request")?,
             refusal: field::required(wire.refusal, "refusal")?,
         })
     }
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> Asked {
+    fn request() -> RequestSummary {
         let ranked = |host: &str, points| Ranked {
             host: HostName::new(host).unwrap(),
             points: vec![Points {
@@ -217,7 +217,7 @@ mod tests {
                 points,
             }],
         };
-        Asked {
+        RequestSummary {
             method: "ScheduleVm".to_owned(),
             request_id: Some(RequestId(Uuid::from_u128(7))),
             vm: Some(VmName::new("a").unwrap()),
@@ -248,7 +248,7 @@ mod tests {
                 revision: 4711,
                 at: TimeMs(1_700_000_000_123),
                 principal: "unverified".to_owned(),
-                asked: asked(),
+                request: request(),
                 outcome,
             };
             assert_eq!(Entry::try_from(v1::AuditEntry::from(&entry)), Ok(entry));
@@ -259,9 +259,9 @@ mod tests {
             last_at: TimeMs(2),
             count: 5,
             principal: "unverified".to_owned(),
-            asked: Asked {
+            request: RequestSummary {
                 choice: None,
-                ..asked()
+                ..request()
             },
             refusal,
         };

@@ -1,4 +1,4 @@
-//! What is told of changes.
+//! Events of changes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::event::v1::record::Record as WireRecord;
 
 choices!(Kind => v1::Kind { Vm, Migration, Host, Claim, Operation, Audit });
 
-/// Reads the name of a record, as `vms/a`: its collection says of which kind it is.
+/// Reads the name of a record, as `vms/a`: its collection is its kind.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ impl TryFrom<v1::Event> for Event {
 mod tests {
     use super::*;
 
-    /// Goal: a name says its kind, is written as it was read, and others are refused.
+    /// Goal: a name has its kind, is written as it was read, and others are refused.
     #[test]
     fn names_say_their_kind() {
         let id = "01234567-89ab-7def-8123-456789abcdef";

@@ -20,7 +20,7 @@ use super::name::ResourceName;
 
 /// The longest address, URI or identifier of a foreign system, in bytes.
 pub const ADDRESS_MAX: usize = 1024;
-/// The longest text that a person or program says something with, in bytes.
+/// The longest text from a person or program, in bytes.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 /// The longest list of anything that is not bounded more tightly.
 pub const LIST_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ pub const LEASE_TTL_MS_MIN: u64 = 1_000;
 /// The longest lease that is given, in milliseconds.
 pub const LEASE_TTL_MS_MAX: u64 = 600_000;
 
-/// Says which field of a message is wrong, and what is allowed.
+/// An invalid field of a message, with the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {rule}")]
 pub struct Invalid {
@@ -48,7 +48,7 @@ impl Invalid {
         }
     }
 
-    /// Returns the error of a whole value; [`Self::within`] says where it is.
+    /// Returns the error of a whole value; [`Self::within`] adds its location.
     pub fn here(rule: impl fmt::Display) -> Self {
         Self {
             path: String::new(),
@@ -393,7 +393,7 @@ pub fn optional_duration_ms(value: Option<Duration>, field: &str) -> Result<Opti
         .ok_or_else(|| Invalid::new(field, "must be a duration of zero or more"))
 }
 
-/// Reads for how long a lease is wanted, in milliseconds.
+/// Reads the duration of a lease, in milliseconds.
 ///
 /// # Errors
 ///
@@ -503,7 +503,7 @@ mod tests {
         );
     }
 
-    /// Goal: whoever sent a wrong id finds it again in the refusal, however long it is.
+    /// Goal: the sender of a wrong id finds it again in the refusal, however long it is.
     #[test]
     fn wrong_ids_are_repeated_up_to_a_length() {
         let error = name::<VmName>(&"ü".repeat(100_000), "vm").unwrap_err();

@@ -21,8 +21,8 @@ impl From<&Flavor> for v1::Flavor {
 impl TryFrom<v1::Flavor> for Flavor {
     type Error = Invalid;
 
-    /// Whether its numbers and wishes make sense is told by [`Flavor::validate`], all faults at
-    /// once.
+    /// Whether its numbers and extra specs make sense is checked by [`Flavor::validate`], all
+    /// faults at once.
     fn try_from(wire: v1::Flavor) -> Result<Self, Invalid> {
         let field = "extra_specs";
         Ok(Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::claim::Claim;
-use berth_domain::fence::{self, Fenced, How};
+use berth_domain::fence::{self, Fenced, Method};
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::Generation;
 use berth_domain::numa::HostUsage;
@@ -21,7 +21,7 @@ use super::volume::read_display_name;
 use crate::host::v1;
 
 choices!(Liveness => v1::host::Liveness { Up, Down });
-choices!(How => v1::fence::How { FenceCommand, Operator, SelfFenced });
+choices!(Method => v1::fence::Method { FenceCommand, Operator, SelfFenced });
 
 impl From<&HostReport> for v1::HostReport {
     fn from(report: &HostReport) -> Self {
@@ -78,7 +78,7 @@ fn text(kind: Option<&impl ToString>) -> String {
     kind.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Reads a kind of which agents of before say nothing.
+/// Reads a kind of which older agents report nothing.
 fn kind<T>(
     text: &str,
     field: &str,
@@ -109,7 +109,7 @@ impl From<&Host> for v1::Host {
             hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
             failed_volumes: host.failed_volumes.iter().map(Into::into).collect(),
             registered_version: match host.registered_version {
-                // As it was written before there was anything to tell.
+                // As it was written before there were such records.
                 ServiceVersion::OLDEST => 0,
                 version => version.0,
             },
@@ -130,7 +130,7 @@ impl TryFrom<v1::Host> for Host {
             generation: Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
             shape_refused: Some(wire.shape_refused).filter(|why| !why.is_empty()),
-            registered_version: ServiceVersion::told(wire.registered_version),
+            registered_version: ServiceVersion::from_wire(wire.registered_version),
             fenced: field::optional(wire.fence, "fence")?,
             unknown: field::each(wire.unknown_domains, "unknown_domains", UNKNOWN_MAX)?,
             compared: wire.compared_revision,
@@ -169,12 +169,12 @@ impl TryFrom<v1::FailedVolume> for Failed {
 impl From<&Fenced> for v1::Fence {
     fn from(fenced: &Fenced) -> Self {
         Self {
-            how: v1::fence::How::from(fenced.how).into(),
+            method: v1::fence::Method::from(fenced.method).into(),
             principal: fenced.by.clone(),
             fence_time: Some(field::timestamp(fenced.at)),
             incarnation: fenced.incarnation.to_string(),
             output: fenced.output.clone(),
-            heard_since: fenced.heard_since,
+            reported_since: fenced.reported_since,
         }
     }
 }
@@ -184,12 +184,12 @@ impl TryFrom<v1::Fence> for Fenced {
 
     fn try_from(wire: v1::Fence) -> Result<Self, Invalid> {
         Ok(Self {
-            how: field::choice::<v1::fence::How, _>(wire.how, "how")?,
+            method: field::choice::<v1::fence::Method, _>(wire.method, "method")?,
             by: wire.principal,
             at: field::time(wire.fence_time, "fence_time")?,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
             output: field::text(wire.output, "output", fence::OUTPUT_MAX)?,
-            heard_since: wire.heard_since,
+            reported_since: wire.reported_since,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The topology that a guest wishes for.
+//! The topology that a guest requires.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ impl TryFrom<v1::InstanceCell> for InstanceCell {
 }
 
 /// Reads the policy of a cell with these vCPUs. Where none was written, as before there were
-/// policies, the vCPUs say which it is.
+/// policies, it follows from the vCPUs.
 fn read_cpu_policy(
     wire: v1::CpuPolicy,
     shared: &BTreeSet<VcpuId>,
@@ -229,7 +229,7 @@ fn read_page_size(wire: Option<v1::PageSize>) -> Result<PageSize, Invalid> {
 impl From<&InstanceNumaTopology> for v1::InstanceNumaTopology {
     fn from(topology: &InstanceNumaTopology) -> Self {
         Self {
-            wish: Some((&topology.wish).into()),
+            requested: Some((&topology.requested).into()),
             assignment: Some((&topology.assignment).into()),
         }
     }
@@ -240,7 +240,7 @@ impl TryFrom<v1::InstanceNumaTopology> for InstanceNumaTopology {
 
     fn try_from(wire: v1::InstanceNumaTopology) -> Result<Self, Invalid> {
         Ok(Self {
-            wish: field::required(wire.wish, "wish")?,
+            requested: field::required(wire.requested, "requested")?,
             assignment: field::optional(wire.assignment, "assignment")?.unwrap_or_default(),
         })
     }

@@ -1,4 +1,4 @@
-//! How far memory is over-committed: the policy, and what is told of a host.
+//! How far memory is over-committed: the policy, and what is reported of a host.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ impl TryFrom<v1::MemorySource> for Source {
     }
 }
 
-/// Writes what is told of the memory of a host.
+/// Writes the reported memory of a host.
 #[must_use]
 pub fn write_host_memory(said: &EffectiveMemory, verdict: &MemoryVerdict) -> v1::HostMemory {
     let books = &verdict.books;

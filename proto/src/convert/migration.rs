@@ -39,7 +39,7 @@ impl TryFrom<v1::migration::Resize> for Resize {
     }
 }
 
-/// Reads how a VM is moved. Records from before there was another way say nothing.
+/// Reads how a VM is moved. Records from before there was another way have none.
 fn read_kind(wire: i32) -> Result<Kind, Invalid> {
     if wire == i32::from(v1::migration::Kind::Unspecified) {
         return Ok(Kind::Live);

@@ -2,14 +2,14 @@
 //!
 //! To the wire: `From<&Domain>`. From the wire: `TryFrom<wire>`, which checks the shape (what is
 //! required, names, identifiers, choices, lengths) and names the field and what is allowed. What
-//! a value *means* (whether a flavor makes sense, whether a host exists) is judged by the domain
+//! a value *means* (whether a flavor makes sense, whether a host exists) is checked by the domain
 //! and the state.
 //!
 //! Invariant: what was written by the first is read by the second as the same value, or refused;
 //! nothing is cut or filled in on the way. Members of a cluster apply what they read, and the
 //! leader what it wrote: a lossy conversion would make them differ.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`field`] | [`Invalid`], and the reading of single fields |
 //! | [`name`] | resource names, as `hosts/h1` |

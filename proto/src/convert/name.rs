@@ -1,6 +1,6 @@
 //! Resource names, as `hosts/h1` or `operations/{uuid}`: how things are called on the wire.
 //!
-//! The domain's own names and identifiers carry no collection: their type says it.
+//! The domain's own names and identifiers carry no collection: their type is the collection.
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{

@@ -224,7 +224,7 @@ pub fn write_power(kind: &Kind) -> Option<v1::PowerOperation> {
 ///
 /// # Errors
 ///
-/// When it says nothing, or a field of it is not valid.
+/// When it is empty, or a field of it is not valid.
 pub fn read_power(wire: Option<v1::PowerOperation>) -> Result<Kind, Invalid> {
     let Some(kind) = wire.and_then(|wire| wire.kind) else {
         let rule = "must be one of stop, start, reboot, rebuild, snapshot";
@@ -276,7 +276,7 @@ impl TryFrom<v1::Lease> for Lease {
     }
 }
 
-/// Reads who wants a lease and for how long, from the fields `conductor` and `lease_ttl` that
+/// Reads the holder and the duration of a lease, from the fields `conductor` and `lease_ttl` that
 /// several requests have.
 ///
 /// # Errors

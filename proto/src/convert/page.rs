@@ -1,18 +1,18 @@
 //! Page sizes and tokens of lists.
 //!
-//! A token says after which key to go on, so that a page is right whatever was added or removed
-//! before it.
+//! A token holds the key after which to go on, so that a page is right whatever was added or
+//! removed before it.
 
 use super::field::{ADDRESS_MAX, Invalid};
 
-/// How many entries a page has unless the client says otherwise.
+/// How many entries a page has by default.
 pub const SIZE_DEFAULT: usize = 100;
 /// How many entries a page has at most.
 pub const SIZE_MAX: usize = 1000;
 
 const PREFIX: &str = "after:";
 
-/// Which part of a list is asked for.
+/// Which part of a list is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The greatest number of entries.

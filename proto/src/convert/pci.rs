@@ -1,4 +1,4 @@
-//! PCI functions of hosts, and what guests ask of them.
+//! PCI functions of hosts, and what guests request of them.
 
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::pci::{
@@ -155,14 +155,14 @@ pub(super) fn aliases(wire: Vec<v1::PciAlias>, field: &str) -> Result<PciAliases
 }
 
 impl From<&PciMatch> for v1::PciMatch {
-    fn from(wanted: &PciMatch) -> Self {
+    fn from(requested: &PciMatch) -> Self {
         let id = |id: Option<PciId>| id.map(|id| id.to_string()).unwrap_or_default();
-        let kind = wanted.kind.map_or(v1::PciKind::Unspecified, Into::into);
+        let kind = requested.kind.map_or(v1::PciKind::Unspecified, Into::into);
         Self {
-            vendor_id: id(wanted.vendor),
-            product_id: id(wanted.product),
+            vendor_id: id(requested.vendor),
+            product_id: id(requested.product),
             kind: kind.into(),
-            tags: wanted.tags.clone(),
+            tags: requested.tags.clone(),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Transfer policies, wishes and progress.
+//! Transfer policies, overrides and progress.
 //!
 //! Invariant: what is as by default is absent on the wire, so that a cluster in which nothing of it
 //! is used writes what it wrote before there was any of it.
 
 use berth_domain::policy::MigrationPolicy;
 use berth_domain::transfer::{
-    Amount, DiskCopy, HOSTS_TRIED_DEFAULT, Phase, TimeoutAction, TransferPolicy, TransferProgress,
-    TransferWishes, Tried,
+    Amount, DiskCopy, HOSTS_TRIED_DEFAULT, Phase, TimeoutAction, TransferOverrides, TransferPolicy,
+    TransferProgress, Tried,
 };
 
 use super::field::{self, Invalid, choices};
@@ -76,24 +76,24 @@ impl TryFrom<v1::TransferPolicy> for TransferPolicy {
     }
 }
 
-impl From<&TransferWishes> for v1::TransferWishes {
-    fn from(wishes: &TransferWishes) -> Self {
-        let action = wishes.timeout_action.map(v1::TimeoutAction::from);
+impl From<&TransferOverrides> for v1::TransferOverrides {
+    fn from(overrides: &TransferOverrides) -> Self {
+        let action = overrides.timeout_action.map(v1::TimeoutAction::from);
         Self {
-            bandwidth_mib_per_s_max: wishes.bandwidth_mib_per_s_max,
-            downtime_ms_max: wishes.downtime_ms_max,
-            auto_converge: wishes.auto_converge,
-            post_copy: wishes.post_copy,
-            timeout_ms: wishes.timeout_ms,
+            bandwidth_mib_per_s_max: overrides.bandwidth_mib_per_s_max,
+            downtime_ms_max: overrides.downtime_ms_max,
+            auto_converge: overrides.auto_converge,
+            post_copy: overrides.post_copy,
+            timeout_ms: overrides.timeout_ms,
             timeout_action: action.unwrap_or_default().into(),
         }
     }
 }
 
-impl TryFrom<v1::TransferWishes> for TransferWishes {
+impl TryFrom<v1::TransferOverrides> for TransferOverrides {
     type Error = Invalid;
 
-    fn try_from(wire: v1::TransferWishes) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::TransferOverrides) -> Result<Self, Invalid> {
         let unspecified = i32::from(v1::TimeoutAction::Unspecified);
         let action = (wire.timeout_action != unspecified)
             .then(|| field::choice::<v1::TimeoutAction, _>(wire.timeout_action, "timeout_action"));

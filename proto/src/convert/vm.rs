@@ -1,4 +1,4 @@
-//! VMs and what users ask for.
+//! VMs and what users request.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::types::v1::boot_source::Source;
 /// The most disks or network interfaces of a VM.
 const DEVICES_MAX: usize = 256;
 
-/// What a user asks for when a VM is made: the flavor by name, and an interface may leave its
+/// The request for a new VM: the flavor by name, and an interface may leave its
 /// MAC address open (empty).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmTemplate {
@@ -71,8 +71,8 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
     }
 }
 
-/// Reads the properties of an image. Whether they make sense is told together with the flavor, by
-/// their names.
+/// Reads the properties of an image. Whether they make sense is checked together with the flavor,
+/// by their names.
 fn properties(wire: BTreeMap<String, String>) -> Result<ImageProperties, Invalid> {
     let field = "image_properties";
     field::text_map(wire, field, PROPERTIES_MAX, ADDRESS_MAX).map(ImageProperties)
@@ -148,10 +148,10 @@ impl TryFrom<v1::VolumeAttachment> for VolumeAttachment {
     type Error = Invalid;
 
     fn try_from(wire: v1::VolumeAttachment) -> Result<Self, Invalid> {
-        let told = wire.attached_as;
+        let attached_as = wire.attached_as;
         Ok(Self {
             volume: field::name(&wire.volume, "volume")?,
-            attached_as: field::choice::<v1::volume_attachment::As, _>(told, "attached_as")?,
+            attached_as: field::choice::<v1::volume_attachment::As, _>(attached_as, "attached_as")?,
             read_only: wire.read_only,
         })
     }
@@ -263,7 +263,7 @@ impl From<&Vm> for scheduler::Vm {
             generation: vm.generation.0,
             create_time: Some(field::timestamp(vm.created_at)),
             remains_on: field::name_or_empty(vm.remains_on.as_ref()),
-            // Known to whoever knows the operation: filled in by the scheduler's service.
+            // Known to the holder of the operation: filled in by the scheduler's service.
             task: String::new(),
             guest_trouble: vm.trouble.as_ref().map(Into::into),
         }

@@ -35,7 +35,7 @@ pub fn read_display_name(value: &str, field: &str) -> Result<DisplayName, Invali
     DisplayName::new(value).map_err(|rule| Invalid::new(field, rule.to_string()))
 }
 
-/// Reads how long a volume lives; unless it is said, until it is deleted.
+/// Reads how long a volume lives; by default until it is deleted.
 ///
 /// # Errors
 ///
@@ -43,11 +43,11 @@ pub fn read_display_name(value: &str, field: &str) -> Result<DisplayName, Invali
 pub fn read_kind(value: i32, field: &str) -> Result<Kind, Invalid> {
     match value {
         0 => Ok(Kind::Persistent),
-        told => field::choice::<v1::VolumeKind, _>(told, field),
+        kind => field::choice::<v1::VolumeKind, _>(kind, field),
     }
 }
 
-/// Reads what the hosts of a volume have to know; unless something is said, the defaults.
+/// Reads what the hosts of a volume have to know; the defaults otherwise.
 #[must_use]
 pub fn read_parameters(wire: Option<v1::VolumeParameters>) -> Parameters {
     let wire = wire.unwrap_or_default();
@@ -177,7 +177,7 @@ impl From<&Volume> for v1::Volume {
             replicas: volume.replicas.iter().map(Into::into).collect(),
             create_time: Some(field::timestamp(volume.created_at)),
             generation: volume.generation.0,
-            // Known to whoever knows the VMs: filled in by the scheduler's service.
+            // Known to the holder of the VMs: filled in by the scheduler's service.
             attached_vm: String::new(),
         }
     }
@@ -251,7 +251,7 @@ impl TryFrom<v1::VolumeReport> for Report {
     }
 }
 
-/// What a program printed may be long: its beginning says enough, and a report is not refused for it.
+/// What a program printed may be long: its beginning suffices, and a report is not refused for it.
 fn cut(mut why: String) -> String {
     let mut end = why.len().min(FAILURE_LENGTH_MAX);
     while !why.is_char_boundary(end) {

@@ -6,8 +6,8 @@
 //! 3* berth.host.v1.HostReport disks
 //! ```
 //!
-//! A star says that the fields only tell more: a leader leaves them out of a command for as long as
-//! the cluster version is older, and what they would have told is not known. Without a star the
+//! A star marks fields that only add information: a leader leaves them out of a command for as
+//! long as the cluster version is older, and their information is not known. Without a star the
 //! command is refused.
 
 use std::collections::BTreeMap;

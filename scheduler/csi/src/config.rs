@@ -1,6 +1,6 @@
-//! What a controller is told when it starts: one struct, read from TOML, overridden by flags.
+//! The configuration of a controller: one struct, read from TOML, overridden by flags.
 //!
-//! Invariant: unknown keys are refused, and all faults are told at once. The sample under
+//! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
 
 use crate::kubernetes;
 
-/// Where a controller listens unless told otherwise.
+/// The socket that a controller listens on by default.
 pub const ENDPOINT_DEFAULT: &str = "unix:///run/berth/csi-controller/csi.sock";
 
-/// What a controller is told when it starts.
+/// The configuration of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The socket that it serves on, for a provisioner in the same pod.
     pub csi_endpoint: String,
-    /// What the driver is called; the agents are told the same.
+    /// The name of the driver; the agents are configured with the same.
     pub driver_name: String,
     /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
     pub schedulers: Vec<String>,
-    /// How long an agent may take to make a volume before the caller is told to ask again.
+    /// How long an agent may take to make a volume before the caller has to repeat the call.
     pub create_timeout_ms: u64,
-    /// How long an agent may take to say whether a volume is used, before its host counts as down.
-    pub ask_timeout_ms: u64,
+    /// How long an agent may take to report whether a volume is in use, before its host counts as down.
+    pub usage_timeout_ms: u64,
     /// Whether ControllerPublishVolume and ControllerUnpublishVolume are offered. Nothing has to be
     /// attached, and Kubernetes waits for an attacher where they are: only for callers that want them.
     pub controller_publish: bool,
@@ -46,7 +46,7 @@ impl Default for Config {
             driver_name: DRIVER_NAME_DEFAULT.to_owned(),
             schedulers: vec![SCHEDULER_DEFAULT.to_owned()],
             create_timeout_ms: 60_000,
-            ask_timeout_ms: 5_000,
+            usage_timeout_ms: 5_000,
             controller_publish: false,
             kubernetes: kubernetes::Options::default(),
             encryption: Encryption::default(),
@@ -85,7 +85,7 @@ impl Config {
         check_bounds(
             [
                 ("create_timeout_ms", self.create_timeout_ms, 100, 3_600_000),
-                ("ask_timeout_ms", self.ask_timeout_ms, 100, 600_000),
+                ("ask_timeout_ms", self.usage_timeout_ms, 100, 600_000),
             ],
             &mut faults,
         );
@@ -104,7 +104,7 @@ impl Configuration for Config {
         keys.take("driver_name", &mut self.driver_name);
         keys.take("schedulers", &mut self.schedulers);
         keys.take("create_timeout_ms", &mut self.create_timeout_ms);
-        keys.take("ask_timeout_ms", &mut self.ask_timeout_ms);
+        keys.take("ask_timeout_ms", &mut self.usage_timeout_ms);
         keys.take("controller_publish", &mut self.controller_publish);
         keys.table("kubernetes", |keys| self.kubernetes.read(keys));
         self.encryption.read(keys);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let config = Config {
             csi_endpoint: "tcp://0.0.0.0:1".to_owned(),
             driver_name: "a/b".to_owned(),

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   create:  claim (one committed command) ─▶ each agent makes its replica ─▶ answered
-//!   delete:  does anybody use it? ─▶ given back (committed) ─▶ each agent begins to erase it
+//!   delete:  is it in use? ─▶ released (committed) ─▶ each agent begins to erase it
 //! ```
 //!
-//! What it is not: a keeper or a chooser. Whatever it knows it asks for, so a call that was cut off
-//! anywhere is carried on by whoever repeats it.
+//! What it is not: it keeps no state and chooses nothing. It reads all it needs from the scheduler, so
+//! a call that was cut off anywhere is carried on when the caller repeats it.
 
 mod calls;
 mod capacity;
@@ -32,15 +32,15 @@ use calls::Calls;
 
 type Answered<T> = Result<Response<T>, Status>;
 
-/// What the controller is told.
+/// The controller's part of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What the driver is called.
     pub driver: String,
     /// How long an agent may take to make a volume.
     pub create_timeout: Duration,
-    /// How long an agent may take to say whether a volume is used.
-    pub ask_timeout: Duration,
+    /// How long an agent may take to report whether a volume is in use.
+    pub usage_timeout: Duration,
     /// Whether ControllerPublishVolume and ControllerUnpublishVolume are offered.
     pub publishes: bool,
 }
@@ -189,9 +189,9 @@ impl Controller for ControllerApi {
             Type::SingleNodeMultiWriter,
         ];
         let publishes = self.settings.publishes;
-        let wanted = publishes.then_some(Type::PublishUnpublishVolume);
+        let publish = publishes.then_some(Type::PublishUnpublishVolume);
         Ok(Response::new(ControllerGetCapabilitiesResponse {
-            capabilities: always.into_iter().chain(wanted).map(able).collect(),
+            capabilities: always.into_iter().chain(publish).map(able).collect(),
         }))
     }
 

@@ -1,4 +1,4 @@
-//! The scheduler extender: which nodes have room for a pod's volumes, and how well.
+//! The scheduler extender: on which nodes a pod's volumes fit, and how well.
 //!
 //! ```text
 //!   ExtenderArgs ─▶ need: sizes of the volumes that are still to be made
@@ -9,8 +9,8 @@
 //!                     └─▶ prioritize: 0 to 10, the less is left over the more
 //! ```
 //!
-//! Invariant: `filter` answers every question that it can read or not read with status 200, and
-//! says in `Error` what is wrong, because that is what a Kubernetes scheduler shows.
+//! Invariant: `filter` answers every request, readable or not, with status 200, and
+//! reports in `Error` what is wrong, because that is what a Kubernetes scheduler shows.
 
 mod fit;
 mod wire;
@@ -18,7 +18,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_process::run::chain;
+use berth_process::error_chain;
 use berth_proto::client::SchedulerChannel;
 
 use crate::kubernetes::lookup::Lookup;
@@ -26,7 +26,7 @@ use crate::kubernetes::need::{self, Unknown};
 use fit::Unfit;
 use wire::{Args, FilterResult, HostPriority};
 
-/// The most that a pod's volumes can be asked for in one call.
+/// The most volumes of a pod in one call.
 const VOLUMES_MAX: usize = 64;
 /// The most hosts of one call.
 const HOSTS_MAX: usize = 10_000;
@@ -34,13 +34,13 @@ const HOSTS_MAX: usize = 10_000;
 /// The most sentences of one answer that differ. A Kubernetes scheduler writes all of them, each with
 /// the number of its nodes, into the pod and into an event.
 const SENTENCES_MAX: usize = 16;
-/// What is said where there are more.
-const ELSEWISE: &str = "other reasons: see `berth volume capacity`";
+/// The sentence where there are more.
+const OTHER_REASONS: &str = "other reasons: see `berth volume capacity`";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The body is not what an extender is asked.
+    /// The body is not a request to an extender.
     #[error("the body is not ExtenderArgs")]
     Malformed(#[source] serde_json::Error),
     /// It names no pod, or no nodes.
@@ -49,14 +49,14 @@ pub enum Error {
     /// It is not known what the pod needs.
     #[error("checking for unbound volumes")]
     Need(#[from] Unknown),
-    /// It needs more than can be asked.
+    /// It needs more volumes than one call can hold.
     #[error("the pod needs {0} volumes; at most {VOLUMES_MAX} can be fitted together")]
     TooManyVolumes(usize),
-    /// There are more nodes than can be asked of.
-    #[error("{0} nodes; at most {HOSTS_MAX} can be asked of")]
+    /// There are more nodes than one call can hold.
+    #[error("{0} nodes; at most {HOSTS_MAX} can be filtered at once")]
     TooManyNodes(usize),
-    /// The scheduler does not tell.
-    #[error("the scheduler does not tell which nodes fit: {0}")]
+    /// The scheduler query failed.
+    #[error("querying the scheduler failed: {0}")]
     Scheduler(String),
     /// It took too long.
     #[error("no answer within {} ms", .0.as_millis())]
@@ -64,10 +64,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns it with all its causes, as it is told.
+    /// Returns the message with those of all causes.
     #[must_use]
-    pub fn told(&self) -> String {
-        chain(self)
+    pub fn chain(&self) -> String {
+        error_chain(self)
     }
 }
 
@@ -78,8 +78,8 @@ pub struct Extender {
     scheduler: SchedulerChannel,
 }
 
-/// What is known of the candidates: which do not fit, and how well the others do.
-struct Judged<'a> {
+/// The evaluated candidates: which do not fit, and how well the others do.
+struct Evaluation<'a> {
     args: Args<'a>,
     /// Nothing: the pod needs nothing.
     fits: Option<BTreeMap<String, Result<u32, Unfit>>>,
@@ -94,15 +94,15 @@ impl Extender {
 
     /// Answers `filter`: JSON in, JSON out, whatever comes in.
     pub async fn filter(&self, body: &[u8], lookup: &Lookup, timeout: Duration) -> Vec<u8> {
-        match self.judge_in_time(body, lookup, timeout).await {
-            Ok(judged) => judged.filtered(),
-            Err(error) => Self::filter_error(&error.told()),
+        match self.evaluate_in_time(body, lookup, timeout).await {
+            Ok(evaluation) => evaluation.filtered(),
+            Err(error) => Self::filter_error(&error.chain()),
         }
     }
 
     /// Returns the answer to a `filter` that cannot be answered.
     pub(crate) fn filter_error(why: &str) -> Vec<u8> {
-        tracing::warn!(why, "a filter call is not answered");
+        tracing::warn!(why, "filter request failed");
         FilterResult::error(why).to_json()
     }
 
@@ -117,28 +117,28 @@ impl Extender {
         lookup: &Lookup,
         timeout: Duration,
     ) -> Result<Vec<u8>, Error> {
-        let judged = self.judge_in_time(body, lookup, timeout).await?;
-        Ok(judged.prioritized())
+        let evaluation = self.evaluate_in_time(body, lookup, timeout).await?;
+        Ok(evaluation.prioritized())
     }
 
-    async fn judge_in_time<'a>(
+    async fn evaluate_in_time<'a>(
         &self,
         body: &'a [u8],
         lookup: &Lookup,
         timeout: Duration,
-    ) -> Result<Judged<'a>, Error> {
-        let judged = tokio::time::timeout(timeout, self.judge(body, lookup)).await;
-        judged.unwrap_or(Err(Error::Late(timeout)))
+    ) -> Result<Evaluation<'a>, Error> {
+        let evaluation = tokio::time::timeout(timeout, self.evaluate(body, lookup)).await;
+        evaluation.unwrap_or(Err(Error::Late(timeout)))
     }
 
-    async fn judge<'a>(&self, body: &'a [u8], lookup: &Lookup) -> Result<Judged<'a>, Error> {
+    async fn evaluate<'a>(&self, body: &'a [u8], lookup: &Lookup) -> Result<Evaluation<'a>, Error> {
         let args: Args<'a> = serde_json::from_slice(body).map_err(Error::Malformed)?;
         if args.pod.metadata.name.is_empty() || args.candidates.is_none() {
             return Err(Error::Incomplete);
         }
         let sizes = need::sizes(&args.pod, &self.driver, lookup).await?;
         if sizes.is_empty() {
-            return Ok(Judged { args, fits: None });
+            return Ok(Evaluation { args, fits: None });
         }
         if sizes.len() > VOLUMES_MAX {
             return Err(Error::TooManyVolumes(sizes.len()));
@@ -147,9 +147,9 @@ impl Extender {
         if names.len() > HOSTS_MAX {
             return Err(Error::TooManyNodes(names.len()));
         }
-        let fits = fit::ask(&self.scheduler, &names, sizes).await;
+        let fits = fit::query(&self.scheduler, &names, sizes).await;
         let fits = Some(fits.map_err(Error::Scheduler)?);
-        Ok(Judged { args, fits })
+        Ok(Evaluation { args, fits })
     }
 }
 
@@ -158,21 +158,21 @@ fn shorten(failed: &mut BTreeMap<String, String>) {
     let mut kept = BTreeSet::new();
     for why in failed.values_mut() {
         if !kept.contains(why) && kept.len() == SENTENCES_MAX {
-            ELSEWISE.clone_into(why);
+            OTHER_REASONS.clone_into(why);
         } else {
             kept.insert(why.clone());
         }
     }
 }
 
-impl Judged<'_> {
+impl Evaluation<'_> {
     /// Returns how well a node fits.
     fn of(&self, node: &str) -> Result<u32, &str> {
         let Some(fits) = &self.fits else {
             return Ok(0);
         };
         let fit = fits.get(node).map(Result::as_ref);
-        let fit = fit.unwrap_or(Err(Unfit::unheard()));
+        let fit = fit.unwrap_or(Err(Unfit::unanswered()));
         fit.copied().map_err(|unfit| unfit.why.as_str())
     }
 
@@ -200,7 +200,7 @@ impl Judged<'_> {
         let names = self.args.candidates.names();
         let scored = names.map(|host| HostPriority {
             host,
-            // The scheduler says 0 to 100.
+            // The scheduler's scores are 0 to 100.
             score: self.of(host).map_or(0, |score| (score.min(100) + 5) / 10),
         });
         let scored: Vec<HostPriority<'_>> = scored.collect();

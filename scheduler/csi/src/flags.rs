@@ -1,4 +1,4 @@
-//! The command line of `berth-csi-controller`. A flag goes before the configuration file.
+//! The command line of `berth-csi-controller`. A flag overrides the configuration file.
 
 use std::path::PathBuf;
 
@@ -12,39 +12,39 @@ use crate::kubernetes;
 /// Run a controller of persistent-memory volumes
 ///
 /// It serves the Container Storage Interface to a provisioner beside it. Any number of controllers
-/// can run beside each other; they keep nothing.
+/// can run beside each other; they keep no state.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-csi-controller", version)]
 pub struct Flags {
-    /// Read this configuration file
+    /// Read the configuration from this TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Serve on this socket [default: unix:///run/berth/csi-controller/csi.sock]
+    /// Serve the Container Storage Interface on this Unix socket [default: unix:///run/berth/csi-controller/csi.sock]
     #[arg(long, value_name = "ENDPOINT")]
     pub csi_endpoint: Option<String>,
-    /// Use this scheduler; a list with commas, or repeated [default: 127.0.0.1:7100]
+    /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
-    /// Call the driver so [default: pmem-csi.intel.com]
+    /// Register the CSI driver under this name [default: pmem-csi.intel.com]
     #[arg(long, value_name = "NAME")]
     pub driver_name: Option<String>,
     /// The extender and the webhook.
     #[command(flatten)]
     pub kubernetes: kubernetes::Flags,
-    /// Trust the authorities in this file; with --tls-cert and --tls-key, schedulers and agents are
-    /// called over connections that are encrypted alone
+    /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
+    /// it turns on mutual TLS for the connections to schedulers and agents
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Show this certificate
+    /// Identify this program by the certificate in this PEM file
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// This is its key
+    /// Read the private key of the certificate from this PEM file
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Write log lines like this
+    /// Write log lines in this format
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
-    /// Write these log lines, as info,berth_proto=debug
+    /// Write only the log lines that match this filter, for example info,berth_proto=debug
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
 }

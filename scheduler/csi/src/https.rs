@@ -1,4 +1,4 @@
-//! The server for what Kubernetes calls: HTTPS, with a certificate that is shown and none that is asked
+//! The server for Kubernetes' calls: HTTPS, with a certificate of its own and none that is required
 //! for.
 //!
 //! Not here: how slow and how many the other ends may be. That is `berth_process::http1`.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use berth_process::http1::{self, Limits};
 use berth_tls::Incoming;
-use berth_tls::server::{self, Speaks};
+use berth_tls::server::{self, Transport};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Answers who connects until `stop` is cancelled. A handshake may take as long as the other end may
-/// take nothing of an answer.
+/// Serves connections until `stop` is cancelled. A handshake may take as long as the client may
+/// read nothing of a response.
 pub(crate) async fn listen<F, A>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -38,9 +38,9 @@ pub(crate) async fn listen<F, A>(
     A: Future<Output = Answer> + Send + 'static,
 {
     let handshakes = server::Limits {
-        handshake: limits.patience,
+        handshake: limits.write_timeout,
         ..server::Limits::default()
     };
-    let incoming = Incoming::bounded(listener, Speaks::Shown(tls), handshakes);
+    let incoming = Incoming::bounded(listener, Transport::ServerOnly(tls), handshakes);
     http1::listen(incoming, answer, limits, stop).await;
 }

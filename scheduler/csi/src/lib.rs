@@ -3,23 +3,23 @@
 //! ```text
 //!   external-provisioner ─▶ controller ─▶ scheduler: choose and claim, in one command
 //!                               └───────▶ agent: make it now
-//!   kube-scheduler ─▶ extender ─┐ which nodes have room, and how well
+//!   kube-scheduler ─▶ extender ─┐ which nodes fit, and how well
 //!                               ├─▶ kubernetes ─▶ API server: claims, classes
 //!   API server ─────▶ webhook ──┘        └──────▶ scheduler: FitVolumes
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`controller`] | Identity and Controller of the Container Storage Interface |
 //! | [`extender`] | `filter` and `prioritize` for the Kubernetes scheduler |
-//! | [`webhook`] | marks pods that the extender has to be asked about |
+//! | [`webhook`] | marks pods for which the extender has to be called |
 //! | [`kubernetes`] | the API server's objects, the client that reads them, what a pod needs; options |
 //! | `https` | the server for extender and webhook, bounded in everything |
-//! | [`config`], [`flags`] | what it is told, and what it tells |
+//! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
 //! Invariant: it keeps nothing, so any number of them may run, and each may end at any time. What
-//! extender and webhook say of a node is a forecast: the claim is made by CreateVolume.
+//! extender and webhook answer about a node is a forecast: the claim is made by CreateVolume.
 
 pub mod config;
 pub mod controller;

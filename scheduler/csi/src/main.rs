@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    berth_csi_controller::main(std::env::args_os())
+    berth_csi_controller::main(std::env::args_os().collect())
 }

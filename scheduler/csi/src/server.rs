@@ -1,12 +1,11 @@
 //! One controller as a whole.
 //!
-//! Invariant: when it ends, nothing of it goes on.
+//! Invariant: when it ends, it leaves nothing running.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use berth_process::server::{self, Reflection};
-use berth_process::{Faults, schedulers, socket};
+use berth_process::{BoxFuture, Faults, Shutdown, schedulers, socket};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
 use berth_proto::csi::v1::identity_server::{self, IdentityServer};
@@ -33,7 +32,11 @@ const REFLECTION: Reflection = Reflection {
 /// # Errors
 ///
 /// Why it cannot start, or had to stop.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+pub fn run(config: Config, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(serve(config, shutdown))
+}
+
+async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let path = config.validate()?;
     let tls = config.encryption.open_client(Role::CsiController)?;
     let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
@@ -52,13 +55,13 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
         Settings {
             driver: config.driver_name.clone(),
             create_timeout: Duration::from_millis(config.create_timeout_ms),
-            ask_timeout: Duration::from_millis(config.ask_timeout_ms),
+            usage_timeout: Duration::from_millis(config.usage_timeout_ms),
             publishes: config.controller_publish,
         },
     );
     let stopping = CancellationToken::new();
     let certificates = tls.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
-    // Who may use the socket is said by its folder.
+    // The permissions of its directory say which users may connect.
     let server = server::new(None)
         .add_service(IdentityServer::new(IdentityApi::new(&config.driver_name)))
         .add_service(ControllerServer::new(api))
@@ -70,7 +73,6 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     tracing::info!(endpoint = config.csi_endpoint, "serving");
     let stopped = stopping.clone().cancelled_owned();
     let mut answering = answering.map(|answering| tokio::spawn(answering.run(stopped)));
-    let mut shutdown = pin!(shutdown);
     let ended = tokio::select! {
         () = &mut shutdown => Ok(()),
         ended = &mut server => Err(match ended {
@@ -80,12 +82,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
         () = ended_early(&mut answering) => Err(Error::Task("the extender")),
     };
     stopping.cancel();
-    server::goodbye(&mut server).await;
+    server::join_or_abort(&mut server).await;
     if let Some(mut answering) = answering {
-        server::goodbye(&mut answering).await;
+        server::join_or_abort(&mut answering).await;
     }
     if let Some(mut certificates) = certificates {
-        server::goodbye(&mut certificates).await;
+        server::join_or_abort(&mut certificates).await;
     }
     tracing::info!("stopped");
     ended

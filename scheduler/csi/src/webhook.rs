@@ -1,14 +1,14 @@
-//! The admission webhook: marks pods that the scheduler extender has to be asked about.
+//! The admission webhook: marks pods for which the scheduler extender has to be called.
 //!
-//! Kubernetes' scheduler asks an extender only about pods that want a resource which the extender
-//! manages. So a pod that has a volume of ours which waits for a node gets that resource, once.
+//! Kubernetes' scheduler calls an extender only for pods that request a resource which the extender
+//! manages. So a pod that has a volume of this driver which waits for a node gets that resource, once.
 //!
 //! | pod | answer |
 //! |---|---|
-//! | says `pmem-csi.intel.com/webhook: ignore` in its labels | let through |
+//! | has the label `pmem-csi.intel.com/webhook: ignore` | let through |
 //! | has no containers | denied |
 //! | has an inline volume of our driver | marked |
-//! | has a claim of a class of ours that waits for a node | marked |
+//! | has a claim of a class of our driver that waits for a node | marked |
 //! | anything else; also where claim or class do not exist yet | let through |
 //!
 //! Invariant: the patch adds what is missing and touches nothing else.
@@ -23,7 +23,7 @@ use http::StatusCode;
 use crate::kubernetes::lookup::Lookup;
 use crate::kubernetes::need;
 use crate::kubernetes::object::Pod;
-use berth_process::run::chain;
+use berth_process::error_chain;
 use review::{Review, Verdict};
 
 /// The label, and its value, of pods that are let through as they are.
@@ -41,21 +41,21 @@ pub enum Error {
          admission.k8s.io/v1beta1"
     )]
     Kind {
-        /// What it says it is.
+        /// Its kind.
         kind: String,
-        /// Of which version.
+        /// Its version.
         version: String,
     },
-    /// It asks nothing.
+    /// It contains no request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
 }
 
 impl Error {
-    /// Returns it with all its causes, as it is told.
+    /// Returns the message with those of all causes.
     #[must_use]
-    pub fn told(&self) -> String {
-        chain(self)
+    pub fn chain(&self) -> String {
+        error_chain(self)
     }
 }
 
@@ -77,7 +77,7 @@ impl Webhook {
     ///
     /// # Errors
     ///
-    /// When it is none. What is wrong with the pod in it is told in the answer.
+    /// When it is none. What is wrong with the pod in it is part of the answer.
     pub async fn mutate(
         &self,
         body: &[u8],
@@ -85,7 +85,7 @@ impl Webhook {
         timeout: Duration,
     ) -> Result<Vec<u8>, Error> {
         let review = Review::parse(body)?;
-        let verdict = tokio::time::timeout(timeout, self.judge(&review, lookup)).await;
+        let verdict = tokio::time::timeout(timeout, self.review_pod(&review, lookup)).await;
         let verdict = verdict.unwrap_or_else(|_| Verdict::Denied {
             code: StatusCode::GATEWAY_TIMEOUT,
             why: format!("no answer within {} ms", timeout.as_millis()),
@@ -93,7 +93,7 @@ impl Webhook {
         Ok(review.answer(&verdict))
     }
 
-    async fn judge(&self, review: &Review<'_>, lookup: &Lookup) -> Verdict {
+    async fn review_pod(&self, review: &Review<'_>, lookup: &Lookup) -> Verdict {
         let allowed = |why| Verdict::Allowed { why };
         if !review.is_creation() {
             return allowed("only pods that are made are marked");
@@ -103,7 +103,7 @@ impl Webhook {
             Err(why) => return Verdict::denied(StatusCode::BAD_REQUEST, why),
         };
         if is_opted_out(&pod) {
-            return allowed("the pod says that it is to be ignored");
+            return allowed("the pod's label opts out");
         }
         if pod.spec.containers.is_empty() {
             return Verdict::denied(StatusCode::FORBIDDEN, "pod has no containers");
@@ -124,7 +124,7 @@ impl Webhook {
             },
             Ok(false) => allowed("no relevant PMEM volumes"),
             Err(error) => {
-                let why = chain(&error);
+                let why = error_chain(&error);
                 tracing::warn!(
                     why,
                     "a pod is denied because nothing is known of its volumes"

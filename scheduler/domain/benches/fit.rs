@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, VcpuId};
 use berth_domain::numa::{
-    CellUsage, Ground, Guest, HostUsage, Limits, Outline, Strategy, ThreadRules, Wish, fit,
+    CellUsage, ExactDemand, Ground, Guest, HostUsage, Limits, Outline, Strategy, ThreadRules, fit,
     is_feasible, try_fit, verify,
 };
 use berth_domain::overcommit::AllocationRatio;
@@ -173,26 +173,26 @@ fn decisions() {
     let four = guest(&[(8, 8192); 4]);
     let unequal = guest(&[(8, 8192), (6, 4096), (4, 2048), (2, 1024)]);
     let large = guest(&[(12, 8192); 4]);
-    for (what, wish, goal) in [
+    for (what, demand, goal) in [
         ("is it feasible, 1 cell", &one, "300"),
         ("is it feasible, 4 equal cells", &four, "300"),
         ("is it feasible, 4 unequal cells", &unequal, "300"),
         ("is it feasible, 4 x 12 CPUs: no", &large, ""),
     ] {
-        let guest = Guest::new(Wish::cells(wish));
+        let guest = Guest::new(ExactDemand::cells(demand));
         measure(what, goal, || is_feasible(host.ground(), &guest));
     }
-    for (what, wish, goal) in [
+    for (what, demand, goal) in [
         ("fit with pins, 1 cell x 8", &one, "2,000"),
         ("fit with pins, 4 cells x 8", &four, "6,000"),
         ("fit with pins, 4 unequal cells", &unequal, "6,000"),
     ] {
-        let guest = Guest::new(Wish::cells(wish));
+        let guest = Guest::new(ExactDemand::cells(demand));
         measure(what, goal, || {
             try_fit(host.ground(), &guest, Strategy::Spread)
         });
     }
-    let guest = Guest::new(Wish::cells(&large));
+    let guest = Guest::new(ExactDemand::cells(&large));
     let reason = || {
         fit(host.ground(), &guest, Strategy::Spread)
             .expect_err("it is full")
@@ -201,14 +201,14 @@ fn decisions() {
     measure("no fit, 4 x 12 CPUs, with the reason in words", "", reason);
     let taken = fit(
         host.ground(),
-        &Guest::new(Wish::cells(&four)),
+        &Guest::new(ExactDemand::cells(&four)),
         Strategy::Spread,
     );
     let taken = taken.expect("it has room");
-    let check = || verify(host.ground(), Wish::cells(&four), &taken);
+    let check = || verify(host.ground(), ExactDemand::cells(&four), &taken);
     measure("verify, 4 cells x 8", "", check);
     measure("a guest's needs, 4 cells", "", || {
-        Guest::new(Wish::cells(&four))
+        Guest::new(ExactDemand::cells(&four))
     });
     let limits = Limits::NONE;
     let outline = || Outline::new(&host.topology, &host.usage, &limits);
@@ -223,8 +223,8 @@ fn permutations() {
         cell.pages.insert(2048, 14_000);
     }
     host.outline = Outline::new(&host.topology, &host.usage, &Limits::NONE);
-    let wish = guest(&[(8, 8192); 6]);
-    let guest = Guest::new(Wish::cells(&wish));
+    let demand = guest(&[(8, 8192); 6]);
+    let guest = Guest::new(ExactDemand::cells(&demand));
     let goal = "20,000";
     let what = "no fit, 16 cells, 6 guest cells that compete for 5";
     measure(what, goal, || is_feasible(host.ground(), &guest));
@@ -241,7 +241,7 @@ fn functions() {
     let host = Host::new(8, "", devices.collect());
     let one = guest(&[(8, 8192)]);
     let four = guest(&[(4, 1024); 4]);
-    for (what, wish, requests, goal) in [
+    for (what, demand, requests, goal) in [
         (
             "fit with pins, 1 cell x 8, 1 device of 32 on its socket",
             &one,
@@ -261,10 +261,10 @@ fn functions() {
             "50,000",
         ),
     ] {
-        let guest = Guest::new(Wish {
-            topology: Some(wish),
+        let guest = Guest::new(ExactDemand {
+            topology: Some(demand),
             pci: &requests,
-            ..Wish::default()
+            ..ExactDemand::default()
         });
         measure(what, goal, || {
             try_fit(host.ground(), &guest, Strategy::Spread)
@@ -281,10 +281,10 @@ fn functions() {
         request(12, 1, PciNumaPolicy::Required),
         request(11, 2, PciNumaPolicy::Required),
     ];
-    let guest = Guest::new(Wish {
+    let guest = Guest::new(ExactDemand {
         topology: Some(&four),
         pci: &requests,
-        ..Wish::default()
+        ..ExactDemand::default()
     });
     let call = || try_fit(host.ground(), &guest, Strategy::Spread);
     assert!(call().is_none());

@@ -1,4 +1,4 @@
-//! What the conductor asks agents, and what they answer.
+//! The calls of the conductor to agents, and their responses.
 //!
 //! Not the wire: see the `berth.agent.v1` package. The conductor's sagas, the agents and the
 //! simulator all speak these types.
@@ -30,36 +30,38 @@ pub struct Fence {
     pub incarnation: Incarnation,
 }
 
-/// What the conductor asks an agent.
+/// A call of the conductor to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Call {
-    /// Starts the guest on its claim. Repeated: no effect, same answer.
+    /// Starts the guest on its claim. Idempotent: a repeated call has no effect and the same
+    /// response.
     SpawnVm {
         /// The VM's name.
         vm: VmName,
-        /// What the user asked for.
+        /// The user's specification of the VM.
         spec: VmSpec,
         /// The claim it runs on.
         claim: Claim,
     },
-    /// Stops the guest and takes it away with its disks. Repeated or unknown: no effect, success.
+    /// Stops the guest and takes it away with its disks. Idempotent: succeeds without effect when
+    /// repeated or unknown.
     DestroyVm,
-    /// Asks where the guest is.
+    /// Queries where the guest is.
     GetDomain,
-    /// Asks the destination whether it can take part in a live migration.
+    /// Checks whether the destination can take part in a live migration.
     CheckCanLiveMigrateDestination {
         /// The attempt.
         migration: MigrationId,
         /// The VM's name.
         vm: VmName,
-        /// What the user asked for.
+        /// The user's specification of the VM.
         spec: VmSpec,
     },
-    /// Asks the source, which answers with `migrate_data`.
+    /// Checks the source and returns its `migrate_data`.
     CheckCanLiveMigrateSource {
         /// The attempt.
         migration: MigrationId,
-        /// What the destination said.
+        /// The check of the destination.
         destination: DestinationCheck,
     },
     /// Has the destination fit the guest's topology against its held claim.
@@ -95,29 +97,29 @@ pub enum Call {
         /// The attempt.
         migration: MigrationId,
     },
-    /// Asks the guest to power off, and pulls the plug if it has not after the timeout. Nothing
-    /// stays but its disks and its console log. Absent, or on another claim: no effect, success. One
-    /// that does not say its claim is on this one.
+    /// Requests the guest to power off, and powers it off if it has not after the timeout. Nothing
+    /// stays but its disks and its console log. Absent, or on another claim: no effect, success.
+    /// One without a claim is on this one.
     StopVm {
         /// The claim that it runs on.
         claim: ClaimId,
-        /// How long the guest may take to power off by itself; 0 asks nothing of it.
+        /// How long the guest may take to power off by itself; 0: it is powered off at once.
         timeout_ms: u64,
         /// Whether the claim is given back afterwards: it never starts on it again.
         last: bool,
     },
     /// Starts the guest on its claim with the disks that it has. One that has crashed is started
-    /// anew. Repeated: no effect, same answer.
+    /// it is restarted. Idempotent: a repeated call has no effect and the same response.
     StartVm {
         /// The VM's name.
         vm: VmName,
-        /// What the user asked for.
+        /// The user's specification of the VM.
         spec: VmSpec,
         /// The claim it runs on.
         claim: Claim,
     },
     /// Ends what the operation may still have under way here, and answers where the guest is then.
-    /// Nothing that the operation asked for before is done afterwards.
+    /// No earlier call of the operation takes effect afterwards.
     SettleVm,
     /// Has the source stop the transfer, if it still can be. Repeated or none under way: success.
     AbortLiveMigration {
@@ -131,43 +133,44 @@ pub enum Call {
         /// By post-copy; else the guest stands still until all is sent.
         post_copy: bool,
     },
-    /// Makes the disks of a guest that is off anew from their images. Repeated: made anew again.
+    /// Recreates the disks of a stopped guest from their images. Repeated: recreated again.
     MakeDisks {
         /// The VM's name.
         vm: VmName,
-        /// What the user asked for, with the new images.
+        /// The specification of the VM, with the new images.
         spec: VmSpec,
         /// The claim that it starts on.
         claim: Claim,
     },
-    /// Copies a disk of the guest, which may run, to a draft of an image. Repeated: copied anew.
+    /// Copies a disk of the guest, which may run, to a draft of an image. Repeated: copied again.
     CopyDisk {
         /// The VM's name.
         vm: VmName,
-        /// What the user asked for.
+        /// The user's specification of the VM.
         spec: VmSpec,
-        /// Which disk, from 0.
+        /// The index of the disk, from 0.
         disk: u32,
         /// The file name that the image is to have; one that is taken is refused.
         image: String,
     },
-    /// Gives the operation's draft its name. Repeated: no effect, success.
+    /// Gives the operation's draft its name. Idempotent: a repeated call has no effect and
+    /// succeeds.
     PublishImage {
         /// The file name of the image.
         image: String,
     },
     /// Removes the operation's draft, and answers whether it had been published. Nothing that the
-    /// operation asked for before is done afterwards.
+    /// operation requested before is done afterwards.
     DropImage {
         /// The file name of the image.
         image: String,
     },
     /// Has the destination fetch the disks of a guest that is off from the agent of its source;
-    /// answered when all of them are there and on stable storage. Repeated: no effect once they are,
-    /// else begun anew.
+    /// answered when all of them are there and on stable storage. Repeated: no effect once they
+    /// are, else restarted.
     FetchDisks(Box<FetchDisks>),
     /// Deletes the disks of a guest that is not here. A fetch that goes on is stopped, and nothing
-    /// that the operation asked for before is done afterwards. Repeated or unknown: success.
+    /// that the operation requested before is done afterwards. Repeated or unknown: success.
     DropDisks {
         /// The attempt.
         migration: MigrationId,
@@ -185,7 +188,7 @@ pub struct FetchDisks {
     pub migration: MigrationId,
     /// The VM's name.
     pub vm: VmName,
-    /// What the user asked for.
+    /// The user's specification of the VM.
     pub spec: VmSpec,
     /// The claim that it is to be started on.
     pub claim: Claim,
@@ -217,7 +220,7 @@ pub enum Side {
     Destination,
 }
 
-/// What a destination says about itself before a live migration.
+/// A destination's description of itself before a live migration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DestinationCheck {
     /// Where guest memory is sent to.
@@ -267,11 +270,11 @@ pub enum Reply {
 /// Why an agent's answer is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Failure {
-    /// The agent said no: nothing was changed by this call, or it was undone.
+    /// The agent refused: nothing was changed by this call, or it was undone.
     Refused(Refusal),
     /// No answer came: the call may have had its effects, now or later.
     Unreachable {
-        /// What was seen, for people.
+        /// What was seen, as text for people.
         message: String,
     },
 }
@@ -309,11 +312,11 @@ pub struct DomainStatus {
     pub claim: Option<ClaimId>,
     /// The epoch in its metadata.
     pub epoch: Option<Epoch>,
-    /// The CPUs that each vCPU may run on, as the hypervisor says; empty when absent.
+    /// The CPUs that each vCPU may run on, as the hypervisor reports; empty when absent.
     pub vcpu_cpus: Vec<(VcpuId, CpuSet)>,
     /// Why the last attempt to send it away failed, if it did.
     pub migration_error: Option<String>,
-    /// How far the transfer is that sends it away, while there is one and the hypervisor says.
+    /// The progress of its outgoing transfer. Absent without one, or when it is not reported.
     #[serde(default)]
     pub progress: Option<TransferProgress>,
 }

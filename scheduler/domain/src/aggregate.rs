@@ -1,5 +1,5 @@
-//! Aggregates of hosts: sets of hosts with metadata that say what they have in common, and the
-//! availability zones that some of them are.
+//! Aggregates of hosts: sets of hosts with metadata that describes what they have in common, and
+//! the availability zones that some of them are.
 //!
 //! Invariant: a host is in one zone at most, whatever aggregates it is in.
 
@@ -31,7 +31,7 @@ pub struct Aggregate {
     pub id: AggregateId,
     /// Its hosts.
     pub hosts: BTreeSet<HostName>,
-    /// What they have in common. Flavors ask for it.
+    /// What they have in common. Flavors request it.
     pub metadata: BTreeMap<String, String>,
     /// Changes with every change.
     pub generation: Generation,
@@ -93,7 +93,7 @@ impl Aggregate {
         faults
     }
 
-    /// Returns the aggregate after a change, not judged yet.
+    /// Returns the aggregate after a change, not validated yet.
     #[must_use]
     pub fn changed(&self, change: &AggregateChange) -> Self {
         let mut changed = self.clone();
@@ -112,7 +112,7 @@ impl Aggregate {
     }
 }
 
-/// What the aggregates of a host say of it, taken together.
+/// The combined metadata of the aggregates of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostAggregates {
     /// Its availability zone.
@@ -122,7 +122,7 @@ pub struct HostAggregates {
 }
 
 impl HostAggregates {
-    /// Returns what these aggregates say of a host that is in all of them.
+    /// Returns the combined metadata of these aggregates, for a host that is in all of them.
     pub fn of<'a>(aggregates: impl IntoIterator<Item = &'a Aggregate>) -> Self {
         let mut all = Self::default();
         for aggregate in aggregates {
@@ -136,7 +136,7 @@ impl HostAggregates {
     }
 }
 
-/// What a flavor asks of the metadata of a host's aggregates, by key: one of these values.
+/// What a flavor requires of the metadata of a host's aggregates, by key: one of these values.
 pub type AggregateSpecs = BTreeMap<String, BTreeSet<String>>;
 
 /// Operators of OpenStack Nova that are not understood here.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_told() {
+    fn too_many_entries_are_reported() {
         let long = "x".repeat(256);
         let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|n| (n.as_str(), "v")).collect();

@@ -25,7 +25,7 @@ pub struct Consumer {
     pub project: String,
     /// The user it belongs to, as the client names it.
     pub user: String,
-    /// What kind of thing it is, if a client said so.
+    /// What kind of thing it is, if a client set it.
     pub consumer_type: Option<ConsumerType>,
     /// From where it was taken over; absent if it was made here. Written by imports only.
     pub origin: Option<Origin>,

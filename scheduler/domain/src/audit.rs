@@ -1,4 +1,4 @@
-//! The audit: who asked for what, when, and what was decided, with the reason.
+//! The audit: the principal, time, request and decision of each command, with the reason.
 //!
 //! It holds a summary of each request, never the request: what a user wrote into an image's
 //! properties or a disk's name has no place here.
@@ -18,9 +18,9 @@ pub const SUMMARY_MAX: usize = 512;
 /// How many hosts a choice lists, the chosen one first.
 pub const RANKED_MAX: usize = 4;
 
-/// What was asked.
+/// A summary of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RequestSummary {
     /// The method, as `ScheduleVm`.
     pub method: String,
     /// The client's id of the request, if it gave one.
@@ -29,7 +29,7 @@ pub struct Asked {
     pub vm: Option<VmName>,
     /// The host that it is about or that it names, if any.
     pub host: Option<HostName>,
-    /// What else it says, as `flavor=small`.
+    /// Its other parameters, as `flavor=small`.
     pub summary: String,
     /// How the host was chosen, where one was.
     pub choice: Option<Chosen>,
@@ -42,7 +42,7 @@ pub struct Chosen {
     pub host: HostName,
     /// How many hosts were looked at.
     pub hosts: u32,
-    /// How many of them had room at a glance.
+    /// How many of them passed the quick check of free resources.
     pub passed: u32,
     /// On how many of them all rules were tried.
     pub tried: u32,
@@ -50,12 +50,12 @@ pub struct Chosen {
     pub ranking: Vec<Ranked>,
 }
 
-/// What the weighers said of a host.
+/// The weights of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ranked {
     /// The host.
     pub host: HostName,
-    /// What each weigher that was asked gave it, times its weight; the greatest sum wins.
+    /// The points from each used weigher, times its weight; the greatest sum wins.
     pub points: Vec<Points>,
 }
 
@@ -64,7 +64,7 @@ pub struct Ranked {
 pub struct Points {
     /// The weigher, as `load`.
     pub weigher: String,
-    /// Its word from 0 to 65,535, times its weight.
+    /// Its value from 0 to 65,535, times its weight.
     pub points: u32,
 }
 
@@ -95,10 +95,11 @@ pub struct Entry {
     pub revision: u64,
     /// When, in replicated time.
     pub at: TimeMs,
-    /// Who asked, as far as that is known.
+    /// The principal of the requests, as far as it is known.
     pub principal: String,
-    /// What was asked.
-    pub asked: Asked,
+    /// The request.
+    #[serde(rename = "asked")]
+    pub request: RequestSummary,
     /// What was decided.
     pub outcome: Outcome,
 }
@@ -114,10 +115,11 @@ pub struct Refused {
     pub last_at: TimeMs,
     /// How often.
     pub count: u64,
-    /// Who asked, as far as that is known.
+    /// The principal of the requests, as far as it is known.
     pub principal: String,
-    /// What was asked, the last time.
-    pub asked: Asked,
+    /// The latest of the requests.
+    #[serde(rename = "asked")]
+    pub request: RequestSummary,
     /// Why it was refused, the last time.
     pub refusal: Refusal,
 }

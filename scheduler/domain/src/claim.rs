@@ -9,10 +9,10 @@
 //!                      └──────────┴─ release ─▶ RELEASING ──every namespace erased──▶ (none)
 //! ```
 //!
-//! Persistent memory keeps what the guest wrote. A claim that is given back with some shrinks to its
-//! namespaces, which its VM has no part in any more: another VM of that name may exist. The host's
-//! agent erases them, and says so of each. One that was never used is erased all the same: nobody but
-//! the agent knows what happened to it.
+//! Persistent memory keeps what the guest wrote. A claim that is given back with some shrinks to
+//! its namespaces, which its VM has no part in any more: another VM of that name may exist. The
+//! host's agent erases them, and reports each. One that was never used is erased all the same:
+//! only the agent knows what happened to it.
 //!
 //! Invariant: whatever its state, a claim counts in full, and no two claims of a host overlap. Each
 //! namespace of a RELEASING claim has its erasure, and no other claim has any.
@@ -37,14 +37,14 @@ pub enum Owner {
     Migration(MigrationId),
 }
 
-/// How far a claim is.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {
     /// Reserved: nothing runs on it.
     Held,
     /// A guest runs on it, or may.
     Active,
-    /// The guest is gone, but something is still to be done before anyone else may take it.
+    /// The guest has ended, but cleanup is pending before the resources can be claimed again.
     Releasing,
 }
 
@@ -59,7 +59,7 @@ pub struct Claim {
     pub owner: Owner,
     /// Where.
     pub host: HostName,
-    /// How far it is.
+    /// The state.
     pub state: State,
     /// Counted amounts, taken from the host's root provider.
     pub resources: Resources,
@@ -86,10 +86,10 @@ pub struct Erasure {
     pub failures: u32,
     /// What was wrong last; empty where nothing was.
     pub failure: String,
-    /// How much of it is erased, in bytes, as its agent last said.
+    /// How much of it is erased, in bytes, as its agent last reported.
     pub erased_bytes: u64,
-    /// Whether an operator said that the namespace is lost for good. It holds up nobody any more and
-    /// is not counted. Should it come back, it is erased before anybody is given it.
+    /// Whether an operator declared the namespace lost for good. It blocks no claim any more
+    /// and is not counted. Should it come back, it is erased before anybody is given it.
     #[serde(default)]
     pub written_off: bool,
 }
@@ -111,14 +111,14 @@ pub enum ErasureProgress {
     Erased,
 }
 
-/// What an agent says of a namespace that it is to erase.
+/// An agent's report of a namespace that it is to erase.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ErasureReport {
-    /// The claim; what is said of any other claim with that namespace is void.
+    /// The claim; a report about any other claim with that namespace is void.
     pub claim: ClaimId,
     /// The namespace.
     pub namespace: PmemName,
-    /// How far it is.
+    /// The state.
     pub progress: ErasureProgress,
 }
 
@@ -134,7 +134,7 @@ impl Erasure {
         }
     }
 
-    /// Returns whether it failed so often that somebody has to look.
+    /// Returns whether it failed so often that an operator has to intervene.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
         self.failures >= ERASURE_FAILURES_MAX

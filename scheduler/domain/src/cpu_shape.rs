@@ -1,4 +1,4 @@
-//! How a guest sees its vCPUs: as sockets, cores and threads. It says nothing about the host.
+//! How a guest sees its vCPUs: as sockets, cores and threads. It states nothing about the host.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
-//! What is told of changes: which record, and what became of it.
+//! Events: which record changed, and how.
 //!
-//! It is not the state's own journal: that one notes every table, and records before as well as
+//! It is not the state's own journal: that one records every table, and records before as well as
 //! after. Here is what users and programs may follow.
 
 use std::fmt;
@@ -147,7 +147,7 @@ impl Record {
 pub enum Change {
     /// It is new or has changed.
     Put(Record),
-    /// It is gone.
+    /// The record was deleted.
     Deleted(Name),
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong with something that a person wrote: which field, which value, which rule.
 //!
-//! Faults are collected, not thrown: whoever writes a flavor learns all of them at once.
+//! Faults are collected, not thrown: the author of a flavor gets all of them at once.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault; `rule` says what is allowed, as "must be at least 1".
+    /// Returns a fault; `rule` states what is allowed, as "must be at least 1".
     pub fn new(
         field: impl Into<String>,
         value: impl fmt::Display,

@@ -1,10 +1,10 @@
 //! Proof that a host is dead: without it nothing that may still run there is started elsewhere.
 //!
-//! It decides who may be believed. It fences nobody itself: that is for the conductor's fence
+//! It decides which proof is accepted. It fences no host itself: that is for the conductor's fence
 //! command, for an operator, or for the agent that stops its own guests.
 //!
-//! Invariant: a proof is about one run of a host's agent, and ends for good when the host is heard
-//! of again, be it by that run or a later one.
+//! Invariant: a proof is about one run of a host's agent, and ends for good when the host
+//! reports again, be it by that run or a later one.
 
 use std::fmt;
 
@@ -24,9 +24,9 @@ const DRIFT: u64 = 100;
 /// What is waited for beyond that.
 const MARGIN_MS: u64 = 1_000;
 
-/// Returns after how long without a report, by a leader's own clock, nothing runs any more on a host
-/// whose agent has promised that so long after its last answered report nothing would, by its own
-/// clock ([`HostReport::self_fence_ms`](crate::host::HostReport::self_fence_ms)).
+/// Returns after how long without a report, by a leader's own clock, nothing runs any more on a
+/// host whose agent has promised that so long after its last answered report nothing would, by its
+/// own clock ([`HostReport::self_fence_ms`](crate::host::HostReport::self_fence_ms)).
 ///
 /// The agent counts from when it sent the report and the leader from when it had taken it, which is
 /// later; so only the rates of the two clocks matter, and never what time they show.
@@ -37,23 +37,23 @@ pub fn lapsed_after_ms(promised_ms: u64) -> u64 {
         .saturating_add(MARGIN_MS)
 }
 
-/// Whose word it is that a host is dead.
+/// The method by which a host was fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum How {
+pub enum Method {
     /// The configured fence command succeeded.
     FenceCommand,
-    /// An operator says that it is off.
+    /// An operator confirmed that it is off.
     Operator,
     /// Its agent, which counts a lease, has stopped its guests by itself.
     SelfFenced,
 }
 
-impl How {
+impl Method {
     /// All of them, for tables.
     pub const ALL: [Self; 3] = [Self::FenceCommand, Self::Operator, Self::SelfFenced];
 }
 
-impl fmt::Display for How {
+impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FenceCommand => "the fence command",
@@ -66,9 +66,10 @@ impl fmt::Display for How {
 /// The record that a host was fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fenced {
-    /// Whose word it is.
-    pub how: How,
-    /// On whose behalf, as `unverified:127.0.0.1`.
+    /// The method.
+    #[serde(rename = "how")]
+    pub method: Method,
+    /// The principal, as `unverified:127.0.0.1`.
     pub by: String,
     /// When, in replicated time.
     pub at: TimeMs,
@@ -76,9 +77,10 @@ pub struct Fenced {
     pub incarnation: Incarnation,
     /// What the fence command printed, the first [`OUTPUT_MAX`] bytes of it.
     pub output: String,
-    /// Whether the host was heard of since then: it is no proof any more, but the host stays closed
+    /// Whether the host has reported since then: it is no proof any more, but the host stays closed
     /// until it is known that none of the guests that it lost runs.
-    pub heard_since: bool,
+    #[serde(rename = "heard_since")]
+    pub reported_since: bool,
 }
 
 /// What allows to start the guests of a host elsewhere.
@@ -92,11 +94,11 @@ pub struct Proof {
     pub age_ms: u64,
 }
 
-/// Says whether the guests of a host may be started elsewhere at `now`.
+/// Checks whether the guests of a host may be started elsewhere at `now`.
 ///
 /// # Errors
 ///
-/// When its agent is heard of, or when nobody has shown that its guests are dead; the hint says how
+/// When its agent reports, or when there is no proof that its guests are dead; the hint states how
 /// that is done.
 pub fn may_evacuate(host: &Host, now: TimeMs) -> Result<Proof, Refusal> {
     let name = &host.name;
@@ -138,7 +140,7 @@ pub fn may_evacuate(host: &Host, now: TimeMs) -> Result<Proof, Refusal> {
             .with("self_fence", by_itself)
             .with_hint(how_to()));
     };
-    if fenced.heard_since {
+    if fenced.reported_since {
         return Err(refuse(
             "HOST_NOT_FENCED",
             format!("host {name} came back after it was fenced, and its vms may run again"),
@@ -203,18 +205,18 @@ mod tests {
             hit: Default::default(),
             failed_volumes: Vec::new(),
             registered_version: crate::version::ServiceVersion::OLDEST,
-            fenced: fenced.map(|heard_since| Fenced {
-                how: How::Operator,
+            fenced: fenced.map(|reported_since| Fenced {
+                method: Method::Operator,
                 by: "unverified:127.0.0.1".to_owned(),
                 at: TimeMs(1_000),
                 incarnation: Incarnation(Uuid::nil()),
                 output: String::new(),
-                heard_since,
+                reported_since,
             }),
         }
     }
 
-    /// Goal: only a host that is silent and was fenced since it was last heard of is given up.
+    /// Goal: only a host that is silent and was fenced since it reported last is given up.
     /// Method: all combinations.
     #[test]
     fn only_a_dead_host_is_evacuated() {
@@ -229,9 +231,9 @@ mod tests {
         ];
         for (liveness, fenced, expected) in table {
             let verdict = may_evacuate(&host(liveness, fenced), TimeMs(6_000));
-            let told = verdict.as_ref().map(|proof| proof.age_ms);
-            let told = told.map_err(|refusal| &*refusal.reason);
-            assert_eq!(told, expected, "{liveness:?} {fenced:?}");
+            let result = verdict.as_ref().map(|proof| proof.age_ms);
+            let result = result.map_err(|refusal| &*refusal.reason);
+            assert_eq!(result, expected, "{liveness:?} {fenced:?}");
             if let Err(refusal) = verdict {
                 assert!(refusal.hint.unwrap().contains("berth host fence h1"));
             }
@@ -241,15 +243,16 @@ mod tests {
     #[test]
     fn a_fenced_host_is_closed_also_when_it_is_back() {
         let mut host = host(Liveness::Down, Some(false));
-        host.hear(Liveness::Down);
+        host.record_liveness(Liveness::Down);
         assert!(may_evacuate(&host, TimeMs(6_000)).is_ok());
-        host.hear(Liveness::Up);
+        host.record_liveness(Liveness::Up);
         assert!(!host.is_open());
-        host.hear(Liveness::Down);
+        host.record_liveness(Liveness::Down);
         assert!(may_evacuate(&host, TimeMs(6_000)).is_err());
     }
 
-    /// Goal: the wait covers a clock of the agent that is slower by a hundredth, however long it is.
+    /// Goal: the wait covers a clock of the agent that is slower by a hundredth, however long it
+    /// is.
     #[test]
     fn a_lease_has_lapsed_later_than_a_slow_agent_has_stopped() {
         for promised in [0, 1, 99, 5_000, 60_000, 3_600_000] {

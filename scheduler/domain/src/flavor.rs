@@ -1,13 +1,13 @@
-//! A flavor: the size and the wishes of a guest, named.
+//! A flavor: the named size and requirements of a guest.
 //!
-//! What its extra specs mean, together with the properties of an image, is told by one file for
-//! each noun; `docs/flavors.md` is the table for people. Keys are read first, each by itself, and
-//! judged together after that:
+//! What its extra specs mean, together with the properties of an image, is defined by one file for
+//! each noun; `docs/flavors.md` is the table as text for people. Keys are read first, each by
+//! itself, and evaluated together after that:
 //!
 //! ```text
 //! extra specs ──┐
 //!               ├─▶ settings ──▶ cpu policy ▸ threads ▸ emulator ▸ realtime ▸ pages ▸ cells ▸ …
-//! properties ───┘   (typed)                                                   └──▶ Wishes
+//! properties ───┘   (typed)                                                   └──▶ Requirements
 //! ```
 
 mod auto_balance;
@@ -22,25 +22,25 @@ mod page_size;
 mod passthrough;
 mod pmem;
 mod realtime;
+mod requirements;
 mod setting;
 mod settings;
 mod shape;
 mod text;
 mod thread_policy;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use self::faults::Faults;
+pub use self::requirements::Requirements;
 use self::setting::Side;
-pub use self::wishes::Wishes;
 use crate::fault::Fault;
 use crate::image::ImageProperties;
 use crate::name::{FlavorName, PciAliasName};
 use crate::pci::PciAliases;
-use crate::pmem::PmemWish;
+use crate::pmem::PmemDemand;
 
 /// The most virtual CPUs of a guest.
 pub const VCPUS_MAX: u32 = 512;
@@ -66,32 +66,32 @@ pub struct Flavor {
     pub memory_mib: u64,
     /// Disk space in GiB that is counted for the VM; its disks may not be larger in sum.
     pub disk_gib: u64,
-    /// Wishes, as `hw:cpu_policy` = `dedicated`; unknown `hw:` keys are refused.
+    /// Extra specs, as `hw:cpu_policy` = `dedicated`; unknown `hw:` keys are refused.
     pub extra_specs: BTreeMap<String, String>,
 }
 
 impl Flavor {
-    /// Returns the persistent memory that its guests ask for, as far as it is understood.
+    /// Returns the persistent memory that its guests request, as far as it is understood.
     #[must_use]
-    pub fn pmem_wish(&self) -> PmemWish {
+    pub fn pmem_demand(&self) -> PmemDemand {
         pmem::read(self)
     }
 
-    /// Returns what a guest of this flavor from an image wishes for. `aliases` are what the names
+    /// Returns what a guest of this flavor from an image requires. `aliases` are what the names
     /// in `pci_passthrough:alias` stand for.
     ///
     /// # Errors
     ///
     /// All faults at once: `extra_specs.KEY` of the flavor, `image_properties.KEY` of the image.
-    pub fn wishes(
+    pub fn requirements(
         &self,
         image: &ImageProperties,
         aliases: &PciAliases,
-    ) -> Result<Wishes, Vec<Fault>> {
+    ) -> Result<Requirements, Vec<Fault>> {
         let mut faults = Faults::default();
-        let wishes = self.judge(image, Some(aliases), &mut faults);
+        let requirements = self.evaluate(image, Some(aliases), &mut faults);
         if faults.is_empty() {
-            Ok(wishes)
+            Ok(requirements)
         } else {
             Err(faults.all())
         }
@@ -111,7 +111,7 @@ impl Flavor {
     /// All faults at once that no image heals.
     pub fn validate(&self) -> Result<(), Vec<Fault>> {
         let mut faults = Faults::default();
-        self.judge(&ImageProperties::default(), None, &mut faults);
+        self.evaluate(&ImageProperties::default(), None, &mut faults);
         let faults = faults.certain();
         if faults.is_empty() {
             Ok(())
@@ -120,12 +120,12 @@ impl Flavor {
         }
     }
 
-    fn judge(
+    fn evaluate(
         &self,
         image: &ImageProperties,
         aliases: Option<&PciAliases>,
         faults: &mut Faults,
-    ) -> Wishes {
+    ) -> Requirements {
         for (field, value, min, max) in [
             ("vcpus", self.vcpus.into(), 1, VCPUS_MAX.into()),
             ("memory_mib", self.memory_mib, 1, MEMORY_MIB_MAX),
@@ -135,11 +135,11 @@ impl Flavor {
                 faults.add(field, value, format!("must be {min} to {max}"));
             }
         }
-        // With sizes out of bounds, what the extra specs say cannot be judged.
+        // With sizes out of bounds, the extra specs cannot be evaluated.
         if faults.is_empty() {
-            wishes::judge(self, image, aliases, faults)
+            requirements::evaluate(self, image, aliases, faults)
         } else {
-            Wishes::default()
+            Requirements::default()
         }
     }
 }

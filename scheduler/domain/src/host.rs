@@ -37,18 +37,18 @@ pub struct HostReport {
     pub migration_uri: String,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
-    /// Memory in MiB that the host keeps for itself.
+    /// Memory in MiB that is reserved for the host itself.
     pub memory_reserved_mib: u64,
     /// Disk space for guests in GiB.
     pub disk_gib: u64,
     /// Identifies the storage that holds guest disks; hosts with the same one share it.
     pub storage_id: String,
-    /// The qualities that the agent found, and those that the operator gives to the host.
+    /// The traits that the agent discovered, and those that the operator gives to the host.
     pub traits: BTreeSet<Trait>,
-    /// What kind of machine it is; agents of before do not say.
+    /// What kind of machine it is; older agents do not report it.
     #[serde(default)]
     pub platform: Platform,
-    /// What the agent promises: so many milliseconds after it sent the last report that was answered,
+    /// The agent's promise: this many milliseconds after it sent the last acknowledged report,
     /// none of its guests runs here, whatever becomes of the agent. 0: it promises nothing. By its
     /// own clock; see [`fence::lapsed_after_ms`](crate::fence::lapsed_after_ms).
     #[serde(default)]
@@ -66,12 +66,12 @@ impl HostReport {
     }
 }
 
-/// Whether an agent is heard of.
+/// Whether an agent reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Liveness {
     /// It reports.
     Up,
-    /// It has not been heard of for longer than the liveness limit.
+    /// It has not reported for longer than the liveness limit.
     Down,
 }
 
@@ -84,7 +84,7 @@ pub struct Host {
     pub provider: ProviderId,
     /// The latest report of its agent; where its shape was refused, with the shape of before.
     pub report: HostReport,
-    /// Whether its agent is heard of.
+    /// Whether its agent reports.
     pub liveness: Liveness,
     /// Set by an operator: nothing new is placed here.
     pub cordoned: bool,
@@ -99,15 +99,15 @@ pub struct Host {
     /// and none of the guests that the host lost runs.
     #[serde(default)]
     pub fenced: Option<Fenced>,
-    /// What its hypervisor has and no claim is for, in order of UUID. What Berth made of it keeps
-    /// its CPUs, pages and functions until it is gone.
+    /// What its hypervisor has and no claim is for, in the order of their UUIDs. What Berth made of
+    /// it keeps its CPUs, pages and functions until it is gone.
     #[serde(default)]
     pub unknown: Vec<Unknown>,
     /// The revision on which the latest comparison rests that changed something here or lifted a
     /// fence; older ones are void.
     #[serde(default)]
     pub compared: u64,
-    /// The claims that its shape has no room for any more. They stay valid; nothing new is given
+    /// The claims that no longer fit its topology. They remain valid; nothing new is assigned
     /// of what they hold.
     #[serde(default)]
     pub hit: BTreeSet<ClaimId>,
@@ -115,18 +115,18 @@ pub struct Host {
     /// [`FAILED_MAX`](crate::volume::FAILED_MAX). Who waits for one finds out there why it is gone.
     #[serde(default)]
     pub failed_volumes: Vec<Failed>,
-    /// The cluster version under which its agent registered last: what a newer report says beyond
-    /// that was left out, and the agent is asked again once the cluster version is raised. Written
+    /// The cluster version under which its agent registered last: what a newer report has beyond
+    /// that was left out, and the agent registers again once the cluster version is raised. Written
     /// from [`ServiceVersion::FINALIZE_UPGRADE`] on; before that, the oldest.
     pub registered_version: ServiceVersion,
 }
 
 impl Host {
-    /// Takes note of whether its agent is heard of. Being heard of ends a proof that it is dead.
-    pub fn hear(&mut self, liveness: Liveness) {
+    /// Records whether its agent reports. A report ends a proof that it is dead.
+    pub fn record_liveness(&mut self, liveness: Liveness) {
         self.liveness = liveness;
         if let Some(fenced) = &mut self.fenced {
-            fenced.heard_since |= liveness == Liveness::Up;
+            fenced.reported_since |= liveness == Liveness::Up;
         }
     }
 
@@ -140,7 +140,7 @@ impl Host {
     }
 }
 
-/// How often one shared CPU is given away unless somebody says otherwise, in thousandths.
+/// How often one shared CPU is given away by default, in thousandths.
 pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
 
 /// Returns what a host offers as counted resources where this rule holds of its memory; classes of
@@ -165,7 +165,7 @@ pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<Resourc
     let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
     let mut pmem: BTreeMap<ResourceClass, Inventory> = BTreeMap::new();
     for namespace in report.topology.pmem() {
-        // One that is of no use just now counts: whoever has it has it still, and which of them can be
+        // One that is of no use just now counts: its guest still has it, and which of them can be
         // given is not a matter of numbers.
         let total = pmem.get(&namespace.class).map_or(0, |i| i.total);
         pmem.insert(namespace.class.clone(), Inventory::exact(total + 1));
@@ -182,8 +182,8 @@ pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<Resourc
     .collect()
 }
 
-/// Returns the ratios up to which the cells of a host with these inventories are given away. Memory is
-/// by the rule of [`crate::memory`] at every ratio.
+/// Returns the ratios up to which the cells of a host with these inventories are given away. Memory
+/// is by the rule of [`crate::memory`] at every ratio.
 #[must_use]
 pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     let ratio = |class| {
@@ -199,7 +199,7 @@ pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
 }
 
 /// Returns the qualities of a host: those that it reports, and those that follow from its shape
-/// even if an older agent does not say so. They are named as in OpenStack's os-traits.
+/// even if an older agent does not report it. They are named as in OpenStack's os-traits.
 #[must_use]
 pub fn traits_of(report: &HostReport) -> BTreeSet<Trait> {
     let mut cores = report.topology.cells().iter().flat_map(|c| &c.cores);

@@ -1,8 +1,9 @@
 //! A host together with everything that is taken from it: what a decision looks at.
 //!
-//! Invariant: `used`, `memory`, `usage` and `room` follow from the host, the rule of its memory and
-//! its claims (and, for `used`, other consumers of its provider) alone. [`Room`] is a summary that never says less than there
-//! is: a host that it rules out cannot hold the guest, one that it lets through may still refuse.
+//! Invariant: `used`, `memory`, `usage` and `headroom` follow from the host, the rule of its memory
+//! and its claims (and, for `used`, other consumers of its provider) alone. [`Headroom`] is a
+//! summary that never shows less than there is: a host that it rules out cannot hold the guest, one
+//! that it lets through may still refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,7 @@ use crate::claim::Claim;
 use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
 use crate::inventory::Inventory;
 use crate::memory::{Books, MemoryRule, Taken};
-use crate::numa::outline::{self, PoolRoom};
+use crate::numa::outline::{self, PoolHeadroom};
 use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
@@ -23,7 +24,7 @@ use crate::topology::HostTopology;
 /// What is left of a host at a glance, small enough that a thousand of them are read in
 /// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct Headroom {
     /// Whether new guests may be placed here at all: see [`Host::is_open`].
     pub open: bool,
     /// The number of its cells.
@@ -36,13 +37,13 @@ pub struct Room {
     pub memory_mib: u32,
     /// The most `DISK_GB` that one guest could take.
     pub disk_gib: u32,
-    /// PCI functions that nobody has.
+    /// PCI functions that are free.
     pub pci: u32,
     /// Free dedicated CPUs of all cells.
     pub dedicated: u32,
     /// Free dedicated CPUs of the cell that has most.
     pub dedicated_max: u32,
-    /// vCPUs for which the shared CPUs of one cell have room, at most.
+    /// vCPUs for which the shared CPUs of one cell have capacity, at most.
     pub shared_max: u32,
     /// Memory in MiB that is free under the ratio, of the cell that has most.
     pub memory_max: u32,
@@ -64,7 +65,7 @@ pub struct Room {
 
 /// What is left of one cell, at a glance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CellRoom {
+pub struct CellHeadroom {
     /// All its dedicated CPUs, free or not.
     pub dedicated_all: u32,
     /// Free dedicated CPUs.
@@ -86,7 +87,7 @@ pub struct HostView {
     pub inventories: Arc<BTreeMap<ResourceClass, Inventory>>,
     /// Which qualities it has.
     pub traits: Arc<BTreeSet<Trait>>,
-    /// What its aggregates say of it. Only the state knows; it keeps it up to date.
+    /// The properties from its aggregates. Only the state knows; it keeps it up to date.
     pub aggregates: Arc<HostAggregates>,
     /// What holds of its memory. Only the state knows; it keeps it up to date.
     pub memory_rule: MemoryRule,
@@ -102,9 +103,10 @@ pub struct HostView {
     /// The host's cells in numbers.
     pub outline: Outline,
     /// What is left, at a glance.
-    pub room: Room,
+    pub headroom: Headroom,
     /// The same for hosts of which every rule but those of
-    /// [`HOST_RULES`](crate::constraint::HOST_RULES) says the same when nothing is taken of them.
+    /// [`HOST_RULES`](crate::constraint::HOST_RULES) has the same result when nothing is taken of
+    /// them.
     pub class: u64,
 }
 
@@ -130,7 +132,7 @@ impl HostView {
             usage: HostUsage::empty(&host.report.topology),
             claimed: None,
             outline: Outline::default(),
-            room: Room::default(),
+            headroom: Headroom::default(),
             class: 0,
             host,
         };
@@ -215,7 +217,7 @@ impl HostView {
     ///
     /// # Panics
     ///
-    /// When the host has another shape now: the exact usage has to be summed anew from its
+    /// When the host has another shape now: the exact usage has to be summed again from its
     /// claims, with [`Self::new`].
     pub fn set_host(&mut self, host: Arc<Host>) {
         let (old, new) = (&self.host.report.topology, &host.report.topology);
@@ -227,7 +229,7 @@ impl HostView {
         self.refresh();
     }
 
-    /// Takes what the aggregates of the host say of it now.
+    /// Takes the current properties from the aggregates of the host.
     pub fn set_aggregates(&mut self, aggregates: Arc<HostAggregates>) {
         self.aggregates = aggregates;
         self.class = self.classify();
@@ -358,7 +360,7 @@ impl HostView {
     }
 
     /// Returns what is left of each cell, in the order of the topology.
-    pub fn cells(&self) -> impl ExactSizeIterator<Item = CellRoom> + '_ {
+    pub fn cells(&self) -> impl ExactSizeIterator<Item = CellHeadroom> + '_ {
         let cells = self.host.report.topology.cells().iter();
         cells.zip(&self.outline.cells).map(|(cell, left)| {
             let free = |size_kib| {
@@ -366,7 +368,7 @@ impl HostView {
                 let pool = pools.find(|pool| pool.size_kib == size_kib);
                 pool.map_or(0, |pool| pool.free_kib / size_kib)
             };
-            CellRoom {
+            CellHeadroom {
                 dedicated_all: small(cell.dedicated.len() as u64),
                 dedicated: left.cores.free,
                 small_mib: left.exclusive_mib,
@@ -387,9 +389,9 @@ impl HostView {
         let (pcpu, pcpu_load) = self.counted(&ResourceClass::pcpu());
         let (memory_mib, memory_load) = self.counted(&ResourceClass::memory_mb());
         let (disk_gib, disk_load) = self.counted(&ResourceClass::disk_gb());
-        let memory_mib = memory_mib.min(small(self.books().room_mib()));
+        let memory_mib = memory_mib.min(small(self.books().headroom_mib()));
         let topology = &self.host.report.topology;
-        let mut room = Room {
+        let mut headroom = Headroom {
             open: self.host.is_open(),
             cells: u16::try_from(topology.cells().len()).unwrap_or(u16::MAX),
             vcpu,
@@ -401,14 +403,14 @@ impl HostView {
             pcpu_load,
             memory_load,
             disk_load,
-            ..Room::default()
+            ..Headroom::default()
         };
         let limits = self.limits();
         self.outline.refresh(topology, &self.usage, &limits);
         for cell in &self.outline.cells {
-            room.add_cell(cell, self.outline.pools(cell));
+            headroom.add_cell(cell, self.outline.pools(cell));
         }
-        self.room = room;
+        self.headroom = headroom;
     }
 
     /// Returns the most of a class that one guest could take, and how much of it is taken.
@@ -424,8 +426,8 @@ impl HostView {
     }
 }
 
-impl Room {
-    fn add_cell(&mut self, cell: &outline::CellRoom, pools: &[PoolRoom]) {
+impl Headroom {
+    fn add_cell(&mut self, cell: &outline::CellHeadroom, pools: &[PoolHeadroom]) {
         let raise = |most: &mut u32, amount: u64| *most = (*most).max(small(amount));
         let left = |amount: i64| u64::try_from(amount).unwrap_or(0);
         let dedicated = cell.cores.free;
@@ -446,7 +448,7 @@ impl Room {
     }
 }
 
-/// Returns how many functions of the host nobody has. A guest may have one that is gone.
+/// Returns how many functions of the host are free. A guest may hold one that is missing.
 fn free_functions(topology: &HostTopology, usage: &HostUsage) -> u64 {
     let functions = topology.pci().iter();
     if usage.pci.is_empty() {

@@ -92,7 +92,7 @@ uuid_id!(
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// Counts the changes of one mutable resource, so that a client can say which version it saw.
+/// Counts the changes of one mutable resource, so that a client can state which version it saw.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -1,7 +1,7 @@
 //! The properties of an image: what the image's maker knows of the guest inside.
 //!
-//! They are text, as OpenStack Glance keeps them. What they wish for is read together with the
-//! flavor's extra specs: see [`crate::flavor::Flavor::wishes`].
+//! They are text, as OpenStack Glance keeps them. What they require is read together with the
+//! flavor's extra specs: see [`crate::flavor::Flavor::requirements`].
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What is taken over from another Placement: providers and consumers as they are there.
 //!
 //! Not how they are read: the command does that. The generations are taken over with the rest, so
-//! that a service that remembers one goes on with it, and is told so where it missed a change.
+//! that a service that remembers one goes on with it, and is notified where it missed a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,8 @@ pub const GENERATION_MAX: u64 = 2_147_483_647;
 
 /// From where a provider or a consumer was taken over.
 ///
-/// While the generation is still the one here, nobody but the import has changed what it counts:
-/// another import may write it anew.
+/// While the generation is still the one here, no request but the import has changed what it
+/// counts: another import may write it again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// The name of the other Placement, as the importer gave it.

@@ -1,6 +1,6 @@
-//! The topology that a guest wishes for, and the exact one that it was given.
+//! The topology that a guest requires, and the exact one that it was given.
 //!
-//! [`InstanceTopology`] is the wish, made from a flavor; it does not know any host.
+//! [`InstanceTopology`] is the request, made from a flavor; it does not know any host.
 //! [`crate::numa::Assignment`] is the exact answer on one host. [`InstanceNumaTopology`] is both
 //! together: what OpenStack calls by this name, and what travels in `migrate_data`.
 
@@ -22,12 +22,12 @@ impl fmt::Display for VcpuId {
     }
 }
 
-/// Which pages a guest cell wants (`hw:mem_page_size`).
+/// The page size that a guest NUMA node requests (`hw:mem_page_size`).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum PageSize {
-    /// Nothing was said: small pages, not accounted page by page.
+    /// Not set: small pages, not accounted page by page.
     #[default]
     Unspecified,
     /// The smallest size of the host cell.
@@ -56,7 +56,7 @@ pub enum EmulatorThreads {
 
 /// How the vCPUs of a guest cell get host CPUs (`hw:cpu_policy`).
 ///
-/// It says more than which vCPUs are dedicated: a cell of a mixed guest may have none of these,
+/// It holds more than which vCPUs are dedicated: a cell of a mixed guest may have none of these,
 /// and its memory is exclusive all the same.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -110,7 +110,7 @@ pub enum ThreadPolicy {
     /// On the threads of few cores where that is possible, else anywhere.
     #[default]
     Prefer,
-    /// Each on a core of its own, whose other threads nobody gets.
+    /// Each on a core of its own, whose other threads remain idle.
     Isolate,
     /// Together on the threads of cores; at most one sits alone.
     Require,
@@ -133,7 +133,7 @@ pub struct InstanceCell {
     pub dedicated: BTreeSet<VcpuId>,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Which pages it wants.
+    /// The requested page size.
     pub page_size: PageSize,
 }
 
@@ -166,7 +166,7 @@ impl From<RecordedCell> for InstanceCell {
     }
 }
 
-/// The topology that a guest wishes for.
+/// The topology that a guest requires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InstanceTopology {
     /// The guest's cells in ascending order of id, at least one.
@@ -181,11 +181,11 @@ pub struct InstanceTopology {
     pub locked_memory: bool,
 }
 
-/// A wish together with the exact CPUs and pages that answer it on one host.
+/// A request together with the exact CPUs and pages that meet it on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InstanceNumaTopology {
-    /// What the guest wishes for.
-    pub wish: InstanceTopology,
+    /// What the guest requires.
+    pub requested: InstanceTopology,
     /// What it was given.
     pub assignment: Assignment,
 }
@@ -200,7 +200,7 @@ impl InstanceTopology {
             && home.is_some_and(|cell| cell.cpu_policy.is_exclusive())
     }
 
-    /// Returns the wish of a guest that runs already: its pages keep the size that they have,
+    /// Returns the topology of a guest that runs already: its pages keep the size that they have,
     /// since the memory of a running guest cannot change it on the way to another host.
     #[must_use]
     pub fn settled(&self, assignment: &Assignment) -> Self {

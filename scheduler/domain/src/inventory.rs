@@ -13,7 +13,7 @@ pub const UNITS_MAX: u64 = 2_147_483_647;
 pub struct Inventory {
     /// All units.
     pub total: u64,
-    /// Units that nobody may take.
+    /// Units that are reserved, and cannot be allocated.
     pub reserved: u64,
     /// The least amount of one allocation.
     pub min_unit: u64,
@@ -123,7 +123,7 @@ pub enum Excess {
     /// Less than one allocation must have.
     #[error("{amount} is less than the least allocation of {min_unit}")]
     BelowMinUnit {
-        /// What was wanted.
+        /// The requested amount.
         amount: u64,
         /// The least.
         min_unit: u64,
@@ -131,7 +131,7 @@ pub enum Excess {
     /// More than one allocation may have.
     #[error("{amount} is more than the greatest allocation of {max_unit}")]
     AboveMaxUnit {
-        /// What was wanted.
+        /// The requested amount.
         amount: u64,
         /// The greatest.
         max_unit: u64,
@@ -139,7 +139,7 @@ pub enum Excess {
     /// Not a multiple of the step.
     #[error("{amount} is no multiple of {step_size}")]
     OffStep {
-        /// What was wanted.
+        /// The requested amount.
         amount: u64,
         /// The step.
         step_size: u64,
@@ -147,7 +147,7 @@ pub enum Excess {
     /// More than is free.
     #[error("{free} of {amount} are free")]
     Capacity {
-        /// What was wanted.
+        /// The requested amount.
         amount: u64,
         /// What is free.
         free: u64,
@@ -155,7 +155,7 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// Returns how much was wanted, and how much of it could be had.
+    /// Returns the requested and the available amount.
     #[must_use]
     pub fn amounts(&self) -> (u64, u64) {
         match *self {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_of_an_inventory_are_told() {
+    fn all_faults_of_an_inventory_are_reported() {
         assert_eq!(Inventory::exact(5).validate(), Ok(()));
         let bad = Inventory {
             total: 0,

@@ -3,12 +3,12 @@
 //! Invariant: this crate is pure. No I/O, no clock, no randomness, no threads; what it decides
 //! depends on its arguments alone. It imports nothing else of Berth.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
 //! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
 //! | [`pmem`] | namespaces of persistent memory and their labels |
-//! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest wishes |
+//! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest requires |
 //! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`] | the fit of guest cells to host cells |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
@@ -24,10 +24,10 @@
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
 //! | [`signals`] | what agents measure of the memory of their hosts |
-//! | [`reality`] | what a hypervisor has, compared with what its host's claims say |
+//! | [`reality`] | what a hypervisor has, compared with its host's claims |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
-//! | [`event`], [`audit`] | what is told of changes, and of who asked for them |
-//! | [`refusal`], [`fault`] | every "no", with its reason |
+//! | [`event`], [`audit`] | events of changes, and the audit of requests |
+//! | [`refusal`], [`fault`] | every refusal, with its reason |
 
 pub mod agent;
 pub mod aggregate;

@@ -1,5 +1,5 @@
-//! Memory over-commitment: the one rule of how much memory of guests a host and each of its cells may
-//! hold. Placement, inventories and the verdict on what is there already all follow from it.
+//! Memory over-commitment: the one rule of how much memory of guests a host and each of its cells
+//! may hold. Placement, inventories and the verdict on what is there already all follow from it.
 //!
 //! ```text
 //! total ─┬─ mem_node    what the node itself needs: state of record
@@ -9,11 +9,12 @@
 //!        └─ open        all that is left: guests that share it may have ratio x open
 //! ```
 //!
-//! It does not know where the ratio comes from: see [`crate::policy`]. It is not about live figures:
-//! those warn, the books decide.
+//! It does not know where the ratio comes from: see [`crate::policy`]. It is not about live
+//! figures: those warn, the books decide.
 //!
-//! Invariant: it does not matter in which order guests came. What fits without over-commitment fits at every ratio, and what fits at a ratio fits at
-//! every greater one. Memory that is promised exactly is never taken for over-commitment.
+//! Invariant: it does not matter in which order guests came. What fits without over-commitment fits
+//! at every ratio, and what fits at a ratio fits at every greater one. Memory that is promised
+//! exactly is never taken for over-commitment.
 
 use std::fmt;
 
@@ -31,12 +32,12 @@ use crate::topology::{HostTopology, PagePool};
 pub struct MemoryRule {
     /// How many bytes of guests' memory one byte of the host's may hold.
     pub ratio: AllocationRatio,
-    /// What the node itself needs in MiB; absent: what its agent's configuration says.
+    /// What the node itself needs in MiB; absent: the value of its agent's configuration.
     pub mem_node_mib: Option<u64>,
 }
 
 impl MemoryRule {
-    /// Nothing is over-committed, and the agent says what the node needs.
+    /// Nothing is over-committed, and the agent's configuration applies.
     pub const EXACT: Self = Self {
         ratio: AllocationRatio::ONE,
         mem_node_mib: None,
@@ -141,7 +142,7 @@ pub struct Books {
     pub total_mib: u64,
     /// What the node itself needs, at most all.
     pub mem_node_mib: u64,
-    /// All memory in huge pages, taken or not: nobody else can use it.
+    /// All memory in huge pages, taken or not: no other guest can use it.
     pub huge_pages_mib: u64,
     /// How many bytes one byte may hold.
     pub ratio: AllocationRatio,
@@ -210,18 +211,19 @@ impl Books {
             taken: self.taken.plus(more),
             ..*self
         };
-        // Nobody over-commits memory with himself: as in OpenStack, the host must hold a guest alone.
-        // What others were promised is not looked at, so that it does not matter who came first.
+        // A guest does not over-commit memory with itself: as in OpenStack, the host must hold a
+        // guest alone. What others were promised is not looked at, so that it does not matter who
+        // came first.
         if after.holds() && more.shared_mib <= self.available_mib() {
             return Ok(());
         }
         let amount = more.total_mib();
         let free = match more {
-            Taken { exact_mib: 1.., .. } => self.exact_room_mib(),
+            Taken { exact_mib: 1.., .. } => self.exact_headroom_mib(),
             Taken {
                 shared_mib: 1.., ..
-            } => self.shared_room_mib(),
-            Taken { .. } => self.huge_room_mib(),
+            } => self.shared_headroom_mib(),
+            Taken { .. } => self.huge_headroom_mib(),
         };
         Err(Excess::Capacity {
             amount,
@@ -229,16 +231,16 @@ impl Books {
         })
     }
 
-    /// Returns what no guest could take more than, whatever its pages. One with several cells may have
-    /// both huge and small ones.
+    /// Returns what no guest could take more than, whatever its pages. One with several cells may
+    /// have both huge and small ones.
     #[must_use]
-    pub fn room_mib(&self) -> u64 {
+    pub fn headroom_mib(&self) -> u64 {
         let huge = self.huge_pages_mib.saturating_sub(self.taken.huge_mib);
         self.bounded(self.shared_left_mib().saturating_add(huge))
     }
 
     /// Returns the most that a guest that shares memory may take.
-    fn shared_room_mib(&self) -> u64 {
+    fn shared_headroom_mib(&self) -> u64 {
         self.bounded(self.shared_left_mib())
     }
 
@@ -249,13 +251,13 @@ impl Books {
     }
 
     /// Returns the most that a guest may be promised in small pages.
-    fn exact_room_mib(&self) -> u64 {
+    fn exact_headroom_mib(&self) -> u64 {
         let needed = self.ratio.needed(self.taken.shared_mib);
         self.bounded(self.open_mib().saturating_sub(needed))
     }
 
     /// Returns the most that a guest may take in huge pages, as far as this rule is concerned.
-    fn huge_room_mib(&self) -> u64 {
+    fn huge_headroom_mib(&self) -> u64 {
         let left = self.huge_pages_mib.saturating_sub(self.taken.huge_mib);
         self.bounded(if self.shared_is_held() { left } else { 0 })
     }
@@ -287,8 +289,8 @@ impl Books {
     }
 }
 
-/// The small pages of one cell in MiB. The rule is that of [`Books`], where it is known which cell a
-/// guest sits on.
+/// The small pages of one cell in MiB. The rule is that of [`Books`], where it is known which cell
+/// a guest sits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CellBooks {
     /// What is not reserved.
@@ -301,7 +303,7 @@ pub(crate) struct CellBooks {
 
 impl CellBooks {
     /// Returns the most that one guest may still share.
-    pub(crate) fn shared_room_mib(&self, ratio: AllocationRatio) -> u64 {
+    pub(crate) fn shared_headroom_mib(&self, ratio: AllocationRatio) -> u64 {
         let left = ratio.capacity(self.open_mib, 0);
         left.saturating_sub(self.shared_mib).min(self.small_mib)
     }
@@ -345,7 +347,7 @@ impl fmt::Display for MemoryViolation {
     }
 }
 
-/// What is to be said of a host's memory.
+/// The verdict on a host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryVerdict {
     /// The books, with what is reserved for others.
@@ -357,7 +359,7 @@ pub struct MemoryVerdict {
 }
 
 impl MemoryVerdict {
-    /// Judges the books of a host, of which `running` is what guests have that really run, and
+    /// Evaluates the books of a host, of which `running` is what guests have that really run, and
     /// `reserve_mib` what is kept free for guests of other hosts.
     #[must_use]
     pub fn new(books: Books, running: Taken, reserve_mib: u64) -> Self {

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Invariant: in PREPARING nothing has moved and the VM is the source's; from RUNNING on both
-//! claims stay until the two hypervisors have said where the guest is.
+//! claims stay until the two hypervisors have reported where the guest is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,20 +34,20 @@ use crate::refusal::Refusal;
 use crate::transfer::{DiskCopy, TransferPolicy, Tried};
 use crate::vm::VmSpec;
 
-/// How far a migration is.
+/// The state of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {
     /// A destination is chosen, claimed and prepared; nothing has moved.
     Preparing,
     /// The hypervisors are moving the guest: the point of no return is passed.
     Running,
-    /// It cannot be known yet where the guest is; both claims stay.
+    /// It cannot be known yet where the guest is; both claims are retained.
     Unsettled,
     /// The guest runs on the destination.
     Completed,
-    /// The guest stayed on the source, or was lost.
+    /// The guest remained on the source, or was lost.
     Failed,
-    /// The guest is on the destination, and what it had on the source is kept until that is
+    /// The guest is on the destination, and its claim on the source is retained until that is
     /// confirmed or reverted.
     Verifying,
     /// It was reverted: the guest is on the source again.
@@ -78,7 +78,7 @@ impl State {
 pub enum Event {
     /// It was refused or given up before anything moved.
     Refuse,
-    /// The source is about to be told to start.
+    /// The source is about to be instructed to start.
     Begin,
     /// The guest runs on the destination, and the source no longer has it.
     Arrived,
@@ -86,7 +86,7 @@ pub enum Event {
     Stayed,
     /// Both, or an unreachable one: it cannot be known.
     Unknown,
-    /// Neither has it, and both have said so.
+    /// Both hypervisors report that they do not have it.
     Lost,
     /// The VM, which did not run meanwhile, is on the destination for good.
     Moved,
@@ -156,7 +156,7 @@ impl State {
     }
 }
 
-/// What the agents of a live migration tell each other through the conductor (OpenStack's
+/// What the agents of a live migration send each other through the conductor (OpenStack's
 /// `LiveMigrateData`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MigrateData {
@@ -164,14 +164,14 @@ pub struct MigrateData {
     pub vm: VmName,
     /// This life of it.
     pub vm_uid: VmUid,
-    /// What the user asked for.
+    /// The user's specification of the VM.
     pub spec: VmSpec,
-    /// Where the guest's memory is sent to, as the destination says.
+    /// The URI that the guest's memory is sent to. Set by the destination.
     pub destination_uri: String,
     /// The destination's shared CPUs: what does not care where it runs floats over them there.
     pub destination_shared: CpuSet,
-    /// The guest's topology: from the source as it is, from the destination as it will be.
-    /// Dropped by agents older than
+    /// The guest's topology: from the source as it is, from the destination as it will be. Dropped
+    /// by agents older than
     /// [`ServiceVersion::NUMA_LIVE_MIGRATION`](crate::version::ServiceVersion::NUMA_LIVE_MIGRATION).
     pub numa_topology: Option<InstanceNumaTopology>,
     /// The claim on the destination, as confirmed or swapped by its agent.
@@ -181,12 +181,12 @@ pub struct MigrateData {
     #[serde(default)]
     pub source_pci: Vec<BTreeSet<PciAddress>>,
     /// How the guest may be sent. Dropped by agents older than
-    /// [`ServiceVersion::TRANSFER_CONTROL`](crate::version::ServiceVersion::TRANSFER_CONTROL), which
-    /// do as they are set up.
+    /// [`ServiceVersion::TRANSFER_CONTROL`](crate::version::ServiceVersion::TRANSFER_CONTROL),
+    /// which do as they are set up.
     #[serde(default)]
     pub transfer: TransferPolicy,
-    /// The disks that the hypervisor copies, as the source says; the others are shared. Never from
-    /// or to agents older than
+    /// The disks that the hypervisor copies, as the source reports; the others are shared. Never
+    /// from or to agents older than
     /// [`ServiceVersion::DISK_COPY`](crate::version::ServiceVersion::DISK_COPY).
     #[serde(default)]
     pub disk_copies: Vec<DiskCopy>,
@@ -223,9 +223,9 @@ pub enum Kind {
 /// Another size of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resize {
-    /// What the user asked for before.
+    /// The specification before.
     pub before: VmSpec,
-    /// What the user asks for now.
+    /// The user's request now.
     pub after: VmSpec,
 }
 
@@ -246,7 +246,7 @@ pub struct Migration {
     pub destination: Option<HostName>,
     /// The claim there, as long as it is the migration's or the VM's.
     pub destination_claim: Option<ClaimId>,
-    /// How far it is.
+    /// The state.
     pub state: State,
     /// Why it failed, or what an unsettled one waits for.
     pub error: Option<Refusal>,
@@ -258,7 +258,7 @@ pub struct Migration {
     pub operation: OperationId,
     /// Changes with every change of this record.
     pub generation: Generation,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: TimeMs,
     /// When it ended.
     pub ended_at: Option<TimeMs>,
@@ -274,7 +274,7 @@ pub struct Migration {
     /// The VM's size before and after, where it changes.
     #[serde(default)]
     pub resize: Option<Box<Resize>>,
-    /// How the guest may be sent: the cluster's policy and the user's wishes when it began.
+    /// How the guest may be sent: the cluster's policy and the user's overrides when it began.
     #[serde(default)]
     pub transfer: TransferPolicy,
     /// How many hosts are tried.
@@ -284,8 +284,8 @@ pub struct Migration {
     #[serde(default)]
     pub tried: Vec<Tried>,
     /// Whether the destination fetches the disks of the VM, which does not run meanwhile, since the
-    /// two hosts do not share them. Said with each claim on a destination, and not changed afterwards,
-    /// whatever the hosts say of themselves later: it is what was done.
+    /// two hosts do not share them. Set with each claim on a destination, and not changed
+    /// afterwards, whatever the hosts report later: it is what was done.
     #[serde(default)]
     pub fetches_disks: bool,
 }

@@ -45,7 +45,7 @@ macro_rules! name {
             ///
             /// # Errors
             ///
-            /// Says which rule the text breaks.
+            /// The rule that the text breaks.
             pub fn new(text: &str) -> Result<Self, Invalid> {
                 if is_valid(text) {
                     Ok(Self(text.into()))

@@ -1,10 +1,10 @@
-//! PCI functions of hosts, and what guests ask of them.
+//! PCI functions of hosts, and what guests request of them.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`PciAddress`] | where a function is on its host |
 //! | [`PciDevice`] | what is there: never whether it is taken, see [`crate::numa::HostUsage`] |
-//! | [`PciRequest`] | what a guest asks for: how many of which, and how near to its cells |
+//! | [`PciRequest`] | what a guest requests: how many of which, and how near to its cells |
 //! | [`PciAlias`] | a name for such functions, that flavors use |
 
 mod address;
@@ -17,7 +17,7 @@ pub use alias::{MATCHES_MAX, PciAlias, PciAliases, TAG_LENGTH_MAX, TAGS_MAX};
 pub use device::{PciDevice, PciId, PciKind};
 pub use request::{PciMatch, PciNumaPolicy, PciRequest};
 
-/// The tag that says whether a guest with the function can be moved while it runs: `yes` or `no`.
+/// The tag that states whether a guest with the function can be moved while it runs: `yes` or `no`.
 /// A function without it cannot.
 pub const LIVE_MIGRATABLE: &str = "live_migratable";
 /// The most PCI requests of a guest.

@@ -3,7 +3,7 @@
 //!
 //! Names and aliases are those that OpenStack Nova knows; here they are kept in their first form.
 //!
-//! Invariant: a host that does not say what it is takes only guests that do not ask.
+//! Invariant: a host without a reported platform takes only guests without such requirements.
 
 use std::fmt;
 
@@ -126,7 +126,7 @@ kind!(
     VmMode, MODES, [("hv", "hvm"), ("pv", "xen")]
 );
 
-/// What kind of machine a host gives, as far as its agent says.
+/// What kind of machine a host gives, as far as its agent reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Platform {
     /// The architecture of its CPUs.
@@ -141,26 +141,28 @@ impl Platform {
     /// Returns whether guests of this architecture run here: the host's own, and that of 32 bits
     /// on x86.
     #[must_use]
-    pub fn runs(&self, wanted: &Architecture) -> bool {
+    pub fn runs(&self, requested: &Architecture) -> bool {
         let own = self.architecture.as_ref().map(Architecture::as_str);
-        own.is_some_and(|own| own == wanted.as_str() || (own == "x86_64" && wanted.0 == "i686"))
+        own.is_some_and(|own| {
+            own == requested.as_str() || (own == "x86_64" && requested.0 == "i686")
+        })
     }
 
     /// Returns whether guests for this hypervisor run here. One with KVM emulates too.
     #[must_use]
-    pub fn is(&self, wanted: &HypervisorType) -> bool {
+    pub fn is(&self, requested: &HypervisorType) -> bool {
         let own = self.hypervisor.as_ref().map(HypervisorType::as_str);
-        own.is_some_and(|own| own == wanted.as_str() || (own == "kvm" && wanted.0 == "qemu"))
+        own.is_some_and(|own| own == requested.as_str() || (own == "kvm" && requested.0 == "qemu"))
     }
 
     /// Returns whether guests of this mode run here: all drivers of ours give whole machines.
     #[must_use]
-    pub fn has(&self, wanted: &VmMode) -> bool {
-        self.hypervisor.is_some() && wanted.0 == "hvm"
+    pub fn has(&self, requested: &VmMode) -> bool {
+        self.hypervisor.is_some() && requested.0 == "hvm"
     }
 }
 
-/// What kind of machine a guest's image asks for.
+/// What kind of machine a guest's image requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PlatformDemand {
     /// `hw_architecture`.
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_says_nothing_takes_nobody_who_asks() {
+    fn a_host_without_a_platform_meets_no_platform_demand() {
         let architecture = |text| Architecture::parse(text).unwrap();
         let hypervisor = |text| HypervisorType::parse(text).unwrap();
         let silent = Platform::default();

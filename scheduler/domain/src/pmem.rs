@@ -1,11 +1,11 @@
 //! Persistent memory: namespaces of a host that are given whole to guests.
 //!
-//! A host's administrator makes namespaces in mode devdax beforehand and says in the agent's
+//! A host's administrator makes namespaces in mode devdax beforehand and states in the agent's
 //! configuration which label each has. One guest device is one whole namespace of exactly the label
-//! that was asked for: labels are opaque, and a larger namespace never stands in.
+//! that was requested: labels are opaque, and a larger namespace never stands in.
 //!
-//! Not here: which namespaces a guest gets ([`crate::numa::fit()`]), and what becomes of them when it
-//! leaves them ([`crate::claim`]).
+//! Not here: which namespaces a guest gets ([`crate::numa::fit()`]), and what becomes of them when
+//! it leaves them ([`crate::claim`]).
 
 mod label;
 
@@ -30,7 +30,7 @@ pub const PATH_LENGTH_MAX: usize = 256;
 /// The longest name of a region, in bytes.
 pub const REGION_LENGTH_MAX: usize = 64;
 
-/// The longest text that says why a namespace is of no use, in bytes.
+/// The longest text of the reason why a namespace is unusable, in bytes.
 pub const TROUBLE_LENGTH_MAX: usize = 512;
 
 /// A namespace that a host has for guests.
@@ -44,11 +44,12 @@ pub struct PmemNamespace {
     pub size_bytes: u64,
     /// Its alignment in bytes: of addresses and sizes.
     pub align_bytes: u64,
-    /// Its character device at present, as `/dev/dax0.0`. It may be another after the host restarts.
+    /// Its character device at present, as `/dev/dax0.0`. It may be another after the host
+    /// restarts.
     pub path: String,
-    /// The cell that it is attached to; absent where the host does not tell.
+    /// The cell that it is attached to; absent where the host does not report it.
     pub cell: Option<CellId>,
-    /// The region that it is part of, as `region0`; empty where the host does not tell.
+    /// The region that it is part of, as `region0`; empty where the host does not report it.
     pub region: String,
     /// Why it cannot be given to anybody now, though it is configured; empty: it can.
     pub trouble: String,
@@ -101,12 +102,13 @@ pub struct PmemShape {
     pub align_bytes: u64,
 }
 
-/// One device that a guest asks for.
+/// One device that a guest requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PmemRequest {
     /// The class of its label.
     pub class: ResourceClass,
-    /// What it must look like, since the guest runs with such a one; absent: any of the class will do.
+    /// What it must look like, since the guest runs with such a one; absent: any of the class will
+    /// do.
     pub shape: Option<PmemShape>,
 }
 
@@ -118,7 +120,7 @@ impl PmemRequest {
             size_bytes: namespace.size_bytes,
             align_bytes: namespace.align_bytes,
         };
-        self.class == namespace.class && self.shape.is_none_or(|wanted| wanted == shape)
+        self.class == namespace.class && self.shape.is_none_or(|requested| requested == shape)
     }
 }
 
@@ -127,30 +129,30 @@ impl PmemRequest {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum PmemNumaPolicy {
-    /// As near as there is room.
+    /// As near as capacity allows.
     #[default]
     Preferred,
     /// On the same host cell.
     Required,
 }
 
-/// The persistent memory that a guest asks for.
+/// The persistent memory that a guest requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PmemWish {
+pub struct PmemDemand {
     /// One per device, in the guest's order.
     pub requests: Vec<PmemRequest>,
     /// How near they must be.
     pub policy: PmemNumaPolicy,
 }
 
-impl PmemWish {
-    /// The wish of a guest that asks for none.
+impl PmemDemand {
+    /// The demand of a guest that requests none.
     pub const NONE: Self = Self {
         requests: Vec::new(),
         policy: PmemNumaPolicy::Preferred,
     };
 
-    /// Returns how many namespaces of each class are asked for.
+    /// Returns how many namespaces of each class are requested.
     #[must_use]
     pub fn counted(&self) -> Resources {
         let mut counted = Resources::new();
@@ -160,7 +162,7 @@ impl PmemWish {
         counted
     }
 
-    /// Returns the wish of a guest that runs with these devices: for such ones.
+    /// Returns the demand of a guest that runs with these devices: for equal ones.
     #[must_use]
     pub fn settled(mut self, devices: &[PmemDevice]) -> Self {
         for (request, device) in self.requests.iter_mut().zip(devices) {

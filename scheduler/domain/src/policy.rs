@@ -1,10 +1,10 @@
 //! What the cluster's operators prefer when a guest could go to several hosts or cells, set at run
 //! time and kept in the replicated state.
 //!
-//! But for [`memory`] it is not a rule: whatever the rest says, a guest that fits somewhere is placed.
-//! How its weights are put together is for the choice of a host to say.
+//! But for [`memory`] it is not a rule: whatever the rest is, a guest that fits somewhere is
+//! placed. The choice of a host defines how its weights are combined.
 //!
-//! Invariant: a cluster in which nothing was set prefers what [`SchedulingPolicy::default`] says.
+//! Invariant: a cluster in which nothing was set prefers what [`SchedulingPolicy::default`] sets.
 
 mod balance;
 mod decimal;
@@ -22,7 +22,7 @@ pub use setting::{KEYS, SCOPED_KEYS, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::flavor::{Flavor, Wishes};
+use crate::flavor::{Flavor, Requirements};
 use crate::id::Generation;
 use crate::instance::PageSize;
 use crate::numa::Strategy;
@@ -43,24 +43,24 @@ pub struct SchedulingPolicy {
     pub hosts: Strategy,
     /// Cells of the chosen host: the emptiest or the fullest first.
     pub cells: Strategy,
-    /// How much each weigher says.
+    /// The weight of each weigher.
     pub weights: Weights,
     /// What guests with CPUs of their own get as `hw:mem_page_size` where flavor and image do not
-    /// say; absent: nothing, so that they take small pages as in OpenStack.
+    /// set one; absent: nothing, so that they take small pages as in OpenStack.
     #[serde(default)]
     pub mem_page_size: Option<DefaultPages>,
     /// How guests are moved.
     #[serde(default)]
     pub migration: MigrationPolicy,
-    /// How long after its last report that was answered an agent stops its guests by itself, so that
-    /// they can be started elsewhere; absent: it does not. From [`SELF_FENCE_MS_MIN`] to
+    /// How long after its last report that was answered an agent stops its guests by itself, so
+    /// that they can be started elsewhere; absent: it does not. From [`SELF_FENCE_MS_MIN`] to
     /// [`SELF_FENCE_MS_MAX`].
     #[serde(default)]
     pub self_fence_ms: Option<u64>,
     /// How far memory is over-committed. Unlike the rest, a rule: it decides what fits.
     #[serde(default)]
     pub memory: MemoryPolicy,
-    /// What is asked of the room for guests of a host that dies.
+    /// The failover policy: the headroom for the guests of a failed host.
     #[serde(default)]
     pub failover: FailoverPolicy,
     /// When guests are moved so that hosts are loaded evenly.
@@ -70,7 +70,7 @@ pub struct SchedulingPolicy {
     pub generation: Generation,
 }
 
-/// How guests are moved, where a migration does not say.
+/// The defaults of transfers, unless a migration overrides them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MigrationPolicy {
     /// How they are sent.
@@ -105,7 +105,7 @@ impl MigrationPolicy {
     }
 }
 
-/// Pages of guests that do not say which.
+/// Pages of guests without an explicit size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DefaultPages {
     /// The smallest size.
@@ -128,15 +128,15 @@ impl DefaultPages {
     }
 }
 
-/// How much each weigher says when hosts are compared: shares of each other, each at most
-/// [`WEIGHT_MAX`]. With 0 it says nothing.
+/// The weight of each weigher when hosts are compared: relative, each at most
+/// [`WEIGHT_MAX`]. With 0 it has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weights {
     /// How full the host is.
     pub load: u16,
     /// How tightly the guest's cells sit, where cells are packed.
     pub numa: u16,
-    /// How many PCI functions lie idle under a guest that asks for none.
+    /// Avoids hosts with free PCI functions for a guest that requests none.
     pub pci: u16,
     /// Whether wholly free cells stay so.
     pub fragmentation: u16,
@@ -148,21 +148,24 @@ impl Default for Weights {
     fn default() -> Self {
         Self {
             load: 100,
-            // Says nothing while cells are spread.
+            // No effect while cells are spread.
             numa: 1000,
             pci: 10,
             fragmentation: 0,
-            // A wish that a person wrote down comes before what is merely tidy.
+            // A preference that an operator set comes before what is merely tidy.
             soft_affinity: 1000,
         }
     }
 }
 
 impl SchedulingPolicy {
-    /// Adds to the copy of a flavor that a new VM gets what the cluster says where flavor and image,
-    /// together these wishes, do not. Returns whether there was something to add.
-    pub fn complete(&self, flavor: &mut Flavor, wishes: &Wishes) -> bool {
-        let cells = wishes.topology.iter().flat_map(|topology| &topology.cells);
+    /// Adds to the copy of a flavor that a new VM gets the cluster's default where flavor and
+    /// image, together these requirements, do not. Returns whether there was something to add.
+    pub fn complete(&self, flavor: &mut Flavor, requirements: &Requirements) -> bool {
+        let cells = requirements
+            .topology
+            .iter()
+            .flat_map(|topology| &topology.cells);
         let mut open = cells.filter(|cell| cell.cpu_policy.is_exclusive());
         let says_nothing = open.any(|cell| cell.page_size == PageSize::Unspecified);
         let Some(pages) = self.mem_page_size.filter(|_| says_nothing) else {

@@ -1,10 +1,11 @@
-//! What a hypervisor has, compared with what its host's claims say.
+//! What a hypervisor has, compared with its host's claims.
 //!
-//! The agent compares: it first reads what is expected of its host, then asks the hypervisor, and
-//! reports what differs from what is recorded. The state takes a report over only where the VM
+//! The agent compares: it first reads what is expected of its host, then queries the hypervisor,
+//! and reports what differs from what is recorded. The state takes a report over only where the VM
 //! has not changed since it was read: see `NoteReality`.
 //!
-//! Invariant: this decides; it stops nothing. What nobody expects is told, never killed for it.
+//! Invariant: this decides; it stops nothing. What is not expected is reported, never killed for
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,11 @@ use crate::id::{ClaimId, Generation, TimeMs, VmUid};
 use crate::name::VmName;
 use crate::numa::Assignment;
 
-/// How many domains that nobody expects are told of one host. Those that Berth made come first, as
+/// How many unexpected domains are reported of one host. Those that Berth made come first, as
 /// these keep their CPUs.
 pub const UNKNOWN_MAX: usize = 256;
 
-/// The longest name of a domain that is told, in bytes.
+/// The longest reported name of a domain, in bytes.
 pub const NAME_MAX: usize = 256;
 
 /// What is wrong with a guest that should run.
@@ -36,7 +37,7 @@ impl Absence {
     /// Both, for tables.
     pub const ALL: [Self; 2] = [Self::Stopped, Self::Missing];
 
-    /// Returns the sentence for people.
+    /// Returns the sentence as text for people.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -74,7 +75,7 @@ pub struct Unknown {
 
 impl Unknown {
     /// Returns whether it may be the guest of this claim. One that was handed over by an agent too
-    /// old does not say.
+    /// old has none.
     #[must_use]
     pub fn is_on(&self, claim: ClaimId) -> bool {
         self.is_ours && self.claim.is_none_or(|own| own == claim)
@@ -83,8 +84,8 @@ impl Unknown {
 
 /// A domain that a hypervisor has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What it would be told as.
+pub struct ObservedDomain {
+    /// The domain as it would be reported.
     pub domain: Unknown,
     /// Where it is.
     pub state: DomainState,
@@ -101,14 +102,14 @@ pub struct Expected {
     pub claim: ClaimId,
     /// The VM's generation when this was read.
     pub generation: Generation,
-    /// Whether the guest should run here now: the VM is ACTIVE on this claim and nobody works on
-    /// it.
+    /// Whether the guest should run here now: the VM is ACTIVE on this claim and no operation works
+    /// on it.
     pub is_settled: bool,
     /// What is recorded to be wrong with it.
     pub recorded: Option<Absence>,
 }
 
-/// A VM whose record does not say what was found.
+/// A VM whose record differs from the observation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Finding {
     /// The VM.
@@ -126,16 +127,17 @@ pub struct Finding {
 pub struct Comparison {
     /// The state's revision from which the expectation was read.
     pub basis: u64,
-    /// Every domain that nobody expects, in order of UUID.
+    /// Every domain that are not expected, in the order of their UUIDs.
     pub unknown: Vec<Unknown>,
     /// The VMs whose record is to change.
     pub findings: Vec<Finding>,
 }
 
-/// Compares what a hypervisor has with what was expected before it was asked.
+/// Compares what a hypervisor has with what was expected before it was queried.
 #[must_use]
-pub fn compare(basis: u64, expected: &[Expected], found: &[Found]) -> Comparison {
-    let here: BTreeMap<Uuid, &Found> = found.iter().map(|f| (f.domain.uuid, f)).collect();
+pub fn compare(basis: u64, expected: &[Expected], observed: &[ObservedDomain]) -> Comparison {
+    let here: BTreeMap<Uuid, &ObservedDomain> =
+        observed.iter().map(|f| (f.domain.uuid, f)).collect();
     let mut claims: BTreeMap<Uuid, Vec<&Expected>> = BTreeMap::new();
     for expected in expected {
         claims.entry(expected.uid.0).or_default().push(expected);
@@ -150,15 +152,15 @@ pub fn compare(basis: u64, expected: &[Expected], found: &[Found]) -> Comparison
             absence,
         })
     });
-    let is_unknown = |found: &&Found| {
-        let mut expected = claims.get(&found.domain.uuid).into_iter().flatten();
-        let covers = |e: &&Expected| !e.is_settled || found.domain.is_on(e.claim);
-        !found.domain.is_ours || !expected.any(covers)
+    let is_unknown = |observed: &&ObservedDomain| {
+        let mut expected = claims.get(&observed.domain.uuid).into_iter().flatten();
+        let covers = |e: &&Expected| !e.is_settled || observed.domain.is_on(e.claim);
+        !observed.domain.is_ours || !expected.any(covers)
     };
-    let mut unknown: Vec<Unknown> = found
+    let mut unknown: Vec<Unknown> = observed
         .iter()
         .filter(is_unknown)
-        .map(|found| found.domain.clone())
+        .map(|observed| observed.domain.clone())
         .collect();
     unknown.sort_by_key(|domain| (!domain.is_ours, domain.uuid));
     unknown.truncate(UNKNOWN_MAX);
@@ -171,14 +173,14 @@ pub fn compare(basis: u64, expected: &[Expected], found: &[Found]) -> Comparison
 }
 
 /// Returns what is wrong with a guest that should run.
-fn absence_of(expected: &Expected, found: Option<&Found>) -> Option<Absence> {
-    let Some(found) = found.filter(|found| found.domain.is_ours) else {
+fn absence_of(expected: &Expected, observed: Option<&ObservedDomain>) -> Option<Absence> {
+    let Some(observed) = observed.filter(|observed| observed.domain.is_ours) else {
         return Some(Absence::Missing);
     };
-    if !found.domain.is_on(expected.claim) {
+    if !observed.domain.is_on(expected.claim) {
         return Some(Absence::Missing);
     }
-    match found.state {
+    match observed.state {
         DomainState::Absent | DomainState::Prepared => Some(Absence::Missing),
         DomainState::Stopped => Some(Absence::Stopped),
         DomainState::Starting
@@ -210,8 +212,8 @@ mod tests {
         }
     }
 
-    fn found(number: u128, state: DomainState) -> Found {
-        Found {
+    fn observed(number: u128, state: DomainState) -> ObservedDomain {
+        ObservedDomain {
             domain: Unknown {
                 uuid: uuid(number),
                 name: format!("vm{number}"),
@@ -227,10 +229,10 @@ mod tests {
         comparison.findings.iter().map(|f| f.absence).collect()
     }
 
-    /// Goal: what runs is left alone, what does not is told, once. Method: every state of a
+    /// Goal: what runs is left alone, what does not is reported, once. Method: every state of a
     /// domain, against every record.
     #[test]
-    fn every_state_of_a_domain_is_judged() {
+    fn every_domain_state_is_compared() {
         use DomainState as D;
         let table = [
             (D::Absent, Some(Absence::Missing)),
@@ -243,16 +245,16 @@ mod tests {
             (D::MigratingIn, None),
             (D::PostCopyBroken, None),
         ];
-        for (state, judged) in table {
+        for (state, absence) in table {
             for recorded in [None, Some(Absence::Stopped), Some(Absence::Missing)] {
                 let expected = Expected {
                     recorded,
                     ..expected(1)
                 };
-                let told = compare(3, &[expected], &[found(1, state)]);
-                let changed = (judged != recorded).then_some(judged);
-                assert_eq!(absences(&told), Vec::from_iter(changed), "{state:?}");
-                assert_eq!((told.basis, told.unknown), (3, Vec::new()));
+                let comparison = compare(3, &[expected], &[observed(1, state)]);
+                let changed = (absence != recorded).then_some(absence);
+                assert_eq!(absences(&comparison), Vec::from_iter(changed), "{state:?}");
+                assert_eq!((comparison.basis, comparison.unknown), (3, Vec::new()));
             }
         }
         assert_eq!(
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_worked_on_is_not_judged() {
+    fn vms_with_an_operation_are_not_compared() {
         let moving = Expected {
             is_settled: false,
             ..expected(1)
@@ -271,34 +273,39 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_expects_is_told() {
-        let mut foreign = found(1, DomainState::Running);
+    fn unexpected_domains_are_reported() {
+        let mut foreign = observed(1, DomainState::Running);
         foreign.domain.is_ours = false;
         // It has the UUID of a VM, and is not the VM's guest.
-        let told = compare(0, &[expected(1)], std::slice::from_ref(&foreign));
-        assert_eq!(absences(&told), [Some(Absence::Missing)]);
-        assert_eq!(told.unknown, [foreign.domain]);
+        let comparison = compare(0, &[expected(1)], std::slice::from_ref(&foreign));
+        assert_eq!(absences(&comparison), [Some(Absence::Missing)]);
+        assert_eq!(comparison.unknown, [foreign.domain]);
         // Another life of the VM's domain: of a claim that was given back.
-        let mut old = found(2, DomainState::Running);
+        let mut old = observed(2, DomainState::Running);
         old.domain.claim = Some(ClaimId(uuid(5)));
-        let told = compare(0, &[expected(2)], &[old]);
-        assert_eq!(absences(&told), [Some(Absence::Missing)]);
-        assert_eq!(told.unknown.len(), 1, "it keeps its CPUs");
-        let told = compare(0, &[], &[found(3, DomainState::Stopped)]);
-        assert_eq!(told.unknown.len(), 1);
+        let comparison = compare(0, &[expected(2)], &[old]);
+        assert_eq!(absences(&comparison), [Some(Absence::Missing)]);
+        assert_eq!(comparison.unknown.len(), 1, "it keeps its CPUs");
+        let comparison = compare(0, &[], &[observed(3, DomainState::Stopped)]);
+        assert_eq!(comparison.unknown.len(), 1);
     }
 
-    /// Goal: of too many those that Berth made are told, since they keep what they hold.
+    /// Goal: of too many those that Berth made are reported, since they keep what they hold.
     #[test]
-    fn what_is_told_is_bounded() {
+    fn the_report_is_bounded() {
         let count = UNKNOWN_MAX as u128 + 9;
-        let mut all: Vec<Found> = (0..count).map(|n| found(n, DomainState::Running)).collect();
+        let mut all: Vec<ObservedDomain> = (0..count)
+            .map(|n| observed(n, DomainState::Running))
+            .collect();
         for domain in &mut all[..20] {
             domain.domain.is_ours = false;
         }
-        let told = compare(0, &[], &all).unknown;
-        assert_eq!(told.len(), UNKNOWN_MAX);
-        assert_eq!(told.iter().filter(|d| d.is_ours).count(), all.len() - 20);
-        assert!(told.is_sorted_by_key(|d| d.uuid));
+        let comparison = compare(0, &[], &all).unknown;
+        assert_eq!(comparison.len(), UNKNOWN_MAX);
+        assert_eq!(
+            comparison.iter().filter(|d| d.is_ours).count(),
+            all.len() - 20
+        );
+        assert!(comparison.is_sorted_by_key(|d| d.uuid));
     }
 }

@@ -1,4 +1,4 @@
-//! Every "no" that Berth gives: a code for programs, a sentence for people, and for placement
+//! Every refusal of Berth: a code for programs, a sentence as text for people, and for placement
 //! the reason per host and cell with the smallest shortfall.
 //!
 //! Invariant: bounded. The hosts are counted by cause, and only the few nearest to a "yes" are
@@ -28,9 +28,9 @@ pub enum Code {
     FailedPrecondition,
     /// The client saw an older generation, or a lease was lost.
     Aborted,
-    /// Nothing has room.
+    /// No resource is left.
     ResourceExhausted,
-    /// Asked for something that is no longer kept.
+    /// The requested data is no longer stored.
     OutOfRange,
     /// Try again later, perhaps elsewhere.
     Unavailable,
@@ -51,7 +51,7 @@ pub enum Code {
 pub struct Missing {
     /// What is missing, as `dedicated CPUs` or `2 MiB pages`.
     pub resource: String,
-    /// How much was wanted.
+    /// The requested amount.
     pub requested: u64,
     /// How much there is.
     pub available: u64,
@@ -64,7 +64,7 @@ pub struct HostRefusal {
     pub host: HostName,
     /// The cause for programs, as `DEDICATED_CPUS`.
     pub cause: String,
-    /// The sentence for people.
+    /// A message as text for people.
     pub message: String,
     /// The guest cell that did not fit.
     pub guest_cell: Option<u32>,
@@ -81,7 +81,7 @@ pub struct Refusal {
     pub code: Code,
     /// The reason for programs, as `NO_VALID_HOST`.
     pub reason: String,
-    /// The sentence for people: what, where.
+    /// A message as text for people: what was refused, and where.
     pub message: String,
     /// What to do about it, where there is something.
     pub hint: Option<String>,

@@ -94,7 +94,7 @@ upper_name!(
     ResourceClass, "resource class"
 );
 upper_name!(
-    /// The name of a quality that a provider has, as `HW_CPU_X86_AVX2`.
+    /// The name of a trait that a provider has, as `HW_CPU_X86_AVX2`.
     Trait, "trait"
 );
 upper_name!(
@@ -117,7 +117,7 @@ macro_rules! custom {
 custom!(ResourceClass);
 custom!(Trait);
 
-/// A resource class or trait that a client created; until then nobody may have or ask for it.
+/// A resource class or trait that a client created; until then it cannot be used or requested.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Custom<Name> {
     /// Its name.

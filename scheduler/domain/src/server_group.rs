@@ -16,10 +16,10 @@ use crate::name::{HostName, ServerGroupName};
 
 /// How many VMs a group has at most.
 pub const MEMBERS_MAX: usize = 10_000;
-/// The most members a host that a group can ask for.
+/// The most members a host that a group can request.
 pub const PER_HOST_MAX: u32 = 10_000;
 
-/// What a group asks of its members' hosts.
+/// The policy of a group for its members' hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum GroupPolicy {
     /// All on one host.
@@ -77,7 +77,7 @@ impl FromStr for GroupPolicy {
 pub struct ServerGroup {
     /// Its name.
     pub name: ServerGroupName,
-    /// What it asks.
+    /// The policy.
     pub policy: GroupPolicy,
     /// How many members one host may have; 0, for as many as you like, unless the policy is
     /// anti-affinity.
@@ -124,7 +124,7 @@ impl ServerGroup {
 pub struct GroupDemand {
     /// The group.
     pub name: ServerGroupName,
-    /// What it asks.
+    /// The policy.
     pub policy: GroupPolicy,
     /// How many members one host may have, for anti-affinity.
     pub limit: u32,

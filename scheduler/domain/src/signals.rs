@@ -2,11 +2,11 @@
 //! keep from being given back, swap, and how long programs waited for memory.
 //!
 //! Not the basis of placement: that is the state of record, which never flutters. Signals are not
-//! replicated either. They say what over-commitment does to a host at this moment: to operators, to
-//! balancing, and to the warnings of [`swap_warnings`].
+//! replicated either. They show what over-commitment does to a host at this moment: to operators,
+//! to balancing, and to the warnings of [`swap_warnings`].
 //!
-//! Invariant: what could not be measured is absent, and absence is never counted as zero. A value that
-//! was measured only in part is absent as a whole.
+//! Invariant: what could not be measured is absent, and absence is never counted as zero. A value
+//! that was measured only in part is absent as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ mod swap;
 
 pub use swap::{Measurement, Warning, swap_warnings};
 
-/// The most guests of which each one's memory is told; the sum counts all.
+/// The most guests of which each one's memory is reported; the sum counts all.
 pub const GUESTS_MAX: usize = 1024;
 
 /// The most that a stall can be: all of the time, in thousandths of a percent.
@@ -33,7 +33,7 @@ pub struct MemorySignals {
     pub memory: Option<NodeMemory>,
     /// The host's swap space; one without any has a total of 0.
     pub swap: Option<Swap>,
-    /// How long programs waited for memory; absent where the kernel does not tell.
+    /// How long programs waited for memory; absent where the kernel does not report it.
     pub pressure: Option<Pressure>,
     /// The memory of the guests.
     pub guests: Option<GuestsMemory>,
@@ -42,7 +42,7 @@ pub struct MemorySignals {
 /// What an agent measured, and how long ago.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// How long ago, to the moment at which this was told.
+    /// How long ago, to the moment of the report.
     pub age_ms: u64,
     /// What was measured.
     pub signals: Arc<MemorySignals>,
@@ -55,8 +55,8 @@ pub struct NodeMemory {
     pub total_kib: u64,
     /// Free, or used for buffers and caches, as Ganeti counts it: MemFree + Buffers + Cached.
     pub free_kib: u64,
-    /// What the kernel thinks that it could give away without swapping: MemAvailable. Absent where it
-    /// does not tell.
+    /// What the kernel thinks that it could give away without swapping: MemAvailable. Absent where
+    /// it does not report it.
     pub available_kib: Option<u64>,
     /// In pools of huge pages, free or not: no part of what is over-committed.
     pub huge_kib: u64,
@@ -126,8 +126,8 @@ impl MemorySignals {
 }
 
 impl GuestMemory {
-    /// Returns what is not immediately discardable: it is in the host's memory, and its contents are
-    /// nowhere else.
+    /// Returns what is not immediately discardable: it is in the host's memory, and its contents
+    /// are nowhere else.
     #[must_use]
     pub fn non_discardable_kib(self) -> u64 {
         self.resident_kib.saturating_add(self.huge_kib)
@@ -205,19 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn all_guests_count_and_the_largest_are_told() {
+    fn all_guests_are_summed_and_the_largest_listed() {
         let few: BTreeMap<_, _> = (0..3).map(|n| (name(n), guest(10))).collect();
-        let told = GuestsMemory::of(few.clone());
-        assert_eq!(told.each, few);
-        assert_eq!((told.sum.resident_kib, told.sum.swapped_kib), (30, 6));
-        assert_eq!(told.sum.non_discardable_kib(), 33);
+        let guests = GuestsMemory::of(few.clone());
+        assert_eq!(guests.each, few);
+        assert_eq!((guests.sum.resident_kib, guests.sum.swapped_kib), (30, 6));
+        assert_eq!(guests.sum.non_discardable_kib(), 33);
 
         let many = (0..GUESTS_MAX + 10).map(|n| (name(n), guest(n as u64)));
-        let told = GuestsMemory::of(many.collect());
+        let guests = GuestsMemory::of(many.collect());
         let all = (0..(GUESTS_MAX + 10) as u64).sum::<u64>();
-        assert_eq!(told.sum.resident_kib, all);
-        assert_eq!(told.each.len(), GUESTS_MAX);
-        assert!(!told.each.contains_key(&name(9)) && told.each.contains_key(&name(10)));
+        assert_eq!(guests.sum.resident_kib, all);
+        assert_eq!(guests.each.len(), GUESTS_MAX);
+        assert!(!guests.each.contains_key(&name(9)) && guests.each.contains_key(&name(10)));
     }
 
     #[test]

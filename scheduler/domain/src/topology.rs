@@ -1,5 +1,5 @@
 //! The shape of a host: sockets, NUMA cells, cores with their sibling threads, page pools,
-//! distances. It says what is there, never what is used: see [`crate::numa::usage`].
+//! distances. It holds what is there, never what is used: see [`crate::numa::usage`].
 //!
 //! ```text
 //! socket 0                         socket 1
@@ -12,8 +12,9 @@
 //! or in two cores of a cell, the distance matrix is square over the cells, and amounts are small
 //! enough that sums over a host do not overflow. [`HostTopology::with_pci`]: each PCI function is
 //! there once, in ascending order of address, and only virtual ones have a parent, which is a
-//! physical one as far as it is there. [`HostTopology::with_pmem`]: each namespace is there once, in
-//! ascending order of name, with a class of persistent memory, and one that is of use has a size.
+//! physical one as far as it is there. [`HostTopology::with_pmem`]: each namespace is there once,
+//! in ascending order of name, with a class of persistent memory, and one that is of use has a
+//! size.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -72,7 +73,8 @@ pub struct PagePool {
 pub struct HostCell {
     /// The kernel's number of the node.
     pub id: CellId,
-    /// The socket that the cell is on; absent where the host does not tell, or tells several.
+    /// The socket that the cell is on; absent where the host does not report it, or reports
+    /// several.
     pub socket: Option<SocketId>,
     /// CPUs on which vCPUs without a pin may float.
     pub shared: CpuSet,
@@ -124,16 +126,16 @@ impl TryFrom<Parts> for HostTopology {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is no cell.
-    #[error("the host has no NUMA cell with CPUs or memory")]
+    #[error("the host has no NUMA node with CPUs or memory")]
     NoCell,
     /// There are more cells than any host has.
-    #[error("the host has {cells} NUMA cells, more than the supported 1024")]
+    #[error("the host has {cells} NUMA nodes, more than the supported 1024")]
     TooManyCells {
         /// How many.
         cells: usize,
     },
     /// A cell has more memory than any host has.
-    #[error("cell {cell} has {memory_mib} MiB of memory, more than the supported 2^40")]
+    #[error("NUMA node {cell} has {memory_mib} MiB of memory, more than the supported 2^40")]
     Memory {
         /// The cell.
         cell: CellId,
@@ -141,13 +143,13 @@ pub enum Error {
         memory_mib: u64,
     },
     /// Two cells have one id, or they are not in ascending order.
-    #[error("cell {cell} appears twice or out of order")]
+    #[error("NUMA node {cell} appears twice or out of order")]
     CellOrder {
         /// The later one.
         cell: CellId,
     },
     /// A CPU is in two places.
-    #[error("CPUs {cpus} of cell {cell} appear in a second cell or core")]
+    #[error("CPUs {cpus} of NUMA node {cell} appear in a second NUMA node or core")]
     CpuTwice {
         /// The cell at which it was noticed.
         cell: CellId,
@@ -155,7 +157,7 @@ pub enum Error {
         cpus: CpuSet,
     },
     /// A core holds a CPU that is neither shared nor dedicated, or a CPU has no core.
-    #[error("the cores of cell {cell} do not match its CPUs: {cpus} differ")]
+    #[error("the cores of NUMA node {cell} do not match its CPUs: {cpus} differ")]
     CoreMismatch {
         /// The cell.
         cell: CellId,
@@ -163,13 +165,13 @@ pub enum Error {
         cpus: CpuSet,
     },
     /// A core has no CPU.
-    #[error("cell {cell} has a core without CPUs")]
+    #[error("NUMA node {cell} has a core without CPUs")]
     EmptyCore {
         /// The cell.
         cell: CellId,
     },
     /// A page pool is wrong.
-    #[error("page pool of {size_kib} KiB in cell {cell} is wrong: {what}")]
+    #[error("page pool of {size_kib} KiB in NUMA node {cell} is wrong: {what}")]
     PagePool {
         /// The cell.
         cell: CellId,
@@ -204,7 +206,7 @@ pub enum Error {
     Parent {
         /// The function.
         address: PciAddress,
-        /// What it is said to belong to.
+        /// The socket that it is given.
         parent: PciAddress,
     },
     /// There are more namespaces of persistent memory than are supported.
@@ -523,12 +525,15 @@ mod tests {
         assert!(message.contains(expected), "{message:?} lacks {expected:?}");
     }
 
-    /// Goal: each broken rule is told. Method: one change to a good cell each.
+    /// Goal: each broken rule is reported. Method: one change to a good cell each.
     #[test]
     fn a_cell_that_cannot_be_is_refused() {
         check(|_| {}, "");
         check(|c| c.cores[1] = "2".parse().unwrap(), "3 differ");
-        check(|c| c.cores[1] = "1-3".parse().unwrap(), "CPUs 1 of cell 0");
+        check(
+            |c| c.cores[1] = "1-3".parse().unwrap(),
+            "CPUs 1 of NUMA node 0",
+        );
         check(|c| c.cores.push(CpuSet::new()), "a core without CPUs");
         check(|c| c.memory_mib = u64::MAX, "more than the supported");
         check(|c| c.pages[0].total = u64::MAX, "more memory than any host");

@@ -3,8 +3,8 @@
 //! Not here: whether the guest may go at all (the scheduler), and where it is in the end (the two
 //! hypervisors).
 //!
-//! Invariant: a [`TransferPolicy`] that nobody set is the one that every agent keeps to without
-//! being told.
+//! Invariant: a [`TransferPolicy`] that is not set is the one that every agent applies without
+//! an instruction.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::vm::VmSpec;
 
 /// The most that can be set as bandwidth, in MiB/s.
 pub const BANDWIDTH_MIB_PER_S_MAX: u32 = 1_000_000;
-/// The longest stand-still that can be asked for, in milliseconds: what QEMU takes.
+/// The longest stand-still that can be requested, in milliseconds: what QEMU takes.
 pub const DOWNTIME_MS_MAX: u32 = 2_000_000;
 /// The longest time that a transfer can be given, in milliseconds: a week.
 pub const TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
@@ -32,7 +32,7 @@ pub const HOSTS_TRIED_DEFAULT: u32 = 3;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeoutAction {
-    /// It is stopped; the guest stays.
+    /// It is stopped; the guest remains on the source.
     #[default]
     Abort,
     /// It is made to end: by post-copy where that is allowed, else with the guest standing still.
@@ -93,9 +93,9 @@ impl Default for TransferPolicy {
     }
 }
 
-/// What one migration wants otherwise than the cluster.
+/// Overrides of the cluster's policy for one migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TransferWishes {
+pub struct TransferOverrides {
     /// [`TransferPolicy::bandwidth_mib_per_s_max`].
     pub bandwidth_mib_per_s_max: Option<u32>,
     /// [`TransferPolicy::downtime_ms_max`].
@@ -144,26 +144,26 @@ impl TransferPolicy {
         faults
     }
 
-    /// Returns how a guest is sent: as the cluster says, but for what the migration wants and what
+    /// Returns how a guest is sent: the cluster's policy with the migration's overrides, and what
     /// the guest forbids.
     ///
     /// # Errors
     ///
-    /// What is wrong with the wishes, also that this guest forbids what they ask for.
-    pub fn with(&self, wishes: &TransferWishes, spec: &VmSpec) -> Result<Self, Vec<Fault>> {
+    /// What is wrong with the overrides, also that this guest forbids what they request.
+    pub fn with(&self, overrides: &TransferOverrides, spec: &VmSpec) -> Result<Self, Vec<Fault>> {
         let mut policy = Self {
-            bandwidth_mib_per_s_max: wishes
+            bandwidth_mib_per_s_max: overrides
                 .bandwidth_mib_per_s_max
                 .or(self.bandwidth_mib_per_s_max),
-            downtime_ms_max: wishes.downtime_ms_max.or(self.downtime_ms_max),
-            auto_converge: wishes.auto_converge.unwrap_or(self.auto_converge),
-            post_copy: wishes.post_copy.unwrap_or(self.post_copy),
-            timeout_ms: wishes.timeout_ms.or(self.timeout_ms),
-            timeout_action: wishes.timeout_action.unwrap_or(self.timeout_action),
+            downtime_ms_max: overrides.downtime_ms_max.or(self.downtime_ms_max),
+            auto_converge: overrides.auto_converge.unwrap_or(self.auto_converge),
+            post_copy: overrides.post_copy.unwrap_or(self.post_copy),
+            timeout_ms: overrides.timeout_ms.or(self.timeout_ms),
+            timeout_action: overrides.timeout_action.unwrap_or(self.timeout_action),
         };
         let mut faults = Vec::new();
         if let Some(why) = no_post_copy(spec).filter(|_| policy.post_copy) {
-            if wishes.post_copy == Some(true) {
+            if overrides.post_copy == Some(true) {
                 let rule = format!("is not for this guest: {why}");
                 faults.push(Fault::new("transfer.post_copy", true, rule));
             }
@@ -171,7 +171,7 @@ impl TransferPolicy {
         }
         if policy.timeout_action == TimeoutAction::PostCopy
             && !policy.post_copy
-            && wishes.timeout_action.is_none()
+            && overrides.timeout_action.is_none()
         {
             // The cluster's action, which this guest or this migration rules out.
             policy.timeout_action = TimeoutAction::Abort;
@@ -197,7 +197,7 @@ pub fn no_post_copy(spec: &VmSpec) -> Option<&'static str> {
     if topology.is_some_and(|t| t.locked_memory) {
         return Some("its memory is locked, so it must not wait for pages of another host");
     }
-    if !spec.pmem_wish().requests.is_empty() {
+    if !spec.pmem_demand().requests.is_empty() {
         return Some("its persistent memory must not be in two places when one of the hosts fails");
     }
     None
@@ -243,7 +243,7 @@ pub struct Amount {
     pub remaining: u64,
 }
 
-/// How far a transfer is, as the source's hypervisor says at one moment. What it does not say is
+/// The progress of a transfer as the source's hypervisor reports it. What it does not report is
 /// zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TransferProgress {
@@ -257,11 +257,11 @@ pub struct TransferProgress {
     pub dirty_bytes_per_s: u64,
     /// How fast it is sent.
     pub bytes_per_s: u64,
-    /// For how long it has gone on.
+    /// The elapsed time.
     pub elapsed_ms: u64,
     /// For how long the guest will stand still, or has, as far as is known.
     pub downtime_ms: u64,
-    /// How often memory was gone through.
+    /// The number of passes over the memory.
     pub iteration: u64,
 }
 

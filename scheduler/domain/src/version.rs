@@ -1,14 +1,15 @@
 //! Service versions: what a running scheduler member, conductor or agent can do.
 //!
 //! A service version is one number for all programs. It grows with every change of what services
-//! say to each other or write into the replicated log. It gates features while a cluster is
-//! upgraded process by process: what somebody is too old for is refused before anything is done,
-//! and says who is too old.
+//! exchange or write into the replicated log. It gates features while a cluster is
+//! upgraded process by process: what a process is too old for is refused before anything is done,
+//! with the name of the process.
 //!
 //! The *cluster version* is the service version up to which the replicated format is used; see
-//! `berth_state::Header`. It is raised by an operator, once everybody who must be is new enough.
+//! `berth_state::Header`. It is raised by an operator, once every process that must be is new
+//! enough.
 //!
-//! Invariant: which feature needs what, and of whom, is said in [`Feature`] and nowhere else. The
+//! Invariant: which feature needs what, and of whom, is defined in [`Feature`] alone. The
 //! table of `docs/upgrades.md` is compared with it by a test.
 
 use std::fmt;
@@ -33,13 +34,13 @@ impl ServiceVersion {
     /// From here on `migrate_data` carries the `InstanceNUMATopology`, and a destination fits it
     /// and confirms its claim. An older agent drops the field and refuses the call.
     pub const NUMA_LIVE_MIGRATION: Self = Self(2);
-    /// From here on an agent says that it knows the PCI affinity `socket`.
+    /// From here on an agent reports that it supports the PCI affinity `socket`.
     pub const SOCKET_PCI_AFFINITY: Self = Self(2);
     /// From here on an agent stops, starts, rebuilds and snapshots the guests of its host, and a
-    /// conductor carries out the operations that ask it to. An older one refuses the calls.
+    /// conductor carries out the operations that need it. An older one refuses the calls.
     pub const VM_POWER: Self = Self(3);
-    /// From here on `migrate_data` carries a transfer policy, and the source's agent is asked to stop
-    /// a transfer or to end it soon. An older agent drops the field and refuses the calls.
+    /// From here on `migrate_data` carries a transfer policy, and the source's agent is instructed
+    /// to stop a transfer or to end it soon. An older agent drops the field and refuses the calls.
     pub const TRANSFER_CONTROL: Self = Self(3);
     /// From here on agents have the hypervisor copy disks that the destination does not see.
     pub const DISK_COPY: Self = Self(3);
@@ -50,29 +51,29 @@ impl ServiceVersion {
     pub const FINALIZE_UPGRADE: Self = Self(3);
 
     /// From here on a migration keeps which hosts refused it and why.
-    pub const REFUSALS_KEPT: Self = Self(3);
-    /// From here on a host may come back smaller than its guests; those it has no room for are
+    pub const RECORDED_REFUSALS: Self = Self(3);
+    /// From here on a host may come back smaller than its guests; those that do not fit are
     /// marked. Before, such a host keeps its old shape and takes nothing new.
     pub const SMALLER_HOSTS: Self = Self(3);
 
-    /// From here on hosts have persistent memory for guests, and agents erase it after them. An older
-    /// agent reports none.
+    /// From here on hosts have persistent memory for guests, and agents erase it after them. An
+    /// older agent reports none.
     pub const PMEM: Self = Self(3);
 
-    /// From here on an agent may promise to stop its guests by itself when it is not heard of.
+    /// From here on an agent may promise to stop its guests by itself when it does not report.
     pub const SELF_FENCE: Self = Self(3);
 
-    /// From here on the policy says how far memory is over-committed, what room is kept for failures
-    /// and when guests are balanced.
+    /// From here on the policy sets how far memory is over-committed, what headroom is kept for
+    /// failures and when guests are balanced.
     pub const MEMORY_POLICY: Self = Self(3);
 
-    /// From here on hosts have regions of persistent memory for volumes. Before, what an agent says of
-    /// them is left out.
+    /// From here on hosts have regions of persistent memory for volumes. Before, what an agent
+    /// reports of them is left out.
     pub const VOLUMES: Self = Self(3);
 
-    /// Returns the version that a number on the wire says; a process that says none is the oldest.
+    /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
-    pub fn told(number: u32) -> Self {
+    pub fn from_wire(number: u32) -> Self {
         Self(number).max(Self::OLDEST)
     }
 
@@ -105,12 +106,13 @@ pub enum Feature {
     /// Moving a running guest with persistent memory.
     PmemLiveMigration,
     /// A guest in a server group or an availability zone.
-    PlacementWishes,
+    SchedulingHints,
     /// Raising the cluster version, and forgetting conductors.
     FinalizeUpgrade,
     /// Moving a guest that is off together with its disks.
     DiskFetch,
-    /// Setting how far memory is over-committed, what room is kept and when guests are balanced.
+    /// Setting how far memory is over-committed, what headroom is kept and when guests are
+    /// balanced.
     MemoryPolicy,
     /// Volumes of persistent memory.
     Volumes,
@@ -123,7 +125,7 @@ pub enum Scope {
     Pair,
     /// The agent of the host that a guest is on or comes to.
     Host,
-    /// The conductor that is asked.
+    /// The called conductor.
     Conductor,
     /// All scheduler members and conductors: the cluster version.
     Cluster,
@@ -138,7 +140,7 @@ impl Feature {
         Self::VmPower,
         Self::DiskCopy,
         Self::PmemLiveMigration,
-        Self::PlacementWishes,
+        Self::SchedulingHints,
         Self::FinalizeUpgrade,
         Self::DiskFetch,
         Self::MemoryPolicy,
@@ -155,7 +157,7 @@ impl Feature {
             Self::VmPower => "stop, start, reboot, rebuild, snapshot, cold migration, shelving",
             Self::DiskCopy => "live migration that copies disks",
             Self::PmemLiveMigration => "live migration with persistent memory",
-            Self::PlacementWishes => "server group or availability zone of a new guest",
+            Self::SchedulingHints => "server group or availability zone of a new guest",
             Self::FinalizeUpgrade => "raising the cluster version, forgetting a conductor",
             Self::DiskFetch => "cold migration that copies disks",
             Self::MemoryPolicy => "policies of memory, failover and balancing",
@@ -171,7 +173,7 @@ impl Feature {
             Self::SocketPolicy => ServiceVersion::SOCKET_PCI_AFFINITY,
             Self::MixedCpus => ServiceVersion(2),
             Self::VmPower => ServiceVersion::VM_POWER,
-            Self::DiskCopy | Self::PlacementWishes => ServiceVersion(3),
+            Self::DiskCopy | Self::SchedulingHints => ServiceVersion(3),
             Self::FinalizeUpgrade => ServiceVersion::FINALIZE_UPGRADE,
             Self::PmemLiveMigration => ServiceVersion::PMEM,
             Self::DiskFetch => ServiceVersion::DISK_FETCH,
@@ -189,12 +191,12 @@ impl Feature {
             | Self::PmemLiveMigration
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
-            Self::PlacementWishes => Scope::Conductor,
+            Self::SchedulingHints => Scope::Conductor,
             Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes => Scope::Cluster,
         }
     }
 
-    /// Says whether the agent of a host can do its part.
+    /// Checks whether the agent of a host can do its part.
     ///
     /// # Errors
     ///
@@ -209,11 +211,11 @@ impl Feature {
         })
     }
 
-    /// Says whether two agents can do it together.
+    /// Checks whether two agents can do it together.
     ///
     /// # Errors
     ///
-    /// Says which side is too old.
+    /// The side that is too old.
     pub fn gate_pair(
         self,
         source: ServiceVersion,
@@ -275,12 +277,12 @@ impl fmt::Display for TooOld {
     }
 }
 
-/// Refuses to move a guest with exact wishes (a topology, PCI functions) between agents of which one
-/// is too old to carry what answers them. Other guests are not gated.
+/// Refuses to move a guest with an exact demand (a topology, PCI functions) between agents of which
+/// one is too old to carry what answers them. Other guests are not gated.
 ///
 /// # Errors
 ///
-/// Says which side is too old.
+/// The side that is too old.
 pub fn live_migration_gate(
     guest_is_exact: bool,
     source: ServiceVersion,

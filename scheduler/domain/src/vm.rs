@@ -1,4 +1,4 @@
-//! A virtual machine: what the user asked for, where it is, and its state machine.
+//! A virtual machine: its specification, where it is, and its state machine.
 //!
 //! ```text
 //!               boot failed
@@ -29,7 +29,7 @@ mod rules;
 mod volumes;
 
 pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
-pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, wishes_of};
+pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, requirements_of};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
 use crate::pci::{PciAliases, PciRequest};
-use crate::pmem::PmemWish;
+use crate::pmem::PmemDemand;
 use crate::reality::Trouble;
 use crate::refusal::Refusal;
 
@@ -89,7 +89,8 @@ pub struct Nic {
     pub mac: String,
 }
 
-/// What the user asked for. It changes while the VM lives only with the images of a rebuild.
+/// The user's specification of the VM. It changes while the VM lives only with the images of a
+/// rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VmSpec {
     /// A copy of the flavor as it was when the VM was made.
@@ -106,14 +107,14 @@ pub struct VmSpec {
     /// Copies of the PCI aliases that the flavor names, as they were when the VM was made.
     #[serde(default, skip_serializing_if = "PciAliases::is_empty")]
     pub pci_aliases: PciAliases,
-    /// The topology that flavor and image wish for; absent for a guest that does not care.
+    /// The topology that flavor and image require; absent for a guest that does not care.
     pub topology: Option<InstanceTopology>,
-    /// How the guest sees its vCPUs, where flavor or image say.
+    /// How the guest sees its vCPUs, where flavor or image set it.
     pub cpu_shape: Option<CpuShape>,
-    /// The PCI functions that the flavor asks for.
+    /// The PCI functions that the flavor requests.
     #[serde(default)]
     pub pci: Vec<PciRequest>,
-    /// Where it is to go, beside what flavor and image ask for.
+    /// Placement hints, beside the requirements of flavor and image.
     #[serde(default, skip_serializing_if = "SchedulingHints::is_empty")]
     pub hints: SchedulingHints,
     /// The volumes of persistent memory that it has, in order. They were made before it, stay where
@@ -122,7 +123,7 @@ pub struct VmSpec {
     pub volumes: Vec<VolumeAttachment>,
 }
 
-/// Where a VM is to go, as its user said when it was made.
+/// Where a VM is to be placed, as its user requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SchedulingHints {
     /// The server group that it belongs to.
@@ -134,7 +135,7 @@ pub struct SchedulingHints {
 }
 
 impl SchedulingHints {
-    /// Returns whether the user said nothing.
+    /// Returns whether no hint is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -142,20 +143,20 @@ impl SchedulingHints {
 }
 
 impl VmSpec {
-    /// Returns whether the guest has exact wishes: cells, or PCI functions.
+    /// Returns whether the guest has an exact demand: cells, or PCI functions.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.topology.is_some() || !self.pci.is_empty()
     }
 
-    /// Returns the persistent memory that the guest asks for.
+    /// Returns the persistent memory that the guest requests.
     #[must_use]
-    pub fn pmem_wish(&self) -> PmemWish {
-        self.flavor.pmem_wish()
+    pub fn pmem_demand(&self) -> PmemDemand {
+        self.flavor.pmem_demand()
     }
 }
 
-/// How far a VM is.
+/// The state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {
     /// A host is being chosen, or the guest is being started there.
@@ -168,11 +169,11 @@ pub enum State {
     Deleting,
     /// It does not run, or it is not known whether it does; see [`Vm::error`].
     Error,
-    /// It does not run; its claim and its disks stay.
+    /// It does not run; its claim and its disks are retained.
     Stopped,
-    /// It was resized, and the old claim is kept until that is confirmed or reverted.
+    /// It was resized, and the old claim is retained until that is confirmed or reverted.
     Resized,
-    /// It does not run and holds no host; its disks stay where they are.
+    /// It does not run and has no claim; its disks remain on the host.
     Shelved,
 }
 
@@ -189,8 +190,8 @@ impl State {
         Self::Shelved,
     ];
 
-    /// Returns whether a guest runs on the active claim of a VM in this state, as far as the cluster
-    /// knows. One that is resized may have been off before; that nobody notes here.
+    /// Returns whether a guest runs on the active claim of a VM in this state, as far as the
+    /// cluster knows. One that is resized may have been off before; that is not recorded here.
     #[must_use]
     pub fn may_run(self) -> bool {
         match self {
@@ -225,13 +226,13 @@ pub enum Event {
     ResizeEndedStopped,
     /// It was stopped, and its host given back.
     Shelved,
-    /// It runs on a host that was chosen anew.
+    /// It runs on a host that was newly chosen.
     Unshelved,
     /// The guest was found to run on its claim.
     PoweredOn,
     /// The guest was found not to run, with its disks whole.
     PoweredOff,
-    /// The guest's disks were being made anew, and that failed half-way.
+    /// The guest's disks were being recreated, and that failed half-way.
     Broke,
 }
 
@@ -317,9 +318,9 @@ pub struct Vm {
     pub name: VmName,
     /// This life of that name; also the guest's UUID.
     pub uid: VmUid,
-    /// What the user asked for.
+    /// The user's specification of the VM.
     pub spec: VmSpec,
-    /// How far it is.
+    /// The state.
     pub state: State,
     /// The host that holds it, once one does.
     pub host: Option<HostName>,
@@ -334,7 +335,7 @@ pub struct Vm {
     pub error: Option<Refusal>,
     /// Changes with every change of this record.
     pub generation: Generation,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: TimeMs,
     /// What the agent found to be wrong with the guest that should run. Only while it is ACTIVE on
     /// that claim: see [`Vm::settle_trouble`].

@@ -1,22 +1,22 @@
 //! Volumes of persistent memory: what they are, and how a region is divided into them.
 //!
 //! A host's regions are given to volumes in one of two device modes. In mode *lvm* a region is a
-//! volume group, and a volume takes pieces of it wherever they are free. In mode *direct* a volume is
-//! a namespace of its own, in one piece, and loses a part of it to the kernel's page structures.
+//! volume group, and a volume takes pieces of it wherever they are free. In mode *direct* a volume
+//! is a namespace of its own, in one piece, and loses a part of it to the kernel's page structures.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `extent`, `region`, `size` | what a region has free, and what a volume takes of it |
-//! | `record`, `report` | a volume, its life, and what agents say of it |
+//! | `record`, `report` | a volume, its life, and what agents report of it |
 //! | `failed` | volumes that could not be made, and why |
-//! | `room` | a region with its volumes |
+//! | `region_usage` | a region with its volumes |
 //! | `choice` | where a new volume goes |
 //! | `fit` | whether several fit together |
 //! | `plan` | what has to go so that one fits |
 //!
 //! Not here: namespaces that are given whole to guests ([`crate::pmem`]).
 //!
-//! Invariant: what [`Region::largest`] says can be created, and nothing larger can.
+//! Invariant: what [`Region::largest`] returns can be created, and nothing larger can.
 
 mod choice;
 mod extent;
@@ -25,8 +25,8 @@ mod fit;
 mod plan;
 mod record;
 mod region;
+mod region_usage;
 mod report;
-mod room;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -41,25 +41,25 @@ use crate::inventory::UNITS_MAX;
 use crate::name::{HostName, RegionName};
 use crate::resource::ResourceClass;
 
-pub use choice::{Candidate, Chosen, Wish, choose};
+pub use choice::{Candidate, Chosen, VolumeRequest, choose};
 pub use extent::{Extent, first_fit, holes};
 pub use failed::{FAILED_MAX, Failed, cut};
 pub use fit::{FIT_MAX, Fit, fit};
-pub use plan::{Move, Plan, find_places, make_room, place_again};
+pub use plan::{Move, Plan, find_destinations, plan_space, repack};
 pub use record::{
     After, DISPLAY_NAME_LENGTH_MAX, DisplayName, FAILURE_LENGTH_MAX, HOST_VOLUMES_MAX,
     InvalidDisplayName, Kind, Parameters, Phase, REPLICAS_MAX, Replica, VOLUMES_MAX, Volume,
     consumer_of,
 };
 pub use region::{Region, Taken};
+pub use region_usage::{Held, RegionUsage, region_usages};
 pub use report::{Outcome, REPORTS_MAX, Report};
-pub use room::{Held, Room, rooms};
 pub use size::{DIRECT_ALIGN_BYTES, LVM_ALIGN_BYTES, Shown, gross_bytes, net_bytes};
 
 /// The most regions of a host.
 pub const REGIONS_MAX: usize = 64;
 
-/// The most pieces of a region that somebody else has.
+/// The most pieces of a region that are used outside of Berth.
 pub const FOREIGN_MAX: usize = 1024;
 
 /// How a volume is made of a region.

@@ -10,16 +10,13 @@
 //! * `--plain`: the descent alone
 //! * FILE…: these files and no generated ones
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::fs;
 
 use berth_ganeti::balance::{Options, Plan, balance, exhaustive};
 use berth_ganeti::failover::verify;
 use berth_ganeti::model::{Cluster, GroupIndex, Options as Reading};
 use berth_ganeti::text::parse;
-use common::skewed_text;
+use berth_testkit::ganeti::{Hbal, skewed_text};
 
 const SIZES: [usize; 8] = [10, 20, 40, 100, 200, 400, 1_000, 4_000];
 const GROUP: GroupIndex = GroupIndex(0);
@@ -112,7 +109,7 @@ fn row(name: &str, text: &str, arguments: &Arguments) {
     );
     if arguments.hbal {
         let start = childrens_seconds();
-        match common::Hbal.balanced(text) {
+        match Hbal.balanced(text) {
             Some(score) => print!(" {:.2} | {score:.4} |", childrens_seconds() - start),
             None => print!(" - | - |"),
         }

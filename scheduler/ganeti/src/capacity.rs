@@ -31,7 +31,7 @@ pub struct Shape {
     pub spindles: i64,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
     /// The shape.
@@ -115,8 +115,8 @@ pub fn capacity(cluster: &mut Cluster, question: &Question) -> Answer {
 fn fails_n1(cluster: &Cluster, group: Option<GroupIndex>) -> bool {
     cluster.node_indexes().any(|index| {
         let node = cluster.node(index);
-        let asked = group.is_none_or(|group| group == node.group);
-        asked && !node.offline && cluster.state(index).fails_n1
+        let in_group = group.is_none_or(|group| group == node.group);
+        in_group && !node.offline && cluster.state(index).fails_n1
     })
 }
 
@@ -230,7 +230,7 @@ impl Filling<'_> {
     fn guess(&self, cluster: &Cluster, shape: Shape) -> usize {
         let nodes = cluster.node_indexes().filter(|index| {
             let group = cluster.node(*index).group;
-            self.question.group.is_none_or(|asked| asked == group)
+            self.question.group.is_none_or(|only| only == group)
         });
         let nodes: Vec<NodeIndex> = nodes.collect();
         let count = nodes.len();

@@ -3,7 +3,7 @@
 //! *Local*: a node must be able to take, in memory, whatever it is the secondary of for any one
 //! peer. *Global*: every node can be emptied. Its mirrored instances fail over; then those on
 //! shared storage go, one after the other, where the score is lowest; then the others are made
-//! anew elsewhere, the biggest first. Soft checks do not count there, since it is an emergency.
+//! again elsewhere, the biggest first. Soft checks do not count there, since it is an emergency.
 //!
 //! This is Ganeti's greedy answer: a node that it cannot empty might be emptied in another order.
 //! Offline nodes take nothing, where Ganeti would fill them as a last resort.

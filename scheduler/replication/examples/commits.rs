@@ -10,13 +10,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use berth_replication::Config;
 use berth_replication::runtime::Settings;
-use common::group::Group;
-use common::set;
+use berth_testkit::replication::group::Group;
+use berth_testkit::replication::set;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

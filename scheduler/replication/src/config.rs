@@ -14,7 +14,7 @@ pub struct Config {
     pub election_ticks: usize,
     /// The leader sends a heartbeat each time so many ticks have passed.
     pub heartbeat_ticks: usize,
-    /// A read that was not confirmed after so many ticks is asked again.
+    /// A read that was not confirmed after so many ticks is repeated.
     pub read_retry_ticks: u64,
     /// A read that was not confirmed after so many ticks fails.
     pub read_timeout_ticks: u64,
@@ -27,7 +27,7 @@ pub struct Config {
     pub checkpoint_entries: u64,
     /// The leader has its state hash compared every so many commands.
     pub hash_commands: u64,
-    /// A learner whose log is at most this many entries short has caught up.
+    /// A learner that lacks at most this many entries has caught up.
     pub promote_gap: u64,
     /// Whether to check every invariant of the state after each batch; for tests, it is slow.
     pub check_invariants: bool,

@@ -24,19 +24,19 @@ pub struct Effects<M: Machine> {
     pub messages: Vec<Message>,
     /// Send these snapshots, then call `snapshot_sent`.
     pub snapshots: Vec<SendSnapshot>,
-    /// Tell these proposers.
+    /// Outcomes to return to these proposers.
     pub answers: Vec<Answer<M::Outcome>>,
-    /// Proposals whose fate is unknown: leadership was lost before they were seen to commit.
+    /// Proposals of unknown outcome: leadership was lost before they were seen to commit.
     pub lost: Vec<Ticket>,
     /// Reads that may be served from the applied state now.
     pub reads: Vec<Ticket>,
-    /// Reads that could not be confirmed in time, or not under the leader they were asked of.
+    /// Reads that could not be confirmed in time, or not under the leader that received them.
     pub failed_reads: Vec<Ticket>,
     /// Changes of the membership that are in force now.
     pub changed: Vec<Ticket>,
     /// What was applied, for the table and for those who watch.
     pub applied: Option<AppliedBatch<M>>,
-    /// The state was replaced by a snapshot: whatever was derived from it must be made anew.
+    /// The state was replaced by a snapshot: whatever was derived from it must be rebuilt.
     pub replaced: Option<Replaced<M>>,
     /// Write this checkpoint, then call `checkpoint_taken`.
     pub checkpoint: Option<CheckpointRequest<M>>,

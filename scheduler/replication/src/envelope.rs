@@ -1,6 +1,6 @@
 //! What an entry of the log carries.
 //!
-//! Raft's own entries (the empty one of a new leader, configuration changes) are told by their
+//! Raft's own entries (the empty one of a new leader, configuration changes) are recognized by their
 //! type. Of the others, a command has an empty context and its bytes as data, so that proposing
 //! copies nothing; a record of the state hash is marked in the context.
 
@@ -38,7 +38,7 @@ pub(crate) struct HashRecord {
 /// What a configuration change says beyond Raft's part of it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ChangeNote {
-    /// Members that the change adds, or whose description it changes.
+    /// Members that the change adds, or of which it changes the description.
     #[prost(message, repeated, tag = "1")]
     pub(crate) members: Vec<Member>,
 }

@@ -2,7 +2,7 @@
 
 use berth_store::StateHash;
 
-/// Why a request is not taken. Nothing happened, asking again is safe.
+/// Why a request is not taken. Nothing happened, repeating it is safe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Another member leads, or none does.
@@ -80,6 +80,67 @@ pub enum Fatal {
         index: u64,
         /// Which one.
         what: String,
+    },
+    /// A leader counts on entries that this member does not have any more.
+    #[error(
+        "leader {leader} counts on entry {index} here, but this member's Raft log ends at {last}: \
+         its disk lost entries that it acknowledged, or an older directory was put back. Remove \
+         this member from the cluster and join again with an empty directory"
+    )]
+    LogLost {
+        /// The leader.
+        leader: u64,
+        /// The entry.
+        index: u64,
+        /// The last entry of this member.
+        last: u64,
+    },
+    /// This member leads although another has committed more.
+    #[error(
+        "member {member} has entry {index}, but the Raft log of this leader ends at {last}: this \
+         member's disk lost entries that it acknowledged, or an older directory was put back. \
+         Remove this member from the cluster and join again with an empty directory"
+    )]
+    LeaderBehind {
+        /// The other member.
+        member: u64,
+        /// The entry.
+        index: u64,
+        /// The last entry of this member.
+        last: u64,
+    },
+    /// Two members lead in one term.
+    #[error(
+        "members {one} and {other} both lead in term {term}: a member voted twice, as one does that \
+         came back with an older directory. Stop all members, keep their directories and see \
+         docs/durability.md"
+    )]
+    TwoLeaders {
+        /// The term.
+        term: u64,
+        /// The leader that was known.
+        one: u64,
+        /// The other.
+        other: u64,
+    },
+    /// A leader has another history than this member.
+    #[error(
+        "leader {leader} has an entry of term {theirs} at index {index}, where this member has one \
+         of term {ours}, which is committed (up to {committed}): a quorum lost entries that it \
+         acknowledged and went on without them. Stop all members and keep their directories; the \
+         history of this one is older than the loss. See docs/durability.md"
+    )]
+    OtherHistory {
+        /// The leader.
+        leader: u64,
+        /// Where the histories differ.
+        index: u64,
+        /// The term of the leader's entry.
+        theirs: u64,
+        /// The term of this member's entry.
+        ours: u64,
+        /// How far this member knows its entries to be committed.
+        committed: u64,
     },
     /// raft-rs reported something that cannot happen.
     #[error("Raft failed")]

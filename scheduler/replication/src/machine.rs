@@ -1,6 +1,6 @@
 //! The state machine as replication sees it: a function from commands to outcomes and rows.
 //!
-//! Replication does not know what a command means. It asks for three things: that applying is a
+//! Replication does not know what a command means. It requires three things: that applying is a
 //! pure function of the state and the command (no clock, no randomness, no hashing order), that a
 //! clone is cheap (persistent maps), and that every change of a row is reported, since the table
 //! and the state hash are maintained from these reports alone.
@@ -14,7 +14,7 @@ pub use berth_store::{Row, RowChange};
 /// What applying a command did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied<O> {
-    /// What the proposer is told.
+    /// What the proposer receives.
     pub outcome: O,
     /// Every row that is different now. A row appears at most once.
     pub changes: Vec<RowChange>,
@@ -27,10 +27,10 @@ pub struct Applied<O> {
 pub trait Machine: Clone + Send + Sync + 'static {
     /// What is replicated.
     type Command: Clone + Send + Sync + 'static;
-    /// What a proposer is told. The leader compares the outcome it predicted with the one that
+    /// What a proposer receives. The leader compares the outcome it predicted with the one that
     /// the committed command had.
     type Outcome: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
-    /// How much of the format this member is able to read, or is told to be.
+    /// How much of the format this member is able to read, or is configured to read.
     type Level: Copy + Default + fmt::Debug + Send + Sync + 'static;
     /// Why bytes are no command or rows are no state.
     type Error: std::error::Error + Send + Sync + 'static;

@@ -31,9 +31,9 @@ pub(crate) struct Window {
     entries: VecDeque<Entry>,
     /// The newest durable checkpoint.
     checkpoint: Option<Mark>,
-    /// Set when a snapshot was asked for that no checkpoint can give. A cell, since raft-rs asks
-    /// through a shared reference.
-    wanted: Cell<bool>,
+    /// Set when a snapshot was requested that no checkpoint can give. A cell, since raft-rs requests
+    /// it through a shared reference.
+    checkpoint_requested: Cell<bool>,
 }
 
 impl Window {
@@ -50,13 +50,13 @@ impl Window {
             start,
             entries: entries.into(),
             checkpoint,
-            wanted: Cell::new(false),
+            checkpoint_requested: Cell::new(false),
         }
     }
 
-    /// Says whether a newer checkpoint is wanted, and forgets it.
-    pub(crate) fn take_wanted(&self) -> bool {
-        self.wanted.take()
+    /// Returns whether a newer checkpoint was requested, and clears the request.
+    pub(crate) fn take_checkpoint_request(&self) -> bool {
+        self.checkpoint_requested.take()
     }
 
     fn first(&self) -> u64 {
@@ -168,7 +168,7 @@ impl Storage for Window {
             knows && mark.index >= request_index
         };
         let Some(mark) = self.checkpoint.as_ref().filter(fits) else {
-            self.wanted.set(true);
+            self.checkpoint_requested.set(true);
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         };
         // Only the description: the content travels on a stream of its own.

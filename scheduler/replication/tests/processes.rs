@@ -4,10 +4,8 @@
 //! as a writer (see `writer_process`), which runs one or three members with real disks and real
 //! connections and notes each acknowledged command in a file outside of those disks. Then it is
 //! killed, or the disk is cut off under it, and its directories are opened again.
-
-mod common;
-#[path = "../../store/tests/power/mod.rs"]
-mod power;
+//!
+//! It is a test binary of its own, since it starts itself again, and the power cut needs root.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,8 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_store::{FileDisk, recover};
-use common::Registers;
-use common::group::Group;
+use berth_testkit::power;
+use berth_testkit::replication::group::Group;
+use berth_testkit::replication::{Registers, Unknown, set};
 
 const WRITER: &str = "BERTH_TEST_WRITER";
 const CLIENTS: u64 = 16;
@@ -44,7 +43,7 @@ async fn write(members: u64, folder: &Path, notes: &Path) {
         let mut notes = File::options().append(true).open(notes).expect("open");
         clients.push(tokio::spawn(async move {
             for n in 1.. {
-                let command = common::set(format!("c{client}"), n);
+                let command = set(format!("c{client}"), n);
                 handle.propose(command).await.expect("a lasting leader");
                 // One write per line, so that a line is there whole or not at all.
                 let line = format!("{client} {n}\n");
@@ -118,7 +117,7 @@ fn verify(members: u64, folder: &Path, acknowledged: &[u64]) {
         let mut parts = berth_store::Disk::split(disk);
         let recovered = recover(&mut parts, &|rows, index| {
             berth_replication::Machine::from_rows((), rows, index)
-                .map_err(|e: common::Unknown| e.to_string())
+                .map_err(|e: Unknown| e.to_string())
         });
         let recovered: berth_store::Recovered<Registers> = recovered.expect("recover");
         assert!(recovered.state.is_some());

@@ -3,17 +3,14 @@
 //! `cargo bench -p berth-selection`. It prints microseconds per choice for each flavor of the
 //! mix, for a guest that fits nowhere, and for bringing the table up to date.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 use std::time::Instant;
 
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_selection::{Index, Request, explain};
-use common::hosts::Shape;
-use common::{change, claim, request, spec, view};
+use berth_testkit::selection::hosts::Shape;
+use berth_testkit::selection::{change, claim, request, spec, view};
 use imbl::OrdMap;
 
 const HOSTS: usize = 1000;

@@ -1,10 +1,10 @@
-//! The reason where no host can take a guest: counted by cause over all hosts, told of the few
+//! The reason where no host can take a guest: counted by cause over all hosts, described for the few
 //! that came nearest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::constraint::{Applicant, Violation};
+use berth_domain::constraint::{PreparedDemand, Violation};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
@@ -30,7 +30,7 @@ pub struct Refused<'a> {
 /// The rule that the host breaks.
 pub(crate) fn examine(
     request: &Request,
-    applicant: &Applicant<'_>,
+    applicant: &PreparedDemand<'_>,
     view: &HostView,
 ) -> Result<Assignment, Violation> {
     if request.excluded.contains(&view.host.name) {
@@ -40,7 +40,11 @@ pub(crate) fn examine(
 }
 
 /// Returns the refusal by the host that the user named.
-pub(crate) fn named(applicant: &Applicant<'_>, view: &HostView, violation: &Violation) -> Refusal {
+pub(crate) fn named(
+    applicant: &PreparedDemand<'_>,
+    view: &HostView,
+    violation: &Violation,
+) -> Refusal {
     let mut refusal = violation.to_refusal(&view.host.name);
     let refused = Refused {
         view,
@@ -50,7 +54,7 @@ pub(crate) fn named(applicant: &Applicant<'_>, view: &HostView, violation: &Viol
     refusal
 }
 
-/// Returns the refusal by all hosts. Hosts that are alike are asked once.
+/// Returns the refusal by all hosts. Hosts that are alike are evaluated once.
 ///
 /// Where one of them could take the guest after all, the filters are wrong: then that is the
 /// refusal.
@@ -58,7 +62,7 @@ pub fn nowhere<'a>(
     request: &Request,
     hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
 ) -> Refusal {
-    let applicant = Applicant::new(&request.demand);
+    let applicant = PreparedDemand::new(&request.demand);
     let mut known: BTreeMap<u64, Violation> = BTreeMap::new();
     let mut refused: Vec<Refused<'_>> = Vec::new();
     for view in hosts {
@@ -170,15 +174,15 @@ fn phrase(cause: &str) -> String {
         "HOST_FENCED" => "fenced",
         "VOLUME_ELSEWHERE" => "without its volumes",
         "HELD_BY_UNKNOWN_GUEST" => "where unknown guests hold what it needs",
-        "CELLS" => "with too few cells",
-        "DEDICATED_CPUS" => "without enough dedicated CPUs in a cell",
-        "CPU_THREADS" => "without enough cores that are free as asked for",
+        "CELLS" => "with too few NUMA nodes",
+        "DEDICATED_CPUS" => "without enough dedicated CPUs in a NUMA node",
+        "CPU_THREADS" => "without enough cores that are free as requested",
         "PCI_DEVICES" => "without enough PCI devices near enough",
-        "SHARED_CPUS" => "without enough room on the shared CPUs of a cell",
-        "MEMORY" => "without enough memory in a cell",
-        "PAGES" => "without enough free pages in a cell",
+        "SHARED_CPUS" => "without enough room on the shared CPUs of a NUMA node",
+        "MEMORY" => "without enough memory in a NUMA node",
+        "PAGES" => "without enough free pages in a NUMA node",
         "PAGE_SIZE" => "without pages of the size",
-        "CELLS_COMPETE" => "where guest cells compete for a cell",
+        "CELLS_COMPETE" => "where guest NUMA nodes compete for a NUMA node",
         _ => match cause.strip_prefix("RESOURCE_") {
             Some(class) => return format!("without enough {class}"),
             None => return format!("for {cause}"),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::constraint::{Applicant, Violation};
+use berth_domain::constraint::{PreparedDemand, Violation};
 use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
@@ -18,7 +18,7 @@ use crate::explain::Refused;
 /// making room where least is missing. If no host could take the guest even when empty, only
 /// another flavor or other hosts help.
 #[must_use]
-pub(crate) fn best(applicant: &Applicant<'_>, refused: &[Refused<'_>]) -> Option<String> {
+pub(crate) fn best(applicant: &PreparedDemand<'_>, refused: &[Refused<'_>]) -> Option<String> {
     if refused.is_empty() {
         return Some("start a compute agent that registers its host".to_owned());
     }
@@ -30,7 +30,7 @@ pub(crate) fn best(applicant: &Applicant<'_>, refused: &[Refused<'_>]) -> Option
             "start the compute agent of host {host} again: the guest fits there"
         ));
     }
-    let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_room());
+    let lacking = || refused.iter().filter(|r| r.violation.is_lack_of_capacity());
     if let Some(nearest) = lacking().next() {
         let mut known: BTreeMap<u64, bool> = BTreeMap::new();
         let mut fits_when_empty = |view: &HostView| {
@@ -38,7 +38,7 @@ pub(crate) fn best(applicant: &Applicant<'_>, refused: &[Refused<'_>]) -> Option
             *known.or_insert_with(|| applicant.fits_when_empty(view))
         };
         return if let Some(host) = lacking().find(|r| fits_when_empty(r.view)) {
-            Some(make_room(host))
+            Some(free_capacity(host))
         } else {
             Some(never(applicant, nearest))
         };
@@ -48,12 +48,12 @@ pub(crate) fn best(applicant: &Applicant<'_>, refused: &[Refused<'_>]) -> Option
 
 /// Returns the first host that breaks only the rule `barrier`.
 fn opened<'a>(
-    applicant: &Applicant<'_>,
+    applicant: &PreparedDemand<'_>,
     refused: &'a [Refused<'_>],
     barrier: &Violation,
 ) -> Option<&'a HostName> {
     // Hosts that are alike give one answer.
-    let mut asked = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let fits = |view: &HostView| {
         let mut open = view.clone();
         open.set_host(Arc::new(Host {
@@ -66,15 +66,15 @@ fn opened<'a>(
     };
     let closed = refused.iter().filter(|r| r.violation == *barrier);
     closed
-        .filter(|r| asked.insert(r.view.likeness()))
+        .filter(|r| seen.insert(r.view.likeness()))
         .find(|r| fits(r.view))
         .map(|r| &r.view.host.name)
 }
 
-fn make_room(refused: &Refused<'_>) -> String {
+fn free_capacity(refused: &Refused<'_>) -> String {
     let host = &refused.view.host.name;
     let cell = refused.violation.fit().and_then(FitRefusal::host_cell);
-    let place = cell.map_or_else(String::new, |cell| format!("cell {cell} of "));
+    let place = cell.map_or_else(String::new, |cell| format!("NUMA node {cell} of "));
     let short = refused
         .violation
         .missing()
@@ -86,7 +86,7 @@ fn make_room(refused: &Refused<'_>) -> String {
 }
 
 /// Returns what helps where the guest would not fit even on an empty host.
-fn never(applicant: &Applicant<'_>, nearest: &Refused<'_>) -> String {
+fn never(applicant: &PreparedDemand<'_>, nearest: &Refused<'_>) -> String {
     let violation = applicant
         .place(&nearest.view.emptied(), Strategy::Spread)
         .err();
@@ -103,7 +103,7 @@ fn never(applicant: &Applicant<'_>, nearest: &Refused<'_>) -> String {
 fn cell_change(refusal: &FitRefusal) -> String {
     match refusal {
         FitRefusal::TooFewCells { available, .. } => {
-            format!("use fewer guest cells (hw:numa_nodes), a host has {available}")
+            format!("use fewer guest NUMA nodes (hw:numa_nodes), a host has {available}")
         }
         FitRefusal::Cell { shortfall } => {
             let worst = shortfall.worst();
@@ -113,7 +113,7 @@ fn cell_change(refusal: &FitRefusal) -> String {
                     worst.resource
                 ),
                 Resource::Pages(_) => format!(
-                    "reserve more {} per cell, or use more guest cells (hw:numa_nodes)",
+                    "reserve more {} per NUMA node, or use more guest NUMA nodes (hw:numa_nodes)",
                     worst.resource
                 ),
                 Resource::Siblings | Resource::SiblingCpus => {
@@ -127,7 +127,7 @@ fn cell_change(refusal: &FitRefusal) -> String {
                 | Resource::SharedCpus
                 | Resource::SharedVcpus
                 | Resource::Memory => format!(
-                    "a cell has at most {} of {} {}; use more guest cells (hw:numa_nodes) or a \
+                    "a NUMA node has at most {} of {} {}; use more guest NUMA nodes (hw:numa_nodes) or a \
                      smaller flavor",
                     worst.available, worst.requested, worst.resource
                 ),
@@ -136,7 +136,7 @@ fn cell_change(refusal: &FitRefusal) -> String {
         FitRefusal::Compete { host_cells, .. } => {
             let plural = if host_cells.len() == 1 { "" } else { "s" };
             format!(
-                "only {} cell{plural} can hold guest cells of that size; make them smaller",
+                "only {} NUMA node{plural} can hold guest NUMA nodes of that size; make them smaller",
                 host_cells.len()
             )
         }
@@ -150,7 +150,7 @@ fn cell_change(refusal: &FitRefusal) -> String {
                     .to_owned()
             }
             PmemNumaPolicy::Required => {
-                "take hosts with more such pmem namespaces on one cell, or \
+                "take hosts with more such pmem namespaces on one NUMA node, or \
                                          hw:pmem_numa_policy=preferred"
                     .to_owned()
             }
@@ -194,8 +194,8 @@ fn other_rule(violation: &Violation) -> Option<String> {
         Violation::Image { property, .. } => Some(format!(
             "take hosts of that kind with agents that say so, or correct {property} of the image"
         )),
-        Violation::Zone { wanted, .. } => Some(format!(
-            "make room in availability zone {wanted}, or do not ask for it"
+        Violation::Zone { requested, .. } => Some(format!(
+            "make room in availability zone {requested}, or do not ask for it"
         )),
         Violation::Aggregate { key, .. } => Some(format!(
             "add a host to an aggregate with that {key}, or do not ask for it"

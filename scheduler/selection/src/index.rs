@@ -1,7 +1,7 @@
 //! The hosts as the choice sees them, kept up to date by what changed.
 //!
-//! Invariant: the table holds exactly the hosts that it was last told of; answers do not depend
-//! on the order in which it was told.
+//! Invariant: the table holds exactly the hosts of the last update; answers do not depend
+//! on the order of the updates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::table::Table;
 pub struct Index {
     table: Table,
     positions: BTreeMap<HostName, usize>,
-    /// What [`Self::sync`] was last told: shares its structure with the next one.
+    /// The hosts of the last [`Self::sync`]: shares its structure with the next one.
     seen: OrdMap<HostName, Arc<HostView>>,
 }
 

@@ -9,10 +9,10 @@
 //! [`berth_domain::constraint`], which the command that claims the host checks again. A filter
 //! only spares the rules hosts that cannot pass them.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`request`] | what is asked, and the answer |
-//! | [`ask`], [`filter`] | what rules a host out at a glance, one file each |
+//! | [`request`] | the request for a host, and the choice |
+//! | [`minimum_demand`], [`filter`] | what rules a host out at a glance, one file each |
 //! | [`weigher`] | the order of the others, one file each |
 //! | [`index`], `table` | the hosts in a dense table, kept up to date by what changed |
 //! | [`pipeline`] | filters, weighers, exact fit |
@@ -23,7 +23,6 @@
 //! | [`capacity`] | how many more guests of a shape fit |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
-pub mod ask;
 pub mod balance;
 pub mod candidates;
 pub mod capacity;
@@ -33,6 +32,7 @@ pub mod filter;
 pub mod fleet;
 pub mod hint;
 pub mod index;
+pub mod minimum_demand;
 pub mod pipeline;
 pub mod request;
 mod table;

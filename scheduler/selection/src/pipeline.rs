@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use berth_domain::audit::{self, RANKED_MAX};
-use berth_domain::constraint::Applicant;
+use berth_domain::constraint::PreparedDemand;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 
-use crate::ask::Ask;
 use crate::explain;
-use crate::filter::{CellAsks, DeviceAsks, Lanes};
+use crate::filter::{CellDemands, DeviceDemand, Lanes};
 use crate::index::Index;
+use crate::minimum_demand::MinimumDemand;
 use crate::request::{Choice, Examined, Request};
 use crate::table::Table;
-use crate::weigher::{Liking, Score, Weighing};
+use crate::weigher::{AffinityScore, Score, Weighing};
 
 /// Why no host is chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,8 +51,8 @@ pub(crate) fn run(
     table: &Table,
     place: impl Fn(&HostName) -> Option<usize>,
 ) -> Result<Choice, NoHost> {
-    let liking = Liking::new(request.demand.group.as_ref(), place);
-    let mut search = Search::new(request, table, liking);
+    let affinity = AffinityScore::new(request.demand.group.as_ref(), place);
+    let mut search = Search::new(request, table, affinity);
     let (best, passed) = best_of(search.ranked());
     search.examined.passed = passed;
     let Some((first, next)) = best.split_first() else {
@@ -82,10 +82,10 @@ type Ranked = (Score, usize);
 struct Search<'a> {
     request: &'a Request,
     table: &'a Table,
-    applicant: Applicant<'a>,
-    ask: Lanes,
-    cells: CellAsks,
-    devices: DeviceAsks,
+    applicant: PreparedDemand<'a>,
+    requested: Lanes,
+    cells: CellDemands,
+    devices: DeviceDemand,
     weighing: Weighing,
     examined: Examined,
     /// Whether hosts of a class could take the guest if nothing were taken of them; only of
@@ -96,16 +96,16 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(request: &'a Request, table: &'a Table, liking: Liking) -> Self {
-        let ask = Ask::new(&request.demand);
+    fn new(request: &'a Request, table: &'a Table, affinity: AffinityScore) -> Self {
+        let demand = MinimumDemand::new(&request.demand);
         Self {
             request,
             table,
-            applicant: Applicant::new(&request.demand),
-            ask: Lanes::asked(&ask),
-            cells: CellAsks::new(request.demand.topology.as_ref()),
-            devices: table.kinds.asked(&request.demand.pci),
-            weighing: Weighing::new(request, &ask, liking),
+            applicant: PreparedDemand::new(&request.demand),
+            requested: Lanes::requested(&demand),
+            cells: CellDemands::new(request.demand.topology.as_ref()),
+            devices: table.kinds.requested(&request.demand.pci),
+            weighing: Weighing::new(request, &demand, affinity),
             examined: Examined {
                 hosts: u32::try_from(table.len()).unwrap_or(u32::MAX),
                 passed: 0,
@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
     fn ranked(&self) -> impl Iterator<Item = Ranked> + '_ {
         let Table {
             offers,
-            rooms,
+            headroom,
             devices,
             facts,
             ..
@@ -130,13 +130,13 @@ impl<'a> Search<'a> {
             .iter()
             .enumerate()
             .filter(move |(at, offered)| {
-                offered.suffice(&self.ask) && self.devices.are_met(&devices[*at])
+                offered.suffice(&self.requested) && self.devices.are_met(&devices[*at])
             })
-            .filter_map(move |(at, _)| Some((at, rooms[at].left(&self.cells, strategy)?)))
+            .filter_map(move |(at, _)| Some((at, headroom[at].left(&self.cells, strategy)?)))
             .map(move |(at, left)| (self.weighing.score(at, &facts[at], left), at))
     }
 
-    /// Returns what the guest takes of a host. Hosts that are alike are asked once, and so are
+    /// Returns what the guest takes of a host. Hosts that are alike are tried once, and so are
     /// those of a class that the guest does not suit.
     fn attempt(&mut self, at: usize) -> Option<Choice> {
         let view = &self.table.views[at];
@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
 
     fn standing(&self, at: usize) -> Option<audit::Ranked> {
         let strategy = self.request.policy.cells;
-        let left = self.table.rooms[at].left(&self.cells, strategy)?;
+        let left = self.table.headroom[at].left(&self.cells, strategy)?;
         Some(audit::Ranked {
             host: self.table.views[at].host.name.clone(),
             points: self.weighing.points(at, &self.table.facts[at], left),
@@ -216,7 +216,7 @@ pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Resu
         passed: 1,
         tried: 1,
     };
-    let applicant = Applicant::new(&request.demand);
+    let applicant = PreparedDemand::new(&request.demand);
     match explain::examine(request, &applicant, view) {
         Ok(assignment) => Ok(Choice {
             host: view.host.name.clone(),

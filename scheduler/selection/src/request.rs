@@ -1,4 +1,4 @@
-//! What is asked of the choice, and its answer.
+//! The request for a host, and the choice.
 
 use berth_domain::allocation::Resources;
 use berth_domain::audit::Ranked;
@@ -8,7 +8,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::policy::SchedulingPolicy;
 use uuid::Uuid;
 
-/// What is asked.
+/// A request for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What the guest demands of its host.
@@ -38,7 +38,7 @@ pub struct Choice {
     /// What the weighers say of it and of the next best hosts, in this order; nothing where the
     /// user named the host. The others were not tried: they had room at a glance.
     pub ranking: Vec<Ranked>,
-    /// What is to be told of it beside, for people. Whoever asked for the choice fills it in.
+    /// Warnings about it, for people. The caller fills them in.
     pub warnings: Vec<String>,
 }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use berth_domain::host_view::HostView;
 
 use crate::filter::devices::Kinds;
-use crate::filter::{Devices, Lanes, Rooms};
+use crate::filter::{CellHeadroom, Devices, Lanes};
 use crate::weigher::Facts;
 
 /// What is read of one host.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     offers: Lanes,
-    rooms: Rooms,
+    headroom: CellHeadroom,
     devices: Devices,
     facts: Facts,
     likeness: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Row {
 pub(crate) struct Table {
     pub(crate) kinds: Kinds,
     pub(crate) offers: Vec<Lanes>,
-    pub(crate) rooms: Vec<Rooms>,
+    pub(crate) headroom: Vec<CellHeadroom>,
     pub(crate) devices: Vec<Devices>,
     pub(crate) facts: Vec<Facts>,
     /// [`HostView::likeness`].
@@ -41,8 +41,8 @@ impl Table {
     }
 
     pub(crate) fn push(&mut self, view: &Arc<HostView>) {
-        self.offers.push(Lanes::offered(&view.room));
-        self.rooms.push(Rooms::of(view));
+        self.offers.push(Lanes::offered(&view.headroom));
+        self.headroom.push(CellHeadroom::of(view));
         self.devices.push(self.kinds.count(view));
         self.facts.push(Facts::of(view));
         self.likenesses.push(view.likeness());
@@ -55,8 +55,8 @@ impl Table {
         if !is_same {
             self.devices[at] = self.kinds.count(view);
         }
-        self.offers[at] = Lanes::offered(&view.room);
-        self.rooms[at] = Rooms::of(view);
+        self.offers[at] = Lanes::offered(&view.headroom);
+        self.headroom[at] = CellHeadroom::of(view);
         self.facts[at] = Facts::of(view);
         self.likenesses[at] = view.likeness();
     }
@@ -78,7 +78,7 @@ impl Table {
     /// Puts back what [`Self::exchange`] or [`Self::close`] returned.
     pub(crate) fn restore(&mut self, at: usize, row: Row) {
         self.offers[at] = row.offers;
-        self.rooms[at] = row.rooms;
+        self.headroom[at] = row.headroom;
         self.devices[at] = row.devices;
         self.facts[at] = row.facts;
         self.likenesses[at] = row.likeness;
@@ -88,7 +88,7 @@ impl Table {
     fn row(&self, at: usize) -> Row {
         Row {
             offers: self.offers[at],
-            rooms: self.rooms[at],
+            headroom: self.headroom[at],
             devices: self.devices[at],
             facts: self.facts[at],
             likeness: self.likenesses[at],
@@ -99,7 +99,7 @@ impl Table {
     /// Takes a row out; the last one comes in its place.
     pub(crate) fn remove(&mut self, at: usize) {
         self.offers.swap_remove(at);
-        self.rooms.swap_remove(at);
+        self.headroom.swap_remove(at);
         self.devices.swap_remove(at);
         self.facts.swap_remove(at);
         self.likenesses.swap_remove(at);

@@ -1,4 +1,4 @@
-//! What a scheduler is told when it starts: one struct, read from TOML, overridden by flags.
+//! The configuration of a scheduler: one struct, read from TOML, overridden by flags.
 //!
 //! Invariant: unknown keys are refused, and a configuration with several faults is refused with
 //! all of them at once. The sample under `deploy/` holds every key with its default.
@@ -13,13 +13,13 @@ use berth_process::{Keys, Log};
 
 use crate::placement_rest::Profile;
 
-/// Where a scheduler listens unless told otherwise.
+/// The default address of a scheduler.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7100";
 
 /// Where a REST API could listen; the port is Placement's own in OpenStack's development set-up.
 const PLACEMENT_LISTEN_EXAMPLE: &str = "127.0.0.1:8778";
 
-/// How the member comes into being if its directory is empty; a restart needs neither.
+/// How the member is created if its directory is empty; a restart needs neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// The directory must hold a member.
@@ -31,19 +31,19 @@ pub enum Start {
     Join(Vec<String>),
 }
 
-/// What a scheduler is told when it starts.
+/// The configuration of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The directory of the member. No default: losing it loses the member.
     pub data_dir: PathBuf,
     /// Where it listens, for clients, conductors, agents and the other members, and what they dial.
     pub listening: Listening,
-    /// The address of OpenStack Placement's REST API; absent, it is not served.
+    /// The address of OpenStack Placement's REST API; if absent, it is not served.
     pub placement_listen: Option<String>,
     /// What callers of the REST API may do; absent, `default` if there are tokens.
     pub placement_profile: Option<Profile>,
-    /// The file with the tokens of the REST API's callers; absent, they are believed, for which
-    /// the profile must be given.
+    /// The file with the tokens of the REST API's callers; if absent, they are not authenticated, for
+    /// which the profile must be set.
     pub placement_tokens: Option<PathBuf>,
     /// How many connections the REST API has at once; who comes then waits.
     pub placement_connections_max: usize,
@@ -57,7 +57,7 @@ pub struct Config {
     pub liveness_limit_ms: u64,
     /// The greatest request that is read.
     pub request_bytes_max: usize,
-    /// How long a request may take before the client is told that its outcome is unknown.
+    /// Timeout of a request, after which the client gets the error that its outcome is unknown.
     pub request_timeout_ms: u64,
     /// How many requests of one connection are worked on at once.
     pub requests_per_connection_max: usize,
@@ -71,7 +71,7 @@ pub struct Config {
     pub raft_tick_ms: u64,
     /// A leader reports to its followers every so many ticks.
     pub raft_heartbeat_ticks: u64,
-    /// A follower that heard nothing for so many ticks (up to twice as many) stands for election.
+    /// Election timeout in ticks: a follower without heartbeats for it (up to twice) starts an election.
     pub raft_election_ticks: u64,
     /// A checkpoint is written every so many log entries.
     pub checkpoint_entries: u64,
@@ -127,7 +127,7 @@ impl Config {
     pub fn validate(&self) -> Result<Addresses, Faults> {
         let mut faults = Vec::new();
         if self.data_dir.as_os_str().is_empty() {
-            faults.push("data_dir is missing: say where the member keeps its data".into());
+            faults.push("data_dir is missing: set the directory of the member's data".into());
         }
         let grpc = self.listening.check(LISTEN_DEFAULT, &mut faults);
         let placement = self.check_placement(&mut faults);
@@ -162,8 +162,8 @@ impl Config {
         let Some(listen) = &self.placement_listen else {
             if self.placement_profile.is_some() || self.placement_tokens.is_some() {
                 faults.push(
-                    "placement_profile and placement_tokens need placement_listen: say where the \
-                     REST API listens"
+                    "placement_profile and placement_tokens need placement_listen: set the \
+                     address of the REST API"
                         .into(),
                 );
             }
@@ -172,7 +172,7 @@ impl Config {
         if self.placement_profile.is_none() && self.placement_tokens.is_none() {
             faults.push(
                 "placement_listen needs placement_tokens: name a file with the callers' tokens; \
-                 or give placement_profile to believe whoever calls, in tests"
+                 or set placement_profile to accept every caller unauthenticated, in tests"
                     .into(),
             );
         }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let text = "listne = 1\nraft_tick_ms = \"x\"\nlog_format = \"xml\"\n";
         let (_, faults) = configuration::parse(Config::new(""), text);
         assert_eq!(faults.len(), 3, "{faults:?}");

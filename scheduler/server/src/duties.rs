@@ -1,5 +1,5 @@
-//! What the leader does beside answering: it names a new cluster, and notes which hosts are heard
-//! of. Every member watches replicated time meanwhile, to go on from there when it leads.
+//! The leader's own duties: it names a new cluster, and records which hosts are reachable.
+//! Every member observes replicated time meanwhile, to continue from it when it leads.
 //!
 //! Invariant: everything here is a command like any other, so losing leadership in the middle
 //! loses nothing.
@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use berth_domain::fence::How;
+use berth_domain::fence::Method;
+use berth_domain::host::Liveness;
 use berth_domain::id::ClusterId;
 use berth_domain::version::ServiceVersion;
 use berth_state::State;
@@ -15,7 +16,7 @@ use berth_state::command::Command;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Ask, Request};
+use crate::core::{Action, DecisionRequest};
 use crate::service::Context;
 
 /// Does the leader's duties whenever this member leads, until `stopping`.
@@ -42,7 +43,7 @@ async fn work(context: &Context) {
         context.liveness().lead(deciding, context.monotonic_ms());
         if deciding {
             name_cluster(context).await;
-            judge_hosts(context).await;
+            update_liveness(context).await;
         }
         tokio::select! {
             _ = ticks.tick() => {}
@@ -62,10 +63,7 @@ async fn name_cluster(context: &Context) {
         return;
     }
     let Ok(cluster) = context.cluster_id().parse::<ClusterId>() else {
-        tracing::error!(
-            cluster = context.cluster_id(),
-            "the cluster's id is no UUID"
-        );
+        tracing::error!(cluster = context.cluster_id(), "cluster id is not a UUID");
         return;
     };
     if raise_version(context).await {
@@ -73,8 +71,8 @@ async fn name_cluster(context: &Context) {
     }
 }
 
-/// A new cluster that consists of this member alone has nobody to wait for: it begins with what
-/// this member can do. Returns whether that is so, or not to be waited for.
+/// A new cluster that consists of this member alone waits for no other: it begins with this
+/// member's service version. Returns whether the version is raised, or need not be.
 async fn raise_version(context: &Context) -> bool {
     let version = context.level();
     let raised = || context.stale(move |state| state.header().cluster_version >= version);
@@ -90,27 +88,33 @@ async fn raise_version(context: &Context) -> bool {
     matches!(raised().await, Ok(true))
 }
 
-async fn judge_hosts(context: &Context) {
-    // The look over all hosts is made on a frozen state, not in the replica's task.
+async fn update_liveness(context: &Context) {
+    // All hosts are checked on a frozen state, not in the replica's task.
     let Ok(state) = context.stale(Clone::clone).await else {
         return;
     };
     let now = context.monotonic_ms();
-    let (verdicts, lapsed) = {
+    let (transitions, lapsed) = {
         let mut liveness = context.liveness();
         liveness.forget_removed(&state);
-        (liveness.judge(&state, now), liveness.lapsed(&state, now))
+        (
+            liveness.transitions(&state, now),
+            liveness.lapsed(&state, now),
+        )
     };
-    for (host, liveness) in verdicts {
-        tracing::info!(%host, ?liveness, "a host's agent changed");
+    for (host, liveness) in transitions {
+        match liveness {
+            Liveness::Up => tracing::info!(%host, "host heartbeat received"),
+            Liveness::Down => tracing::warn!(%host, "host heartbeat missed"),
+        }
         command(context, Command::SetLiveness { host, liveness }).await;
     }
     for (host, incarnation) in lapsed {
-        tracing::warn!(%host, "its lease has lapsed: its agent has stopped its guests by itself");
+        tracing::warn!(%host, "host lease expired, its agent has stopped its guests");
         let fence = Command::FenceHost {
             host,
-            how: How::SelfFenced,
-            by: Ask::LEADER.to_owned(),
+            method: Method::SelfFenced,
+            by: DecisionRequest::LEADER.to_owned(),
             output: String::new(),
             incarnation,
         };
@@ -119,9 +123,9 @@ async fn judge_hosts(context: &Context) {
 }
 
 async fn command(context: &Context, command: Command) {
-    let ask = Ask::new(Ask::LEADER, Request::Plain(command));
-    if let Err(status) = context.ask(ask).await {
-        // The next round tries again, here or at the next leader.
-        tracing::info!(error = %status.message(), "a duty of the leader was not done");
+    let request = DecisionRequest::new(DecisionRequest::LEADER, Action::Plain(command));
+    if let Err(status) = context.submit(request).await {
+        // The next round retries, here or at the next leader.
+        tracing::info!(error = %status.message(), "leader duty failed");
     }
 }

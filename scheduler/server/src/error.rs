@@ -1,7 +1,7 @@
 //! Why a scheduler member cannot start, or stopped by itself.
 //!
-//! Invariant: whoever reads the message with its causes knows which thing is meant and what to do
-//! next; nothing is repaired silently.
+//! Invariant: the message with its causes names the affected object and the next step;
+//! nothing is repaired silently.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Error {
     /// The directory cannot be used.
     #[error("the data directory cannot be used")]
     Disk(#[from] disk::Error),
-    /// The directory is empty and nobody said how to begin.
+    /// The directory is empty, and neither --bootstrap nor --join is given.
     #[error(
         "{path} holds no member: start with --bootstrap to make a new cluster, or with --join to \
          become a member of a running one; if a member was here before, its disk is lost: remove \
@@ -33,10 +33,10 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// A new cluster was asked for where there is a member already.
+    /// A new cluster was requested in the directory of a member.
     #[error(
         "{path} already holds member {member} of cluster {cluster}: start without --bootstrap to \
-         go on with it"
+         restart it"
     )]
     AlreadyMember {
         /// The directory.
@@ -47,23 +47,23 @@ pub enum Error {
         member: u64,
     },
     /// The member to be joined belongs to another cluster than the directory.
-    #[error("{path} belongs to cluster {found}, but {peer} is a member of cluster {expected}")]
+    #[error("{path} belongs to cluster {own}, but {peer} is a member of cluster {expected}")]
     OtherCluster {
         /// The directory.
         path: PathBuf,
         /// Its cluster.
-        found: String,
-        /// Who was asked.
+        own: String,
+        /// The peer.
         peer: String,
-        /// The cluster of who was asked.
+        /// The cluster of the peer.
         expected: String,
     },
-    /// Nobody let this member join.
+    /// No peer accepted this member.
     #[error("could not join through {peers}: {what}")]
     Join {
-        /// Who was asked.
+        /// The peer.
         peers: String,
-        /// What the last of them said.
+        /// The last error.
         what: String,
     },
     /// What is on the disk cannot be made into a member.
@@ -84,9 +84,9 @@ pub enum Error {
          with a program of version {cluster} or newer; its directory is as it was"
     )]
     Outdated {
-        /// What the cluster is.
+        /// The cluster version.
         cluster: ServiceVersion,
-        /// What this member is.
+        /// This member's service version.
         level: ServiceVersion,
     },
     /// The server failed.

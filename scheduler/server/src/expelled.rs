@@ -1,10 +1,10 @@
-//! Whether this member was taken out of its cluster while it was not looking.
+//! Detects that this member was removed from its cluster while it was partitioned or down.
 //!
-//! A leader stops talking to a member as soon as its removal is in force, often before that
-//! member has heard of it. All it sees then is that nobody leads. So a member without a leader
-//! asks the others now and then whether it still belongs to them.
+//! A leader stops sending to a member as soon as its removal takes effect, often before that
+//! member has received it. The member then only sees that there is no leader. So a member without a
+//! leader periodically queries the others for the membership.
 //!
-//! Invariant: only the word of another member of the same cluster counts, and only if that one
+//! Invariant: only the response of another member of the same cluster counts, and only if that one
 //! knows at least as much of the cluster's history as this one.
 
 use std::time::Duration;
@@ -16,18 +16,18 @@ use berth_replication::runtime::{Handle, Status};
 use crate::join;
 use crate::machine::Machine;
 
-/// Becomes ready when this member was removed; `patience` is how long it may be without a leader
-/// before it asks.
+/// Becomes ready when this member was removed; `timeout` is how long it may be without a leader
+/// before it queries the others.
 pub(crate) async fn wait(
     handle: Handle<Machine>,
     dialer: Dialer,
     cluster_id: String,
-    patience: Duration,
+    timeout: Duration,
 ) {
     let mut leader = handle.watch_leader();
     loop {
         let led = leader.wait_for(|l| l.role.leader.is_some());
-        if tokio::time::timeout(patience, led).await.is_err() {
+        if tokio::time::timeout(timeout, led).await.is_err() {
             let Some(own) = handle.status().await else {
                 return std::future::pending().await;
             };
@@ -38,7 +38,7 @@ pub(crate) async fn wait(
         }
         let alone = leader.wait_for(|l| l.role.leader.is_none()).await.is_err();
         if alone {
-            // The replica is gone; whoever ended it knows why.
+            // The replica has stopped; its owner reports why.
             return std::future::pending().await;
         }
     }
@@ -51,10 +51,10 @@ async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
         }
         if let Some(theirs) = join::status_of(&member.address, dialer).await
             && theirs.cluster_id == cluster_id
-            && says_so(own, &theirs)
+            && confirms_removal(own, &theirs)
         {
             tracing::warn!(
-                "member {} says that this member was removed",
+                "member {} reports that this member was removed",
                 theirs.member_id
             );
             return true;
@@ -63,7 +63,7 @@ async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
     false
 }
 
-fn says_so(own: &Status, theirs: &GetClusterStatusResponse) -> bool {
+fn confirms_removal(own: &Status, theirs: &GetClusterStatusResponse) -> bool {
     theirs.applied_index > own.position.index
         && theirs.members.iter().all(|member| member.id != own.id)
 }

@@ -1,9 +1,9 @@
-//! What has changed lately: the applied changes that watches follow, without gaps.
+//! Recent changes: the applied changes that watches follow, without gaps.
 //!
 //! One task reads what the replica applies ([`Feed::follow`]) and keeps the latest changes outside
-//! the replicated state, bounded in number and bytes: those that are told as events in a
+//! the replicated state, bounded in number and bytes: those that are sent as events in a
 //! `history`, revision by revision, and those of resource providers in a `ring`. Every member can
-//! serve watches. Whoever waits for an operation is woken when that operation changes, not
+//! serve watches. A request that waits for an operation is woken when that operation changes, not
 //! whenever anything does.
 //!
 //! A revision here is the index of a command, as in the state's header: entries of the log without
@@ -29,7 +29,7 @@ use berth_store::codec::{self, Watched};
 use tokio::sync::{Notify, broadcast, watch};
 
 use self::history::History;
-pub use self::history::{Noted, Part, Revision};
+pub use self::history::{Part, RecordChange, Revision};
 pub(crate) use self::ring::Changes;
 use self::ring::Ring;
 use crate::machine::Machine;
@@ -43,13 +43,13 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-struct Kept {
+struct Retained {
     events: History,
     providers: Ring<ProviderId>,
 }
 
 struct Shared {
-    kept: Mutex<Kept>,
+    kept: Mutex<Retained>,
     revision: watch::Sender<u64>,
     waiting: Mutex<HashMap<OperationId, Arc<Notify>>>,
 }
@@ -66,7 +66,7 @@ impl Feed {
     pub fn new(revision: u64, limits: Limits) -> Self {
         Self {
             shared: Arc::new(Shared {
-                kept: Mutex::new(Kept {
+                kept: Mutex::new(Retained {
                     events: History::new(revision, limits),
                     providers: Ring::new(revision, limits),
                 }),
@@ -76,10 +76,10 @@ impl Feed {
         }
     }
 
-    /// Takes note of everything that is applied, until the replica is gone.
+    /// Records all applied changes until the replica stops.
     pub async fn follow(self, mut events: broadcast::Receiver<Event<Machine>>) {
         // Set from the moment batches were missed until one is seen again: what lies between is
-        // not known, so the history begins anew behind it.
+        // unknown, so the history restarts after it.
         let mut missed = false;
         loop {
             match events.recv().await {
@@ -92,7 +92,7 @@ impl Feed {
                     self.start_over(replaced.machine.state().revision());
                 }
                 Err(broadcast::error::RecvError::Lagged(batches)) => {
-                    tracing::warn!(batches, "watches fell behind and have to list again");
+                    tracing::warn!(batches, "feed fell behind, watches have to list again");
                     missed = true;
                     continue;
                 }
@@ -106,14 +106,14 @@ impl Feed {
         let mut operations = Vec::new();
         let mut kept = lock(&self.shared.kept);
         for command in &batch.commands {
-            let mut noted = Vec::new();
+            let mut changes = Vec::new();
             for change in &command.changes {
                 match codec::decode_watched_key(&change.key) {
                     Some(Watched::Record(name)) => {
                         if let Name::Operation(id) = name {
                             operations.push(id);
                         }
-                        noted.push(Noted::new(name, stored(change)));
+                        changes.push(RecordChange::new(name, stored(change)));
                     }
                     Some(Watched::Provider(id)) => {
                         kept.providers.push(command.index, id, stored(change));
@@ -121,7 +121,7 @@ impl Feed {
                     None => {}
                 }
             }
-            kept.events.push(command.index, noted);
+            kept.events.push(command.index, changes);
         }
         kept.providers.complete(last);
         drop(kept);
@@ -156,7 +156,7 @@ impl Feed {
         *self.shared.revision.borrow()
     }
 
-    /// Returns what is told of changes after this revision, or the first part of it.
+    /// Returns the changes after this revision, or the first part of them.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl Feed {
         revision.wait_for(|last| *last > after).await.is_ok()
     }
 
-    /// Returns what tells of changes of this operation from now on.
+    /// Returns a watch of this operation from now on.
     #[must_use]
     pub fn watch_operation(&self, id: OperationId) -> OperationWatch {
         let notify = lock(&self.shared.waiting).entry(id).or_default().clone();
@@ -227,7 +227,7 @@ fn not_readable(what: &str) -> Refusal {
     Refusal::new(Code::Internal, "ROW_NOT_READABLE", message)
 }
 
-/// Tells of changes of one operation.
+/// A watch of one operation.
 pub struct OperationWatch {
     id: OperationId,
     notify: Arc<Notify>,
@@ -245,7 +245,7 @@ impl OperationWatch {
 impl Drop for OperationWatch {
     fn drop(&mut self) {
         let mut waiting = lock(&self.shared.waiting);
-        // The map's own reference and this one: nobody else waits.
+        // The map's own reference and this one: there is no other waiter.
         if Arc::strong_count(&self.notify) <= 2 {
             waiting.remove(&self.id);
         }
@@ -277,7 +277,7 @@ mod tests {
         bytes: 1 << 20,
     };
 
-    fn told(feed: &Feed, after: u64) -> Result<Vec<Name>, Refusal> {
+    fn events(feed: &Feed, after: u64) -> Result<Vec<Name>, Refusal> {
         let revisions = feed.events(after)?.revisions;
         let changes = revisions.iter().flat_map(|r| &r.changes);
         Ok(changes.map(|change| change.name().clone()).collect())
@@ -304,7 +304,7 @@ mod tests {
         }))
     }
 
-    /// Goal: where the feed itself missed changes, once and again, nobody is told half of them.
+    /// Goal: where the feed itself missed changes, once and again, no watch gets half of them.
     /// Method: a channel that holds two batches, and more than that before they are read.
     #[tokio::test]
     async fn a_feed_that_lags_twice_has_its_watches_list_again() {
@@ -322,21 +322,21 @@ mod tests {
                 .unwrap();
         };
         seen(&feed, 5).await;
-        // 2 and 3 were missed; what 4 changed is not told either, since nothing tells what else.
+        // 2 and 3 were missed; the changes of 4 are not returned either, as others are unknown.
         for after in 1..4 {
-            let refused = told(&feed, after).unwrap_err();
+            let refused = events(&feed, after).unwrap_err();
             assert_eq!(refused.reason, "REVISION_NOT_KEPT");
             assert_eq!(refused.metadata["first_revision"], "4");
         }
-        assert_eq!(told(&feed, 4).unwrap(), [Name::Vm(name("v5"))]);
+        assert_eq!(events(&feed, 4).unwrap(), [Name::Vm(name("v5"))]);
         // The runtime has one thread: nothing is read before the next wait.
         (6..=9).for_each(send);
         seen(&feed, 9).await;
         for after in 5..8 {
-            let refused = told(&feed, after).unwrap_err();
+            let refused = events(&feed, after).unwrap_err();
             assert_eq!(refused.metadata["first_revision"], "8");
         }
-        assert_eq!(told(&feed, 8).unwrap(), [Name::Vm(name("v9"))]);
+        assert_eq!(events(&feed, 8).unwrap(), [Name::Vm(name("v9"))]);
         assert_eq!(feed.events(8).unwrap().revision, 9);
         drop(sender);
         following.await.unwrap();

@@ -1,6 +1,6 @@
 //! The command line of `berth-scheduler`.
 //!
-//! Invariant: a flag goes before the configuration file; nothing is decided here.
+//! Invariant: a flag overrides the configuration file; nothing is decided here.
 
 use std::path::PathBuf;
 
@@ -18,38 +18,38 @@ use crate::placement_rest::Profile;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-scheduler", version)]
 pub struct Flags {
-    /// What every server is told.
+    /// The flags that all servers share.
     #[command(flatten)]
     pub common: Common,
-    /// Keep the member's data in this directory
+    /// Store the member's log, checkpoints and state in this directory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Listen on this address [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Serve OpenStack Placement's REST API on this address
+    /// Serve the OpenStack Placement REST API on this address
     #[arg(long, value_name = "HOST:PORT")]
     pub placement_listen: Option<String>,
-    /// Let callers of the REST API do what this profile says; without --placement-tokens they are
-    /// believed to be who they say they are
+    /// Grant callers of the REST API the rights of this profile; without --placement-tokens they are
+    /// not authenticated
     #[arg(long, value_name = "PROFILE", value_enum)]
     pub placement_profile: Option<Profile>,
-    /// Know callers of the REST API by the tokens whose SHA-256 is in this file
+    /// Authenticate callers of the REST API by the tokens whose SHA-256 is in this file
     #[arg(long, value_name = "FILE")]
     pub placement_tokens: Option<PathBuf>,
-    /// Refuse a directory of another cluster than this
+    /// Refuse to start on a data directory of any cluster but this one
     #[arg(long, value_name = "UUID")]
     pub cluster_id: Option<String>,
-    /// Make a new cluster with this member alone
+    /// Create a new cluster with this member as its only one
     #[arg(long, conflicts_with = "join")]
     pub bootstrap: bool,
-    /// Join the cluster of this running member; may be repeated
+    /// Join the cluster of this running member; repeat the option to give several
     #[arg(long, value_name = "HOST:PORT")]
     pub join: Vec<String>,
-    /// Count a host as down after so many milliseconds without a report
+    /// Mark a host as down after this many milliseconds without a heartbeat
     #[arg(long, value_name = "MS")]
     pub liveness_limit_ms: Option<u64>,
-    /// Behave like a member of this service version, which applies no newer cluster version
+    /// Run as a member of this service version, which applies no newer cluster version
     /// [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,

@@ -10,7 +10,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::machine::Machine;
 
-/// The services that clients ask about, and the empty name for the whole.
+/// The services that clients check, and the empty name for the whole server.
 const SERVICES: [&str; 12] = [
     "",
     "berth.scheduler.v1.SchedulerService",

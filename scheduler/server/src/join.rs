@@ -1,4 +1,4 @@
-//! Becoming a member: asking running members to take this one in.
+//! Joining a cluster: requests to running members to add this one.
 //!
 //! Not the server's side of it: see `service::cluster`.
 
@@ -13,75 +13,75 @@ use berth_tls::Expected;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-/// How long asking goes on before it is given up.
+/// How long joining is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A place in a cluster.
+/// This member's id in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Membership {
     pub(crate) cluster_id: String,
     pub(crate) member_id: u64,
 }
 
-/// Asks the peers in turn until one of them gives a place. Elections and other joins under way
-/// pass, so such answers are no reason to give up.
+/// Tries the peers in turn until one of them adds this member. Elections and other joins in progress
+/// are transient, so such errors are retried.
 pub(crate) async fn join(
     peers: &[String],
     address: &str,
     disk_id: &str,
     service_version: u32,
     dialer: &Dialer,
-) -> Result<Place, String> {
+) -> Result<Membership, String> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut asked: Vec<String> = peers.to_vec();
+    let mut known_peers: Vec<String> = peers.to_vec();
     let mut next = 0;
     loop {
-        let peer = asked[next % asked.len()].clone();
+        let peer = known_peers[next % known_peers.len()].clone();
         next += 1;
-        let status = match ask(&peer, address, disk_id, service_version, dialer).await {
-            Ok(place) => return Ok(place),
+        let status = match join_through(&peer, address, disk_id, service_version, dialer).await {
+            Ok(membership) => return Ok(membership),
             Err(status) => status,
         };
         let what = format!("{peer} says: {}", status.message());
-        let passes_by_itself = matches!(
+        let is_transient = matches!(
             status.code(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled
         );
-        let may_pass = passes_by_itself || is_change_pending(&status);
-        if !may_pass || tokio::time::Instant::now() >= deadline {
+        let may_retry = is_transient || is_change_pending(&status);
+        if !may_retry || tokio::time::Instant::now() >= deadline {
             return Err(what);
         }
-        tracing::info!("not a member yet, asking again: {what}");
+        tracing::info!("join failed, retrying: {what}");
         match leader_of(&peer, dialer).await {
-            Some(leader) if !asked.contains(&leader) => {
-                asked.insert(next % (asked.len() + 1), leader);
-                next %= asked.len();
+            Some(leader) if !known_peers.contains(&leader) => {
+                known_peers.insert(next % (known_peers.len() + 1), leader);
+                next %= known_peers.len();
             }
             Some(_) | None => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-async fn ask(
+async fn join_through(
     peer: &str,
     address: &str,
     disk_id: &str,
     service_version: u32,
     dialer: &Dialer,
-) -> Result<Place, tonic::Status> {
+) -> Result<Membership, tonic::Status> {
     let request = JoinClusterRequest {
         address: address.to_owned(),
         disk_id: disk_id.to_owned(),
         promote: true,
         service_version,
     };
-    let answer = client(peer, dialer).await?.join_cluster(request).await?;
-    let answer = answer.into_inner();
-    Ok(Place {
-        cluster_id: answer.cluster_id,
-        member_id: answer.member_id,
+    let response = client(peer, dialer).await?.join_cluster(request).await?;
+    let response = response.into_inner();
+    Ok(Membership {
+        cluster_id: response.cluster_id,
+        member_id: response.member_id,
     })
 }
 
@@ -94,7 +94,7 @@ async fn leader_of(peer: &str, dialer: &Dialer) -> Option<String> {
     (!bare.is_empty()).then(|| bare.to_owned())
 }
 
-/// Returns the cluster of the first peer that answers, with that peer.
+/// Returns the first peer that responds, and its cluster.
 pub(crate) async fn cluster_of(peers: &[String], dialer: &Dialer) -> Option<(String, String)> {
     for peer in peers {
         let status = status_of(peer, dialer).await;
@@ -106,11 +106,11 @@ pub(crate) async fn cluster_of(peers: &[String], dialer: &Dialer) -> Option<(Str
     None
 }
 
-/// Returns what a member knows of its cluster, if it answers.
+/// Returns the cluster status from a member, if it responds.
 pub(crate) async fn status_of(peer: &str, dialer: &Dialer) -> Option<GetClusterStatusResponse> {
     let mut client = client(peer, dialer).await.ok()?;
-    let answer = client.get_cluster_status(GetClusterStatusRequest {}).await;
-    Some(answer.ok()?.into_inner())
+    let response = client.get_cluster_status(GetClusterStatusRequest {}).await;
+    Some(response.ok()?.into_inner())
 }
 
 async fn client(
@@ -118,7 +118,7 @@ async fn client(
     dialer: &Dialer,
 ) -> Result<ClusterServiceClient<Channel>, tonic::Status> {
     let unavailable = |error: tonic::transport::Error| {
-        tonic::Status::unavailable(berth_process::run::chain(&error))
+        tonic::Status::unavailable(berth_process::error_chain(&error))
     };
     let endpoint = Endpoint::from_shared(dialer.url(peer))
         .map_err(unavailable)?

@@ -4,24 +4,24 @@
 //!   request ─▶ service (convert) ─▶ core::decide on the leader's speculative state
 //!                                        │ command
 //!                                        ▼
-//!                          replica: log on a quorum's disks, apply ─▶ answer (convert)
+//!                          replica: log on a quorum's disks, apply ─▶ response (convert)
 //! ```
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
 //! | [`mod@core`] | from a request and the state to a decision; pure |
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
 //! | `placement_rest` | OpenStack Placement's REST API |
-//! | [`feed`] | what has changed lately, for watches |
-//! | [`liveness`], `duties` | which hosts are heard of, and the leader's other duties |
-//! | `refusals` | what was refused lately, and is in no log |
-//! | `health`, `leadership` | whether this member serves, and who leads as it sees it |
-//! | [`config`], [`flags`] | what a member is told, and what it tells |
-//! | `member`, `join`, `expelled`, `outdated` | from a directory to a member, and out again |
-//! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
+//! | [`feed`] | recent changes, for watches |
+//! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
+//! | `refusals` | recent refusals, which are in no log |
+//! | `health`, `leadership` | the health service, and log lines for changes of leadership |
+//! | [`config`], [`flags`] | configuration file and command line |
+//! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
+//! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
-//! Invariant: nothing is answered that is not on a quorum's disks, and nothing outside
+//! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
 //! [`mod@core`] decides.
 
 pub mod config;

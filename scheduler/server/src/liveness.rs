@@ -1,8 +1,8 @@
-//! Which hosts are heard of: the leader's memory of their agents' reports.
+//! Liveness of hosts: the leader's record of their agents' heartbeats.
 //!
-//! Reports do not go through the log; only the change between up and down does. What is known
-//! here is lost with leadership, so a new leader counts every host as heard of when it began to
-//! lead, and judges nobody before a full limit has passed.
+//! Heartbeats do not go through the log; only the change between up and down does. The record
+//! is lost with leadership, so a new leader counts every host as having reported when it began to
+//! lead, and marks no host down before a full limit has passed.
 //!
 //! Time is passed in, as milliseconds of any clock that does not run backwards.
 
@@ -16,22 +16,22 @@ use berth_domain::name::HostName;
 use berth_domain::signals::{Measured, MemorySignals};
 use berth_state::State;
 
-/// What the leader knows.
+/// The heartbeats and memory signals known to the leader.
 #[derive(Debug)]
 pub struct Liveness {
     limit_ms: u64,
     /// Since when this member decides; absent while it does not.
     leading_since: Option<u64>,
-    heard: HashMap<HostName, u64>,
-    /// As `heard`, but never forgotten while this member leads: until when an agent may count on its
-    /// lease depends on nothing else.
+    last_heartbeat: HashMap<HostName, u64>,
+    /// As `last_heartbeat`, but never removed while this member leads: until when an agent may count on
+    /// its lease depends on nothing else.
     renewed: HashMap<HostName, u64>,
-    /// What was measured of each host's memory last, and when. Placement does not rest on it, so it is
-    /// nowhere else: a new leader does not know it until an agent reports.
+    /// The latest memory signals of each host, and their time. Placement does not depend on them, so they
+    /// are stored nowhere else: a new leader does not have them until an agent reports.
     signals: HashMap<HostName, Signals>,
 }
 
-/// What was measured of a host's memory.
+/// The memory signals of a host.
 #[derive(Debug)]
 struct Signals {
     /// May be before this process began.
@@ -42,47 +42,47 @@ struct Signals {
 }
 
 impl Liveness {
-    /// Returns the memory of a member that does not lead.
+    /// Returns the record of a member that does not lead.
     #[must_use]
     pub fn new(limit_ms: u64) -> Self {
         Self {
             limit_ms,
             leading_since: None,
-            heard: HashMap::new(),
+            last_heartbeat: HashMap::new(),
             renewed: HashMap::new(),
             signals: HashMap::new(),
         }
     }
 
-    /// Takes note of whether this member decides.
+    /// Records whether this member leads.
     pub fn lead(&mut self, deciding: bool, now_ms: u64) {
         match (deciding, self.leading_since) {
             (true, None) => {
-                self.heard.clear();
+                self.last_heartbeat.clear();
                 self.renewed.clear();
                 self.leading_since = Some(now_ms);
             }
             (false, Some(_)) => {
                 self.leading_since = None;
-                // They would grow old here while the new leader hears newer ones.
+                // They would become stale here while the new leader receives newer ones.
                 self.signals.clear();
             }
             (true, Some(_)) | (false, None) => {}
         }
     }
 
-    /// Takes note of a report.
-    pub fn heard(&mut self, host: &HostName, now_ms: u64) {
-        note(&mut self.heard, host, now_ms);
-        note(&mut self.renewed, host, now_ms);
+    /// Records a heartbeat.
+    pub fn record_heartbeat(&mut self, host: &HostName, now_ms: u64) {
+        record(&mut self.last_heartbeat, host, now_ms);
+        record(&mut self.renewed, host, now_ms);
     }
 
-    /// Takes note that a report is about to be answered, from which an agent may count a lease.
+    /// Records that a heartbeat is about to be acknowledged, from which an agent may count a lease.
     pub fn renew(&mut self, host: &HostName, now_ms: u64) {
-        note(&mut self.renewed, host, now_ms);
+        record(&mut self.renewed, host, now_ms);
     }
 
-    /// Takes note of what a host's agent measured of its memory.
+    /// Records the memory signals that a host's agent measured.
     pub fn measured(&mut self, host: &HostName, measured: Measured, now_ms: u64) {
         if self.leading_since.is_none() {
             return;
@@ -95,7 +95,7 @@ impl Liveness {
         self.signals.insert(host.clone(), signals);
     }
 
-    /// Returns what was measured of a host's memory last, with its age; nothing where it is not known,
+    /// Returns the latest memory signals of a host, with their age; `None` where they are unknown,
     /// as to a member that does not lead, or to a new leader until the agent reports.
     #[must_use]
     pub fn signals(&self, host: &HostName, now_ms: u64) -> Option<Measured> {
@@ -108,8 +108,8 @@ impl Liveness {
         })
     }
 
-    /// Returns the hosts whose agents have stopped their guests by themselves since nobody heard of
-    /// them, with the runs of these agents. A lease that an earlier leader granted began before this
+    /// Returns the hosts whose agents have stopped their guests by themselves since their heartbeats
+    /// were missed, with the incarnations of these agents. A lease that an earlier leader granted began before this
     /// one led, as agents that count a lease are answered by confirmed leaders only; so it has
     /// lapsed a full term after that.
     #[must_use]
@@ -122,7 +122,7 @@ impl Liveness {
         }
         let has_lapsed = |host: &host::Host| {
             let promised_ms = host.report.self_fence_ms;
-            let is_fenced = host.fenced.as_ref().is_some_and(|f| !f.heard_since);
+            let is_fenced = host.fenced.as_ref().is_some_and(|f| !f.reported_since);
             let renewed = self.renewed.get(&host.name).copied().unwrap_or(since);
             let silent_ms = now_ms.saturating_sub(renewed.max(since));
             host.liveness == host::Liveness::Down
@@ -138,24 +138,24 @@ impl Liveness {
             .collect()
     }
 
-    /// Forgets when a host was heard of: it was fenced, and what it said before counts no more.
+    /// Removes the last heartbeat of a host: it was fenced, and earlier reports no longer count.
     pub fn forget(&mut self, host: &HostName) {
-        self.heard.remove(host);
+        self.last_heartbeat.remove(host);
         self.signals.remove(host);
     }
 
-    /// Returns the hosts whose recorded liveness is wrong, with what it should be.
+    /// Returns the hosts whose recorded liveness is outdated, with the new one.
     #[must_use]
-    pub fn judge(&self, state: &State, now_ms: u64) -> Vec<(HostName, host::Liveness)> {
+    pub fn transitions(&self, state: &State, now_ms: u64) -> Vec<(HostName, host::Liveness)> {
         let Some(since) = self.leading_since else {
             return Vec::new();
         };
-        let verdict = |name: &HostName, recorded: host::Liveness| {
-            let heard = self.heard.get(name).copied();
-            let silent_ms = now_ms.saturating_sub(heard.unwrap_or(since).max(since));
+        let transition = |name: &HostName, recorded: host::Liveness| {
+            let last = self.last_heartbeat.get(name).copied();
+            let silent_ms = now_ms.saturating_sub(last.unwrap_or(since).max(since));
             match recorded {
                 host::Liveness::Up if silent_ms > self.limit_ms => Some(host::Liveness::Down),
-                host::Liveness::Down if heard.is_some() && silent_ms <= self.limit_ms => {
+                host::Liveness::Down if last.is_some() && silent_ms <= self.limit_ms => {
                     Some(host::Liveness::Up)
                 }
                 host::Liveness::Up | host::Liveness::Down => None,
@@ -165,20 +165,21 @@ impl Liveness {
             .hosts()
             .iter()
             .filter_map(|(name, view)| {
-                verdict(name, view.host.liveness).map(|wanted| (name.clone(), wanted))
+                transition(name, view.host.liveness).map(|next| (name.clone(), next))
             })
             .collect()
     }
 
-    /// Forgets hosts that are no longer part of the cluster.
+    /// Removes hosts that are no longer part of the cluster.
     pub fn forget_removed(&mut self, state: &State) {
-        self.heard.retain(|name, _| state.host(name).is_some());
+        self.last_heartbeat
+            .retain(|name, _| state.host(name).is_some());
         self.renewed.retain(|name, _| state.host(name).is_some());
         self.signals.retain(|name, _| state.host(name).is_some());
     }
 }
 
-fn note(map: &mut HashMap<HostName, u64>, host: &HostName, now_ms: u64) {
+fn record(map: &mut HashMap<HostName, u64>, host: &HostName, now_ms: u64) {
     match map.get_mut(host) {
         Some(at) => *at = now_ms,
         None => {
@@ -262,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_judges_nobody() {
+    fn a_follower_changes_no_host() {
         let liveness = Liveness::new(100);
-        assert!(liveness.judge(&state(Seen::Up), 1_000_000).is_empty());
+        assert!(liveness.transitions(&state(Seen::Up), 1_000_000).is_empty());
     }
 
     #[test]
     fn a_new_leader_waits_a_full_limit() {
         let mut liveness = Liveness::new(100);
         liveness.lead(true, 5000);
-        assert!(liveness.judge(&state(Seen::Up), 5100).is_empty());
-        let verdict = liveness.judge(&state(Seen::Up), 5101);
+        assert!(liveness.transitions(&state(Seen::Up), 5100).is_empty());
+        let verdict = liveness.transitions(&state(Seen::Up), 5101);
         assert_eq!(verdict, [(name(), Seen::Down)]);
     }
 
@@ -280,15 +281,15 @@ mod tests {
     fn reports_keep_a_host_up_and_bring_it_back() {
         let mut liveness = Liveness::new(100);
         liveness.lead(true, 0);
-        assert!(liveness.judge(&state(Seen::Down), 50).is_empty());
-        liveness.heard(&name(), 60);
-        assert!(liveness.judge(&state(Seen::Up), 160).is_empty());
+        assert!(liveness.transitions(&state(Seen::Down), 50).is_empty());
+        liveness.record_heartbeat(&name(), 60);
+        assert!(liveness.transitions(&state(Seen::Up), 160).is_empty());
         assert_eq!(
-            liveness.judge(&state(Seen::Down), 160),
+            liveness.transitions(&state(Seen::Down), 160),
             [(name(), Seen::Up)]
         );
         assert_eq!(
-            liveness.judge(&state(Seen::Up), 161),
+            liveness.transitions(&state(Seen::Up), 161),
             [(name(), Seen::Down)]
         );
     }
@@ -303,7 +304,7 @@ mod tests {
         let mut liveness = Liveness::new(100);
         assert!(liveness.lapsed(&down, u64::MAX).is_empty(), "it follows");
         liveness.lead(true, 50);
-        liveness.heard(&name(), 1_000);
+        liveness.record_heartbeat(&name(), 1_000);
         liveness.forget(&name());
         assert!(liveness.lapsed(&down, 1_000 + after).is_empty());
         assert_eq!(liveness.lapsed(&down, 1_001 + after), run);
@@ -349,16 +350,16 @@ mod tests {
         liveness.lead(false, 1_040);
         assert_eq!(age(&liveness, 1_040), None);
         liveness.lead(true, 1_050);
-        assert_eq!(age(&liveness, 1_050), None, "it leads anew");
+        assert_eq!(age(&liveness, 1_050), None, "it leads again");
     }
 
     #[test]
-    fn what_was_heard_in_an_earlier_leadership_is_forgotten() {
+    fn heartbeats_of_an_earlier_leadership_are_forgotten() {
         let mut liveness = Liveness::new(100);
         liveness.lead(true, 0);
-        liveness.heard(&name(), 10);
+        liveness.record_heartbeat(&name(), 10);
         liveness.lead(false, 20);
         liveness.lead(true, 30);
-        assert!(liveness.judge(&state(Seen::Down), 40).is_empty());
+        assert!(liveness.transitions(&state(Seen::Down), 40).is_empty());
     }
 }

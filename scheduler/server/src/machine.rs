@@ -20,9 +20,9 @@ use berth_store::codec::{self, CodecError};
 use bytes::Bytes;
 
 use crate::core::admission::Reserve;
-use crate::core::{Ask, Chooser, Decision, decide_with};
+use crate::core::{Chooser, Decision, DecisionRequest, decide_with};
 
-/// The newest cluster version that a member can apply, or is told to.
+/// The newest cluster version that a member can apply, or is configured to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(pub ServiceVersion);
 
@@ -38,9 +38,9 @@ pub struct Machine {
     state: State,
     /// What newer members write is not read: this one does not know what it means.
     level: Level,
-    /// Locked for the length of one choice; nobody waits, since one task decides.
+    /// Locked for the length of one choice, without contention, since one task decides.
     index: Mutex<Index>,
-    /// As the index: what would be survived, while the policy asks for it.
+    /// As the index: the failover proofs, while the policy calls for admission control.
     reserve: Mutex<Reserve>,
 }
 
@@ -74,18 +74,18 @@ impl Machine {
 
     /// Decides on a request; see [`crate::core`].
     #[must_use]
-    pub fn decide(&self, at: TimeMs, ask: &Ask) -> Decision {
+    pub fn decide(&self, at: TimeMs, request: &DecisionRequest) -> Decision {
         let mut table = Table {
             index: &self.index,
             reserve: &self.reserve,
         };
-        decide_with(&self.state, &mut table, at, ask)
+        decide_with(&self.state, &mut table, at, request)
     }
 }
 
 #[cfg(debug_assertions)]
 impl Machine {
-    /// Notes in tests when a row holds what the cluster version does not know: an older member
+    /// Asserts in tests that no row holds what the cluster version does not support: an older member
     /// would not write it, and differ.
     fn expect_old_rows(&self, changes: &[berth_replication::RowChange]) {
         let cluster = self.state.header().cluster_version;
@@ -97,7 +97,7 @@ impl Machine {
             let newest = newest.expect("a row that was just written can be read");
             assert!(
                 newest.version <= cluster,
-                "a row holds {}, which came with version {}, at cluster version {cluster}",
+                "a row holds {}, which requires version {}, at cluster version {cluster}",
                 newest.what,
                 newest.version
             );
@@ -119,15 +119,15 @@ pub enum Error {
     Unknown(#[from] Fault),
     /// They hold what this member's level does not know.
     #[error(
-        "{what} came with cluster version {needed}, and this member is at service version {level}: \
+        "{what} requires cluster version {needed}, and this member is at service version {level}: \
          start it with a program of version {needed} or newer"
     )]
     TooNew {
-        /// What came later.
+        /// The newer field or value.
         what: String,
-        /// With which version.
+        /// The version that it requires.
         needed: ServiceVersion,
-        /// What this member is.
+        /// This member's service version.
         level: ServiceVersion,
     },
     /// The cluster has gone beyond this member's level.
@@ -136,9 +136,9 @@ pub enum Error {
          with a program of version {cluster} or newer"
     )]
     Outdated {
-        /// What the cluster is.
+        /// The cluster version.
         cluster: ServiceVersion,
-        /// What this member is.
+        /// This member's service version.
         level: ServiceVersion,
     },
 }
@@ -176,7 +176,7 @@ struct Table<'m> {
 impl Table<'_> {
     fn reserve(&self) -> MutexGuard<'_, Reserve> {
         self.reserve.lock().unwrap_or_else(|poisoned| {
-            // What panicked may have left it half way; it is made anew.
+            // A panic may have left it inconsistent; it is rebuilt.
             let mut reserve = poisoned.into_inner();
             reserve.clear();
             reserve
@@ -190,7 +190,7 @@ impl Chooser for Table<'_> {
         state: &State,
         request: &berth_selection::Request,
     ) -> Result<Choice, NoHost> {
-        // A choice that panicked may have left the table half way; it is made anew then.
+        // A choice that panicked may have left the table inconsistent; it is rebuilt then.
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.sync(state.hosts());
         index.select(request)

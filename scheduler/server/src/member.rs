@@ -1,6 +1,6 @@
 //! From a directory to a member: opening what is there, or beginning as a new one.
 //!
-//! Invariant: a directory that holds a member is never begun anew, and an empty one never taken
+//! Invariant: a directory that holds a member is never initialized again, and an empty one never taken
 //! for a member.
 
 use std::path::Path;
@@ -72,7 +72,7 @@ pub(crate) async fn open(
             // A member that was taken in and then cannot begin would stay in the membership.
             let path = config.data_dir.clone();
             blocking(move || prepare(&path)).await?;
-            let identity = ask_to_join(config, peers, advertise, dialer).await?;
+            let identity = request_membership(config, peers, advertise, dialer).await?;
             (create(config, identity).await?, RuntimeStart::Existing)
         }
     };
@@ -91,7 +91,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Returns whose directory it is, without keeping it.
+/// Returns the identity stored in a directory, without keeping it open.
 fn look(path: &Path) -> Result<Option<Identity>, Error> {
     match identity::open(path) {
         Ok(claimed) => Ok(Some(claimed.identity)),
@@ -125,12 +125,12 @@ async fn existing(
             cluster: identity.cluster_id.clone(),
             member: identity.member_id,
         }),
-        // A member joins once. What is asked here only catches a directory that was mixed up; if
-        // nobody answers, the member starts and waits for the others.
+        // A member joins once. This query only catches a directory that was mixed up; if
+        // no peer responds, the member starts and waits for the others.
         Start::Join(peers) => match join::cluster_of(peers, dialer).await {
             Some((peer, expected)) if expected != identity.cluster_id => Err(Error::OtherCluster {
                 path: config.data_dir.clone(),
-                found: identity.cluster_id.clone(),
+                own: identity.cluster_id.clone(),
                 peer,
                 expected,
             }),
@@ -139,7 +139,7 @@ async fn existing(
     }
 }
 
-async fn ask_to_join(
+async fn request_membership(
     config: &Config,
     peers: &[String],
     advertise: &str,

@@ -1,10 +1,10 @@
-//! Whether the cluster has gone beyond what this member can do while it was not looking.
+//! Detects that the cluster version was raised beyond this member's while it was down.
 //!
-//! A member that was down while the cluster version was raised has nothing on its disk that says
-//! so, and may be sent a snapshot that it cannot read, again and again. So it asks the others when
+//! A member that was down while the cluster version was raised has no record of that on its disk, and
+//! may be sent a snapshot that it cannot read, again and again. So it queries the others when
 //! it starts.
 //!
-//! Invariant: only the word of another member of the same cluster counts.
+//! Invariant: only the response of another member of the same cluster counts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use berth_replication::runtime::Handle;
 use crate::join;
 use crate::machine::Machine;
 
-/// How often the others are asked until the one that leads answers.
+/// The interval between queries until the leader responds.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Becomes ready, with the cluster version, when that is newer than `level`.
@@ -26,8 +26,8 @@ pub(crate) async fn wait(
     level: ServiceVersion,
 ) -> ServiceVersion {
     while let Some(own) = handle.status().await {
-        // Whoever leads has applied everything.
-        let mut is_answered = own.role.leader == Some(own.id);
+        // The leader has applied everything.
+        let mut has_leader_responded = own.role.leader == Some(own.id);
         let others = own.membership.members.iter().filter(|m| m.id != own.id);
         for member in others {
             let Some(theirs) = join::status_of(&member.address, &dialer).await else {
@@ -36,13 +36,13 @@ pub(crate) async fn wait(
             if theirs.cluster_id != cluster_id {
                 continue;
             }
-            is_answered |= theirs.leader_id == theirs.member_id;
-            let cluster = ServiceVersion::told(theirs.cluster_version);
+            has_leader_responded |= theirs.leader_id == theirs.member_id;
+            let cluster = ServiceVersion::from_wire(theirs.cluster_version);
             if cluster > level {
                 return cluster;
             }
         }
-        if is_answered {
+        if has_leader_responded {
             break;
         }
         tokio::time::sleep(PAUSE).await;

@@ -1,6 +1,6 @@
-//! A member as a process: reads its flags and configuration, runs until it is told to stop.
+//! A member as a process: reads its flags and configuration, runs until a signal stops it.
 //!
-//! Exit status: 0 after a stop that was asked for, 1 when the member cannot start or go on, 2
+//! Exit status: 0 after a requested stop, 1 when the member cannot start or continue, 2
 //! when flags or configuration are wrong.
 
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::flags::Flags;
 use crate::server;
 
-/// Runs a member as the command line says; the first argument is the program's name.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs a member from its command line; the first argument is the program's name.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
     berth_process::main(
         arguments,
         Flags::config,

@@ -1,28 +1,28 @@
-//! What was refused lately before it came into the log: this member's memory of it.
+//! This member's record of recent requests that were refused before they reached the log.
 //!
-//! A refusal changes nothing, and who asked was told. It is kept here for operators, not in the
-//! log: a storm of refusals would fill that, cost every member a write for each, and push what was
-//! done out of the audit. So it is lost with this process, and each leader knows its own.
+//! A refusal changes nothing, and its client has the response. It is kept here for operators, not in
+//! the log: a storm of refusals would fill that, cost every member a write for each, and evict the
+//! audit entries of completed requests. So it is lost with this process, and each leader has its own.
 //!
-//! Invariant: bounded in number and bytes. The same refused again while it is among the latest
-//! counts up and takes no room, so that one client that tries again and again hides nothing.
+//! Invariant: bounded in number and bytes. A repeated refusal that is still among the latest
+//! increments a counter and takes no space, so that one retrying client hides nothing.
 
 use std::collections::VecDeque;
 
-use berth_domain::audit::{Asked, Refused};
+use berth_domain::audit::{Refused, RequestSummary};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 
-/// How many are kept.
+/// Maximum number of records.
 const REFUSALS_MAX: usize = 4_096;
 
-/// Their size at most.
+/// Maximum size of all records.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Among how many of the latest the same is looked for.
+/// How many of the latest records are searched for the same refusal.
 const ALIKE_AMONG: usize = 64;
 
-/// What was refused lately, the oldest first.
+/// Recent refusals, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     kept: VecDeque<Refused>,
@@ -31,15 +31,21 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Takes note of a refusal.
-    pub(crate) fn note(&mut self, at: TimeMs, principal: &str, asked: Asked, refusal: Refusal) {
+    /// Records a refusal.
+    pub(crate) fn record(
+        &mut self,
+        at: TimeMs,
+        principal: &str,
+        request: RequestSummary,
+        refusal: Refusal,
+    ) {
         let is_alike = |refused: &Refused| {
             refused.refusal.reason == refusal.reason
                 && refused.principal == principal
-                && refused.asked.method == asked.method
-                && refused.asked.vm == asked.vm
-                && refused.asked.host == asked.host
-                && refused.asked.summary == asked.summary
+                && refused.request.method == request.method
+                && refused.request.vm == request.vm
+                && refused.request.host == request.host
+                && refused.request.summary == request.summary
         };
         let latest = self.kept.iter().rev().take(ALIKE_AMONG);
         let mut refused = Refused {
@@ -48,7 +54,7 @@ impl Refusals {
             last_at: at,
             count: 1,
             principal: principal.to_owned(),
-            asked: asked.clone(),
+            request: request.clone(),
             refusal: refusal.clone(),
         };
         if let Some(back) = latest.into_iter().position(is_alike) {
@@ -78,14 +84,14 @@ impl Refusals {
     }
 }
 
-/// Returns about how much memory one takes.
+/// Returns the approximate memory of a record.
 fn bytes(refused: &Refused) -> usize {
     let refusal = &refused.refusal;
     let pairs = refusal.metadata.iter().map(|(k, v)| k.len() + v.len());
     let hosts = refusal.hosts.iter();
     let hosts = hosts.map(|host| size_of_val(host) + host.message.len() + host.cause.len());
     size_of::<Refused>()
-        + refused.asked.summary.len()
+        + refused.request.summary.len()
         + refused.principal.len()
         + refusal.message.len()
         + refusal.hint.as_ref().map_or(0, String::len)
@@ -104,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    fn note(refusals: &mut Refusals, at: u64, summary: &str, words: usize) {
-        let asked = Asked {
+    fn record(refusals: &mut Refusals, at: u64, summary: &str, words: usize) {
+        let request = RequestSummary {
             method: "ScheduleVm".to_owned(),
             request_id: None,
             vm: None,
@@ -114,24 +120,26 @@ mod tests {
             choice: None,
         };
         let refusal = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "x".repeat(words));
-        refusals.note(TimeMs(at), "me", asked, refusal);
+        refusals.record(TimeMs(at), "me", request, refusal);
     }
 
-    /// Goal: a client that tries again and again takes the room of one, and is told with what came
+    /// Goal: a client that retries takes the space of one record, and is listed with what came
     /// between.
     #[test]
     fn a_storm_of_one_request_counts_up() {
         let mut refusals = Refusals::default();
-        note(&mut refusals, 1, "other", 10);
+        record(&mut refusals, 1, "other", 10);
         for at in 2..10_000 {
-            note(&mut refusals, at, "storm", 10);
-            note(&mut refusals, at, "second", 10);
+            record(&mut refusals, at, "storm", 10);
+            record(&mut refusals, at, "second", 10);
         }
         let seen: Vec<_> = refusals.latest().collect();
-        let told = seen.iter().map(|r| (r.number, &*r.asked.summary, r.count));
-        let told: Vec<_> = told.collect();
+        let records = seen
+            .iter()
+            .map(|r| (r.number, &*r.request.summary, r.count));
+        let records: Vec<_> = records.collect();
         assert_eq!(
-            told,
+            records,
             [(3, "second", 9_998), (2, "storm", 9_998), (1, "other", 1)]
         );
         assert_eq!((seen[1].first_at.0, seen[1].last_at.0), (2, 9_999));
@@ -142,11 +150,11 @@ mod tests {
     fn they_are_bounded() {
         let mut refusals = Refusals::default();
         for number in 0..2 * REFUSALS_MAX as u64 {
-            note(&mut refusals, number, &number.to_string(), 10);
+            record(&mut refusals, number, &number.to_string(), 10);
         }
         assert_eq!(refusals.latest().count(), REFUSALS_MAX);
         for number in 0..100 {
-            note(&mut refusals, number, &format!("long {number}"), 1 << 20);
+            record(&mut refusals, number, &format!("long {number}"), 1 << 20);
         }
         assert!(refusals.bytes <= BYTES_MAX && refusals.latest().count() < 10);
         let sum: usize = refusals.latest().map(bytes).sum();

@@ -7,17 +7,16 @@
 //!   beside them: the feed for watches, the duties of the leader, health, who leads
 //! ```
 //!
-//! Invariant: whatever ends the replica ends the member, and a member that ends has told the
+//! Invariant: whatever ends the replica ends the member, and a member that ends has answered the
 //! clients that still wait.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
 use berth_process::server::{self, Reflection};
-use berth_process::{Faults, listening};
+use berth_process::{BoxFuture, Faults, Shutdown, listening};
 use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
@@ -96,22 +95,29 @@ pub struct Scheduler {
 /// # Errors
 ///
 /// Why it cannot start, or had to stop.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    let mut shutdown = pin!(shutdown);
+pub fn run(config: Config, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(start_and_run(config, shutdown))
+}
+
+async fn start_and_run(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let scheduler = tokio::select! {
-        scheduler = Scheduler::start(config) => scheduler?,
+        scheduler = Scheduler::open(config) => scheduler?,
         () = &mut shutdown => return Ok(()),
     };
-    scheduler.run(shutdown).await
+    scheduler.serve_until(shutdown).await
 }
 
 impl Scheduler {
-    /// Listens, and opens the member's directory or begins it as the configuration says.
+    /// Listens, and opens the member's directory or creates it as configured.
     ///
     /// # Errors
     ///
     /// Why it cannot start.
-    pub async fn start(config: Config) -> Result<Self, Error> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, Error>> {
+        Box::pin(Self::open(config))
+    }
+
+    async fn open(config: Config) -> Result<Self, Error> {
         let addresses = config.validate()?;
         let (listener, address) = listening::bind(addresses.grpc).await?;
         let placement = match addresses.placement {
@@ -148,7 +154,7 @@ impl Scheduler {
         })
     }
 
-    /// Returns the address that it listens on, with the port that was given where 0 was asked
+    /// Returns the address that it listens on, with the port that was assigned where 0 was configured
     /// for.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -171,7 +177,7 @@ impl Scheduler {
         sentences
     }
 
-    /// Returns the way to ask its replica for something from within this process.
+    /// Returns the handle to its replica for use within this process.
     #[must_use]
     pub fn handle(&self) -> Handle<Machine> {
         self.runtime.handle()
@@ -182,7 +188,19 @@ impl Scheduler {
     /// # Errors
     ///
     /// Why it had to stop.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    pub fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        let shutdown: Shutdown = Box::pin(shutdown);
+        self.serve(shutdown)
+    }
+
+    fn serve(self, shutdown: Shutdown) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(self.serve_until(shutdown))
+    }
+
+    async fn serve_until(self, shutdown: Shutdown) -> Result<(), Error> {
         let handle = self.runtime.handle();
         let machine = self.runtime.machine();
         let feed = Feed::new(
@@ -219,7 +237,7 @@ impl Scheduler {
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = spawn(duties::run(context.clone(), stopping.clone()));
-        let leadership = spawn(leadership::tell(handle.clone(), stopping.clone()));
+        let leadership = spawn(leadership::log_changes(handle.clone(), stopping.clone()));
         let dialer = Dialer::new(self.tls.clone());
         let expelled = expelled::wait(
             handle.clone(),
@@ -340,9 +358,9 @@ impl Scheduler {
             None => of_replica((&mut replica.0).await),
         };
         closing.cancel();
-        server::goodbye(&mut server.0).await;
+        server::join_or_abort(&mut server.0).await;
         if let Some(mut placement) = placement {
-            server::goodbye(&mut placement.0).await;
+            server::join_or_abort(&mut placement.0).await;
         }
         let beside = [feed, duties, leadership, health];
         for task in beside.into_iter().chain(certificates) {
@@ -404,7 +422,7 @@ fn of_server(ended: Joined<Result<(), tonic::transport::Error>>) -> Result<(), E
     }
 }
 
-/// A task that ends with whoever started it.
+/// A task that ends with its owner.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {

@@ -6,15 +6,12 @@
 //! `audited`: the command carries what the audit notes of a boot, with the weighers' words on four
 //! hosts, as the leader writes it; the audit is full, so that each entry pushes one out.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use berth_domain::audit::{Asked, Chosen, Points, Ranked};
+use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::claim::{self, Claim, Owner};
-use berth_domain::constraint::{Applicant, Demand};
+use berth_domain::constraint::{Demand, PreparedDemand};
 use berth_domain::id::{ClaimId, ProviderId, TimeMs, VmUid};
 use berth_domain::name::FlavorName;
 use berth_domain::numa::Strategy;
@@ -23,7 +20,9 @@ use berth_domain::vm::VmSpec;
 use berth_state::State;
 use berth_state::apply::AUDIT_MAX;
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest};
-use support::{conductor, host_name, operation_id, pinned, report, topology, uuid, vm_name};
+use berth_testkit::state::{
+    conductor, host_name, operation_id, pinned, report, topology, uuid, vm_name,
+};
 
 const HOSTS: u64 = 1_000;
 const GUESTS_PER_HOST: u64 = 22;
@@ -43,7 +42,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
     let host = host_name(&format!("h{}", number % HOSTS));
     let demand = Demand::boot(spec).expect("the specification is valid");
     let view = state.host(&host).expect("the host is there");
-    let assignment = Applicant::new(&demand)
+    let assignment = PreparedDemand::new(&demand)
         .place(view, Strategy::Spread)
         .expect("the host has room");
     let vm = vm_name(&format!("vm{number}"));
@@ -71,7 +70,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
 }
 
 /// Returns what the audit notes of a boot.
-fn noted(number: u64) -> Box<Asked> {
+fn noted(number: u64) -> Box<RequestSummary> {
     let ranked = |place: u64| Ranked {
         host: host_name(&format!("h{}", (number + place) % HOSTS)),
         points: ["load", "numa", "pci", "fragmentation"]
@@ -81,7 +80,7 @@ fn noted(number: u64) -> Box<Asked> {
             })
             .to_vec(),
     };
-    Box::new(Asked {
+    Box::new(RequestSummary {
         method: "ScheduleVm".to_owned(),
         request_id: None,
         vm: Some(vm_name(&format!("vm{number}"))),

@@ -5,9 +5,6 @@
 //! scheduler does for one call beside reading and writing it: each host's regions with what their
 //! volumes take, and the fit. One thread; the extender's goal for a whole call is 20 ms.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -21,7 +18,7 @@ use berth_domain::volume::{
 };
 use berth_state::State;
 use berth_state::command::{Command, Envelope};
-use support::{host_name, report, topology, uuid};
+use berth_testkit::state::{host_name, report, topology, uuid};
 
 const HOSTS: u64 = 1_000;
 const VOLUMES: u64 = 12;
@@ -57,14 +54,14 @@ fn region(name: &str, mode: DeviceMode) -> Region {
 /// Claims a volume in a region of a host, where it fits first.
 fn create(state: &mut State, host: &HostName, mode: DeviceMode, number: u64) -> VolumeId {
     let gross = (1 + number / 2 % 3) * GIB;
-    let rooms = state.rooms_of(&state.host(host).expect("it is there").host);
-    let mut rooms = rooms.iter().filter(|room| room.region.mode == mode);
-    let room = rooms.next().expect("it has a region in each mode");
-    let taken = room.place(net_bytes(mode, gross)).expect("it has room");
+    let usages = state.regions_of(&state.host(host).expect("it is there").host);
+    let mut usages = usages.iter().filter(|usage| usage.region.mode == mode);
+    let usage = usages.next().expect("it has a region in each mode");
+    let taken = usage.place(net_bytes(mode, gross)).expect("it has room");
     let display_name = DisplayName::new(&format!("v{number}")).expect("a name");
     let replica = Replica {
         host: host.clone(),
-        region: room.name().clone(),
+        region: usage.name().clone(),
         cell: None,
         mode,
         gross_bytes: taken.gross_bytes,
@@ -150,8 +147,8 @@ fn call(state: &State, sizes: &[u64]) -> usize {
     let fits = |name: &&HostName| {
         let view = state.host(name).expect("it is there");
         let candidate = state.volume_candidate(view, None);
-        let rooms = candidate.rooms.into_iter().map(|(_, room)| room);
-        fit(&rooms.collect::<Vec<_>>(), sizes).is_ok()
+        let usages = candidate.regions.into_iter().map(|(_, usage)| usage);
+        fit(&usages.collect::<Vec<_>>(), sizes).is_ok()
     };
     state.hosts().keys().filter(fits).count()
 }

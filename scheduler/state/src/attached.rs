@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::constraint::{Demand, How, VolumePlaces};
+use berth_domain::constraint::{Demand, MoveKind, VolumeLocation};
 use berth_domain::name::{HostName, VmName, VolumeId};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{AttachedAs, VmSpec, VolumeAttachment};
@@ -49,21 +49,21 @@ impl State {
         }
         let source = demand.leaving.as_ref();
         if let Some(source) = source
-            && source.how != (How::Cold { may_stay: true })
+            && source.kind != (MoveKind::Cold { may_stay: true })
         {
             return Err(self.volumes_are_local(vm, spec, &source.host));
         }
         let volumes = spec.volumes.iter();
-        let places = volumes.map(|wanted| {
-            let volume = self.examine_attachable(vm, &wanted.volume)?;
-            let mut places = places(wanted, volume);
+        let places = volumes.map(|attachment| {
+            let volume = self.examine_attachable(vm, &attachment.volume)?;
+            let mut places = places(attachment, volume);
             // One that has begun to write to a cache goes on with that replica.
             if let Some(source) = source {
                 places.hosts.retain(|host, _| *host == source.host);
             }
             Ok(places)
         });
-        let volumes: Vec<VolumePlaces> = places.collect::<Result<_, Refusal>>()?;
+        let volumes: Vec<VolumeLocation> = places.collect::<Result<_, Refusal>>()?;
         examine_together(&volumes)?;
         Ok(Demand { volumes, ..demand })
     }
@@ -91,7 +91,7 @@ impl State {
             let message = format!("{named} is being deleted");
             return Err(precondition("VOLUME_NOT_READY", message).with("volume", id));
         }
-        // Of a cache all: where one host cannot make its part, the others are told to remove theirs.
+        // Of a cache all: where one host cannot make its part, the others have to remove theirs.
         if !volume.replicas.iter().all(|r| r.phase == Phase::Ready) {
             let message = format!("{named} is not made yet");
             return Err(precondition("VOLUME_NOT_READY", message)
@@ -102,8 +102,8 @@ impl State {
     }
 
     fn volumes_are_local(&self, vm: &VmName, spec: &VmSpec, host: &HostName) -> Refusal {
-        let named = spec.volumes.iter().map(|wanted| {
-            let id = &wanted.volume;
+        let named = spec.volumes.iter().map(|attachment| {
+            let id = &attachment.volume;
             match self.volume(id) {
                 Some(volume) => format!("{} ({id})", volume.display_name),
                 None => id.to_string(),
@@ -115,7 +115,10 @@ impl State {
             "vm {vm} has volume{plural} {} on host {host}, and volumes do not leave their host",
             named.join(", ")
         );
-        let first = spec.volumes.first().map(|wanted| wanted.volume.to_string());
+        let first = spec
+            .volumes
+            .first()
+            .map(|attachment| attachment.volume.to_string());
         precondition(VOLUMES_ARE_LOCAL, message)
             .with_hint(
                 "it can be stopped and started, rebuilt, resized and shelved on that host; elsewhere \
@@ -139,17 +142,17 @@ pub(crate) fn attached(volume: &Volume, vm: &VmName) -> Refusal {
         .with("vm", vm)
 }
 
-fn places(wanted: &VolumeAttachment, volume: &Volume) -> VolumePlaces {
+fn places(attachment: &VolumeAttachment, volume: &Volume) -> VolumeLocation {
     let ready = volume.replicas.iter().filter(|r| r.phase == Phase::Ready);
-    VolumePlaces {
-        volume: wanted.volume.clone(),
-        is_nvdimm: wanted.attached_as == AttachedAs::Nvdimm,
+    VolumeLocation {
+        volume: attachment.volume.clone(),
+        is_nvdimm: attachment.attached_as == AttachedAs::Nvdimm,
         hosts: ready.map(|r| (r.host.clone(), r.cell)).collect(),
     }
 }
 
 /// Says whether one host at least has all of them.
-fn examine_together(volumes: &[VolumePlaces]) -> Result<(), Refusal> {
+fn examine_together(volumes: &[VolumeLocation]) -> Result<(), Refusal> {
     let Some((first, rest)) = volumes.split_first() else {
         return Ok(());
     };
@@ -159,15 +162,19 @@ fn examine_together(volumes: &[VolumePlaces]) -> Result<(), Refusal> {
         if !hosts.is_empty() {
             continue;
         }
-        let told = |v: &VolumePlaces| {
+        let describe = |v: &VolumeLocation| {
             let hosts: Vec<&str> = v.hosts.keys().map(HostName::as_str).take(8).collect();
             format!("volume {} is on host {}", v.volume, hosts.join(", "))
         };
         // The first that is on none of its hosts, or any: several caches may only fail together.
-        let apart = |v: &&VolumePlaces| v.hosts.keys().all(|h| !volume.hosts.contains_key(h));
+        let apart = |v: &&VolumeLocation| v.hosts.keys().all(|h| !volume.hosts.contains_key(h));
         let before = &volumes[..=at];
         let other = before.iter().find(apart).unwrap_or(first);
-        let message = format!("no host has all volumes: {}, {}", told(other), told(volume));
+        let message = format!(
+            "no host has all volumes: {}, {}",
+            describe(other),
+            describe(volume)
+        );
         return Err(precondition("VOLUMES_APART", message)
             .with("volume", &other.volume)
             .with("other_volume", &volume.volume));

@@ -1,8 +1,8 @@
 //! What a VM demands that is to be started with the disks that it has: elsewhere, at another size, or
 //! after it was shelved. The choice of a host and the command that claims it both ask here.
 
-use berth_domain::constraint::{Anew, Demand};
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::constraint::{Demand, RestartReason};
+use berth_domain::operation::{ClaimPurpose, Operation};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{Vm, VmSpec};
 
@@ -14,7 +14,12 @@ impl State {
     /// # Errors
     ///
     /// The size is not valid, or the host that had the disks is not part of this cluster any more.
-    pub fn cold_demand(&self, vm: &Vm, spec: &VmSpec, why: Anew) -> Result<Demand, Refusal> {
+    pub fn cold_demand(
+        &self,
+        vm: &Vm,
+        spec: &VmSpec,
+        why: RestartReason,
+    ) -> Result<Demand, Refusal> {
         // While a host is claimed for a shelved VM it "is" there already, but its disks are not.
         let host = vm.remains_on.as_ref().or(vm.host.as_ref());
         let Some(source) = host.and_then(|name| self.host(name)) else {
@@ -34,21 +39,13 @@ impl State {
         let migration = migration.and_then(|id| self.migration(id));
         let resize = migration.and_then(|m| m.resize.as_deref());
         let spec = resize.map_or(&vm.spec, |resize| &resize.after);
-        let why = match operation.kind {
-            Kind::Unshelve => Anew::Unshelving,
-            Kind::Evacuate { .. } => Anew::Evacuation,
-            Kind::ColdMigrate { .. }
-            | Kind::Boot
-            | Kind::Delete
-            | Kind::LiveMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::Shelve
-            | Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. }
-            | Kind::Rebuild { .. }
-            | Kind::Snapshot { .. }
-            | Kind::ConfirmResize { .. } => Anew::of_move(false, resize.is_some()),
+        let why = match operation.kind.plan().claims {
+            Some(ClaimPurpose::Unshelving) => RestartReason::Unshelving,
+            Some(ClaimPurpose::Evacuation) => RestartReason::Evacuation,
+            Some(
+                ClaimPurpose::ColdMigration | ClaimPurpose::Boot | ClaimPurpose::LiveMigration,
+            )
+            | None => RestartReason::of_move(false, resize.is_some()),
         };
         self.cold_demand(vm, spec, why)
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
-use berth_domain::audit::Asked;
+use berth_domain::audit::RequestSummary;
 use berth_domain::claim::{Claim, ErasureReport};
 use berth_domain::fence;
 use berth_domain::flavor::Flavor;
@@ -43,8 +43,8 @@ pub struct Envelope {
     pub principal: String,
     /// Present where a client may retry: the first answer is given again.
     pub request: Option<RequestKey>,
-    /// What the audit notes of it; absent for what nobody asked for.
-    pub audit: Option<Box<Asked>>,
+    /// What the audit records of it; absent for what no client requested.
+    pub audit: Option<Box<RequestSummary>>,
     /// What to do.
     pub command: Command,
 }
@@ -56,7 +56,7 @@ pub struct RequestKey {
     pub method: String,
     /// The client's id of the request.
     pub id: RequestId,
-    /// A hash of what was asked; the same id with another payload is refused.
+    /// A hash of the request; the same id with another payload is refused.
     pub payload_hash: u128,
 }
 
@@ -260,7 +260,7 @@ pub enum Command {
         /// Its name from now on.
         to: ResourceClass,
     },
-    /// Deletes a custom resource class of which nobody has any.
+    /// Deletes a custom resource class that no provider has.
     DeleteClass {
         /// Its name.
         class: ResourceClass,
@@ -270,7 +270,7 @@ pub enum Command {
         /// Its name.
         name: Trait,
     },
-    /// Deletes a custom trait that nobody has.
+    /// Deletes a custom trait that no provider has.
     DeleteTrait {
         /// Its name.
         name: Trait,
@@ -297,7 +297,7 @@ pub enum Command {
         vm: VmName,
         /// This life of it.
         uid: VmUid,
-        /// What the user asked for.
+        /// What the user requested.
         spec: Box<VmSpec>,
         /// The host that the user named, if any.
         requested_host: Option<HostName>,
@@ -351,7 +351,7 @@ pub enum Command {
         migration: MigrationId,
         /// The VM.
         vm: VmName,
-        /// What the user asks for from now on, where it changes.
+        /// What the user requests from now on, where it changes.
         spec: Option<Box<VmSpec>>,
         /// The host that the user named, if any.
         requested_host: Option<HostName>,
@@ -390,7 +390,7 @@ pub enum Command {
         /// Who carries it out.
         lease: LeaseRequest,
     },
-    /// Begins to start a shelved VM on a host that was chosen anew.
+    /// Begins to start a shelved VM on a host that was chosen for it.
     BeginUnshelve {
         /// The operation.
         operation: OperationId,
@@ -442,7 +442,7 @@ pub enum Command {
         /// The host.
         host: HostName,
         /// Whose word it is.
-        how: fence::How,
+        method: fence::Method,
         /// On whose behalf.
         by: String,
         /// What the fence command printed.

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //! Envelope{Command} ──▶ State::apply ──▶ Applied{outcome: Reply or Refusal, changes: rows}
-//!                  └──▶ State::speculate ──▶ outcome        the same, nobody notes the changes
+//!                  └──▶ State::speculate ──▶ outcome        the same, without recording the changes
 //! ```
 //!
 //! Invariant: pure. No clock, no randomness, no I/O, nothing whose order differs between members.
 //! Equal states and equal commands give equal states; [`State::check`] says what holds of each.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`command`] | what can be asked of the state |
+//! | [`command`] | the commands |
 //! | [`state`], [`header`], [`placement`], `group`, `attached`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`] | what is remembered of requests, so that a retry is answered |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
-//! | [`reality`] | what agents are told to expect, and what their findings change |
+//! | [`reality`] | what agents should expect, and what their findings change |
 //! | [`volumes`] | volumes of persistent memory: where they are, what is left for others |
 //! | [`check`] | every invariant |
 

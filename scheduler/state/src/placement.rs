@@ -39,7 +39,7 @@ impl ConsumerTypes {
         match self {
             Self::Every => true,
             Self::Unknown => consumer.consumer_type.is_none(),
-            Self::Only(wanted) => consumer.consumer_type.as_ref() == Some(wanted),
+            Self::Only(only) => consumer.consumer_type.as_ref() == Some(only),
         }
     }
 }

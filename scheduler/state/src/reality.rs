@@ -1,9 +1,9 @@
-//! What agents are told to expect of their hypervisors, and what becomes of what they find.
+//! What agents should expect of their hypervisors, and what follows from what they find.
 //!
 //! It changes nothing: see [`crate::apply`].
 //!
-//! Invariant: a finding counts only for a VM that has not changed since the agent was told what to
-//! expect, so that a comparison that is out of date marks nobody.
+//! Invariant: a finding counts only for a VM that has not changed since the agent was sent what to
+//! expect, so that a comparison that is out of date marks no VM.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::state::State;
 
 /// What a comparison changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Noted {
+pub struct ComparisonOutcome {
     /// The host's record, if it changes.
     pub host: Option<Host>,
     /// The records of VMs that change.
     pub vms: Vec<Vm>,
 }
 
-impl Noted {
+impl ComparisonOutcome {
     /// Returns whether nothing changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -130,12 +130,12 @@ impl State {
     /// # Errors
     ///
     /// When it is not about this host's agent, or older than one that is recorded.
-    pub fn note_reality(
+    pub fn record_reality(
         &self,
         name: &HostName,
         incarnation: Incarnation,
         comparison: &Comparison,
-    ) -> Result<Noted, Refusal> {
+    ) -> Result<ComparisonOutcome, Refusal> {
         let view = self.host(name);
         let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
         if host.report.incarnation != incarnation {
@@ -145,7 +145,7 @@ impl State {
         if comparison.unknown.len() > UNKNOWN_MAX {
             return Err(invalid(
                 "INVALID_COMPARISON",
-                format!("at most {UNKNOWN_MAX} unknown domains are told"),
+                format!("at most {UNKNOWN_MAX} unknown domains can be reported"),
             ));
         }
         if comparison.basis < host.compared {
@@ -153,7 +153,7 @@ impl State {
             return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
         }
         let vms = comparison.findings.iter();
-        Ok(Noted {
+        Ok(ComparisonOutcome {
             host: self.host_after(host, comparison),
             vms: vms.filter_map(|f| self.vm_after(name, f)).collect(),
         })
@@ -179,7 +179,7 @@ impl State {
         Some(after)
     }
 
-    /// Returns whether none of the guests that a fenced host lost runs there, and nobody is about
+    /// Returns whether none of the guests that a fenced host lost runs there, and no operation is about
     /// to take one from it.
     fn is_clean(&self, host: &Host, comparison: &Comparison) -> bool {
         let is_heard = host.liveness == Liveness::Up;

@@ -9,7 +9,7 @@ use berth_domain::name::HostName;
 
 use crate::row::{Key, Row};
 use crate::state::State;
-use crate::transaction::{Silent, Transaction};
+use crate::transaction::{NoJournal, Transaction};
 
 /// Why rows do not make a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ impl State {
         let mut state = Self::new();
         let mut tx = Transaction {
             state: &mut state,
-            journal: Silent,
+            journal: NoJournal,
         };
         let mut seen = BTreeSet::new();
         let mut claims = Vec::new();

@@ -61,7 +61,7 @@ pub(crate) fn group_exists(name: &ServerGroupName) -> Refusal {
     .with("server_group", name)
 }
 
-/// Somebody is too old for a cluster version.
+/// A service does not support a cluster version.
 #[must_use]
 pub fn upgrade_incomplete(version: ServiceVersion, behind: &[String]) -> Refusal {
     precondition(

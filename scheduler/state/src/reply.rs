@@ -1,6 +1,6 @@
 //! What a command answers.
 //!
-//! A reply carries whole records, so that whoever waits for a command need not read again.
+//! A reply carries whole records, so that the caller of a command need not read again.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub enum Reply {
     Policy(Arc<SchedulingPolicy>),
     /// The operation as it is now; its lease holds the epoch.
     Operation(Arc<Operation>),
-    /// The operations whose leases are held by the one who asked.
+    /// The operations of which the caller holds the lease.
     Leases(Vec<OperationId>),
     /// The volume as it is now.
     Volume(Arc<Volume>),

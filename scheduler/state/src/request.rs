@@ -34,7 +34,7 @@ pub struct RequestName {
     pub id: RequestId,
     /// The method.
     pub method: String,
-    /// Who asked.
+    /// The caller.
     pub principal: String,
 }
 
@@ -101,7 +101,7 @@ pub struct Request {
     pub sequence: u64,
     /// When it was carried out, in replicated time.
     pub received_at: TimeMs,
-    /// A hash of what was asked.
+    /// A hash of the request.
     pub payload_hash: u128,
     /// What it led to.
     pub receipt: Receipt,

@@ -340,7 +340,7 @@ impl State {
         &self.operations
     }
 
-    /// Returns the audit, by revision: the latest that were asked for.
+    /// Returns the audit, by revision: the latest requests.
     #[must_use]
     pub fn audit(&self) -> &OrdMap<u64, Arc<Entry>> {
         &self.audit

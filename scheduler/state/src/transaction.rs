@@ -34,20 +34,20 @@ use crate::request::{Request, RequestName};
 use crate::row::{Change, Key, Row};
 use crate::state::State;
 
-/// Takes note of what a command changes, or does not.
+/// Records what a command changes, or does not.
 pub(crate) trait Journal {
-    /// Takes note of one write; the change is made only if somebody wants it.
-    fn note(&mut self, change: impl FnOnce() -> Change);
+    /// Records one write; the change is computed only if the journal needs it.
+    fn record(&mut self, change: impl FnOnce() -> Change);
 
     /// Forgets everything: all of it was taken back.
     fn forget(&mut self);
 }
 
-/// Nobody wants to know.
-pub(crate) struct Silent;
+/// No change is recorded.
+pub(crate) struct NoJournal;
 
-impl Journal for Silent {
-    fn note(&mut self, _: impl FnOnce() -> Change) {}
+impl Journal for NoJournal {
+    fn record(&mut self, _: impl FnOnce() -> Change) {}
 
     fn forget(&mut self) {}
 }
@@ -57,13 +57,13 @@ const SEARCHED_MAX: usize = 32;
 
 /// Every row that differs from before, each once.
 #[derive(Default)]
-pub(crate) struct Noted {
+pub(crate) struct RecordedChanges {
     changes: Vec<Change>,
     /// Where the change of a row stands; kept only where there are many.
     places: BTreeMap<Key, usize>,
 }
 
-impl Noted {
+impl RecordedChanges {
     /// Returns the changes. A row that the command both made and took away is no change.
     pub(crate) fn into_changes(mut self) -> Vec<Change> {
         self.changes
@@ -79,8 +79,8 @@ impl Noted {
     }
 }
 
-impl Journal for Noted {
-    fn note(&mut self, change: impl FnOnce() -> Change) {
+impl Journal for RecordedChanges {
+    fn record(&mut self, change: impl FnOnce() -> Change) {
         let change = change();
         if let Some(at) = self.place(&change.key) {
             self.changes[at].new = change.new;
@@ -112,7 +112,7 @@ macro_rules! plain_table {
             let row = Arc::new(row);
             let key = row.$name.clone();
             let old = self.state.$table.insert(key, row.clone());
-            self.journal.note(|| Change {
+            self.journal.record(|| Change {
                 key: Key::$variant(row.$name.clone()),
                 old: old.map(Row::$variant),
                 new: Some(Row::$variant(row.clone())),
@@ -122,7 +122,7 @@ macro_rules! plain_table {
 
         pub(crate) fn $take(&mut self, key: &$key) {
             let old = self.state.$table.remove(key);
-            self.journal.note(|| Change {
+            self.journal.record(|| Change {
                 key: Key::$variant(key.clone()),
                 old: old.map(Row::$variant),
                 new: None,
@@ -188,7 +188,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
         if old.is_none() {
-            // What the user asked for never changes while a VM lives.
+            // What the user requested never changes while a VM lives.
             for nic in &vm.spec.nics {
                 let macs = &mut self.state.index.macs;
                 macs.insert(nic.mac.as_str().into(), vm.name.clone());
@@ -196,7 +196,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.attach_volumes(&vm);
             self.state.index.join_group(&vm);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Vm(vm.name.clone()),
             old: old.map(Row::Vm),
             new: Some(Row::Vm(vm.clone())),
@@ -213,7 +213,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.detach_volumes(vm);
             self.state.index.leave_group(vm);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Vm(name.clone()),
             old: old.map(Row::Vm),
             new: None,
@@ -231,7 +231,7 @@ impl<J: Journal> Transaction<'_, J> {
                 self.settle_memory(&host);
             }
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Policy,
             old: old.is_set().then_some(Row::Policy(old)),
             new: Some(Row::Policy(policy.clone())),
@@ -242,7 +242,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn put_service(&mut self, row: Service) -> Arc<Service> {
         let row = Arc::new(row);
         let old = self.state.services.insert(row.name.clone(), row.clone());
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Service(row.name.clone()),
             old: old.map(Row::Service),
             new: Some(Row::Service(row.clone())),
@@ -252,14 +252,14 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(crate) fn remove_service(&mut self, name: &ServiceName) {
         let old = self.state.services.remove(name);
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Service(name.clone()),
             old: old.map(Row::Service),
             new: None,
         });
     }
 
-    /// Writes a host. Its claims must fit the new topology; their usage is counted anew over it.
+    /// Writes a host. Its claims must fit the new topology; their usage is counted again over it.
     pub(crate) fn put_host(&mut self, host: Host) -> Arc<Host> {
         let host = Arc::new(host);
         let old = self.state.hosts.get(&host.name).cloned();
@@ -279,7 +279,7 @@ impl<J: Journal> Transaction<'_, J> {
             }
         };
         self.state.hosts.insert(host.name.clone(), Arc::new(view));
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Host(host.name.clone()),
             old: old.map(|view| Row::Host(view.host.clone())),
             new: Some(Row::Host(host.clone())),
@@ -301,7 +301,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(crate) fn remove_host(&mut self, name: &HostName) {
         let old = self.state.hosts.remove(name);
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Host(name.clone()),
             old: old.map(|view| Row::Host(view.host.clone())),
             new: None,
@@ -315,7 +315,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.state
             .index
             .move_provider(old.as_deref(), Some(&provider));
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Provider(id),
             old: old.map(Row::Provider),
             new: Some(Row::Provider(provider.clone())),
@@ -326,7 +326,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn remove_provider(&mut self, id: ProviderId) {
         let old = self.state.providers.remove(&id);
         self.state.index.move_provider(old.as_deref(), None);
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Provider(id),
             old: old.map(Row::Provider),
             new: None,
@@ -349,7 +349,7 @@ impl<J: Journal> Transaction<'_, J> {
             }
             projects.insert((consumer.project.as_str().into(), consumer.id));
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Consumer(consumer.id),
             old: old.map(Row::Consumer),
             new: Some(Row::Consumer(consumer.clone())),
@@ -364,7 +364,7 @@ impl<J: Journal> Transaction<'_, J> {
             let entry = (old.project.as_str().into(), id);
             self.state.index.project_consumers.remove(&entry);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Consumer(id),
             old: old.map(Row::Consumer),
             new: None,
@@ -431,7 +431,7 @@ impl<J: Journal> Transaction<'_, J> {
                 self.state.index.count_in_group(group, &claim.host);
             }
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Claim(claim.id),
             old: old.map(Row::Claim),
             new: Some(Row::Claim(claim.clone())),
@@ -445,7 +445,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.leave_host(old);
         }
         let host = old.as_ref().map(|old| old.host.clone());
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Claim(id),
             old: old.map(Row::Claim),
             new: None,
@@ -497,7 +497,7 @@ impl<J: Journal> Transaction<'_, J> {
         } else if old.is_none() {
             index.running.insert(id);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Operation(id),
             old: old.map(Row::Operation),
             new: Some(Row::Operation(operation.clone())),
@@ -513,7 +513,7 @@ impl<J: Journal> Transaction<'_, J> {
                 self.state.index.done.remove(&(at, id));
             }
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Operation(id),
             old: old.map(Row::Operation),
             new: None,
@@ -527,7 +527,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(at) = ended_at(&migration) {
             self.state.index.ended.insert((at, id));
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Migration(id),
             old: old.map(Row::Migration),
             new: Some(Row::Migration(migration.clone())),
@@ -540,7 +540,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(at) = old.as_ref().and_then(|old| ended_at(old)) {
             self.state.index.ended.remove(&(at, id));
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Migration(id),
             old: old.map(Row::Migration),
             new: None,
@@ -553,7 +553,7 @@ impl<J: Journal> Transaction<'_, J> {
         let index = &mut self.state.index;
         index.remembered.insert(request.sequence, name.clone());
         let old = self.state.requests.insert(name.clone(), request.clone());
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Request(name),
             old: old.map(Row::Request),
             new: Some(Row::Request(request)),
@@ -565,7 +565,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(old) = &old {
             self.state.index.remembered.remove(&old.sequence);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Request(name.clone()),
             old: old.map(Row::Request),
             new: None,

@@ -17,14 +17,14 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::CellId;
 use berth_domain::volume::{
-    Candidate, Failed, HOST_VOLUMES_MAX, Kind, Parameters, Phase, Replica, Room, Shown, Volume,
-    counted_mib, holes, provider_of, resource_class, rooms,
+    Candidate, Failed, HOST_VOLUMES_MAX, Kind, Parameters, Phase, RegionUsage, Replica, Shown,
+    Volume, counted_mib, holes, provider_of, region_usages, resource_class,
 };
 use imbl::OrdMap;
 
 use crate::state::State;
 
-/// What a repetition of a request for a volume asks for.
+/// What a repeated request for a volume requires.
 #[derive(Clone, Copy, Debug)]
 pub struct Same {
     /// How long it lives, and where.
@@ -72,11 +72,11 @@ impl State {
             let failed = host.failed_volumes.iter();
             failed.map(move |failed| (&host.name, failed))
         });
-        let asked = failed.filter(|(_, failed)| match id {
+        let matching = failed.filter(|(_, failed)| match id {
             Some(id) => failed.volume == *id,
             None => Some(failed.display_name.as_str()) == name,
         });
-        asked.max_by_key(|(_, failed)| (failed.at, &failed.volume))
+        matching.max_by_key(|(_, failed)| (failed.at, &failed.volume))
     }
 
     /// Returns the volume that this consumer is.
@@ -109,16 +109,16 @@ impl State {
 
     /// Returns the regions of a host with the volumes in them; first those that it reports.
     #[must_use]
-    pub fn rooms_of(&self, host: &Host) -> Vec<Room> {
+    pub fn regions_of(&self, host: &Host) -> Vec<RegionUsage> {
         let replicas = self.replicas_on(&host.name);
-        let mut rooms = rooms(&host.report.regions, replicas);
-        for room in rooms.iter_mut().filter(|room| room.is_open()) {
-            if self.region_provider(host, room).is_none() {
-                let id = provider_of(host.provider, room.name());
-                room.region.trouble = format!("a client's resource provider has the id {id}");
+        let mut usages = region_usages(&host.report.regions, replicas);
+        for usage in usages.iter_mut().filter(|usage| usage.is_open()) {
+            if self.region_provider(host, usage).is_none() {
+                let id = provider_of(host.provider, usage.name());
+                usage.region.trouble = format!("a client's resource provider has the id {id}");
             }
         }
-        rooms
+        usages
     }
 
     fn replicas_on<'s>(
@@ -158,16 +158,16 @@ impl State {
             }
             why => why.to_owned(),
         };
-        let rooms = self.rooms_of(host).into_iter();
-        let rooms = rooms.map(|room| (distance(host, preferred_cell, room.region.cell), room));
+        let usages = self.regions_of(host).into_iter();
+        let usages = usages.map(|usage| (distance(host, preferred_cell, usage.region.cell), usage));
         Candidate {
             host: host.name.clone(),
             closed,
-            rooms: rooms.collect(),
+            regions: usages.collect(),
         }
     }
 
-    /// Says whether a volume is what a repetition asks for.
+    /// Checks whether a volume is what a repeated request requires.
     ///
     /// # Errors
     ///
@@ -182,12 +182,12 @@ impl State {
             let count = volume.replicas.len();
             Some(format!("is on {count} hosts, not {}", same.replicas))
         } else if size < same.required_bytes {
-            let wanted = Shown(same.required_bytes);
-            Some(format!("has {}, and {wanted} are needed", Shown(size)))
+            let required = Shown(same.required_bytes);
+            Some(format!("has {}, and {required} are needed", Shown(size)))
         } else if same.limit_bytes > 0 && size > same.limit_bytes {
             let limit = Shown(same.limit_bytes);
             Some(format!(
-                "has {}, and at most {limit} are wanted",
+                "has {}, and at most {limit} are allowed",
                 Shown(size)
             ))
         } else {
@@ -203,9 +203,9 @@ impl State {
     pub(crate) fn region_provider(
         &self,
         host: &Host,
-        room: &Room,
+        usage: &RegionUsage,
     ) -> Option<&Arc<ResourceProvider>> {
-        let provider = self.provider(provider_of(host.provider, room.name()))?;
+        let provider = self.provider(provider_of(host.provider, usage.name()))?;
         (provider.host.as_ref() == Some(&host.name)).then_some(provider)
     }
 
@@ -248,14 +248,14 @@ pub fn closed(host: &Host) -> &'static str {
     }
 }
 
-/// How far a region is where nobody told.
+/// The distance of a region of unknown NUMA node.
 const FAR: u32 = 255;
 
-fn distance(host: &Host, wanted: Option<CellId>, of: Option<CellId>) -> u32 {
-    let Some(wanted) = wanted else { return 0 };
+fn distance(host: &Host, preferred: Option<CellId>, of: Option<CellId>) -> u32 {
+    let Some(preferred) = preferred else { return 0 };
     let topology = &host.report.topology;
     let position = |cell: Option<CellId>| topology.position(cell?);
-    let (Some(from), Some(to)) = (position(Some(wanted)), position(of)) else {
+    let (Some(from), Some(to)) = (position(Some(preferred)), position(of)) else {
         return FAR;
     };
     let row = topology.distances().get(from);
@@ -264,16 +264,16 @@ fn distance(host: &Host, wanted: Option<CellId>, of: Option<CellId>) -> u32 {
 
 /// Returns what a region counts as having. One about which something is wrong offers nothing, and
 /// counts what its volumes take.
-pub(crate) fn region_inventories(room: &Room) -> BTreeMap<ResourceClass, Inventory> {
+pub(crate) fn region_inventories(usage: &RegionUsage) -> BTreeMap<ResourceClass, Inventory> {
     const MIB: u64 = 1 << 20;
-    let region = &room.region;
+    let region = &usage.region;
     let whole = holes(region.capacity_bytes, region.foreign.iter().copied());
     let usable: u64 = whole.iter().map(|hole| hole.length_bytes).sum();
     // What was made in another mode is not in what the host counts as the region's now.
-    let strange = room.held.iter().filter(|held| held.mode != region.mode);
+    let strange = usage.held.iter().filter(|held| held.mode != region.mode);
     let strange = strange.map(|held| held.taken.gross_bytes);
     let usable = strange.fold(usable, u64::saturating_add) / MIB;
-    let used = room.held.iter().map(|h| counted_mib(h.taken.gross_bytes));
+    let used = usage.held.iter().map(|h| counted_mib(h.taken.gross_bytes));
     let used = used.fold(0, u64::saturating_add);
     let total = usable.max(used).min(UNITS_MAX);
     if total == 0 {
@@ -281,7 +281,7 @@ pub(crate) fn region_inventories(room: &Room) -> BTreeMap<ResourceClass, Invento
     }
     let step = counted_mib(region.align_bytes).clamp(1, total);
     let inventory = Inventory {
-        reserved: if room.is_open() { 0 } else { total },
+        reserved: if usage.is_open() { 0 } else { total },
         min_unit: step,
         step_size: step,
         ..Inventory::exact(total)

@@ -73,10 +73,10 @@ pub enum ReadError {
     #[error("the checkpoint is damaged: {0}")]
     Damaged(&'static str),
     /// A newer program wrote it.
-    #[error("the checkpoint has format {found}, this program reads up to {FORMAT}")]
+    #[error("the checkpoint has format {actual}, this program reads up to {FORMAT}")]
     Newer {
         /// The format of the file.
-        found: u32,
+        actual: u32,
     },
 }
 
@@ -182,7 +182,7 @@ impl<R: Read> Reader<R> {
         }
         let format = u32_at(&head, 8);
         if format > FORMAT {
-            return Err(ReadError::Newer { found: format });
+            return Err(ReadError::Newer { actual: format });
         }
         let header_bytes = u32_at(&head, 12) as usize;
         if header_bytes > HEADER_BYTES_MAX {
@@ -411,6 +411,6 @@ mod tests {
     fn a_newer_format_is_named() {
         let mut bytes = written(&rows(1));
         bytes[8] = 9;
-        assert!(matches!(read(&bytes), Err(ReadError::Newer { found: 9 })));
+        assert!(matches!(read(&bytes), Err(ReadError::Newer { actual: 9 })));
     }
 }

@@ -22,6 +22,15 @@ pub enum Error {
     /// The disk is full.
     #[error("the disk is full while writing a checkpoint")]
     Full,
+    /// The folder does not exist, although it was made with the directory.
+    #[error(
+        "{path} is missing, and the checkpoints with it. Remove this member from the cluster and \
+         join again with an empty directory"
+    )]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Anything else the operating system said.
     #[error("the checkpoints could not be used while {doing}")]
     Io {
@@ -97,7 +106,15 @@ impl CheckpointFolder {
         let this = Self {
             folder: folder.to_owned(),
         };
-        for entry in fs::read_dir(folder).map_err(|e| Error::io("listing", e))? {
+        let entries = fs::read_dir(folder).map_err(|error| {
+            match error.kind() == io::ErrorKind::NotFound {
+                true => Error::Missing {
+                    path: folder.to_owned(),
+                },
+                false => Error::io("listing", error),
+            }
+        })?;
+        for entry in entries {
             let path = entry.map_err(|e| Error::io("listing", e))?.path();
             if path.to_string_lossy().ends_with(PART) {
                 fs::remove_file(&path).map_err(|e| Error::io("removing a leftover", e))?;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoints::{CheckpointFolder, CheckpointStore};
 use crate::identity::{self, Claimed, Identity};
-use crate::log::{EngineLog, LogStore};
+use crate::log::{self, EngineLog, LogStore};
 use crate::space;
 use crate::table::{SledTable, TableStore};
+use crate::witness::Witness;
 
 /// Why a member's directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,7 @@ pub trait Disk: Send + 'static {
 
 /// The parts of a disk, for those who own them from now on.
 pub struct Parts<D: Disk> {
-    /// Whose disk it is.
+    /// The member that owns the disk.
     pub identity: Identity,
     /// The Raft log.
     pub log: D::Log,
@@ -78,34 +79,42 @@ pub struct FileDisk {
 impl FileDisk {
     /// Opens the directory of an existing member.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::with(path, identity::open(path)?, space::FREE_MIB_MIN)
+        Self::with(path, identity::open(path)?, log::FILE_BYTES)
+    }
+
+    /// As [`Self::open`], with log files of this size: several of them would else be long.
+    pub fn open_with_log_files(path: &Path, log_file_bytes: u64) -> Result<Self, Error> {
+        Self::with(path, identity::open(path)?, log_file_bytes)
     }
 
     /// Opens the directory of an existing member of this cluster.
     pub fn open_in_cluster(path: &Path, cluster_id: &str) -> Result<Self, Error> {
         let claimed = identity::open(path)?;
         identity::expect_cluster(path, &claimed.identity, cluster_id)?;
-        Self::with(path, claimed, space::FREE_MIB_MIN)
+        Self::with(path, claimed, log::FILE_BYTES)
     }
 
     /// Makes the directory of a new member.
     pub fn create(path: &Path, identity: Identity) -> Result<Self, Error> {
-        Self::with(path, identity::create(path, identity)?, space::FREE_MIB_MIN)
+        Self::with(path, identity::create(path, identity)?, log::FILE_BYTES)
     }
 
-    fn with(path: &Path, claimed: Claimed, free_mib: u64) -> Result<Self, Error> {
-        space::check(path, free_mib)?;
+    fn with(path: &Path, claimed: Claimed, log_file_bytes: u64) -> Result<Self, Error> {
+        space::check(path, space::FREE_MIB_MIN)?;
         berth_migrations::run(path)?;
+        let witness = path.join(berth_migrations::WITNESS);
+        let witness = Witness::open(&witness, &claimed.identity).map_err(log::Error::from)?;
+        let log = EngineLog::open(&path.join(berth_migrations::LOG), witness, log_file_bytes)?;
         Ok(Self {
             path: path.to_owned(),
             claimed,
-            log: EngineLog::open(&path.join(berth_migrations::LOG))?,
+            log,
             checkpoints: CheckpointFolder::open(&path.join(berth_migrations::CHECKPOINTS))?,
             table: SledTable::open(&path.join(berth_migrations::TABLE))?,
         })
     }
 
-    /// Returns whose directory it is.
+    /// Returns the member that owns the directory.
     pub fn identity(&self) -> &Identity {
         &self.claimed.identity
     }

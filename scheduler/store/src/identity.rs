@@ -1,4 +1,4 @@
-//! The marker in a member's directory: whose it is.
+//! The marker in a member's directory: which member owns it.
 //!
 //! A member's promises (its votes, its part of the log) live on its disk. The marker ties the
 //! member id to that disk, so that an id never comes back with an empty one: without a marker
@@ -19,7 +19,7 @@ const FIRST_LINE: &str = "berth member 1";
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Whose directory it is.
+/// The member that owns a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster, a UUID.
@@ -55,17 +55,20 @@ pub enum Error {
         path: PathBuf,
     },
     /// It belongs to another cluster.
-    #[error("{path} belongs to cluster {found}, not to cluster {expected}")]
+    #[error("{path} belongs to cluster {actual}, not to cluster {expected}")]
     OtherCluster {
         /// The directory.
         path: PathBuf,
         /// The cluster it belongs to.
-        found: String,
-        /// The cluster that was asked for.
+        actual: String,
+        /// The requested cluster.
         expected: String,
     },
     /// The marker cannot be understood.
-    #[error("the marker in {path} is damaged or of a newer format: {what}")]
+    #[error(
+        "the marker in {path} is damaged or of a newer format: {what}. If no newer program was \
+         here, remove this member from the cluster and join again with an empty directory"
+    )]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -88,7 +91,7 @@ pub enum Error {
 /// A claimed directory; the lock is held until this is dropped.
 #[derive(Debug)]
 pub struct Claimed {
-    /// Whose directory it is.
+    /// The member that owns the directory.
     pub identity: Identity,
     _lock: File,
 }
@@ -104,8 +107,15 @@ pub fn open(path: &Path) -> Result<Claimed, Error> {
     };
     lock(path, &file)?;
     let mut text = String::new();
-    file.read_to_string(&mut text)
-        .map_err(|source| io_error(path, "read", source))?;
+    file.read_to_string(&mut text).map_err(|source| {
+        match source.kind() == io::ErrorKind::InvalidData {
+            true => Error::Damaged {
+                path: path.into(),
+                what: "text",
+            },
+            false => io_error(path, "read", source),
+        }
+    })?;
     Ok(Claimed {
         identity: parse(path, &text)?,
         _lock: file,
@@ -162,13 +172,13 @@ pub fn expect_cluster(path: &Path, identity: &Identity, expected: &str) -> Resul
     }
     Err(Error::OtherCluster {
         path: path.into(),
-        found: identity.cluster_id.clone(),
+        actual: identity.cluster_id.clone(),
         expected: expected.into(),
     })
 }
 
 /// A lock that was just given back may linger for a moment: a child that another thread is
-/// starting shares it between fork and exec. So it is asked for a few times.
+/// starting shares it between fork and exec. So it is tried a few times.
 fn lock(path: &Path, file: &File) -> Result<(), Error> {
     let mut left = LOCK_ATTEMPTS;
     loop {

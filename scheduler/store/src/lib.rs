@@ -1,11 +1,12 @@
 //! What a scheduler member keeps on disk, at the level of bytes.
 //!
-//! A member's directory holds three things and a marker:
+//! A member's directory holds three things, a marker and a witness:
 //!
 //! ```text
 //! member/
-//!   MEMBER        whose directory this is (identity), locked while in use
+//!   MEMBER        the member that owns the directory (identity), locked while in use
 //!   FORMAT        the ledger of local migrations
+//!   WITNESS       how far the log was synchronised, so that a loss at its end shows
 //!   log/          Raft log and hard state (raft-engine): what was promised
 //!   checkpoints/  whole states as files of our own; the newest two are kept
 //!   table/        the state as rows (sled): a cache that saves replaying the log
@@ -23,24 +24,28 @@ pub mod checkpoint;
 pub mod checkpoints;
 pub mod codec;
 pub mod disk;
+pub mod extent;
 pub mod hash;
 pub mod identity;
 pub mod log;
+mod log_header;
 pub mod membership;
 pub mod memory;
 pub mod recover;
 pub mod row;
 pub mod space;
 pub mod table;
+pub mod witness;
 
 pub use checkpoint::Header;
 pub use checkpoints::{CheckpointSink, CheckpointStore};
 pub use disk::{Disk, FileDisk};
+pub use extent::Extent;
 pub use hash::StateHash;
 pub use identity::Identity;
 pub use log::{LogBatch, LogContents, LogStore};
 pub use membership::{Member, Membership};
-pub use memory::MemoryDisk;
+pub use memory::{MemoryCopy, MemoryDisk};
 pub use recover::{Recovered, Recovery, recover};
 pub use row::{Row, RowChange};
 pub use table::{TableMeta, TableStore};

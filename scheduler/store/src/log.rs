@@ -12,18 +12,31 @@
 //! current generation, the entries of generation `n` lie in group `n`. Forgetting the whole log
 //! (when a snapshot replaces it) is then a step to the next generation in the same atomic batch,
 //! and no entry of the old log can reappear behind the snapshot.
+//!
+//! Group 1 also holds the [`Extent`] that the log has with each batch. Its copy goes to the
+//! [witness] when the batch is durable, before `sync` returns; [`recover`](crate::recover()) compares the
+//! two, and [`LogStore::begin`] brings them together before the member acts on the log.
 
 use std::io;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 
 use protobuf::Message as _;
 use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Command, Config, Engine, MessageExt, ReadableSize, RecoveryMode};
 
+use crate::extent::{Extent, Tracker};
+use crate::log_header;
+use crate::witness::{self, Witness};
+
 const META_GROUP: u64 = 1;
 const FIRST_GENERATION: u64 = 2;
 const HARD_STATE_KEY: &[u8] = b"hard-state";
 const GENERATION_KEY: &[u8] = b"generation";
+const EXTENT_KEY: &[u8] = b"extent";
+
+/// The usual size of a file of the log.
+pub const FILE_BYTES: u64 = 32 << 20;
 
 /// What must become durable together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +63,13 @@ pub struct LogContents {
     pub hard_state: Option<HardState>,
     /// Entries without gaps.
     pub entries: Vec<Entry>,
+    /// What the log says it holds; with sequence 0 if it was never written, or by a program that
+    /// kept no extent.
+    pub extent: Extent,
+    /// What the witness says was synchronised; with sequence 0 if it has no record.
+    pub witness: Extent,
+    /// How many records of the witness are torn or damaged.
+    pub witness_damaged: usize,
 }
 
 /// Why the log could not be used.
@@ -58,6 +78,39 @@ pub enum Error {
     /// The disk is full.
     #[error("the disk is full while writing the Raft log")]
     Full,
+    /// The witness beside the log cannot be used.
+    #[error(transparent)]
+    Witness(#[from] witness::Error),
+    /// The engine panicked on what is on the disk.
+    #[error(
+        "the Raft log is damaged: raft-engine gave up while {0}. Remove this member from the \
+         cluster and join again with an empty directory"
+    )]
+    Panicked(&'static str),
+    /// What is on the disk is damaged.
+    #[error(
+        "the Raft log is damaged, noticed while {doing}. Remove this member from the cluster and \
+         join again with an empty directory"
+    )]
+    Corrupted {
+        /// What was attempted.
+        doing: &'static str,
+        /// What the engine said.
+        #[source]
+        source: raft_engine::Error,
+    },
+    /// The header of a file is damaged.
+    #[error(
+        "the Raft log is damaged: the header of {path} is not one that this program writes. Remove \
+         this member from the cluster and join again with an empty directory"
+    )]
+    Header {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The files could not be read.
+    #[error("the files of the Raft log could not be read")]
+    Io(#[source] io::Error),
     /// The engine reported anything else.
     #[error("the Raft log failed while {doing}")]
     Engine {
@@ -68,7 +121,10 @@ pub enum Error {
         source: raft_engine::Error,
     },
     /// A stored value has no meaning.
-    #[error("the Raft log holds a damaged {0}")]
+    #[error(
+        "the Raft log holds a damaged {0}. Remove this member from the cluster and join again with \
+         an empty directory"
+    )]
     Damaged(&'static str),
 }
 
@@ -76,6 +132,10 @@ pub enum Error {
 pub trait LogStore: Send + 'static {
     /// Reads all of it.
     fn load(&mut self) -> Result<LogContents, Error>;
+    /// Makes what was read durable, in log and witness, before the member acts on it: a process
+    /// that was killed may have left whole batches that no synchronisation has reached. Only for a
+    /// log that was [loaded](Self::load) and found to be whole.
+    fn begin(&mut self) -> Result<(), Error>;
     /// Takes a batch for the next [`sync`](Self::sync).
     fn append(&mut self, batch: LogBatch) -> Result<(), Error>;
     /// Makes durable what was appended, with one synchronisation.
@@ -84,7 +144,7 @@ pub trait LogStore: Send + 'static {
     fn compact(&mut self, first_kept: u64) -> Result<(), Error>;
 }
 
-/// Tells raft-engine where an entry's index is.
+/// Returns an entry's index to raft-engine.
 struct EntryKind;
 
 impl MessageExt for EntryKind {
@@ -100,24 +160,33 @@ pub struct EngineLog {
     engine: Engine,
     generation: u64,
     pending: raft_engine::LogBatch,
+    /// What the log is with everything that is pending.
+    tracker: Tracker,
+    witness: Witness,
+    /// What opening read, until it is collected.
+    contents: Option<LogContents>,
 }
 
 impl EngineLog {
-    /// Opens the log in this folder, or creates it.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
+    /// Opens the log in this folder, or creates it, with files of about this size.
+    pub fn open(folder: &Path, witness: Witness, file_bytes: u64) -> Result<Self, Error> {
         let config = Config {
             dir: folder.to_string_lossy().into_owned(),
-            // What was not synchronised may be torn by a power cut: only the end may be.
+            // What was not synchronised may be torn by a power cut: only the end may be. Whether
+            // more than that is missing, the witness shows.
             recovery_mode: RecoveryMode::TolerateTailCorruption,
             recovery_threads: 1,
             // The log is bound by synchronisation, not by bytes; compressing would cost the
             // processor that serves requests.
             batch_compression_threshold: ReadableSize(0),
-            target_file_size: ReadableSize::mb(32),
-            purge_threshold: ReadableSize::mb(128),
+            target_file_size: ReadableSize(file_bytes),
+            purge_threshold: ReadableSize(file_bytes * 4),
             ..Config::default()
         };
-        let engine = Engine::open(config).map_err(|source| engine_error("opening", source))?;
+        if let Some(path) = log_header::damaged(folder).map_err(Error::Io)? {
+            return Err(Error::Header { path });
+        }
+        let engine = guarded("opening", || Engine::open(config))?;
         let generation = match engine.get(META_GROUP, GENERATION_KEY) {
             None => FIRST_GENERATION,
             Some(bytes) => u64::from_le_bytes(
@@ -126,14 +195,73 @@ impl EngineLog {
                     .map_err(|_| Error::Damaged("generation number"))?,
             ),
         };
-        Ok(Self {
+        let mut log = Self {
             engine,
             generation,
             pending: raft_engine::LogBatch::default(),
+            tracker: Tracker::default(),
+            witness,
+            contents: None,
+        };
+        let contents = log.read()?;
+        log.tracker = Tracker::new(contents.extent.sequence, &contents.entries);
+        log.contents = Some(contents);
+        Ok(log)
+    }
+
+    fn read(&self) -> Result<LogContents, Error> {
+        let hard_state = match self.engine.get(META_GROUP, HARD_STATE_KEY) {
+            None => None,
+            Some(bytes) => Some(
+                HardState::parse_from_bytes(&bytes).map_err(|_| Error::Damaged("hard state"))?,
+            ),
+        };
+        let mut entries = Vec::new();
+        if let (Some(first), Some(last)) = (
+            self.engine.first_index(self.generation),
+            self.engine.last_index(self.generation),
+        ) {
+            let (engine, group) = (&self.engine, self.generation);
+            let read = &mut entries;
+            guarded("reading entries", || {
+                engine.fetch_entries_to::<EntryKind>(group, first, last + 1, None, read)
+            })?;
+        }
+        let extent = self.extent()?;
+        // Entries that were cut off may come back when the engine has not purged their file.
+        let is_empty = extent.sequence > 0 && extent.last_index == 0;
+        entries.retain(|entry: &Entry| entry.index >= extent.first_index && !is_empty);
+        Ok(LogContents {
+            hard_state,
+            entries,
+            extent,
+            witness: self.witness.newest(),
+            witness_damaged: self.witness.damaged(),
         })
     }
 
+    fn extent(&self) -> Result<Extent, Error> {
+        match self.engine.get(META_GROUP, EXTENT_KEY) {
+            None => Ok(Extent::default()),
+            Some(bytes) => Extent::from_bytes(&bytes).ok_or(Error::Damaged("extent")),
+        }
+    }
+
+    /// Writes what is pending, and whatever earlier writes the operating system still holds.
+    fn write(&mut self) -> Result<(), Error> {
+        let extent = self.tracker.count_write();
+        self.pending
+            .put(META_GROUP, EXTENT_KEY.to_vec(), extent.to_bytes().to_vec())
+            .map_err(|source| engine_error("adding the extent", source))?;
+        self.engine
+            .write(&mut self.pending, true)
+            .map_err(|source| engine_error("writing", source))?;
+        self.witness.record(extent)?;
+        Ok(())
+    }
+
     fn reset(&mut self) -> Result<(), Error> {
+        self.tracker.reset();
         self.pending.add_command(self.generation, Command::Clean);
         self.generation += 1;
         self.pending
@@ -148,34 +276,27 @@ impl EngineLog {
 
 impl LogStore for EngineLog {
     fn load(&mut self) -> Result<LogContents, Error> {
-        let hard_state = match self.engine.get(META_GROUP, HARD_STATE_KEY) {
-            None => None,
-            Some(bytes) => Some(
-                HardState::parse_from_bytes(&bytes).map_err(|_| Error::Damaged("hard state"))?,
-            ),
-        };
-        let mut entries = Vec::new();
-        if let (Some(first), Some(last)) = (
-            self.engine.first_index(self.generation),
-            self.engine.last_index(self.generation),
-        ) {
-            self.engine
-                .fetch_entries_to::<EntryKind>(self.generation, first, last + 1, None, &mut entries)
-                .map_err(|source| engine_error("reading entries", source))?;
+        match self.contents.take() {
+            Some(contents) => Ok(contents),
+            None => self.read(),
         }
-        Ok(LogContents {
-            hard_state,
-            entries,
-        })
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.write()?;
+        self.witness.settle()?;
+        Ok(())
     }
 
     fn append(&mut self, batch: LogBatch) -> Result<(), Error> {
+        self.contents = None;
         if batch.reset {
             // Entries of the old generation that wait in the same batch would be written after
             // the command that forgets them.
             self.sync()?;
             self.reset()?;
         }
+        self.tracker.append(&batch.entries);
         self.pending
             .add_entries::<EntryKind>(self.generation, &batch.entries)
             .map_err(|source| engine_error("adding entries", source))?;
@@ -191,16 +312,15 @@ impl LogStore for EngineLog {
     }
 
     fn sync(&mut self) -> Result<(), Error> {
-        if self.pending.is_empty() {
-            return Ok(());
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => self.write(),
         }
-        self.engine
-            .write(&mut self.pending, true)
-            .map_err(|source| engine_error("writing", source))?;
-        Ok(())
     }
 
     fn compact(&mut self, first_kept: u64) -> Result<(), Error> {
+        self.contents = None;
+        self.tracker.compact(first_kept);
         self.pending
             .add_command(self.generation, Command::Compact { index: first_kept });
         self.sync()?;
@@ -211,25 +331,44 @@ impl LogStore for EngineLog {
     }
 }
 
+/// Calls the engine, which asserts on some damaged files instead of reporting them.
+fn guarded<T>(
+    doing: &'static str,
+    call: impl FnOnce() -> Result<T, raft_engine::Error>,
+) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|_| Error::Panicked(doing))?
+        .map_err(|source| engine_error(doing, source))
+}
+
 fn engine_error(doing: &'static str, source: raft_engine::Error) -> Error {
-    let full = match &source {
-        raft_engine::Error::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+    match &source {
+        raft_engine::Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => Error::Full,
+        // A block that lies beyond the end of its file, or has to be cut off in a file that is
+        // complete and therefore opened for reading only.
+        raft_engine::Error::Io(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::InvalidData
+            ) =>
+        {
+            Error::Corrupted { doing, source }
+        }
         // After a failed write the engine moves to a fresh file and asks to be called again; it
         // does so for a full disk only.
-        raft_engine::Error::TryAgain(_) => true,
-        raft_engine::Error::InvalidArgument(_)
-        | raft_engine::Error::Corruption(_)
+        raft_engine::Error::TryAgain(_) => Error::Full,
+        raft_engine::Error::Corruption(_)
         | raft_engine::Error::Codec(_)
         | raft_engine::Error::Protobuf(_)
         | raft_engine::Error::EntryCompacted
         | raft_engine::Error::EntryNotFound
-        | raft_engine::Error::Full
-        | raft_engine::Error::Other(_) => false,
-    };
-    if full {
-        Error::Full
-    } else {
-        Error::Engine { doing, source }
+        // Among others a block that cannot be decompressed: nothing here is compressed.
+        | raft_engine::Error::Other(_) => Error::Corrupted { doing, source },
+        raft_engine::Error::Io(_)
+        | raft_engine::Error::InvalidArgument(_)
+        | raft_engine::Error::Full => Error::Engine { doing, source },
     }
 }
 
@@ -248,6 +387,23 @@ mod tests {
             .collect()
     }
 
+    fn identity() -> crate::Identity {
+        crate::Identity {
+            cluster_id: "c".into(),
+            member_id: 1,
+            disk_id: "d".into(),
+        }
+    }
+
+    fn open(folder: &Path) -> EngineLog {
+        let path = folder.join("WITNESS");
+        if !path.exists() {
+            std::fs::write(&path, vec![0; berth_migrations::WITNESS_BYTES]).expect("write");
+        }
+        let witness = Witness::open(&path, &identity()).expect("open");
+        EngineLog::open(&folder.join("log"), witness, FILE_BYTES).expect("open")
+    }
+
     fn write(log: &mut EngineLog, batch: LogBatch) {
         log.append(batch).expect("append");
         log.sync().expect("sync");
@@ -256,7 +412,7 @@ mod tests {
     #[test]
     fn reopening_gives_back_what_was_synchronised() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let mut log = EngineLog::open(folder.path()).expect("open");
+        let mut log = open(folder.path());
         assert_eq!(log.load().expect("load"), LogContents::default());
         let hard_state = HardState {
             term: 3,
@@ -283,7 +439,7 @@ mod tests {
         log.compact(4).expect("compact");
         drop(log);
 
-        let mut log = EngineLog::open(folder.path()).expect("open");
+        let mut log = open(folder.path());
         let contents = log.load().expect("load");
         assert_eq!(contents.hard_state, Some(hard_state));
         let mut expected = entries(4..=4, 1);
@@ -294,7 +450,7 @@ mod tests {
     #[test]
     fn a_reset_forgets_entries_behind_the_snapshot_too() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let mut log = EngineLog::open(folder.path()).expect("open");
+        let mut log = open(folder.path());
         write(
             &mut log,
             LogBatch {
@@ -310,7 +466,7 @@ mod tests {
             },
         );
         drop(log);
-        let mut log = EngineLog::open(folder.path()).expect("open");
+        let mut log = open(folder.path());
         assert_eq!(log.load().expect("load").entries, vec![]);
         write(
             &mut log,
@@ -320,7 +476,40 @@ mod tests {
             },
         );
         drop(log);
-        let mut log = EngineLog::open(folder.path()).expect("open");
+        let mut log = open(folder.path());
         assert_eq!(log.load().expect("load").entries, entries(11..=12, 2));
+    }
+
+    /// Goal: an error of the engine about damage names the remedy, whatever kind the engine makes
+    /// of it. Method: the lowest bit of every byte of a log of three batches; among them is the one that
+    /// names the compression of a batch.
+    #[test]
+    fn every_flipped_byte_that_is_an_error_names_the_remedy() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut log = open(folder.path());
+        for index in 2..=4 {
+            let batch = LogBatch {
+                entries: entries(index..=index, 1),
+                ..LogBatch::default()
+            };
+            write(&mut log, batch);
+        }
+        drop(log);
+        let file = folder.path().join("log/0000000000000001.raftlog");
+        let sound = std::fs::read(&file).expect("read");
+        let mut errors = 0;
+        for at in 0..sound.len() {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&file, bytes).expect("write");
+            let witness = Witness::open(&folder.path().join("WITNESS"), &identity());
+            let witness = witness.expect("open");
+            if let Err(error) = EngineLog::open(&folder.path().join("log"), witness, FILE_BYTES) {
+                assert!(error.to_string().contains("join again"), "{at}: {error}");
+                errors += 1;
+            }
+            std::fs::write(&file, &sound).expect("write");
+        }
+        assert!(errors > 0);
     }
 }

@@ -4,7 +4,7 @@
 //! a checkpoint, the table, a snapshot. It is changed only by committed configuration changes.
 //!
 //! Invariant: a member id is never given twice (`next_id` only grows), so a member whose disk was
-//! lost cannot return under the id whose votes it forgot.
+//! lost cannot return under the id of the votes that it forgot.
 
 use raft::eraftpb::ConfState;
 
@@ -32,7 +32,7 @@ pub struct Membership {
     /// Everybody, sorted by id.
     #[prost(message, repeated, tag = "1")]
     pub members: Vec<Member>,
-    /// Members whose votes count.
+    /// Members with a vote.
     #[prost(uint64, repeated, tag = "2")]
     pub voters: Vec<u64>,
     /// Members that only receive the log.

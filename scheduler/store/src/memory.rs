@@ -2,7 +2,7 @@
 //!
 //! All parts share one [`MemoryDisk`], which outlives the replica that uses it: the simulator
 //! keeps a clone, crashes it, and opens it again. Nothing here uses time, threads or randomness;
-//! how much of the unsynchronised tail survives a crash is told by the caller.
+//! how much of the unsynchronised tail survives a crash is set by the caller.
 //!
 //! Invariant: what survives is always a prefix of what was written, batch by batch, and contains
 //! everything that was synchronised.
@@ -16,6 +16,7 @@ use raft::eraftpb::{Entry, HardState};
 
 use crate::checkpoints::{self, CheckpointSink, CheckpointStore};
 use crate::disk::{Disk, Parts};
+use crate::extent::{Extent, Tracker};
 use crate::identity::Identity;
 use crate::log::{self, LogBatch, LogContents, LogStore};
 use crate::row::Row;
@@ -25,13 +26,18 @@ use crate::table::{self, TableBatch, TableMeta, TableStore};
 struct LogState {
     hard_state: Option<HardState>,
     entries: BTreeMap<u64, Entry>,
+    tracker: Tracker,
 }
 
 impl LogState {
     fn apply(&mut self, batch: &LogBatch) {
         if batch.reset {
             self.entries.clear();
+            self.tracker.reset();
         }
+        self.tracker.append(&batch.entries);
+        // The number is in the tracker; on a real disk it is written with the batch.
+        self.tracker.count_write();
         if let Some(first) = batch.entries.first() {
             self.entries.split_off(&first.index);
         }
@@ -64,15 +70,20 @@ impl TableState {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Inner {
     log: LogState,
     log_unsynced: Vec<LogBatch>,
+    witness: Extent,
     checkpoints: BTreeMap<u64, Bytes>,
     table: TableState,
     table_unsynced: Vec<(TableBatch, Option<TableMeta>)>,
     full: bool,
 }
+
+/// What a disk held at some moment.
+#[derive(Clone)]
+pub struct MemoryCopy(Inner);
 
 /// A disk in memory. Clones are handles on the same disk.
 #[derive(Clone)]
@@ -144,9 +155,22 @@ impl MemoryDisk {
         }
     }
 
-    /// Loses the end of the synchronised log, which no disk may do.
-    pub fn lose_log_behind(&self, last_kept: u64) {
-        self.lock().log.entries.split_off(&(last_kept + 1));
+    /// Copies what is synchronised.
+    pub fn copy(&self) -> MemoryCopy {
+        let mut inner = self.lock().clone();
+        inner.log_unsynced.clear();
+        inner.table_unsynced.clear();
+        MemoryCopy(inner)
+    }
+
+    /// Puts everything back as it was: what no witness on this disk can show.
+    pub fn put_back(&self, copy: &MemoryCopy) {
+        *self.lock() = copy.0.clone();
+    }
+
+    /// Puts the log alone back as it was, as damage does that cuts off its end.
+    pub fn put_back_log(&self, copy: &MemoryCopy) {
+        self.lock().log = copy.0.log.clone();
     }
 
     /// From now on every write fails because the disk is full, or no longer.
@@ -186,7 +210,15 @@ impl LogStore for MemoryLog {
         Ok(LogContents {
             hard_state: inner.log.hard_state.clone(),
             entries: inner.log.entries.values().cloned().collect(),
+            extent: inner.log.tracker.extent(),
+            witness: inner.witness,
+            witness_damaged: 0,
         })
+    }
+
+    fn begin(&mut self) -> Result<(), log::Error> {
+        self.append(LogBatch::default())?;
+        self.sync()
     }
 
     fn append(&mut self, batch: LogBatch) -> Result<(), log::Error> {
@@ -206,12 +238,15 @@ impl LogStore for MemoryLog {
         for batch in std::mem::take(&mut inner.log_unsynced) {
             inner.log.apply(&batch);
         }
+        inner.witness = inner.log.tracker.extent();
         Ok(())
     }
 
     fn compact(&mut self, first_kept: u64) -> Result<(), log::Error> {
         let mut inner = self.0.lock();
         inner.log.entries = inner.log.entries.split_off(&first_kept);
+        inner.log.tracker.compact(first_kept);
+        inner.witness = inner.log.tracker.count_write();
         Ok(())
     }
 }

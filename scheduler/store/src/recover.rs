@@ -1,4 +1,4 @@
-//! Opening what a member left on its disk: which state to start from, and what to tell.
+//! Opening what a member left on its disk: which state to start from, and what to report.
 //!
 //! ```text
 //!            checkpoint (older)      checkpoint (newer)     table           end of log
@@ -8,8 +8,11 @@
 //!
 //! The start is the table if its rows verify and it lies between the newest checkpoint and the
 //! end of the log; else the newest checkpoint that verifies and that the log continues. Whatever
-//! was wrong with the others is told in sentences; what cannot be repaired without losing an
+//! was wrong with the others is reported in sentences; what cannot be repaired without losing an
 //! acknowledged command is an error.
+//!
+//! Before all of that the log must be whole: its [extent](crate::extent) is compared with its
+//! entries and with the [witness](crate::witness).
 //!
 //! Nothing here applies a command: entries after the start are the replica's to replay, as far
 //! as they are known to be committed.
@@ -21,6 +24,7 @@ use raft::eraftpb::{Entry, HardState};
 use crate::checkpoint::{Header, ReadError, Reader};
 use crate::checkpoints::CheckpointStore;
 use crate::disk::{Disk, Parts};
+use crate::extent::{Extent, Tracker};
 use crate::hash::StateHash;
 use crate::log::{LogBatch, LogContents, LogStore};
 use crate::membership::Membership;
@@ -55,7 +59,7 @@ pub struct Recovery {
     pub entries_after: u64,
     /// What was wrong and what was done about it, in sentences.
     pub repairs: Vec<String>,
-    /// Whether the table must be written anew from the state.
+    /// Whether the table must be rewritten from the state.
     pub rebuild_table: bool,
 }
 
@@ -98,7 +102,7 @@ pub struct Recovered<S> {
     pub entries: Vec<Entry>,
     /// What the newest sound checkpoint says about itself.
     pub checkpoint: Option<Header>,
-    /// What there is to tell.
+    /// What is to be logged.
     pub recovery: Recovery,
 }
 
@@ -112,10 +116,63 @@ pub enum Error {
     #[error(transparent)]
     Checkpoints(#[from] crate::checkpoints::Error),
     /// The log has a gap.
-    #[error("the Raft log has no entry {missing}, although it goes on after it")]
+    #[error(
+        "the Raft log has no entry {missing}, although it goes on after it. Remove this member \
+         from the cluster and join again with an empty directory"
+    )]
     Gap {
         /// The first missing index.
         missing: u64,
+    },
+    /// The log ends before what was synchronised.
+    #[error(
+        "the Raft log ends at write {} with {}, but write {} with {} was synchronised, as the \
+         witness shows: the disk lost votes or entries that this member acknowledged, or an older \
+         log was put back. Remove this member from the cluster and join again with an empty \
+         directory",
+        .log.sequence, entries_of(.log), .witness.sequence, entries_of(.witness)
+    )]
+    Behind {
+        /// What the log holds.
+        log: Extent,
+        /// What the witness says.
+        witness: Extent,
+    },
+    /// The log is not behind the witness, but not the same log either.
+    #[error(
+        "the Raft log has {} at write {}, where the witness has {}: one of the two comes from \
+         elsewhere. Remove this member from the cluster and join again with an empty directory",
+        entries_of(.log), .log.sequence, entries_of(.witness)
+    )]
+    Contradicted {
+        /// What the log holds.
+        log: Extent,
+        /// What the witness says.
+        witness: Extent,
+    },
+    /// No record of the witness is left.
+    #[error(
+        "the Raft log is at write {}, but the witness beside it has no record that can be read, so \
+         that nothing shows whether the log is whole. Remove this member from the cluster and join \
+         again with an empty directory",
+        .log.sequence
+    )]
+    Unwitnessed {
+        /// What the log holds.
+        log: Extent,
+    },
+    /// Entries are missing from the log, or are those of an older version of one of its files.
+    #[error(
+        "the Raft log holds {} of the {} that its last write names: the disk lost entries that \
+         this member acknowledged. Remove this member from the cluster and join again with an \
+         empty directory",
+        entries_of(.actual), entries_of(.expected)
+    )]
+    Incomplete {
+        /// What the entries are.
+        actual: Extent,
+        /// What the log says they are.
+        expected: Extent,
     },
     /// No checkpoint can be used.
     #[error(
@@ -127,12 +184,15 @@ pub enum Error {
         what: String,
     },
     /// A checkpoint belongs to another cluster.
-    #[error("checkpoint {index} belongs to cluster {found}, not to cluster {expected}")]
+    #[error(
+        "checkpoint {index} belongs to cluster {actual}, not to cluster {expected}. Remove this \
+         member from the cluster and join again with an empty directory"
+    )]
     OtherCluster {
         /// Which checkpoint.
         index: u64,
         /// The cluster it belongs to.
-        found: String,
+        actual: String,
         /// The cluster of this disk.
         expected: String,
     },
@@ -157,6 +217,16 @@ pub enum Error {
     },
 }
 
+fn entries_of(extent: &Extent) -> String {
+    match extent.last_index {
+        0 => "no entries".into(),
+        last => format!(
+            "entries {} to {last} (term {})",
+            extent.first_index, extent.last_term
+        ),
+    }
+}
+
 /// Makes a state of rows, or says why they do not make one.
 pub type Build<'a, S> = &'a dyn Fn(&mut dyn Iterator<Item = Row>, u64) -> Result<S, String>;
 
@@ -174,7 +244,20 @@ pub fn recover<D: Disk, S>(
 ) -> Result<Recovered<S>, Error> {
     let log = parts.log.load()?;
     check_gaps(&log.entries)?;
+    check_extent(&log)?;
     let mut repairs = std::mem::take(&mut parts.repairs);
+    repairs.extend(witness_repairs(&log));
+    let recovered = start_from(parts, log, repairs, build)?;
+    parts.log.begin()?;
+    Ok(recovered)
+}
+
+fn start_from<D: Disk, S>(
+    parts: &mut Parts<D>,
+    log: LogContents,
+    mut repairs: Vec<String>,
+    build: Build<'_, S>,
+) -> Result<Recovered<S>, Error> {
     let indexes = parts.checkpoints.list()?;
     if indexes.is_empty() {
         return never_had_a_state(log, repairs);
@@ -182,6 +265,14 @@ pub fn recover<D: Disk, S>(
 
     let checkpoint = newest_sound(parts, &indexes, &log, build, &mut repairs)?;
     let newest = &checkpoint.base.header;
+    if let Some(first) = log.entries.first().filter(|e| e.index > newest.index + 1) {
+        return Err(Error::NoCheckpoint {
+            what: format!(
+                "the newest is at {}, the Raft log begins at {}",
+                newest.index, first.index
+            ),
+        });
+    }
     let hard_state = log.hard_state;
     let (log_start, entries) = if continues(&log.entries, newest) {
         let start = &checkpoint.oldest;
@@ -231,6 +322,44 @@ fn check_gaps(entries: &[Entry]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Compares what the log says it holds with what it holds, and with the witness.
+fn check_extent(log: &LogContents) -> Result<(), Error> {
+    let (own, witness) = (log.extent, log.witness);
+    if own.sequence < witness.sequence {
+        return Err(Error::Behind { log: own, witness });
+    }
+    if own.sequence == witness.sequence && own != witness {
+        return Err(Error::Contradicted { log: own, witness });
+    }
+    // The first write of all, made when a directory gets its witness, may have reached the log
+    // alone; it held nothing that was acknowledged.
+    if witness.sequence == 0 && own.sequence > 1 {
+        return Err(Error::Unwitnessed { log: own });
+    }
+    let actual = Tracker::new(own.sequence, &log.entries).extent();
+    if own.sequence > 0 && actual != own {
+        return Err(Error::Incomplete {
+            actual,
+            expected: own,
+        });
+    }
+    Ok(())
+}
+
+/// Says what is to be reported about a witness that did its work all the same.
+fn witness_repairs(log: &LogContents) -> Option<String> {
+    // One record is torn when a loss of power comes while it is written; one write is missing
+    // then, or when the process ended between log and witness.
+    let behind = log.extent.sequence - log.witness.sequence;
+    (log.witness_damaged > 0 || behind > 2).then(|| {
+        format!(
+            "the witness has {} torn or damaged records and was {behind} writes behind the Raft \
+             log; the log is whole, and the witness was brought up to it",
+            log.witness_damaged
+        )
+    })
 }
 
 /// A disk without checkpoints is that of a member that was added and never reached, unless the
@@ -337,13 +466,13 @@ fn read_checkpoint<D: Disk, S>(
     let expected = &parts.identity.cluster_id;
     let mut reader = match parts.checkpoints.open(index).map(Reader::new) {
         Ok(Ok(reader)) => reader,
-        Ok(Err(error)) => return Ok(Err(told(&error))),
-        Err(error) => return Ok(Err(told(&error))),
+        Ok(Err(error)) => return Ok(Err(error_chain(&error))),
+        Err(error) => return Ok(Err(error_chain(&error))),
     };
     if reader.header().cluster_id != *expected {
         return Err(Error::OtherCluster {
             index,
-            found: reader.header().cluster_id.clone(),
+            actual: reader.header().cluster_id.clone(),
             expected: expected.clone(),
         });
     }
@@ -352,7 +481,7 @@ fn read_checkpoint<D: Disk, S>(
     }
     let state = build(&mut reader, index);
     match reader.finish() {
-        Err(error) => Ok(Err(told(&error))),
+        Err(error) => Ok(Err(error_chain(&error))),
         Ok(header) => {
             let hash = header.hash().unwrap_or_default();
             // The bytes are exactly what was written, so rows that make no state are a fault of
@@ -415,7 +544,7 @@ fn read_table<D: Disk, S>(
             return Ok(None);
         }
         Err(error) => {
-            repairs.push(format!("{}; it is rebuilt", told(&error)));
+            repairs.push(format!("{}; it is rebuilt", error_chain(&error)));
             return Ok(None);
         }
     };
@@ -470,7 +599,7 @@ fn table_state<T: crate::table::TableStore, S>(
                 Some(row)
             }
             Err(error) => {
-                fault = Some(told(&error));
+                fault = Some(error_chain(&error));
                 None
             }
         });
@@ -520,7 +649,7 @@ fn known_at_least(hard_state: Option<HardState>, base: &Header, last: Option<&En
     hard_state
 }
 
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

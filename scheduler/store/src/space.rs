@@ -42,7 +42,7 @@ pub fn free_mib(path: &Path) -> Result<u64, Error> {
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize)) >> 20)
 }
 
-/// Refuses a directory whose disk has less than this free.
+/// Refuses a directory on a disk with less than this free.
 pub fn check(path: &Path, needed_mib: u64) -> Result<(), Error> {
     let free_mib = free_mib(path)?;
     if free_mib < needed_mib {

@@ -2,9 +2,9 @@
 //!
 //! Goal: whatever `sync` returned for is there afterwards, and the table is either the state it
 //! claims to be or is rebuilt. Method: this binary starts itself as a writer on a disk that can be
-//! cut off (see `power`), and opens what is left.
-
-mod power;
+//! cut off (see `berth_testkit::power`), and opens what is left.
+//!
+//! It is a test binary of its own, since it starts itself again and needs root.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,6 +17,7 @@ use berth_store::{
     Disk as _, FileDisk, Header, Identity, LogBatch, LogStore as _, Member, Membership, Recovered,
     Row, StateHash, TableMeta, checkpoints, recover,
 };
+use berth_testkit::power;
 use bytes::Bytes;
 use raft::eraftpb::{Entry, HardState};
 

@@ -13,12 +13,12 @@ use berth_proto::cluster::v1::member::Role;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_tests::measure::guests::{self, Scheduled};
+use berth_tests::measure::ports::free_ports;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::group::{Client, Group, MEMBERS, Process, connect};
-use crate::guests::{self, Scheduled};
-use crate::ports::free_ports;
 use crate::settings;
 
 /// The first argument that makes this program a member.
@@ -171,7 +171,7 @@ impl Group for Berth {
             let leader = leader.clone();
             clearing.spawn(async move {
                 for guest in client.claimed {
-                    guests::give_back(leader.clone(), guest).await?;
+                    guests::release(leader.clone(), guest).await?;
                 }
                 anyhow::Ok(())
             });
@@ -193,7 +193,7 @@ pub(crate) struct Claimer {
 impl Client for Claimer {
     async fn write(&mut self) -> anyhow::Result<Instant> {
         let vm = format!("vms/{}-{}", self.name, self.claimed.len());
-        let request = guests::wish(&vm, "one", None);
+        let request = guests::request(&vm, "one", None);
         let mut begun = Instant::now();
         let claim = |channel| {
             begun = Instant::now();

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_tests::measure::ports::free_ports;
 use bytes::Bytes;
 use tonic::transport::Channel;
 
 use crate::group::{Client, Group, MEMBERS, Process, connect, lazy};
-use crate::ports::free_ports;
 use crate::settings;
 
 #[allow(

@@ -13,10 +13,6 @@
 mod berth;
 mod etcd;
 mod group;
-#[path = "../common/guests.rs"]
-mod guests;
-#[path = "../common/ports.rs"]
-mod ports;
 mod settings;
 
 use std::process::ExitCode;

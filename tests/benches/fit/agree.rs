@@ -5,11 +5,12 @@
 
 use berth_cli::fit::{Options, respond};
 use berth_domain::instance::{CpuPolicy, EmulatorThreads, InstanceCell};
+use berth_testkit::fit::draw::{Case, Size, case};
+use berth_testkit::fit::solver;
 use serde_json::Value;
 
-use super::draw::{Case, Size, case};
 use super::nova::Nova;
-use super::{solver, write};
+use super::write;
 
 /// How long Nova may take for one case, in seconds. It tries permutations.
 const SECONDS: u64 = 10;
@@ -76,7 +77,7 @@ fn threads(case: &Case) -> usize {
 
 fn is_asymmetric(case: &Case) -> bool {
     let size = |cell: &InstanceCell| (cell.dedicated.len(), cell.shared.len(), cell.memory_mib);
-    let cells = &case.wish.cells;
+    let cells = &case.demand.cells;
     cells.iter().any(|cell| size(cell) != size(&cells[0]))
 }
 
@@ -129,11 +130,11 @@ fn drawn(seed: u64, size: Size) -> Case {
 
 /// Returns whether a flavor can make the guest, and libvirt tell of the host.
 fn a_flavor_makes(case: &Case) -> bool {
-    let cells = &case.wish.cells;
+    let cells = &case.demand.cells;
     let policy = cells[0].cpu_policy;
     let any = |count: fn(&InstanceCell) -> usize| cells.iter().any(|cell| count(cell) > 0);
     let is_of_policy = match policy {
-        CpuPolicy::Shared => case.wish.emulator_threads == EmulatorThreads::Unspecified,
+        CpuPolicy::Shared => case.demand.emulator_threads == EmulatorThreads::Unspecified,
         CpuPolicy::Dedicated => true,
         CpuPolicy::Mixed => any(|cell| cell.shared.len()) && any(|cell| cell.dedicated.len()),
     };

@@ -1,7 +1,7 @@
 //! The fit beside OpenStack Nova's, and both beside a solver that tries everything.
 //!
 //! Goal: how often Nova and Berth find a fit where there is one, and how long both take for typical
-//! guests. Method: random cases from a seed (those of `scheduler/domain/tests/exact`), written as
+//! guests. Method: random cases from a seed (those of `berth_testkit::fit`), written as
 //! `berth fit` reads them, are answered by `berth_cli::fit` in this process and by
 //! `numa_fit_instance_to_host` in a Python process (`tests/nova/fit.py`); the solver says what is
 //! true. Then each of a list of requests is timed in both, one after the other, on one thread, in
@@ -18,13 +18,7 @@
 //!   BERTH_FIT_SEED    the first seed (default 1)
 
 mod agree;
-#[path = "../../../scheduler/domain/tests/exact/draw.rs"]
-#[expect(dead_code, reason = "it draws for more than this")]
-mod draw;
 mod nova;
-#[path = "../../../scheduler/domain/tests/exact/solver.rs"]
-#[expect(dead_code, reason = "it judges more than this")]
-mod solver;
 mod speed;
 mod write;
 

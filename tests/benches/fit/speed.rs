@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use berth_cli::fit::reader::Field;
 use berth_cli::fit::{Options, guest, host};
-use berth_domain::numa::{Ground, Guest, Outline, Strategy, Wish, try_fit};
+use berth_domain::numa::{ExactDemand, Ground, Guest, Outline, Strategy, try_fit};
 use serde_json::{Value, json};
 
 use super::nova::Nova;
@@ -182,12 +182,12 @@ fn berth(case: &Value, is_refused: bool, time: Duration) -> Times {
         usage: &host.usage,
         outline: &outline,
     };
-    let wish = Wish {
+    let demand = ExactDemand {
         topology: wishes.topology.as_ref(),
         pci: &wishes.pci,
-        ..Wish::default()
+        ..ExactDemand::default()
     };
-    let once = || try_fit(ground, &Guest::new(wish), Strategy::Spread);
+    let once = || try_fit(ground, &Guest::new(demand), Strategy::Spread);
     assert_eq!(once().is_none(), is_refused);
     let mut each = Vec::new();
     let (begin, before) = (Instant::now(), on_cpu());

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use berth_domain::instance::{CpuPolicy, EmulatorThreads, InstanceCell, PageSize, ThreadPolicy};
 use berth_domain::pci::{PciDevice, PciKind, PciMatch, PciNumaPolicy, PciRequest};
 use berth_domain::topology::HostCell;
+use berth_testkit::fit::draw::Case;
 use serde_json::{Map, Value, json};
-
-use super::draw::Case;
 
 /// Returns the case; of its devices those that nobody has.
 pub(crate) fn case(case: &Case) -> Value {
@@ -25,8 +24,8 @@ pub(crate) fn case(case: &Case) -> Value {
             written
         })
         .collect();
-    let guest: Vec<Value> = case.wish.cells.iter().map(guest_cell).collect();
-    let emulator = match case.wish.emulator_threads {
+    let guest: Vec<Value> = case.demand.cells.iter().map(guest_cell).collect();
+    let emulator = match case.demand.emulator_threads {
         EmulatorThreads::Unspecified => None,
         EmulatorThreads::Isolate => Some("isolate"),
         EmulatorThreads::Share => Some("share"),

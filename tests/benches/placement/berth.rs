@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use berth_tests::measure::ports::free_ports;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::peer::Running;
-use crate::ports::free_ports;
 use crate::rest::{Ask, Client};
 use crate::world::{CUSTOM_TRAITS, DEVICE, Provider};
 

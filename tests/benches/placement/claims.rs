@@ -4,17 +4,17 @@
 use std::process::Child;
 use std::sync::Arc;
 
+use berth_tests::measure::etcd::{self, Etcd};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::Bench;
-use crate::etcd::Etcd;
 use crate::measure::{Make, Measured, Server, measure};
 use crate::peer::Peer;
 use crate::rest::Ask;
-use crate::{cpu, etcd, world};
+use crate::{cpu, world};
 
 /// Flat hosts on which claims are spread.
 const HOSTS: usize = 1000;

@@ -20,15 +20,9 @@ mod berth;
 mod claims;
 mod compare;
 mod cpu;
-#[path = "../common/etcd.rs"]
-mod etcd;
-#[path = "../common/figures.rs"]
-mod figures;
 mod growth;
 mod measure;
 mod peer;
-#[path = "../common/ports.rs"]
-mod ports;
 mod rest;
 mod world;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use berth_tests::measure::figures::Figures;
 use bytes::Bytes;
 
 use crate::cpu;
-use crate::figures::Figures;
 use crate::rest::{Ask, Client};
 
 /// How long a single call may take.
@@ -90,7 +90,7 @@ async fn call(
         let answer = answer
             .await
             .with_context(|| format!("{} took longer than {CALL_MAX:?}", ask.path))??;
-        figures.note(begun.elapsed());
+        figures.record(begun.elapsed());
         if !answer.status.is_success() {
             // Says why, and ends the measurement: there is nothing that may fail.
             answer.json()?;

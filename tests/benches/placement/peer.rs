@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use berth_tests::measure::ports::free_ports;
 use serde_json::json;
 
-use crate::ports::free_ports;
 use crate::rest::{Ask, Client};
 use crate::world::{CUSTOM_TRAITS, DEVICE, Provider};
 

@@ -10,11 +10,10 @@ use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::member::Role as MemberRole;
+use berth_tests::measure::ports::free_ports;
 use berth_tests::processes::{Certs, certs};
 use berth_tls::{Expected, Role};
 use tonic::transport::{Channel, Endpoint};
-
-use crate::ports::free_ports;
 
 /// The first argument that makes this program a member.
 const MEMBER: &str = "berth-scheduler";

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-
-use crate::figures::Figures;
+use berth_tests::measure::figures::Figures;
 
 /// Appends records of `bytes` bytes, each followed by fdatasync, for `time`.
 pub(crate) fn append_and_sync(
@@ -28,7 +27,7 @@ pub(crate) fn append_and_sync(
         let begun = Instant::now();
         file.write_all(&record)?;
         file.sync_data()?;
-        figures.note(begun.elapsed());
+        figures.record(begun.elapsed());
     }
     figures.end(start.elapsed());
     std::fs::remove_file(path)?;

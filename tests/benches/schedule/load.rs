@@ -8,13 +8,13 @@ use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::mark::Kind as MarkKind;
 use berth_proto::operation::v1::{CompleteBoot, Step, effect};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_tests::measure::figures::Figures;
+use berth_tests::measure::guests::{self, CELLS, Scheduled, advance, host};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::guests::{self, CELLS, Scheduled, advance, host};
 
 /// vCPUs of the guests that load the hosts: one a cell, so 11 of 16, about 70 %.
 const LOAD_VCPUS: u32 = 11;
@@ -88,7 +88,7 @@ impl Load {
                     let begun = Instant::now();
                     match schedule(&channel, vm, "one", None).await {
                         Ok(guest) => {
-                            figures.note(begun.elapsed());
+                            figures.record(begun.elapsed());
                             guests.push(guest);
                         }
                         Err(error) => {
@@ -115,7 +115,7 @@ impl Load {
 
     /// Gives back what a measured phase claimed, so that each phase meets the same load.
     pub(crate) async fn release(&self, guests: Vec<Scheduled>) -> anyhow::Result<()> {
-        self.each(guests, guests::give_back).await
+        self.each(guests, guests::release).await
     }
 
     /// Does `work` for all `items`, [`BACKGROUND`] at a time.
@@ -161,7 +161,7 @@ async fn schedule(
     flavor: &str,
     host: Option<String>,
 ) -> anyhow::Result<Scheduled> {
-    let request = guests::wish(&vm, flavor, host);
+    let request = guests::request(&vm, flavor, host);
     let answer = SchedulerServiceClient::new(channel.clone())
         .schedule_vm(request)
         .await?;

@@ -11,20 +11,13 @@
 
 mod cluster;
 mod disk;
-#[path = "../common/etcd.rs"]
-mod etcd;
-#[path = "../common/figures.rs"]
-mod figures;
-#[path = "../common/guests.rs"]
-mod guests;
 mod load;
-#[path = "../common/ports.rs"]
-mod ports;
 mod report;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use berth_tests::measure::etcd;
 use clap::Parser;
 
 /// What to measure.

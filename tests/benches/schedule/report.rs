@@ -1,6 +1,6 @@
 //! The table of all measured phases.
 
-use crate::figures::Figures;
+use berth_tests::measure::figures::Figures;
 
 /// Prints the head of the table.
 pub(crate) fn head() {

@@ -12,7 +12,7 @@ use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::World;
 use berth_driver::{Answer, Error, Token};
-use berth_scheduler::core::{Ask, Request};
+use berth_scheduler::core::{Action, DecisionRequest};
 use berth_state::command::Command;
 
 use crate::asker::{Asker, Numbers, Out, Timer};
@@ -203,7 +203,7 @@ impl Agent {
             provider: self.provider,
             report,
         };
-        let ask = Ask::new(self.host.as_str(), Request::Plain(command));
+        let ask = DecisionRequest::new(self.host.as_str(), Action::Plain(command));
         let question = Question::Decide(ask);
         self.asker.ask(question, Purpose::Registration, numbers)
     }
@@ -410,7 +410,7 @@ impl Agent {
                         incarnation: core.facts().incarnation,
                         reports,
                     };
-                    let ask = Ask::new(self.host.as_str(), Request::Plain(command));
+                    let ask = DecisionRequest::new(self.host.as_str(), Action::Plain(command));
                     let question = Question::Decide(ask);
                     outs.extend(self.asker.ask(question, Purpose::Tell, numbers));
                 }

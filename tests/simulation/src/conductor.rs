@@ -10,7 +10,7 @@ use berth_domain::refusal::Refusal;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_saga::{Effect, Ended, Event, Facts, Saga};
-use berth_scheduler::core::{Ask, Request};
+use berth_scheduler::core::{Action, DecisionRequest};
 use berth_state::Reply;
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
@@ -123,8 +123,8 @@ impl Conductor {
             version: self.version,
             registered_at: TimeMs(0),
         };
-        let request = Request::Plain(Command::RegisterService(service));
-        let question = Question::Decide(Ask::new(self.name.as_str(), request));
+        let request = Action::Plain(Command::RegisterService(service));
+        let question = Question::Decide(DecisionRequest::new(self.name.as_str(), request));
         self.asker.ask(question, Purpose::Registered, numbers)
     }
 
@@ -228,7 +228,7 @@ impl Conductor {
                         operation,
                         lease: self.lease(),
                     };
-                    outs.extend(self.ask(Request::Plain(command), None, Purpose::Take, context));
+                    outs.extend(self.ask(Action::Plain(command), None, Purpose::Take, context));
                 }
                 outs
             }
@@ -323,7 +323,7 @@ impl Conductor {
                     effect: record.effect,
                 };
                 self.ask(
-                    Request::Plain(command),
+                    Action::Plain(command),
                     None,
                     Purpose::Commit(id, turn),
                     context,
@@ -331,7 +331,7 @@ impl Conductor {
             }
             Effect::ScheduleNext { operation, epoch } => {
                 let claim = ClaimId(context.chance.uuid());
-                let request = Request::ScheduleNext {
+                let request = Action::ScheduleNext {
                     operation,
                     epoch,
                     claim,
@@ -402,7 +402,7 @@ impl Conductor {
             leases,
             ttl_ms: LEASE_MS,
         };
-        self.ask(Request::Plain(command), None, Purpose::Renew, context)
+        self.ask(Action::Plain(command), None, Purpose::Renew, context)
     }
 
     fn lease(&self) -> LeaseRequest {
@@ -414,12 +414,12 @@ impl Conductor {
 
     fn ask(
         &mut self,
-        request: Request,
+        request: Action,
         key: Option<RequestKey>,
         purpose: Purpose,
         context: &mut Context<'_>,
     ) -> Vec<Out> {
-        let mut ask = Ask::new(self.name.as_str(), request);
+        let mut ask = DecisionRequest::new(self.name.as_str(), request);
         if let Some(key) = key {
             // A retry comes through any conductor.
             ask.principal = "user".to_owned();

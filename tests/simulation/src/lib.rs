@@ -7,7 +7,7 @@
 //!                      └──call──▶ agent (core::Agent) ──▶ World (hypervisors)
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`mod@run`] | one seed from beginning to end |
 //! | [`packet`], [`network`] | what is sent, and what becomes of it |

@@ -14,7 +14,7 @@ use berth_replication::{
     Config, Effects, Machine as _, Position, Refused, Replica, RowChange, Ticket,
 };
 use berth_saga::{Facts, HostFacts};
-use berth_scheduler::core::{Ask, Decision, Request, decide};
+use berth_scheduler::core::{Action, Decision, DecisionRequest, decide};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
@@ -63,7 +63,7 @@ struct Running {
     replica: Replica<Machine>,
     parts: Parts<MemoryDisk>,
     waiters: BTreeMap<u64, Waiter>,
-    parked: Vec<(Node, CallNumber, Ask)>,
+    parked: Vec<(Node, CallNumber, DecisionRequest)>,
     last_ticket: u64,
     received: Vec<(u64, Box<dyn CheckpointSink>)>,
     unsynced: VecDeque<u64>,
@@ -323,7 +323,7 @@ impl Running {
         now: TimeMs,
         from: Node,
         call: CallNumber,
-        ask: &Ask,
+        ask: &DecisionRequest,
         bug: Option<Bug>,
     ) -> Vec<Want> {
         let machine = self
@@ -626,18 +626,18 @@ pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
 }
 
 /// Returns the lease under which a step is asked for.
-fn epoch_of(ask: &Ask) -> Option<Epoch> {
-    match &ask.request {
-        Request::Plain(Command::Advance { epoch, .. }) | Request::ScheduleNext { epoch, .. } => {
+fn epoch_of(ask: &DecisionRequest) -> Option<Epoch> {
+    match &ask.action {
+        Action::Plain(Command::Advance { epoch, .. }) | Action::ScheduleNext { epoch, .. } => {
             Some(*epoch)
         }
-        Request::Plain(_)
-        | Request::SetPolicy { .. }
-        | Request::ScheduleVm(_)
-        | Request::ScheduleMigration(_)
-        | Request::ScheduleMove(_)
-        | Request::ScheduleUnshelve(_)
-        | Request::CreateVolume(_) => None,
+        Action::Plain(_)
+        | Action::SetPolicy { .. }
+        | Action::ScheduleVm(_)
+        | Action::ScheduleMigration(_)
+        | Action::ScheduleMove(_)
+        | Action::ScheduleUnshelve(_)
+        | Action::CreateVolume(_) => None,
     }
 }
 
@@ -657,29 +657,29 @@ fn current_lease(asked: Option<Epoch>, outcome: &Result<Reply, Refusal>) -> Resu
 
 /// Plants [`Bug::StaleEpoch`]: whatever lease a step was done under, it is taken for the present
 /// one.
-fn under_any_epoch(state: &State, mut ask: Ask) -> Ask {
+fn under_any_epoch(state: &State, mut ask: DecisionRequest) -> DecisionRequest {
     let present = |id: &OperationId| {
         state
             .operation(*id)
             .and_then(|o| o.lease.as_ref())
             .map(|l| l.epoch)
     };
-    match &mut ask.request {
-        Request::Plain(Command::Advance {
+    match &mut ask.action {
+        Action::Plain(Command::Advance {
             operation, epoch, ..
         })
-        | Request::ScheduleNext {
+        | Action::ScheduleNext {
             operation, epoch, ..
         } => {
             *epoch = present(operation).unwrap_or(*epoch);
         }
-        Request::Plain(_)
-        | Request::SetPolicy { .. }
-        | Request::ScheduleVm(_)
-        | Request::ScheduleMigration(_)
-        | Request::ScheduleMove(_)
-        | Request::ScheduleUnshelve(_)
-        | Request::CreateVolume(_) => {}
+        Action::Plain(_)
+        | Action::SetPolicy { .. }
+        | Action::ScheduleVm(_)
+        | Action::ScheduleMigration(_)
+        | Action::ScheduleMove(_)
+        | Action::ScheduleUnshelve(_)
+        | Action::CreateVolume(_) => {}
     }
     ask
 }

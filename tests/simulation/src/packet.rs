@@ -6,11 +6,11 @@ use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::refusal::Refusal;
-use berth_domain::transfer::TransferWishes;
+use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::Volume;
 use berth_saga::Facts;
-use berth_scheduler::core::Ask;
+use berth_scheduler::core::DecisionRequest;
 use berth_state::Reply;
 use raft::eraftpb::Message;
 
@@ -57,7 +57,7 @@ pub enum Packet {
 #[allow(clippy::large_enum_variant, reason = "always boxed in a packet")]
 pub enum Question {
     /// To decide and replicate.
-    Decide(Ask),
+    Decide(DecisionRequest),
     /// For an operation and what is known beside it.
     Facts(OperationId),
     /// For operations whose lease ran out.
@@ -102,7 +102,7 @@ pub enum Wish {
     /// A VM of this flavor.
     Boot(VmName, FlavorName, Option<HostName>),
     /// A VM elsewhere.
-    Migrate(VmName, Option<HostName>, TransferWishes),
+    Migrate(VmName, Option<HostName>, TransferOverrides),
     /// A VM elsewhere, stopped for it.
     ColdMigrate(VmName, Option<HostName>),
     /// A VM of another flavor, to be verified or not.

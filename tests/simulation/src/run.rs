@@ -12,7 +12,7 @@ use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::{Settings, World};
 use berth_replication::Machine as _;
-use berth_scheduler::core::{Ask, Request};
+use berth_scheduler::core::{Action, DecisionRequest};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
 use berth_store::{Header, Member as MemberEntry, Membership, StateHash};
@@ -353,7 +353,7 @@ impl Run {
         commands.push(Command::CreatePciAlias(alias()));
         commands.extend(flavors().into_iter().map(Command::CreateFlavor));
         for command in commands {
-            let ask = Ask::new("operator", Request::Plain(command));
+            let ask = DecisionRequest::new("operator", Action::Plain(command));
             let outs = self
                 .operator
                 .ask(Question::Decide(ask), (), &mut self.numbers);

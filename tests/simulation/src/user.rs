@@ -4,7 +4,7 @@ use berth_domain::id::{RequestId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
-use berth_domain::transfer::{TimeoutAction, TransferWishes};
+use berth_domain::transfer::{TimeoutAction, TransferOverrides};
 
 use crate::asker::{Numbers, Out, Timer};
 use crate::chance::Chance;
@@ -235,17 +235,17 @@ fn power(chance: &mut Chance) -> Kind {
 
 /// Returns how a guest is to be sent: now and then slower than the patience is long, so that what is
 /// done to overdue transfers is done.
-fn transfer(chance: &mut Chance) -> TransferWishes {
+fn transfer(chance: &mut Chance) -> TransferOverrides {
     if !chance.percent(20) {
-        return TransferWishes::default();
+        return TransferOverrides::default();
     }
     let post_copy = chance.percent(50);
     let actions = [TimeoutAction::Abort, TimeoutAction::ForceComplete];
-    TransferWishes {
+    TransferOverrides {
         bandwidth_mib_per_s_max: u32::try_from(chance.between(20, 200)).ok(),
         post_copy: Some(post_copy),
         timeout_ms: Some(chance.between(1_000, 5_000)),
         timeout_action: chance.pick(&actions).copied(),
-        ..TransferWishes::default()
+        ..TransferOverrides::default()
     }
 }

@@ -21,7 +21,7 @@ use berth_domain::volume::{
     DeviceMode, DisplayName, Extent, Kind, Outcome, Parameters, Phase, Region, Replica, Report,
     Volume, first_fit, holes, net_bytes,
 };
-use berth_scheduler::core::{Ask, CreateVolume, Request};
+use berth_scheduler::core::{Action, CreateVolume, DecisionRequest};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 
@@ -243,7 +243,7 @@ impl Caretaker {
                     incarnation,
                     reports,
                 };
-                let ask = Ask::new(host.as_str(), Request::Plain(command));
+                let ask = DecisionRequest::new(host.as_str(), Action::Plain(command));
                 self.asker.ask(Question::Decide(ask), (), numbers)
             }
             Ok(_) => {
@@ -305,7 +305,7 @@ impl VolumeUser {
         let ids: Vec<VolumeId> = self.seen.keys().cloned().collect();
         let id = self.chance.pick(&ids).cloned();
         let request = match (self.chance.between(0, 9), id) {
-            (0..=3, _) | (_, None) => Request::CreateVolume(Box::new(self.create())),
+            (0..=3, _) | (_, None) => Action::CreateVolume(Box::new(self.create())),
             (4..=6, Some(id)) => {
                 devices.iter_mut().for_each(|devices| devices.toggle(&id));
                 self.done[1] += 1;
@@ -315,7 +315,7 @@ impl VolumeUser {
                 // Some only if it is as it was seen; most of these are refused.
                 let generation = self.seen.get(&id).copied();
                 let generation = generation.filter(|_| self.chance.percent(40));
-                Request::Plain(Command::DeleteVolume {
+                Action::Plain(Command::DeleteVolume {
                     volume: id,
                     generation,
                     forget: false,
@@ -323,7 +323,7 @@ impl VolumeUser {
             }
         };
         self.open += 1;
-        let ask = Ask::new("volumes", request);
+        let ask = DecisionRequest::new("volumes", request);
         self.asker.ask(Question::Decide(ask), (), numbers)
     }
 

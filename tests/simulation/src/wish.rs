@@ -5,7 +5,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::operation::LeaseRequest;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, SchedulingHints};
 use berth_scheduler::core::{
-    Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
+    Action, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
 };
 use berth_state::command::Command;
 
@@ -14,7 +14,7 @@ use crate::packet::Wish;
 
 /// Returns the request and the name of its method.
 #[must_use]
-pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'static str, Request) {
+pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'static str, Action) {
     let operation = OperationId(chance.uuid());
     let claim = ClaimId(chance.uuid());
     match wish {
@@ -42,7 +42,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 host: host.clone(),
                 lease,
             };
-            ("ScheduleVm", Request::ScheduleVm(scheduled))
+            ("ScheduleVm", Action::ScheduleVm(scheduled))
         }
         Wish::Migrate(vm, host, transfer) => {
             let scheduled = ScheduleMigration {
@@ -54,7 +54,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 lease,
                 transfer: transfer.clone(),
             };
-            ("ScheduleMigration", Request::ScheduleMigration(scheduled))
+            ("ScheduleMigration", Action::ScheduleMigration(scheduled))
         }
         Wish::ColdMigrate(vm, host) => {
             let scheduled = ScheduleMove {
@@ -69,7 +69,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 evacuate: false,
                 lease,
             };
-            ("ScheduleMove", Request::ScheduleMove(scheduled))
+            ("ScheduleMove", Action::ScheduleMove(scheduled))
         }
         Wish::Resize(vm, flavor, verify) => {
             let scheduled = ScheduleMove {
@@ -84,7 +84,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 evacuate: false,
                 lease,
             };
-            ("ScheduleMove", Request::ScheduleMove(scheduled))
+            ("ScheduleMove", Action::ScheduleMove(scheduled))
         }
         Wish::Unshelve(vm, host) => {
             let scheduled = ScheduleUnshelve {
@@ -94,7 +94,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 host: host.clone(),
                 lease,
             };
-            ("ScheduleUnshelve", Request::ScheduleUnshelve(scheduled))
+            ("ScheduleUnshelve", Action::ScheduleUnshelve(scheduled))
         }
         Wish::Power(..)
         | Wish::Delete(_)
@@ -107,7 +107,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
 }
 
 /// Returns the command for a wish that needs no host.
-fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static str, Request) {
+fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static str, Action) {
     let (method, command) = match wish {
         Wish::Delete(vm) => {
             let vm = vm.clone();
@@ -164,5 +164,5 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
         | Wish::Resize(..)
         | Wish::Unshelve(..) => unreachable!("a host is chosen for these"),
     };
-    (method, Request::Plain(command))
+    (method, Action::Plain(command))
 }

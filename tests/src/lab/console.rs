@@ -16,7 +16,7 @@ use super::process::{tail, wait_until};
 /// What the guest's init puts before everything it says; the kernel does not.
 const MARK: &str = "berth-guest: ";
 
-/// How long an answer may take before the question is asked again.
+/// How long an answer may take before the question is sent again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The console of one guest on one host.
@@ -73,20 +73,20 @@ impl Console {
 
     /// Sends a line to the guest through the socket, and returns its answer.
     ///
-    /// A question that is not answered is asked again: a serial line promises nothing,
+    /// A question that is not answered is sent again: a serial line promises nothing,
     /// least of all across a migration. The guest repeats the question in its answer, so
     /// that a late one is not taken for that to another.
     pub fn ask(&self, socket: &Path, question: &str, patience: Duration) -> Result<String> {
         let mut stream = UnixStream::connect(socket)
-            .with_context(|| format!("nobody listens at {}", socket.display()))?;
+            .with_context(|| format!("no process listens at {}", socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_millis(200)))?;
         let expected = format!("{MARK}answer to {question}: ");
         let mut heard = Vec::new();
-        let mut asked: Option<Instant> = None;
+        let mut sent: Option<Instant> = None;
         wait_until(patience, || {
-            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
+            if sent.is_none_or(|sent| sent.elapsed() > ASK_AGAIN) {
                 writeln!(stream, "{question}")?;
-                asked = Some(Instant::now());
+                sent = Some(Instant::now());
             }
             let mut buffer = [0; 4096];
             // A timeout is a chance to look at the clock.

@@ -1,7 +1,7 @@
 //! A machine's own virtlogd and libvirtd, and what can be seen of its guests.
 //!
 //! What it is not: the agent's view. It reads the kernel's files, so that a test can hold
-//! against each other what libvirt was told and what is.
+//! what libvirt was configured with against what runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -130,7 +130,7 @@ impl Machine {
     /// name the process of an earlier attempt.
     pub fn qemu_pid(&self, domain: &str) -> Result<u32> {
         let guest = format!("guest={domain}");
-        let is_wanted =
+        let is_guest =
             |argument: &[u8]| argument.split(|byte| *byte == b',').next() == Some(guest.as_bytes());
         for entry in fs::read_dir(self.outside("/proc"))? {
             let entry = entry?;
@@ -143,7 +143,7 @@ impl Machine {
             };
             // Gone meanwhile, or a process of the kernel's: either is not the guest.
             let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            if command.split(|byte| *byte == 0).any(is_wanted) {
+            if command.split(|byte| *byte == 0).any(is_guest) {
                 return Ok(pid);
             }
         }

@@ -108,10 +108,10 @@ pub(super) fn prerequisites() -> Result<(), Missing> {
     for program in ["mformat", "mcopy", "syslinux", "qemu-img"] {
         require_program(program)?;
     }
-    let told = |error: anyhow::Error| Missing::new(format!("{error:#} (.ci/install brings it)"));
-    find_kernel().map_err(told)?;
-    busybox().map_err(told)?;
-    disk::boot_sector().map_err(told)?;
+    let missing = |error: anyhow::Error| Missing::package(format!("{error:#}"));
+    find_kernel().map_err(missing)?;
+    busybox().map_err(missing)?;
+    disk::boot_sector().map_err(missing)?;
     Ok(())
 }
 

@@ -228,7 +228,7 @@ impl Machine {
             return Ok(());
         }
         // Its parent collects the first process and ends with it. Killing the parent
-        // would do as well, but leave the collecting to whoever inherits the process.
+        // would do as well, but leave the collecting to the process that inherits it.
         signal(self.init, "KILL")?;
         self.child.wait()?;
         Ok(())

@@ -34,7 +34,7 @@
 //!   So it makes no difference whether the machine has version 1, version 2 or both. A
 //!   tmpfs on top does not hide them; taking `/sys` away and mounting it afresh does, and
 //!   shows the namespace's own interfaces as well.
-//! * Guests are always emulated (`<domain type='qemu'>`). `/dev/kvm` is not asked: it can
+//! * Guests are always emulated (`<domain type='qemu'>`). `/dev/kvm` is not used: it can
 //!   exist, open and create a machine, and still be of no use for an ordinary guest.
 //! * libvirtd looks up the user and the group `libvirt-qemu` before it reads that QEMU
 //!   shall run as root, and stops where there is none: `/etc/passwd` and `/etc/group` are
@@ -49,11 +49,13 @@
 mod console;
 mod daemons;
 mod image;
+mod loop_device;
 mod machine;
 mod network;
 mod nodes;
 mod prerequisites;
 mod process;
+mod small_disk;
 
 use std::net::Ipv4Addr;
 
@@ -62,13 +64,15 @@ use anyhow::{Context as _, Result, ensure};
 pub use console::Console;
 pub use daemons::Thread;
 pub use image::{Images, images};
+pub use loop_device::LoopDevice;
 pub use machine::Machine;
 pub use nodes::{
     FourNodes, Memory, Outcome, Watched, WatchedDisk, counting_guest, free_pages, make_nvdimm,
     set_pages,
 };
-pub use prerequisites::{Missing, Needs, placement_python, prerequisites, ready};
+pub use prerequisites::{CSI_SANITY, Missing, Need, placement_python};
 pub use process::Process;
+pub use small_disk::{Filler, SmallDisk};
 
 use machine::Plan;
 

@@ -1,83 +1,165 @@
 //! What a machine must have so that a real test can run on it.
 //!
-//! What it is not: an installer; `.ci/install` is. A test asks [`ready`], and ends with a
-//! sentence where something is missing. With `BERTH_REAL=require` in the environment, as
-//! in continuous integration, the same is a failure: a test that is skipped shows nothing.
+//! What it is not: an installer; `.ci/install` is. The harness of the real tests examines what each one
+//! needs before it runs.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use super::image;
+use super::small_disk::SmallDisk;
 
-/// How much of a lab a test uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// Machines on a network.
+/// The variable with the path of `csi-sanity`, the public suite of the Container Storage Interface.
+pub const CSI_SANITY: &str = "BERTH_CSI_SANITY";
+
+/// What gets everything that is a package.
+const INSTALL: &str = "run .ci/install";
+
+/// Something that a real test needs of the machine on which it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Machines on a network, in namespaces.
     Namespaces,
+    /// The client library of libvirt.
+    Libvirt,
+    /// The programs that make file systems.
+    FileSystems,
     /// Machines with libvirt and QEMU, and guests to run there.
     Hypervisor,
-    /// OpenStack Placement's own test suite.
+    /// A second CPU, for a guest that is moved to another one.
+    TwoCpus,
+    /// OpenStack Placement with its own test suite, and OpenStack's client.
     PlacementSuite,
     /// An emulated machine with four nodes that has hypervisors in it.
     Nodes,
     /// The same machine, without hypervisors and with persistent memory.
     PersistentMemory,
+    /// A client of HTTPS that is not ours.
+    Curl,
+    /// Loop devices, and mounts in the machine's own namespace.
+    LoopDevices,
+    /// A file system of its own that is soon full.
+    SmallDisk,
+    /// The public suite of the Container Storage Interface, which is built by hand.
+    CsiSanity,
 }
 
-/// Why a test cannot run here, as a sentence.
+/// What a machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The sentence.
-    pub sentence: String,
+    /// What is missing, as a sentence.
+    pub reason: String,
+    /// How to get it, in the imperative.
+    pub hint: Option<String>,
+    /// Whether a machine must have it where real tests are required (`BERTH_REAL=require`).
+    pub is_required: bool,
 }
 
 impl Missing {
-    pub(super) fn new(sentence: impl Into<String>) -> Self {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
         Self {
-            sentence: sentence.into(),
+            reason: reason.into(),
+            hint: None,
+            is_required: true,
         }
+    }
+
+    /// Something that a package has.
+    pub(super) fn package(reason: impl Into<String>) -> Self {
+        Self::new(reason).hint(INSTALL)
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
     }
 }
 
 impl std::fmt::Display for Missing {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.sentence)
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; hint: {hint}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl std::error::Error for Missing {}
 
-/// Returns whether a test with those needs can run. If not it says why on the standard
-/// error output, or panics where the environment says `BERTH_REAL=require`.
-#[must_use]
-pub fn ready(needs: Needs) -> bool {
-    match prerequisites(needs) {
-        Ok(()) => true,
-        Err(missing) if std::env::var("BERTH_REAL").is_ok_and(|value| value == "require") => {
-            panic!("a real test is required here and cannot run: {missing}")
+impl Need {
+    /// Looks for everything that it takes.
+    ///
+    /// # Errors
+    ///
+    /// What is missing.
+    pub fn examine(self) -> Result<(), Missing> {
+        static NAMESPACES: OnceLock<Result<(), Missing>> = OnceLock::new();
+        match self {
+            Self::Namespaces => NAMESPACES.get_or_init(namespaces).clone(),
+            Self::Hypervisor => {
+                Self::Namespaces.examine()?;
+                hypervisor()
+            }
+            Self::Libvirt => libvirt(),
+            Self::FileSystems => ["mkfs.ext4", "mkfs.xfs"]
+                .into_iter()
+                .try_for_each(require_program),
+            Self::TwoCpus => two_cpus(),
+            Self::PlacementSuite => placement_suite(),
+            Self::Nodes => super::nodes::prerequisites(),
+            Self::PersistentMemory => super::nodes::prerequisites_of_memory(),
+            Self::Curl => require_program("curl"),
+            Self::LoopDevices => super::loop_device::prerequisites(),
+            Self::SmallDisk => SmallDisk::make().map(drop),
+            Self::CsiSanity => csi_sanity(),
         }
-        Err(missing) => {
-            eprintln!("skipped: {missing}");
-            false
+    }
+
+    /// Returns whether it is a machine that is emulated, which takes all CPUs of this one.
+    #[must_use]
+    pub fn is_emulated_machine(self) -> bool {
+        match self {
+            Self::Nodes | Self::PersistentMemory => true,
+            Self::Namespaces
+            | Self::Hypervisor
+            | Self::Libvirt
+            | Self::FileSystems
+            | Self::TwoCpus
+            | Self::PlacementSuite
+            | Self::Curl
+            | Self::LoopDevices
+            | Self::SmallDisk
+            | Self::CsiSanity => false,
         }
     }
 }
 
-/// Looks for everything that those needs take; the answer is found once per process.
-pub fn prerequisites(needs: Needs) -> Result<(), Missing> {
-    static NAMESPACES: OnceLock<Result<(), Missing>> = OnceLock::new();
-    static HYPERVISOR: OnceLock<Result<(), Missing>> = OnceLock::new();
-    match needs {
-        Needs::Namespaces => NAMESPACES.get_or_init(namespaces).clone(),
-        Needs::Hypervisor => {
-            NAMESPACES.get_or_init(namespaces).clone()?;
-            HYPERVISOR.get_or_init(hypervisor).clone()
-        }
-        Needs::PlacementSuite => placement_suite(),
-        Needs::Nodes => super::nodes::prerequisites(),
-        Needs::PersistentMemory => super::nodes::prerequisites_of_memory(),
+fn libvirt() -> Result<(), Missing> {
+    let opened = berth_driver::libvirt::Library::open();
+    opened
+        .map(drop)
+        .map_err(|error| Missing::package(error.to_string()))
+}
+
+fn two_cpus() -> Result<(), Missing> {
+    match std::thread::available_parallelism().map_or(1, NonZero::get) {
+        1 => Err(Missing::new("this machine has one CPU")),
+        _ => Ok(()),
     }
+}
+
+fn csi_sanity() -> Result<(), Missing> {
+    if std::env::var_os(CSI_SANITY).is_some() {
+        return Ok(());
+    }
+    let missing = Missing::new(format!("{CSI_SANITY} does not name the program csi-sanity"));
+    Err(Missing {
+        is_required: false,
+        ..missing.hint("build it as tests/long/README.md says")
+    })
 }
 
 /// Returns the Python that has OpenStack Placement's test suite.
@@ -97,8 +179,8 @@ fn placement_suite() -> Result<(), Missing> {
     if imported.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
-    Err(Missing::new(format!(
-        "{} lacks openstack-placement, gabbi or OpenStack's client: run .ci/install",
+    Err(Missing::package(format!(
+        "{} lacks openstack-placement, gabbi or OpenStack's client",
         python.display()
     )))
 }
@@ -110,14 +192,13 @@ fn namespaces() -> Result<(), Missing> {
         .find_map(|line| line.strip_prefix("Uid:"))
         .and_then(|uids| uids.split_whitespace().nth(1).map(|uid| uid == "0"));
     if root != Some(true) {
-        return Err(Missing::new(
-            "network namespaces take root, and this is not root",
-        ));
+        let missing = Missing::new("network namespaces take root, and this is not root");
+        return Err(missing.hint("run it as root"));
     }
     for program in ["unshare", "nsenter", "ip", "bash", "mount"] {
         require_program(program)?;
     }
-    // Tried rather than asked: a container may be root and still not be allowed to.
+    // Tried, since no file shows it: a container may be root and still not be allowed to.
     let script = "mount --make-rprivate / && umount -l /sys && mount -t sysfs sysfs /sys \
          && ip link add name trial type bridge && ip link add one type veth peer name two";
     let output = Command::new("unshare")
@@ -147,7 +228,7 @@ fn hypervisor() -> Result<(), Missing> {
     for program in ["libvirtd", "virtlogd", "qemu-system-x86_64", "qemu-img"] {
         require_program(program)?;
     }
-    berth_driver::libvirt::Library::open().map_err(|error| Missing::new(error.to_string()))?;
+    libvirt()?;
     image::prerequisites()
 }
 
@@ -163,8 +244,6 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
 pub(super) fn require_program(name: &str) -> Result<(), Missing> {
     match find_program(name) {
         Some(_) => Ok(()),
-        None => Err(Missing::new(format!(
-            "the program {name} is not installed (.ci/install brings it)"
-        ))),
+        None => Err(Missing::package(format!("{name} is not installed"))),
     }
 }

@@ -39,7 +39,7 @@ impl Addresses {
         self.ip.into()
     }
 
-    /// Returns an address that nobody listens on.
+    /// Returns an address that no process listens on.
     ///
     /// # Panics
     ///

@@ -52,7 +52,7 @@ impl Answer {
         self
     }
 
-    /// Returns it if it was refused with this exit status, and as programs are told: with one JSON
+    /// Returns it if it was refused with this exit status, and in the form for programs: with one JSON
     /// object on the standard error output and nothing beside it.
     ///
     /// # Panics
@@ -61,9 +61,9 @@ impl Answer {
     #[track_caller]
     #[must_use]
     pub fn refused(self, status: i32) -> Self {
-        let told: Value = serde_json::from_str(&self.stderr).unwrap_or_default();
+        let printed: Value = serde_json::from_str(&self.stderr).unwrap_or_default();
         for key in ["code", "reason", "message"] {
-            assert!(told["error"][key].is_string(), "no {key}: {self:#?}");
+            assert!(printed["error"][key].is_string(), "no {key}: {self:#?}");
         }
         self.with_status(status)
     }
@@ -82,7 +82,7 @@ impl Answer {
         self
     }
 
-    /// Returns the standard output as JSON.
+    /// Returns the standard output as JSON, null where nothing was printed.
     ///
     /// # Errors
     ///
@@ -90,6 +90,9 @@ impl Answer {
     pub fn json(&self) -> Result<Value, String> {
         if self.status != Some(0) {
             return Err(format!("{self:#?}"));
+        }
+        if self.stdout.is_empty() {
+            return Ok(Value::Null);
         }
         serde_json::from_str(&self.stdout).map_err(|error| format!("{error}: {self:#?}"))
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_tls::authority::{self, Authority, CA, Pair, Wanted};
+use berth_tls::authority::{self, Authority, CA, CertificateSpec, Pair};
 use berth_tls::{Files, Role, Tls};
 
 /// How long certificates hold unless a test says otherwise.
@@ -47,7 +47,7 @@ impl Certs {
         Authority::open(&self.ca(), &key).expect("an authority")
     }
 
-    /// Returns the files of somebody, who is given a certificate where there is none yet.
+    /// Returns the files of a user or a part, with a certificate that is made where there is none yet.
     ///
     /// # Panics
     ///
@@ -66,14 +66,14 @@ impl Certs {
     pub fn files_for(&self, role: Role, name: &str, holds: Duration) -> Files {
         let pair = Pair::named(&self.directory, &format!("{role}-{name}"));
         if !pair.cert.exists() {
-            let wanted = Wanted {
+            let request = CertificateSpec {
                 role,
                 name: name.to_owned(),
                 dns: Vec::new(),
                 ips: vec![self.ip],
-                holds,
+                validity: holds,
             };
-            let made = self.authority().issue(&wanted, &pair);
+            let made = self.authority().issue(&request, &pair);
             made.expect("a certificate");
         }
         Files {
@@ -83,7 +83,7 @@ impl Certs {
         }
     }
 
-    /// Returns the certificates of somebody.
+    /// Returns the certificates of a user or a part.
     ///
     /// # Panics
     ///

@@ -1,11 +1,11 @@
 //! Schedulers, conductors and agents as processes.
 //!
-//! Not what is asked of them: see `asking`.
+//! Not the commands that tests run on it: see `commands`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::asking::list;
+use super::commands::list;
 use berth_tls::Role;
 
 use super::{Addresses, Certs, Part, Programs, certs, eventually};
@@ -23,11 +23,11 @@ pub struct Host {
     pub service_version: Option<u32>,
     /// What else its machine has, as the description of a machine writes it.
     pub machine_more: String,
-    /// What else its agent is told, as its configuration file writes it: tables.
+    /// More of its agent's configuration file: tables.
     pub config_more: String,
-    /// What its agent is told of volumes, beside where it keeps them; it has none if absent.
+    /// The settings of volumes of its agent, beside their directory; it has none if absent.
     pub volumes: Option<String>,
-    /// The namespaces of persistent memory that are for guests, as the agent is told them.
+    /// The namespaces of persistent memory that are for guests, as the agent's option names them.
     pub pmem_namespaces: String,
     /// How much persistent memory is erased in a second.
     pub erase_mib_per_s: u64,
@@ -79,18 +79,18 @@ impl Host {
     }
 
     /// Returns a host with this machine, of which these CPUs are dedicated and these are shared; a
-    /// set that is empty is not told to its agent.
+    /// set that is empty is not passed to its agent.
     #[must_use]
     pub fn described(name: &str, machine: &str, dedicated: &str, shared: &str) -> Self {
         let sets = [
             ("--cpu-dedicated-set", dedicated),
             ("--cpu-shared-set", shared),
         ];
-        let told = sets.into_iter().filter(|(_, cpus)| !cpus.is_empty());
+        let used = sets.into_iter().filter(|(_, cpus)| !cpus.is_empty());
         Self {
             described: Some(Described {
                 machine: machine.to_owned(),
-                cpu_sets: told.map(|(flag, cpus)| (flag, cpus.to_owned())).collect(),
+                cpu_sets: used.map(|(flag, cpus)| (flag, cpus.to_owned())).collect(),
             }),
             ..Self::new(name)
         }
@@ -137,7 +137,7 @@ impl Host {
     }
 
     /// Returns the same host with simulated volumes in these regions, each as `region0:1024` (MiB),
-    /// made as `manager` says (`sim` or `sim-direct`), and what else is told of them.
+    /// made as `manager` says (`sim` or `sim-direct`), and their other settings.
     #[must_use]
     pub fn with_volumes(mut self, manager: &str, regions: &[&str], more: &str) -> Self {
         self.volumes = Some(format!(
@@ -356,6 +356,28 @@ impl Cluster {
         self.folder.path()
     }
 
+    /// Returns the certificates of a cluster in which every part has one.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without.
+    #[must_use]
+    pub fn certificates(&self) -> &Certs {
+        self.certs.as_ref().expect("every part is certified")
+    }
+
+    /// Returns an address beside those of the parts that no process listens on.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[must_use]
+    pub fn free_address(&self) -> String {
+        let bound = std::net::TcpListener::bind((self.addresses.ip(), 0));
+        let bound = bound.and_then(|bound| bound.local_addr());
+        bound.expect("a free port").to_string()
+    }
+
     /// Returns the directory of a scheduler.
     #[must_use]
     pub fn data_dir(&self, scheduler: usize) -> PathBuf {
@@ -443,7 +465,7 @@ impl Cluster {
         let config = self.folder().join(format!("{name}.toml"));
         let guests = self.guests_file(&name);
         let story = self.story_file(&name);
-        // A fixed address: a guest that was on its way when the process ended is asked for there.
+        // A fixed address: a guest that was on its way when the process ended is looked for there.
         let sim = self.addresses.free();
         let storage = host.storage.as_deref().unwrap_or("shared");
         let disks = host.storage.as_deref().map(|name| self.disk_dir(name));
@@ -479,7 +501,7 @@ impl Cluster {
         self.agents.push(part);
     }
 
-    /// Returns what else the agent of a host is told.
+    /// Returns the other options of the agent of a host.
     fn config_more(&self, host: &Host) -> String {
         let Some(volumes) = &host.volumes else {
             return host.config_more.clone();

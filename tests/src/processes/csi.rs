@@ -17,7 +17,7 @@ use tonic::{Response, Status};
 
 use super::{Cluster, Part};
 
-/// The driver's name where none is told.
+/// The driver's name where none is configured.
 pub const DRIVER: &str = "pmem-csi.intel.com";
 
 /// One end of the interface. Clones share the connection.
@@ -238,7 +238,7 @@ impl Csi {
 
 /// Returns a request for a volume of at least so many bytes.
 #[must_use]
-pub fn wanted(name: &str, required_bytes: i64) -> v1::CreateVolumeRequest {
+pub fn volume_request(name: &str, required_bytes: i64) -> v1::CreateVolumeRequest {
     v1::CreateVolumeRequest {
         name: name.to_owned(),
         capacity_range: Some(CapacityRange {
@@ -286,21 +286,21 @@ impl Cluster {
     /// Starts one more controller of volumes, and returns what its callers see of it.
     #[track_caller]
     pub fn add_csi_controller(&mut self) -> Csi {
-        let socket = self.csi_controller_told("");
+        let socket = self.csi_controller_with("");
         Csi::at(&socket)
     }
 
-    /// Starts one more controller of volumes that is told this in its configuration file; returns its
+    /// Starts one more controller of volumes with these settings in its configuration file; returns its
     /// socket.
     ///
     /// # Panics
     ///
     /// When it does not start.
     #[track_caller]
-    pub fn csi_controller_told(&mut self, told: &str) -> PathBuf {
+    pub fn csi_controller_with(&mut self, settings: &str) -> PathBuf {
         let name = format!("csi-controller-{}", self.csi_controllers.len() + 1);
         let config = self.folder().join(format!("{name}.toml"));
-        std::fs::write(&config, told).expect("a file in a directory of our own");
+        std::fs::write(&config, settings).expect("a file in a directory of our own");
         let socket = self.folder().join(&name).join("csi.sock");
         let endpoint = format!("unix://{}", socket.display());
         let arguments = [

@@ -152,10 +152,14 @@ async fn reflect(channel: &Channel, question: MessageRequest) -> Result<MessageR
         message_request: Some(question),
     };
     let mut client = ServerReflectionClient::new(channel.clone());
-    let asked = client
+    let response = client
         .server_reflection_info(tokio_stream::once(request))
         .await?;
-    let answer = asked.into_inner().message().await?.context("no answer")?;
+    let answer = response
+        .into_inner()
+        .message()
+        .await?
+        .context("no answer")?;
     answer.message_response.context("an empty answer")
 }
 

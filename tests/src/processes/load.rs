@@ -1,6 +1,6 @@
 //! Many users at once, who remember what was promised to them.
 //!
-//! Each boots two VMs and deletes the first. Whatever is not answered is asked for again with the
+//! Each boots two VMs and deletes the first. A request that is not answered is sent again with the
 //! same request id, as a user would do who wants to know what became of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{GLANCE, PATIENCE};
 
-/// What was asked for and promised.
+/// A request, and what was promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The VM.
@@ -81,7 +81,7 @@ impl Load {
         copy(&self.promised)
     }
 
-    /// Waits until all users have what they asked for, and returns every promise.
+    /// Waits until all requests of all users succeeded, and returns every promise.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Load {
     #[must_use]
     pub fn finish(self) -> Vec<Promise> {
         let ended = self.working.join().expect("users do not panic");
-        ended.expect("every user gets what it asked for");
+        ended.expect("every request succeeds");
         copy(&self.promised)
     }
 }
@@ -169,7 +169,7 @@ impl User {
     }
 }
 
-/// Asks again as long as nobody answers, or the VM is still busy with what was asked before.
+/// Repeats a request as long as it is not answered, or the VM is still busy with the one before.
 async fn insist(ask: impl AsyncFn() -> Result<Option<Operation>, Status>) -> Result<Operation> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,11 +1,11 @@
 //! Berth as it is deployed: each part a process of its own, on loopback.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`Programs`] | the programs by their names, as somebody who installed them has them |
+//! | [`Programs`] | the programs by their names, as they are installed |
 //! | [`Process`] | one program that runs: its log, its end, `kill -9` |
 //! | [`Part`] | one scheduler, conductor or agent that is started, killed and started again |
-//! | [`Cluster`] | all of them, and the command that asks them |
+//! | [`Cluster`] | all of them, and the command that calls them |
 //! | [`Addresses`] | where they listen, apart from everybody else |
 //! | [`Certs`] | certificates for all of them |
 //! | [`Gate`] | what is shut between two of them |
@@ -13,7 +13,8 @@
 //! | [`csi`] | the interface through which volumes are had |
 //! | [`Load`] | many users at once, and what was promised to them |
 //! | [`Traffic`] | users who boot, move and delete without end |
-//! | [`verdict`] | what must hold of every cluster at any time, asked through the API |
+//! | [`mod@bench`] | single programs with wrong input |
+//! | [`verdict`] | what must hold of every cluster at any time, read through the API |
 //! | [`grpcurl`] | a stand-in for the command of that name |
 //!
 //! What it is not: the lab. All processes share one network, so nothing here can cut a cable.
@@ -24,9 +25,10 @@
 
 mod addresses;
 mod answer;
-mod asking;
+pub mod bench;
 pub mod certs;
 mod cluster;
+mod commands;
 pub mod csi;
 mod gate;
 pub mod grpcurl;
@@ -42,6 +44,7 @@ use std::time::{Duration, Instant};
 
 pub use addresses::Addresses;
 pub use answer::Answer;
+pub use bench::Bench;
 pub use certs::Certs;
 pub use cluster::{Builder, Cluster, Described, Host};
 pub use csi::Csi;

@@ -55,7 +55,7 @@ impl Programs {
         self.directory.path().join(program)
     }
 
-    /// Returns a command that runs a program, without the settings of whoever runs the test.
+    /// Returns a command that runs a program, without the settings of the user who runs the test.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.path(program));

@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
-use super::asking::text;
+use super::commands::text;
 use super::{Answer, Cluster, Programs, eventually};
 
-/// What became of one thing that a user asked for.
+/// The outcome of one request of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// `boot`, `migrate` or `delete`.
@@ -180,7 +180,7 @@ impl Worker {
                 continue;
             }
             self.shared.idle.store(false, Ordering::SeqCst);
-            // Halted in between: whoever halts waits for the next look at it.
+            // Halted in between: the caller that halts waits for the next look at it.
             if self.shared.halted.load(Ordering::SeqCst) {
                 continue;
             }
@@ -202,7 +202,7 @@ impl Worker {
         self.ask("delete", &["vm", "delete", &vm]);
     }
 
-    /// Asks until somebody answers, with one request id, and notes what came of it. Returns whether
+    /// Sends a request until it is answered, with one request id, and records the outcome. Returns whether
     /// it was done.
     fn ask(&self, what: &'static str, arguments: &[&str]) -> bool {
         let id = uuid::Uuid::new_v4().to_string();
@@ -216,13 +216,13 @@ impl Worker {
             }
             // The last line: notes of what happened meanwhile may stand before it.
             let last = answer.stderr.lines().last().unwrap_or_default();
-            let told: Value = serde_json::from_str(last).unwrap_or_default();
-            let reason = text(&told["error"]["reason"]);
+            let printed: Value = serde_json::from_str(last).unwrap_or_default();
+            let reason = text(&printed["error"]["reason"]);
             let unanswered = ["UNAVAILABLE", "DEADLINE_EXCEEDED"].map(Value::from);
             let is_answer = reason == "HOST_UNREACHABLE";
             // A connection that broke in the middle is no answer.
             let is_broken = reason.is_empty() || reason == "UNKNOWN";
-            if is_broken || (unanswered.contains(&told["error"]["code"]) && !is_answer) {
+            if is_broken || (unanswered.contains(&printed["error"]["code"]) && !is_answer) {
                 return Err(format!("{answer:?}"));
             }
             Ok(Some((reason, format!("{arguments:?}: {answer:?}"))))

@@ -1,4 +1,4 @@
-//! What must hold of every cluster at any time, asked through the API as an operator could.
+//! What must hold of every cluster at any time, read through the API as an operator could.
 //!
 //! Not the invariants of the replicated state as it checks them itself: those are the
 //! simulation's. Here the same is concluded from what the processes say and from what the
@@ -13,7 +13,7 @@ use berth_domain::vm::{State, Vm};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::asking::{list, text};
+use super::commands::{list, text};
 use super::{Cluster, eventually};
 
 /// Checks all that must hold at any time: no CPU is given twice, counted allocations agree with
@@ -37,7 +37,7 @@ pub fn holds(cluster: &Cluster) {
         for claim in &claims {
             let vm = vms
                 .get(&claim.vm)
-                .unwrap_or_else(|| panic!("nobody owns {claim:?}"));
+                .unwrap_or_else(|| panic!("no VM owns {claim:?}"));
             if claim.state == claim::State::Active {
                 assert_eq!(vm.claim, Some(claim.id), "{vm:?} {claim:?}");
                 assert_eq!(vm.host.as_ref(), Some(&claim.host), "{vm:?} {claim:?}");
@@ -52,7 +52,7 @@ pub fn holds(cluster: &Cluster) {
     }
 }
 
-/// Checks one host: each CPU of a claim is the host's and nobody else's, and what is counted is
+/// Checks one host: each CPU of a claim is the host's and no other claim's, and what is counted is
 /// the sum of what is claimed.
 #[track_caller]
 fn host_holds(host: &Host, claims: &[Claim], used: &Value) {
@@ -115,7 +115,7 @@ pub fn runs_what_is_claimed(cluster: &Cluster) {
         let runs = |guest: &&Value| guest["phase"] == "Running" || guest["phase"] == "Sending";
         for guest in list(&guests).iter().filter(runs) {
             let vm = text(&guest["spec"]["vm"]);
-            let here = (agent.name.clone(), super::asking::pins(&guest["spec"]));
+            let here = (agent.name.clone(), super::commands::pins(&guest["spec"]));
             let before = executed.insert(vm.clone(), here);
             assert_eq!(before, None, "{vm} is executed twice: {guest:#}");
         }
@@ -129,7 +129,7 @@ pub fn runs_what_is_claimed(cluster: &Cluster) {
             assert_eq!(cpus, cluster.pins_on(&name, &host), "{name} has other CPUs");
         }
     }
-    assert!(executed.is_empty(), "nobody wanted these: {executed:?}");
+    assert!(executed.is_empty(), "no request led to these: {executed:?}");
 }
 
 /// Waits until all schedulers that run are at the same index, and checks that their states have

@@ -14,13 +14,13 @@ use crate::arguments::Balance;
 use crate::output;
 use crate::session::Session;
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What is wrong with the file, or why the new one cannot be written.
-pub fn balance(session: &Session, asked: &Balance) -> anyhow::Result<()> {
-    let mut loaded = load(&asked.text, RatioSource::Policy)?;
+/// The fault of the file, or why the new one cannot be written.
+pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
+    let mut loaded = load(&args.text, RatioSource::Policy)?;
     let group = match (loaded.group, loaded.cluster.groups().len()) {
         (Some(group), _) => group,
         (None, 1) => GroupIndex(0),
@@ -30,15 +30,15 @@ pub fn balance(session: &Session, asked: &Balance) -> anyhow::Result<()> {
         ),
     };
     let mut options = Options {
-        evacuate: asked.evac_mode,
-        disk_moves: !asked.no_disk_moves,
-        max_moves: match asked.moves_max {
+        evacuate: args.evac_mode,
+        disk_moves: !args.no_disk_moves,
+        max_moves: match args.moves_max {
             0 => None,
             most => Some(most as usize),
         },
         ..Options::default()
     };
-    if let Some(gain) = asked.gain_min {
+    if let Some(gain) = args.gain_min {
         if !gain.is_finite() || gain < 0.0 {
             bail!("--gain-min is a number from zero, and {gain} is not");
         }
@@ -46,7 +46,7 @@ pub fn balance(session: &Session, asked: &Balance) -> anyhow::Result<()> {
     }
     let mut before = loaded.cluster.clone();
     let plan = plan_moves(&mut loaded.cluster, group, &options);
-    if let Some(path) = &asked.save {
+    if let Some(path) = &args.save {
         save(path, &loaded.cluster.render(&loaded.document))?;
     }
     let after = &loaded.cluster;

@@ -10,16 +10,16 @@ use crate::arguments::Capacity;
 use crate::output;
 use crate::session::Session;
 
-/// The greatest memory ratio that can be asked for.
+/// The greatest memory ratio that can be requested.
 const RATIO_MAX: f64 = 1000.0;
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What is wrong with the file, or with what was typed.
-pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
-    let ratio = match asked.ratio[..] {
+/// The fault of the file or of the arguments.
+pub fn capacity(session: &Session, args: &Capacity) -> anyhow::Result<()> {
+    let ratio = match args.ratio[..] {
         [] => RatioSource::Policy,
         [ratio] if ratio > 0.0 && ratio <= RATIO_MAX => RatioSource::Fixed(ratio),
         [ratio] => {
@@ -27,9 +27,9 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
         }
         [..] => bail!("--ratio is given once with --text"),
     };
-    let mut loaded = load(&asked.text, ratio)?;
+    let mut loaded = load(&args.text, ratio)?;
     let policy = loaded.cluster.policy().clone();
-    let disk_template = match &asked.disk_template {
+    let disk_template = match &args.disk_template {
         Some(word) => template(word)?,
         None => match policy.disk_templates.first() {
             Some(template) => *template,
@@ -37,9 +37,9 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
         },
     };
     let shape = Shape {
-        memory: asked.memory.unwrap_or(policy.standard.memory),
-        disk: asked.disk.unwrap_or(policy.standard.disk_size),
-        vcpus: asked.vcpus.unwrap_or(policy.standard.cpus),
+        memory: args.memory.unwrap_or(policy.standard.memory),
+        disk: args.disk.unwrap_or(policy.standard.disk_size),
+        vcpus: args.vcpus.unwrap_or(policy.standard.cpus),
         spindles: 1,
     };
     for (name, value) in [("memory", shape.memory), ("vcpus", shape.vcpus)] {
@@ -58,15 +58,15 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
         disk_template,
         spindle_use: policy.standard.spindle_use,
         group: loaded.group,
-        n_plus_one: !asked.no_n1,
-        tiered: asked.tiered,
+        n_plus_one: !args.no_n1,
+        tiered: args.tiered,
     };
-    let answer = count(&mut loaded.cluster, &question);
-    let limiting = answer.limiting.resource();
+    let response = count(&mut loaded.cluster, &question);
+    let limiting = response.limiting.resource();
     if session.json() {
-        let mut told = json!({"instances": answer.instances, "limiting": limiting});
-        if asked.tiered {
-            let tiers = answer.tiers.iter().map(|tier| {
+        let mut value = json!({"instances": response.instances, "limiting": limiting});
+        if args.tiered {
+            let tiers = response.tiers.iter().map(|tier| {
                 json!({
                     "instances": tier.instances,
                     "memory_mib": tier.shape.memory,
@@ -74,12 +74,12 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
                     "vcpus": tier.shape.vcpus,
                 })
             });
-            told["tiers"] = tiers.collect();
+            value["tiers"] = tiers.collect();
         }
-        return output::json(&told);
+        return output::json(&value);
     }
-    if asked.tiered {
-        let rows = answer.tiers.iter().map(|tier| {
+    if args.tiered {
+        let rows = response.tiers.iter().map(|tier| {
             [
                 tier.instances.to_string(),
                 tier.shape.memory.to_string(),
@@ -91,10 +91,10 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
         output::table(head, rows.collect(), "none fits, of any size");
     }
     let template = disk_template.word();
-    let what = if asked.tiered { "in all" } else { template };
-    output::print(&format!("{} instances fit, {what}\n", answer.instances));
+    let what = if args.tiered { "in all" } else { template };
+    output::print(&format!("{} instances fit, {what}\n", response.instances));
     output::print(&format!("limited by {limiting}\n"));
-    let (last, refused) = ("for one more of the first shape", &answer.refused);
+    let (last, refused) = ("for one more of the first shape", &response.refused);
     for (reason, count) in refused.iter().filter(|(_, count)| *count > 0) {
         output::print(&format!("  {last}: {count} x {}\n", reason.resource()));
     }
@@ -102,8 +102,8 @@ pub fn capacity(session: &Session, asked: &Capacity) -> anyhow::Result<()> {
 }
 
 fn template(word: &str) -> anyhow::Result<DiskTemplate> {
-    let found = DiskTemplate::ALL.iter().find(|t| t.word() == word);
-    if let Some(template) = found {
+    let template = DiskTemplate::ALL.iter().find(|t| t.word() == word);
+    if let Some(template) = template {
         return Ok(*template);
     }
     let known: Vec<&str> = DiskTemplate::ALL.iter().map(|t| t.word()).collect();

@@ -1,4 +1,4 @@
-//! `berth iallocator`: Ganeti asks, one line of JSON answers.
+//! `berth iallocator`: a request of Ganeti, answered by one line of JSON.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read};
@@ -13,7 +13,7 @@ use super::load::{document, rule};
 use crate::arguments::Iallocator;
 use crate::output;
 
-/// The bytes of a file as they are asked for.
+/// The bytes of a file, read on demand.
 struct Bytes {
     reader: BufReader<Box<dyn Read>>,
     /// Why there are no more, where that is not the end.
@@ -38,17 +38,17 @@ impl Iterator for Bytes {
     }
 }
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What cannot be read of the request, or of the text.
-pub fn iallocator(asked: Iallocator) -> anyhow::Result<()> {
-    let (name, file): (String, Box<dyn Read>) = if asked.request == Path::new("-") {
+/// The fault of the request or of the text.
+pub fn iallocator(args: Iallocator) -> anyhow::Result<()> {
+    let (name, file): (String, Box<dyn Read>) = if args.request == Path::new("-") {
         ("standard input".to_owned(), Box::new(std::io::stdin()))
     } else {
-        let name = asked.request.display().to_string();
-        let file = File::open(&asked.request);
+        let name = args.request.display().to_string();
+        let file = File::open(&args.request);
         let file = file.with_context(|| format!("failed to open {name}"))?;
         (name, Box::new(file))
     };
@@ -60,25 +60,25 @@ pub fn iallocator(asked: Iallocator) -> anyhow::Result<()> {
     if let Some(error) = bytes.failed {
         return Err(anyhow!(error).context(format!("failed to read {name}")));
     }
-    let placed = |error: Error| {
+    let at_position = |error: Error| {
         let (line, column) = (error.line, error.column);
         anyhow!("{name}:{line}:{column}: {}", error.fault)
     };
-    let value = parsed.map_err(placed)?;
-    let instead = match &asked.text {
+    let value = parsed.map_err(at_position)?;
+    let instead = match &args.text {
         Some(path) => Some(document(path)?),
         None => None,
     };
-    let request = read(&value, instead).map_err(placed)?;
+    let request = read(&value, instead).map_err(at_position)?;
     let terms = Terms {
         options: Options {
             rules: Rules {
-                memory: rule(asked.strict),
+                memory: rule(args.strict),
                 ratio: RatioSource::Policy,
             },
             ..Options::default()
         },
-        no_capacity_checks: asked.no_capacity_checks,
+        no_capacity_checks: args.no_capacity_checks,
     };
     output::print(&format!("{}\n", answer(&request, &terms).line()));
     Ok(())

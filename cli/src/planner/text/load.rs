@@ -1,4 +1,4 @@
-//! Reads a file of htools' piece by piece: what is wrong with it is said by its line and column
+//! Reads a file of htools' piece by piece: an error names its line and column and is reported
 //! as soon as it is read.
 
 use std::fs::File;
@@ -11,14 +11,14 @@ use berth_ganeti::text::{Document, Limits, Reader};
 
 use crate::arguments::Text;
 
-/// How much is read at a time.
+/// The size of one read.
 const PIECE: usize = 1 << 16;
 
 /// A cluster, and the text that it is from.
 pub(super) struct Loaded {
     pub(super) document: Document,
     pub(super) cluster: Cluster,
-    /// The only group that is asked about.
+    /// The only group that is evaluated.
     pub(super) group: Option<GroupIndex>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn document(path: &Path) -> anyhow::Result<Document> {
         File::open(path).with_context(|| format!("failed to open {}", path.display()))?;
     let mut reader = Reader::new(Limits::default());
     let mut piece = vec![0; PIECE];
-    let placed = |error: berth_ganeti::text::Error| {
+    let at_position = |error: berth_ganeti::text::Error| {
         let (line, column) = (error.line, error.column);
         anyhow!("{}:{line}:{column}: {}", path.display(), error.fault)
     };
@@ -43,21 +43,21 @@ pub(super) fn document(path: &Path) -> anyhow::Result<Document> {
         if count == 0 {
             break;
         }
-        reader.push(&piece[..count]).map_err(placed)?;
+        reader.push(&piece[..count]).map_err(at_position)?;
     }
-    reader.finish().map_err(placed)
+    reader.finish().map_err(at_position)
 }
 
 /// Returns what was typed about a text, with the memory ratio to take.
-pub(super) fn options(asked: &Text, ratio: RatioSource) -> Options {
+pub(super) fn options(args: &Text, ratio: RatioSource) -> Options {
     Options {
         rules: Rules {
-            memory: rule(asked.strict),
+            memory: rule(args.strict),
             ratio,
         },
-        ignore_load: asked.ignore_dynu,
-        exclusion_tags: asked.exclusion_tags.clone(),
-        offline: asked.offline.clone(),
+        ignore_load: args.ignore_dynu,
+        exclusion_tags: args.exclusion_tags.clone(),
+        offline: args.offline.clone(),
         disk_reserve: 0.0,
     }
 }
@@ -76,29 +76,29 @@ pub(super) fn rule(strict: bool) -> MemoryRule {
 /// # Errors
 ///
 /// The file is wrong, or a name that was typed is not in it.
-pub(super) fn load(asked: &Text, ratio: RatioSource) -> anyhow::Result<Loaded> {
-    let path = asked.text.as_deref().context("--text is missing")?;
+pub(super) fn load(args: &Text, ratio: RatioSource) -> anyhow::Result<Loaded> {
+    let path = args.text.as_deref().context("--text is missing")?;
     let document = document(path)?;
-    for name in &asked.offline {
+    for name in &args.offline {
         if !document.nodes.iter().any(|node| node.name == *name) {
             bail!("{} has no node {name}, of --offline", path.display());
         }
     }
-    let group = match &asked.group {
+    let group = match &args.group {
         None => None,
         Some(name) => {
             let mut groups = document.groups.iter();
-            let found = groups.position(|group| group.name == *name || group.uuid == *name);
-            let found = found.ok_or_else(|| {
+            let index = groups.position(|group| group.name == *name || group.uuid == *name);
+            let index = index.ok_or_else(|| {
                 let names = document.groups.iter().map(|group| group.name.as_str());
                 let names: Vec<&str> = names.take(10).collect();
                 let path = path.display();
                 anyhow!("{path} has no group {name}; it has {}", names.join(", "))
             })?;
-            Some(GroupIndex(u32::try_from(found).context("too many groups")?))
+            Some(GroupIndex(u32::try_from(index).context("too many groups")?))
         }
     };
-    let cluster = Cluster::new(&document, &options(asked, ratio));
+    let cluster = Cluster::new(&document, &options(args, ratio));
     Ok(Loaded {
         document,
         cluster,

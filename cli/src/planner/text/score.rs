@@ -10,22 +10,22 @@ use crate::arguments;
 use crate::output;
 use crate::session::Session;
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
-pub fn score(session: &Session, asked: &arguments::Score) -> anyhow::Result<()> {
+/// The fault of the file.
+pub fn score(session: &Session, args: &arguments::Score) -> anyhow::Result<()> {
     // The score of released htools knows no ratio, and this one is to be comparable.
-    let loaded = load(&asked.text, RatioSource::Ignored)?;
+    let loaded = load(&args.text, RatioSource::Ignored)?;
     let score = Score::new(&loaded.cluster, loaded.group);
     if session.json() {
         let components = score.named();
-        let mut told: Map<_, _> = components
+        let mut values: Map<_, _> = components
             .map(|(name, value)| (name.to_owned(), json!(value)))
             .collect();
-        told.insert("score".to_owned(), json!(score.total));
-        return output::json(&told);
+        values.insert("score".to_owned(), json!(score.total));
+        return output::json(&values);
     }
     let rows = COMPONENTS.iter().zip(score.components);
     let rows = rows.map(|((name, weight), value)| {

@@ -12,17 +12,17 @@ use crate::arguments::Verify;
 use crate::output;
 use crate::session::Session;
 
-/// What is found of a node.
+/// The result for a node.
 struct Verdict {
     name: String,
     local: bool,
     global: bool,
     group: GroupIndex,
     violation: Violation,
-    /// What the instances and reserves may have, and what they have, in MiB.
+    /// The memory that instances and reserves may use, and their use, in MiB.
     allowed: i64,
     used: i64,
-    /// What would find no place.
+    /// The instance that does not fit, and why.
     why: String,
 }
 
@@ -32,25 +32,25 @@ impl Verdict {
     }
 }
 
-/// Does what was typed.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// What is wrong with the file; [`Unhealthy`] when the answer is no.
-pub fn verify(session: &Session, asked: &Verify) -> anyhow::Result<()> {
-    if asked.zones || asked.aggregates || asked.plan {
+/// The fault of the file; [`Unhealthy`] when the result is negative.
+pub fn verify(session: &Session, args: &Verify) -> anyhow::Result<()> {
+    if args.zones || args.aggregates || args.plan {
         bail!("--zones, --aggregates and --plan are of the cluster: a file has nodes and groups");
     }
-    let mut loaded = load(&asked.text, RatioSource::Policy)?;
-    for name in &asked.names {
+    let mut loaded = load(&args.text, RatioSource::Policy)?;
+    for name in &args.names {
         if !loaded.document.nodes.iter().any(|node| node.name == *name) {
             bail!("the file has no node {name}");
         }
     }
-    let mut verdicts = judge(&mut loaded.cluster);
+    let mut verdicts = evaluate(&mut loaded.cluster);
     verdicts.retain(|verdict| {
         loaded.group.is_none_or(|group| group == verdict.group)
-            && (asked.names.is_empty() || asked.names.contains(&verdict.name))
+            && (args.names.is_empty() || args.names.contains(&verdict.name))
     });
     let ok = verdicts.iter().all(Verdict::is_fine);
     if session.json() {
@@ -93,14 +93,14 @@ pub fn verify(session: &Session, asked: &Verify) -> anyhow::Result<()> {
     }
 }
 
-/// Returns what is found of every node.
-fn judge(cluster: &mut Cluster) -> Vec<Verdict> {
-    let found = failover::verify(cluster);
+/// Returns the result for every node.
+fn evaluate(cluster: &mut Cluster) -> Vec<Verdict> {
+    let results = failover::verify(cluster);
     // By htools' own rules a node that is offline still takes what another one leaves.
     let strict = cluster.rules().memory == MemoryRule::Strict;
     let literal = strict && cluster.nodes().iter().any(|node| node.offline);
     let mut verdicts = Vec::new();
-    for verdict in found {
+    for verdict in results {
         let index = verdict.node;
         let group = cluster.node(index).group;
         let global = if literal {

@@ -1,5 +1,5 @@
-//! A volume shown at a path, and that taken back. One that is for a single pod is claimed and made
-//! when it is published, and goes when it is not any more.
+//! A volume shown at a path, and the reverse. One that is for a single pod is claimed and made
+//! when it is published, and removed when it is unpublished.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::csi::{Access, Usage};
 use berth_proto::csi::v1::{NodePublishVolumeResponse, NodeUnpublishVolumeResponse};
 
-use super::asked::Publish;
+use super::request::Publish;
 use super::stage::{check_ours, done_or_undone, is_staged, note};
 use super::{blocking, no_volume};
 use crate::host::{Host, Local, Mount};
@@ -18,39 +18,39 @@ const PUBLISHED: &str = "published";
 
 pub(super) async fn publish(
     host: &Arc<dyn Host>,
-    asked: Publish,
+    request: Publish,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
-    let id = asked.volume.clone();
+    let id = request.volume.clone();
     let there = blocking(host, move |host| host.find(&id)).await?;
-    let ephemeral = asked.ephemeral(there.as_ref())?;
+    let ephemeral = request.ephemeral(there.as_ref())?;
     let volume = match (there, &ephemeral) {
         (Some(volume), _) => volume,
         (None, Some(parameters)) => {
-            asked.wanted.of(parameters.kata_containers)?;
-            host.claim(&asked.volume, parameters).await?
+            request.usage.of(parameters.kata_containers)?;
+            host.claim(&request.volume, parameters).await?
         }
-        (None, None) => return Err(no_volume(&asked.volume)),
+        (None, None) => return Err(no_volume(&request.volume)),
     };
     if volume.is_ephemeral != ephemeral.is_some() {
-        let (is, asked_for) = match volume.is_ephemeral {
+        let (is, requested) = match volume.is_ephemeral {
             true => ("made for a pod", "one that is not"),
             false => ("not made for a pod", "one that is"),
         };
-        let message = format!("volume {} is {is}, and {asked_for} is asked for", volume.id);
+        let message = format!("volume {} is {is}, and {requested} is requested", volume.id);
         return Err(Refusal::new(Code::AlreadyExists, "USED_OTHERWISE", message));
     }
-    blocking(host, move |host| show(host, &asked, &volume)).await
+    blocking(host, move |host| show(host, &request, &volume)).await
 }
 
 /// Shows a volume that is there.
 fn show(
     host: &dyn Host,
-    asked: &Publish,
+    request: &Publish,
     volume: &Local,
 ) -> Result<NodePublishVolumeResponse, Refusal> {
-    let usage = asked.wanted.of(volume.is_kata)?;
-    let readonly = asked.readonly || usage.readonly;
-    let target = &asked.target;
+    let usage = request.usage.of(volume.is_kata)?;
+    let readonly = request.readonly || usage.readonly;
+    let target = &request.target;
     check_single(host, volume, &usage, target)?;
     match &usage.access {
         Access::Block => {
@@ -60,10 +60,10 @@ fn show(
             })?;
         }
         Access::Mount { file_system, flags } => {
-            let staging = match &asked.staging {
+            let staging = match &request.staging {
                 _ if volume.is_ephemeral => None,
                 Some(staging) => Some(check_staged(volume, staging)?),
-                None => return Err(not_staged(volume, "staging_target_path is not said")),
+                None => return Err(not_staged(volume, "staging_target_path is not set")),
             };
             let how = published(&file_system.to_string(), flags, readonly);
             note(host, volume, target, &how)?;
@@ -110,7 +110,7 @@ fn not_staged(volume: &Local, why: &str) -> Refusal {
     Refusal::new(Code::FailedPrecondition, "NOT_STAGED", message)
 }
 
-/// Holds that one path alone shows a volume of which that was asked for.
+/// Checks that no other path shows a volume that was requested for one path alone.
 fn check_single(
     host: &dyn Host,
     volume: &Local,
@@ -142,8 +142,8 @@ pub(super) async fn unpublish(
     id: String,
     path: PathBuf,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
-    let asked = id.clone();
-    let there = blocking(host, move |host| hide(host, &asked, &path)).await?;
+    let volume_id = id.clone();
+    let there = blocking(host, move |host| hide(host, &volume_id, &path)).await?;
     // One that was claimed and not made yet is not on this host, but has to go too.
     if there.is_none_or(|volume| volume.is_ephemeral) {
         host.give_back(&id).await?;
@@ -162,7 +162,7 @@ fn hide(host: &dyn Host, id: &str, path: &Path) -> Result<Option<Local>, Refusal
     let shown = path.to_string_lossy();
     let how = volume.targets.get(&*shown);
     if how.is_none_or(|how| is_published(how)) {
-        // What is not written down may be there too: its record may have been lost.
+        // What is not recorded may be there too: its record may have been lost.
         if how.is_none() {
             check_ours(host, &volume, path)?;
         }

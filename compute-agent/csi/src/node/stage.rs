@@ -1,4 +1,4 @@
-//! A volume made ready on the host, once for all who use it there, and that taken back.
+//! A volume prepared on the host, once for all its users there, and the reverse.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::csi::{Access, FileSystem, Usage};
 use berth_proto::csi::v1::{NodeStageVolumeResponse, NodeUnstageVolumeResponse};
 
-use super::asked::Stage;
-use super::{found, no_volume};
+use super::request::Stage;
+use super::{no_volume, require_volume};
 use crate::host::{Host, Local, Mount};
 
 /// What is written down of a path where a volume is staged begins so.
@@ -24,22 +24,22 @@ pub(super) fn is_staged(volume: &Local, path: &Path) -> bool {
     how.is_some_and(|how| how.starts_with(STAGED))
 }
 
-pub(super) fn stage(host: &dyn Host, asked: &Stage) -> Result<NodeStageVolumeResponse, Refusal> {
-    let volume = found(host, &asked.volume)?;
-    let Usage { access, .. } = asked.wanted.of(volume.is_kata)?;
+pub(super) fn stage(host: &dyn Host, request: &Stage) -> Result<NodeStageVolumeResponse, Refusal> {
+    let volume = require_volume(host, &request.volume)?;
+    let Usage { access, .. } = request.usage.of(volume.is_kata)?;
     match access {
         // The device is there; there is nothing to be made ready.
         Access::Block => {}
         Access::Mount { file_system, flags } => {
             let how = staged(file_system, &flags);
-            note(host, &volume, &asked.path, &how)?;
+            note(host, &volume, &request.path, &how)?;
             let mount = Mount {
                 file_system,
                 flags,
                 readonly: false,
             };
-            done_or_undone(host, &volume, &asked.path, || {
-                host.mount(&volume, &asked.path, &mount)
+            done_or_undone(host, &volume, &request.path, || {
+                host.mount(&volume, &request.path, &mount)
             })?;
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn unstage(
     };
     let shown = path.to_string_lossy();
     let how = volume.targets.get(&*shown);
-    // What is not written down may be there too: its record may have been lost. The folder is the
+    // What is not recorded may be there too: its record may have been lost. The folder is the
     // caller's.
     if how.is_none_or(|how| how.starts_with(STAGED)) {
         if how.is_none() {
@@ -70,8 +70,7 @@ pub(super) fn unstage(
     Ok(NodeUnstageVolumeResponse {})
 }
 
-/// Holds that a path of which nothing is written down for this volume is no other's, and shows nothing
-/// else.
+/// Checks that a path without a record for this volume is no other's, and shows nothing else.
 pub(super) fn check_ours(host: &dyn Host, volume: &Local, path: &Path) -> Result<(), Refusal> {
     let (id, shown) = (&volume.id, path.display());
     let code = Code::FailedPrecondition;
@@ -118,7 +117,7 @@ pub(super) fn done_or_undone(
     if done.is_err() && matches!(host.is_mounted(path), Ok(false)) {
         let shown = path.to_string_lossy();
         if let Err(error) = host.note(&volume.id, &shown, None) {
-            tracing::warn!(volume = %volume.id, path = %shown, %error, "it stays written down as used");
+            tracing::warn!(volume = %volume.id, path = %shown, %error, "volume stays recorded as used");
         }
     }
     done

@@ -6,7 +6,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_proto::csi::v1::volume_usage::Unit;
 use berth_proto::csi::v1::{NodeGetVolumeStatsResponse, VolumeUsage};
 
-use super::found;
+use super::require_volume;
 use crate::host::{Host, Space};
 
 pub(super) fn stats(
@@ -14,7 +14,7 @@ pub(super) fn stats(
     id: &str,
     path: &str,
 ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
-    let volume = found(host, id)?;
+    let volume = require_volume(host, id)?;
     let elsewhere = || {
         let message = format!("volume {} is not at {path:?}", volume.id);
         Refusal::new(Code::NotFound, "NOT_THERE", message)
@@ -25,7 +25,7 @@ pub(super) fn stats(
         return Err(elsewhere());
     }
     let usage = if how.starts_with("published block") {
-        // Nobody but who writes to it knows what of it is used.
+        // Only the user of a block device knows what of it is used.
         vec![VolumeUsage {
             total: signed(volume.size_bytes),
             unit: Unit::Bytes.into(),
@@ -33,7 +33,7 @@ pub(super) fn stats(
         }]
     } else {
         let (bytes, files) = host.space(at)?;
-        vec![told(bytes, Unit::Bytes), told(files, Unit::Inodes)]
+        vec![to_usage(bytes, Unit::Bytes), to_usage(files, Unit::Inodes)]
     };
     Ok(NodeGetVolumeStatsResponse {
         usage,
@@ -41,7 +41,7 @@ pub(super) fn stats(
     })
 }
 
-fn told(space: Space, unit: Unit) -> VolumeUsage {
+fn to_usage(space: Space, unit: Unit) -> VolumeUsage {
     VolumeUsage {
         available: signed(space.available),
         total: signed(space.total),

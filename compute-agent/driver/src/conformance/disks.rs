@@ -78,7 +78,7 @@ fn stopped(travel: &Travel<'_>, number: u32) -> DomainSpec {
     guest
 }
 
-/// Holds that all disks come, that a repetition has nothing to do, that a guest starts with them, and
+/// Checks that all disks come, that a repetition has nothing to do, that a guest starts with them, and
 /// that each side deletes its own and nothing else.
 pub fn disks_are_fetched_once_and_dropped_on_either_side(travel: &Travel<'_>) {
     let (source, destination) = (travel.source, travel.destination);
@@ -118,7 +118,7 @@ pub fn disks_are_fetched_once_and_dropped_on_either_side(travel: &Travel<'_>) {
         dropped.expect("they can be deleted, also twice");
         assert_missing(source, &guest);
     }
-    // And back: what was fetched here before is nobody's.
+    // And back: what was fetched here before has no owner.
     let mut writer = begin(source, &guest, other);
     copy(reader(destination, &moved, other), &mut writer, usize::MAX);
     writer.finish().expect("all of it has come");
@@ -131,7 +131,7 @@ pub fn disks_are_fetched_once_and_dropped_on_either_side(travel: &Travel<'_>) {
     source.destroy(guest.uid).expect("it is here");
 }
 
-/// Holds that a guest does not start with what has come of its disks, that a fetch begins anew, and that
+/// Checks that a guest does not start with a partial fetch of its disks, that a fetch restarts, and that
 /// what it left is deleted.
 pub fn half_a_disk_is_none(travel: &Travel<'_>) {
     let (source, destination) = (travel.source, travel.destination);

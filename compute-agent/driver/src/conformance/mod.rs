@@ -1,8 +1,8 @@
-//! What every driver is held to: one suite, run against simulated hypervisors in this crate and
+//! Conformance suite of drivers: run against simulated hypervisors in this crate and
 //! against real ones where there are any.
 //!
 //! Method: a pair of drivers that can reach each other, and guests that fit on them. Each check
-//! says in its name what it holds, leaves nothing behind, and panics with what was seen.
+//! states in its name what it checks, leaves nothing behind, and panics with what was seen.
 
 pub mod disks;
 pub mod power;
@@ -62,7 +62,7 @@ pub fn run(pair: &Pair<'_>) {
     transfer::run(pair);
 }
 
-/// Holds that absence is an answer, and that what takes away can be repeated.
+/// Checks that absence is a result, and that removals can be repeated.
 pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>) {
     let plain = Sending::default();
     let vm = VmUid(Uuid::from_u128(0xdead_beef));
@@ -112,7 +112,7 @@ pub fn a_guest_is_created_once_and_destroyed_once(pair: &Pair<'_>) {
     wait_for_output(pair, driver, guest.uid, 0);
     has_memory(driver, &guest);
     driver.destroy(guest.uid).expect("it is here");
-    let memory = driver.guest_memory().expect("it is told");
+    let memory = driver.guest_memory().expect("memory is reported");
     assert!(!memory.contains_key(&guest.vm), "{memory:?}");
     driver
         .destroy(guest.uid)
@@ -122,9 +122,9 @@ pub fn a_guest_is_created_once_and_destroyed_once(pair: &Pair<'_>) {
     assert!(known.iter().all(|k| k.domain.uid != guest.uid));
 }
 
-/// Holds that a guest that runs has memory, and not more than it was given and its hypervisor needs.
+/// Checks that a guest that runs has memory, and not more than its own and what its hypervisor needs.
 fn has_memory(driver: &dyn Driver, guest: &DomainSpec) {
-    let memory = driver.guest_memory().expect("it is told");
+    let memory = driver.guest_memory().expect("memory is reported");
     let memory = memory.get(&guest.vm).expect("it runs here");
     let given_kib = guest.spec.flavor.memory_mib * 1024;
     let has_kib = memory.non_discardable_kib();
@@ -219,8 +219,8 @@ pub fn a_stopped_guest_is_not_expected_any_longer(pair: &Pair<'_>) {
     driver.cancel_incoming(guest.uid).expect("nothing arrives");
 }
 
-/// Holds that the guest executes on one side at a time, arrives with the claim, the epoch and the
-/// CPUs that the destination was told, and goes on counting.
+/// Checks that the guest executes on one side at a time, arrives with the claim, the epoch and the
+/// CPUs of the destination, and goes on counting.
 pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
     let plain = Sending::default();
     let guest = (pair.guest)(6);
@@ -239,7 +239,7 @@ pub fn a_guest_moves_with_its_new_claim_and_goes_on(pair: &Pair<'_>) {
     thread::scope(|scope| {
         let sending = scope.spawn(|| source.migrate(guest.uid, &uri, &moved, &plain));
         while !sending.is_finished() {
-            // The destination is asked first: what runs there then has left the source.
+            // The destination is queried first: what runs there then has left the source.
             let there = destination.domain(guest.uid).expect("an answer").state;
             let here = source.domain(guest.uid).expect("an answer").state;
             let both = there == DomainState::Running && here == DomainState::Running;
@@ -334,7 +334,7 @@ fn wait_for_output(pair: &Pair<'_>, driver: &dyn Driver, vm: VmUid, offset: u64)
     end
 }
 
-/// Asks until it is so, or the patience is at its end.
+/// Polls until it is so, or the time is over.
 fn wait(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + patience;
     loop {

@@ -18,13 +18,17 @@ pub fn a_guest_is_stopped_and_started_on_what_it_has(pair: &Pair<'_>) {
     let driver = pair.source;
     driver.create(&guest).expect("it fits");
     wait_for_output(pair, driver, guest.uid, 0);
-    driver.shutdown(guest.uid).expect("it can be asked");
+    driver
+        .shutdown(guest.uid)
+        .expect("a running guest accepts the request");
     driver.stop(guest.uid).expect("it is here");
     assert_absent(driver, guest.uid);
     let known = driver.domains().expect("a list");
     assert!(known.iter().all(|k| k.domain.uid != guest.uid));
     driver.stop(guest.uid).expect("a repetition has no effect");
-    driver.shutdown(guest.uid).expect("nobody is there to ask");
+    driver
+        .shutdown(guest.uid)
+        .expect("a guest that is off needs no request");
 
     let again = DomainSpec {
         epoch: Epoch(guest.epoch.0 + 1),

@@ -1,4 +1,4 @@
-//! What every driver is held to of a transfer under way: it says how far it is, it is stopped, and it
+//! Conformance of a transfer under way: it reports its progress, it is stopped, and it
 //! is made to end, by either means.
 //!
 //! Method: transfers that a limited bandwidth makes last for seconds.
@@ -144,7 +144,7 @@ pub fn a_guest_that_stands_still_goes_on_when_its_transfer_is_stopped(pair: &Pai
     assert_stayed(pair, &guest, &sent);
 }
 
-/// Holds that post-copy has to be allowed at the begin, and then carries the guest over.
+/// Checks that post-copy has to be allowed at the begin, and then carries the guest over.
 pub fn a_transfer_ends_by_post_copy(pair: &Pair<'_>) {
     let guest = (pair.guest)(12);
     let moved = (pair.moved)(&guest);

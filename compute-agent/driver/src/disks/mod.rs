@@ -32,9 +32,9 @@ use crate::error::Error;
 /// The longest piece of data.
 pub const PIECE_MAX: usize = 1024 * 1024;
 
-/// Names the file that says for which migration disks are being fetched to here.
+/// Names the file with the migration for which disks are being fetched to here.
 const FETCHING: &str = "fetching";
-/// Names the file that says for which migration the disks here were fetched.
+/// Names the file with the migration for which the disks here were fetched.
 const FETCHED: &str = "fetched";
 /// What the name of a file ends with that is to become a disk.
 const PART: &str = "part";

@@ -1,4 +1,4 @@
-//! Reads the disks of a guest piece by piece, holes told and not read.
+//! Reads the disks of a guest piece by piece; holes are reported and not read.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ pub struct DiskReader {
     /// Which disk is next, and where in it.
     disk: usize,
     offset: u64,
-    /// Up to where there is data from `offset` on, as far as is known.
+    /// Up to where there is data from `offset` on, as far as known.
     data_end: u64,
 }
 
@@ -52,7 +52,7 @@ impl DiskReader {
                 }
                 failed("opened", path, &error)
             })?;
-            let known = file.metadata().map_err(|e| failed("looked at", path, &e))?;
+            let known = file.metadata().map_err(|e| failed("read", path, &e))?;
             let size = DiskSize {
                 length: known.len(),
                 allocated: known.len().min(known.blocks().saturating_mul(BLOCK)),

@@ -12,17 +12,17 @@ use super::{
 use crate::error::Error;
 
 /// What is left free on the file system of the disks.
-const ROOM_KEPT: u64 = 16 * 1024 * 1024;
+const RESERVED_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Returns how many bytes there is room for in a directory.
-pub type Room = Box<dyn Fn(&Path) -> Result<u64, Error> + Send>;
+/// Returns the free bytes in a directory.
+pub type FreeSpace = Box<dyn Fn(&Path) -> Result<u64, Error> + Send>;
 /// Makes files this host's own.
 pub type Adapt = Box<dyn Fn(&[PathBuf]) -> Result<(), Error> + Send>;
 
 /// What a driver adds to the fetching of disks.
 pub struct Hooks {
-    /// For how many bytes there is room.
-    pub room: Room,
+    /// The free bytes of a directory.
+    pub free_space: FreeSpace,
     /// Is called before each piece is written.
     pub before_piece: Box<dyn Fn() -> Result<(), Error> + Send>,
     /// What is done to the files, which are complete, before they are disks.
@@ -32,7 +32,7 @@ pub struct Hooks {
 impl Default for Hooks {
     fn default() -> Self {
         Self {
-            room: Box::new(room),
+            free_space: Box::new(free_space),
             before_piece: Box::new(|| Ok(())),
             adapt: Box::new(|_| Ok(())),
         }
@@ -45,15 +45,15 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// Returns how many bytes there is room for in a directory.
+/// Returns the free bytes in a directory.
 ///
 /// # Errors
 ///
-/// When the file system does not say.
-pub fn room(directory: &Path) -> Result<u64, Error> {
-    let told = rustix::fs::statvfs(directory)
-        .map_err(|error| failed("looked at", directory, &error.into()))?;
-    Ok(told.f_bavail.saturating_mul(told.f_frsize))
+/// When the file system does not report them.
+pub fn free_space(directory: &Path) -> Result<u64, Error> {
+    let statistics =
+        rustix::fs::statvfs(directory).map_err(|error| failed("read", directory, &error.into()))?;
+    Ok(statistics.f_bavail.saturating_mul(statistics.f_frsize))
 }
 
 /// The disks of a guest, as they come.
@@ -70,7 +70,7 @@ pub struct DiskWriter {
 }
 
 impl DiskWriter {
-    /// Makes ready to fetch disks, anew if there was an earlier attempt. Returns nothing if all of them
+    /// Prepares a fetch of disks, from scratch if there was an earlier attempt. Returns nothing if all of them
     /// are here already.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl DiskWriter {
         if is_whole && place.files.iter().all(|file| file.exists()) {
             return Ok(None);
         }
-        // Disks that were fetched here once, and that the cluster has given up since, are nobody's.
+        // Disks that were fetched here once, and that the cluster has given up since, have no owner.
         if fetched.is_none()
             && let Some(taken) = place.files.iter().find(|file| file.exists())
         {
@@ -110,11 +110,11 @@ impl DiskWriter {
         }))
     }
 
-    /// Takes note of how large the disks are.
+    /// Records how large the disks are.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRoom`]; or when they are not the guest's, or cannot be made.
+    /// [`Error::NoSpace`]; or when they are not the guest's, or cannot be made.
     pub fn expect(&mut self, sizes: Vec<DiskSize>) -> Result<(), Error> {
         let (come, files) = (sizes.len(), &self.place.files);
         if come != files.len() {
@@ -125,11 +125,11 @@ impl DiskWriter {
         let needed = sizes
             .iter()
             .fold(0, |all: u64, s| all.saturating_add(s.allocated));
-        let free = (self.hooks.room)(directory)?;
-        if needed.saturating_add(ROOM_KEPT) > free {
-            return Err(Error::NoRoom {
+        let free = (self.hooks.free_space)(directory)?;
+        if needed.saturating_add(RESERVED_BYTES) > free {
+            return Err(Error::NoSpace {
                 needed,
-                free: free.saturating_sub(ROOM_KEPT),
+                free: free.saturating_sub(RESERVED_BYTES),
                 directory: directory.clone(),
             });
         }

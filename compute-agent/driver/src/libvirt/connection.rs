@@ -121,7 +121,7 @@ struct Inner {
     uri: String,
     /// Held during each call. libvirt lets threads share a connection, but the client of
     /// 9.0 can lose a wake-up: a thread that calls just as another's call on the same
-    /// connection goes back to waiting is not heard until something else arrives.
+    /// connection goes back to waiting is not woken until something else arrives.
     turn: Mutex<()>,
 }
 
@@ -180,7 +180,7 @@ impl Connection {
     pub fn library_version(&self) -> Result<Version, Error> {
         let _turn = self.turn();
         let mut packed: c_ulong = 0;
-        // SAFETY: an open connection and a place for the answer.
+        // SAFETY: an open connection and storage for the result.
         let result = unsafe {
             (self.inner.api.virConnectGetLibVersion)(self.inner.raw.as_ptr(), &mut packed)
         };
@@ -192,7 +192,7 @@ impl Connection {
     pub fn hypervisor_version(&self) -> Result<Version, Error> {
         let _turn = self.turn();
         let mut packed: c_ulong = 0;
-        // SAFETY: an open connection and a place for the answer.
+        // SAFETY: an open connection and storage for the result.
         let result =
             unsafe { (self.inner.api.virConnectGetVersion)(self.inner.raw.as_ptr(), &mut packed) };
         self.done("virConnectGetVersion", result)
@@ -223,7 +223,7 @@ impl Connection {
     pub fn domains(&self) -> Result<Vec<Domain>, Error> {
         let _turn = self.turn();
         let mut array: *mut *mut ffi::DomainObject = ptr::null_mut();
-        // SAFETY: an open connection and a place for the array that libvirt allocates.
+        // SAFETY: an open connection and storage for the array that libvirt allocates.
         let count = unsafe {
             (self.inner.api.virConnectListAllDomains)(self.inner.raw.as_ptr(), &mut array, 0)
         };
@@ -313,7 +313,7 @@ impl Connection {
         }
     }
 
-    /// What libvirt says about the call that has just failed on this thread.
+    /// libvirt's error of the call that has just failed on this thread.
     pub(super) fn error(&self, call: &'static str) -> Error {
         let mut fault = self.inner.api.fault(call);
         fault.connection_lost = !self.is_alive();
@@ -328,26 +328,9 @@ pub(super) fn c_string(text: &str, what: &'static str) -> Result<CString, Error>
 
 #[cfg(test)]
 mod tests {
-    //! Against libvirt's own test hypervisor, which lives inside the library and needs
-    //! no daemon. Where the library is missing, each test says so and ends.
+    //! What it does with libvirt's own test hypervisor is shown by `tests/tests/real/libvirt.rs`.
 
     use super::*;
-    use crate::libvirt::{Affects, DomainState, XmlView};
-
-    const XML: &str = "<domain type='test'><name>harbour</name>\
-        <uuid>7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a</uuid>\
-        <memory unit='MiB'>64</memory><vcpu>2</vcpu><os><type>hvm</type></os></domain>";
-
-    /// A connection to the test hypervisor, which all tests of this process share.
-    fn test_hypervisor() -> Option<Connection> {
-        match Library::open() {
-            Ok(library) => Some(library.connect("test:///default").expect("needs no daemon")),
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                None
-            }
-        }
-    }
 
     #[test]
     fn an_absent_library_is_named() {
@@ -372,133 +355,6 @@ mod tests {
                 ..
             }
         ));
-    }
-
-    #[test]
-    fn an_absent_daemon_is_named_with_its_uri() {
-        let Ok(library) = Library::open() else { return };
-        let uri = "qemu+unix:///system?socket=/nonexistent/libvirt-sock";
-        let error = library.connect(uri).expect_err("nobody listens there");
-        assert_eq!(error.kind(), Kind::Unavailable);
-        assert!(error.to_string().contains(uri), "{error}");
-        assert!(error.to_string().contains("No such file"), "{error}");
-    }
-
-    #[test]
-    fn a_domain_is_defined_started_stopped_and_forgotten() {
-        let Some(connection) = test_hypervisor() else {
-            return;
-        };
-        let domain = connection.define(XML).unwrap();
-        assert_eq!(domain.name(), "harbour");
-        assert_eq!(
-            domain.uuid().unwrap(),
-            "7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a"
-        );
-        assert_eq!(domain.status().unwrap().state, DomainState::ShutOff);
-        assert!(domain.is_persistent().unwrap());
-
-        domain.start().unwrap();
-        assert_eq!(domain.status().unwrap().state, DomainState::Running);
-        assert!(domain.start().is_err());
-        assert!(
-            domain
-                .xml(XmlView::Live)
-                .unwrap()
-                .contains("<name>harbour</name>")
-        );
-
-        domain.destroy().unwrap();
-        assert_eq!(domain.destroy().unwrap_err().kind(), Kind::OperationInvalid);
-        domain.undefine().unwrap();
-        assert_eq!(domain.status().unwrap_err().kind(), Kind::NoDomain);
-        assert!(
-            connection
-                .find_domain("7b0a1c1e-58a4-4a1b-9d1e-0c7f3c2d4b5a")
-                .unwrap()
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn domains_are_listed() {
-        let Some(connection) = test_hypervisor() else {
-            return;
-        };
-        let xml = XML
-            .replace("harbour", "pier")
-            .replace("7b0a1c1e", "7b0a1c20");
-        let domain = connection.define(&xml).unwrap();
-        let names: Vec<_> = connection
-            .domains()
-            .unwrap()
-            .iter()
-            .map(Domain::name)
-            .collect();
-        assert!(names.contains(&"pier".to_owned()), "{names:?}");
-        domain.undefine().unwrap();
-    }
-
-    #[test]
-    fn metadata_is_kept_with_the_domain() {
-        let Some(connection) = test_hypervisor() else {
-            return;
-        };
-        let xml = XML
-            .replace("harbour", "quay")
-            .replace("7b0a1c1e", "7b0a1c1f");
-        let domain = connection.define(&xml).unwrap();
-        let uri = "urn:berth:test";
-        assert_eq!(domain.metadata(uri).unwrap_err().kind(), Kind::NoMetadata);
-        let element = "<claim id='c1'/>";
-        domain
-            .set_metadata(uri, "b", Some(element), Affects::Definition)
-            .unwrap();
-        assert!(domain.metadata(uri).unwrap().contains("c1"));
-        domain
-            .set_metadata(uri, "b", None, Affects::Definition)
-            .unwrap();
-        assert_eq!(domain.metadata(uri).unwrap_err().kind(), Kind::NoMetadata);
-        domain.undefine().unwrap();
-    }
-
-    #[test]
-    fn bad_arguments_are_told_from_other_errors() {
-        let Some(connection) = test_hypervisor() else {
-            return;
-        };
-        assert_eq!(
-            connection.define("<domain").unwrap_err().kind(),
-            Kind::InvalidArgument
-        );
-        assert_eq!(
-            connection.define("a\0b").unwrap_err().kind(),
-            Kind::InvalidArgument
-        );
-        assert_eq!(
-            connection.domain_by_name("nobody").unwrap_err().kind(),
-            Kind::NoDomain
-        );
-    }
-
-    #[test]
-    fn a_connection_serves_several_threads() {
-        let Some(connection) = test_hypervisor() else {
-            return;
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..20 {
-                        assert!(connection.is_alive());
-                        // The error of one thread must not be seen by another.
-                        let error = connection.domain_by_name("nobody").unwrap_err();
-                        assert_eq!(error.kind(), Kind::NoDomain);
-                        assert!(connection.capabilities().unwrap().contains("<host>"));
-                    }
-                });
-            }
-        });
     }
 
     #[test]

@@ -19,7 +19,7 @@ const BYTE_TIME: Duration = Duration::from_millis(2);
 /// The most that is typed in one call.
 const INPUT_MAX: usize = 4096;
 
-/// Reads the log. One that is shorter than `offset` was begun anew (libvirt's log daemon does so
+/// Reads the log. One that is shorter than `offset` was rotated (libvirt's log daemon does so
 /// after some megabytes), and is read from its begin.
 pub(super) fn read(log: &Path, offset: u64) -> Result<Chunk, Error> {
     let unreadable = |error: std::io::Error| {

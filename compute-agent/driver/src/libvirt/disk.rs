@@ -37,9 +37,9 @@ pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> 
     Ok(())
 }
 
-/// Names the file that says that the disks beside it are being received, and belong to nobody yet.
+/// Names the file that marks the disks beside it as being received, without an owner yet.
 const ARRIVING: &str = "arriving";
-/// Names the file that says that the disks beside it are being copied to another host.
+/// Names the file that marks the disks beside it as being copied to another host.
 const LEAVING: &str = "leaving";
 
 /// Makes empty disks for a guest that comes with its disks, in place of those of an earlier attempt,
@@ -95,7 +95,7 @@ pub(super) fn arrived(vm: VmUid, settings: &Settings) {
     unmark(vm, settings, ARRIVING);
 }
 
-/// Notes whether the disks of a guest that is being sent are copied.
+/// Marks whether the disks of a guest that is being sent are copied.
 pub(super) fn leaves(vm: VmUid, is_copied: bool, settings: &Settings) -> Result<(), Error> {
     unmark(vm, settings, ARRIVING);
     if is_copied {
@@ -148,7 +148,7 @@ pub(super) fn remove(vm: VmUid, settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Removes the guest's socket. libvirt removes it too; a leftover is in nobody's way.
+/// Removes the guest's socket. libvirt removes it too; a leftover does no harm.
 pub(super) fn remove_socket(vm: VmUid, settings: &Settings) {
     let _ = std::fs::remove_file(settings.console_socket(vm));
 }

@@ -1,6 +1,6 @@
 //! One domain of a hypervisor: read it, start and stop it, pin it, move it.
 //!
-//! What it is not: a copy of the domain. Each method asks libvirt; the domain may be
+//! What it is not: a copy of the domain. Each method queries libvirt; the domain may be
 //! gone by then, which is [`Kind::NoDomain`](super::Kind::NoDomain).
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ pub mod running {
     pub const MIGRATED: i32 = 2;
     /// It was resumed after a pause.
     pub const UNPAUSED: i32 = 4;
-    /// It was to leave, and the migration was given up.
+    /// It was to leave, and the migration was cancelled.
     pub const MIGRATION_CANCELED: i32 = 6;
     /// It runs here already, and the other host still holds memory of it.
     pub const POST_COPY: i32 = 10;
@@ -77,7 +77,7 @@ pub mod running {
 
 /// Reasons of [`DomainState::Paused`].
 pub mod paused {
-    /// Somebody asked for it.
+    /// Upon a request.
     pub const USER: i32 = 1;
     /// A migration holds it: on the source during the switch, on the destination until it.
     pub const MIGRATION: i32 = 2;
@@ -95,7 +95,7 @@ pub mod paused {
 pub mod shut_off {
     /// The guest shut down.
     pub const SHUTDOWN: i32 = 1;
-    /// Somebody pulled the plug.
+    /// Its plug was pulled.
     pub const DESTROYED: i32 = 2;
     /// Its hypervisor process crashed.
     pub const CRASHED: i32 = 3;
@@ -105,14 +105,14 @@ pub mod shut_off {
     pub const FAILED: i32 = 6;
 }
 
-/// Which description of a domain is wanted.
+/// Which description of a domain is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XmlView {
     /// As it is now.
     Live,
     /// As it would be started again.
     Inactive,
-    /// As another host would have to be given it: the base of a destination's XML.
+    /// As another host would need it: the base of a destination's XML.
     Migratable,
 }
 
@@ -197,7 +197,7 @@ impl Domain {
     pub fn uuid(&self) -> Result<String, Error> {
         // VIR_UUID_STRING_BUFLEN: 36 characters and the end of the string.
         let mut buffer = [0_u8; 37];
-        // SAFETY: the buffer has the size that the call asks for.
+        // SAFETY: the buffer has the size that the call requires.
         let result = unsafe {
             (self.api().virDomainGetUUIDString)(
                 self.raw.as_ptr(),
@@ -213,7 +213,7 @@ impl Domain {
     pub fn status(&self) -> Result<DomainStatus, Error> {
         let _turn = self.connection.turn();
         let (mut state, mut reason): (c_int, c_int) = (0, 0);
-        // SAFETY: a live domain and places for the two answers.
+        // SAFETY: a live domain and storage for the two results.
         let result = unsafe {
             (self.api().virDomainGetState)(self.raw.as_ptr(), &mut state, &mut reason, 0)
         };
@@ -224,7 +224,7 @@ impl Domain {
         })
     }
 
-    /// Returns whether the domain is defined for good, or gone once it stops.
+    /// Returns whether the domain is persistent, or gone once it stops.
     pub fn is_persistent(&self) -> Result<bool, Error> {
         let _turn = self.connection.turn();
         // SAFETY: a live domain.
@@ -234,18 +234,18 @@ impl Domain {
     }
 
     /// Returns the resident set of the domain's process in KiB, pages of files included; nothing
-    /// where libvirt does not tell.
+    /// where libvirt does not report it.
     pub fn resident_kib(&self) -> Result<Option<u64>, Error> {
         let _turn = self.connection.turn();
         let mut stats = [ffi::MemoryStat::default(); ffi::MEMORY_STATS];
-        let room = c_uint::try_from(stats.len()).expect("a few");
-        // SAFETY: a live domain and an array of the length that is given with it.
+        let capacity = c_uint::try_from(stats.len()).expect("a few");
+        // SAFETY: a live domain and an array of the length that is passed with it.
         let count = unsafe {
-            (self.api().virDomainMemoryStats)(self.raw.as_ptr(), stats.as_mut_ptr(), room, 0)
+            (self.api().virDomainMemoryStats)(self.raw.as_ptr(), stats.as_mut_ptr(), capacity, 0)
         };
         self.done("virDomainMemoryStats", count)?;
-        let told = stats.iter().take(usize::try_from(count).unwrap_or(0));
-        let mut resident = told.filter(|stat| stat.tag == ffi::MEMORY_STAT_RSS);
+        let reported = stats.iter().take(usize::try_from(count).unwrap_or(0));
+        let mut resident = reported.filter(|stat| stat.tag == ffi::MEMORY_STAT_RSS);
         Ok(resident.next().map(|stat| stat.value))
     }
 
@@ -282,7 +282,7 @@ impl Domain {
         self.done("virDomainDestroyFlags", result)
     }
 
-    /// Asks the guest to power off, as its power button does. Returns at once.
+    /// Requests the guest to power off, as its power button does. Returns at once.
     pub fn shutdown(&self) -> Result<(), Error> {
         let _turn = self.connection.turn();
         // SAFETY: a live domain.
@@ -349,7 +349,7 @@ impl Domain {
     pub fn metadata(&self, uri: &str) -> Result<String, Error> {
         let _turn = self.connection.turn();
         let uri = c_string(uri, "metadata's namespace")?;
-        // SAFETY: a live domain and a terminated string; the answer is ours.
+        // SAFETY: a live domain and a terminated string; the result is ours.
         unsafe {
             let element = (self.api().virDomainGetMetadata)(
                 self.raw.as_ptr(),
@@ -365,7 +365,7 @@ impl Domain {
     pub fn pin_vcpu(&self, vcpu: u32, cpus: &[u32], affects: Affects) -> Result<(), Error> {
         let _turn = self.connection.turn();
         let (mut map, length) = cpu_map(cpus);
-        // SAFETY: a live domain and a map of the length that is given with it.
+        // SAFETY: a live domain and a map of the length that is passed with it.
         let result = unsafe {
             (self.api().virDomainPinVcpuFlags)(
                 self.raw.as_ptr(),
@@ -382,7 +382,7 @@ impl Domain {
     pub fn pin_emulator(&self, cpus: &[u32], affects: Affects) -> Result<(), Error> {
         let _turn = self.connection.turn();
         let (mut map, length) = cpu_map(cpus);
-        // SAFETY: a live domain and a map of the length that is given with it.
+        // SAFETY: a live domain and a map of the length that is passed with it.
         let result = unsafe {
             (self.api().virDomainPinEmulator)(
                 self.raw.as_ptr(),
@@ -400,7 +400,7 @@ impl Domain {
     /// Returns when the domain runs there and is gone here. An error does not prove that
     /// it still runs here: the two daemons may have lost each other at the switch, or this
     /// host's daemon may be gone ([`Kind::Unavailable`](super::Kind::Unavailable)). Only
-    /// what both hosts say afterwards settles it.
+    /// the reports of both hosts afterwards settle it.
     ///
     /// The call has a connection of its own, so that the domain can be watched and the
     /// job aborted meanwhile.
@@ -464,7 +464,7 @@ impl Domain {
         let mut kind: c_int = 0;
         let mut parameters: *mut Parameter = ptr::null_mut();
         let mut count: c_int = 0;
-        // SAFETY: a live domain and places for the three answers.
+        // SAFETY: a live domain and storage for the three results.
         let result = unsafe {
             (self.api().virDomainGetJobStats)(
                 self.raw.as_ptr(),
@@ -489,7 +489,7 @@ impl Domain {
         Ok(JobStats::new(JobKind::from(kind), numbers))
     }
 
-    /// Begins to copy a disk, by its target as `vda`, to where the XML element says, while the guest
+    /// Begins to copy a disk, by its target as `vda`, to the destination in the XML element, while the guest
     /// runs. What is written meanwhile is written to both.
     pub fn begin_block_copy(&self, target: &str, destination_xml: &str) -> Result<(), Error> {
         let _turn = self.connection.turn();
@@ -510,7 +510,7 @@ impl Domain {
     }
 
     /// Ends the copying of a disk, and returns when it has ended. If the copy is complete
-    /// it is the disk as of now; else it is of no use.
+    /// it is the disk as of now; else it is useless.
     pub fn end_block_copy(&self, target: &str) -> Result<(), Error> {
         let _turn = self.connection.turn();
         let target = c_string(target, "disk's target")?;
@@ -551,7 +551,7 @@ fn number_of(parameter: &Parameter) -> Option<(String, u64)> {
         .take_while(|byte| **byte != 0)
         .map(|byte| *byte as u8)
         .collect();
-    // SAFETY: `kind` says which field of the union libvirt wrote; only that one is read.
+    // SAFETY: `kind` states which field of the union libvirt wrote; only that one is read.
     let value = unsafe {
         match parameter.kind {
             typed::INT => u64::try_from(parameter.value.int).ok(),
@@ -577,7 +577,7 @@ impl ParameterList {
     pub(super) fn push_string(&mut self, name: &'static str, value: &str) -> Result<(), Error> {
         let string = c_string(value, name)?;
         // The characters stay where they are when the CString moves into the vector.
-        // libvirt only reads them, although the type says otherwise.
+        // libvirt only reads them, although the type is mutable.
         let value = ParameterValue {
             string: string.as_ptr().cast_mut(),
         };

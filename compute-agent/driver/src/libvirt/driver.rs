@@ -3,11 +3,11 @@
 //! Guests are transient domains with Berth's record in their metadata. A transient domain
 //! survives a restart of libvirtd and of the agent, since its QEMU runs on and libvirtd keeps its
 //! state on the side; it is gone after a crash of the host or a power-off of the guest. That is
-//! what is wanted: whether such a guest is started again, and where, is the cluster's decision,
+//! intended: whether such a guest is started again, and where, is the cluster's decision,
 //! never that of a host that comes back with an old definition.
 //!
 //! Disks and console logs lie in a directory that the hosts share; or each has its own, and then
-//! libvirt copies the disks, while the console log begins anew. Hosts whose guests move between each
+//! libvirt copies the disks, while the console log starts empty. Hosts whose guests move between each
 //! other have the same paths, since the source writes the destination's XML.
 //!
 //! Invariant: only domains with Berth's metadata are listed, stopped or moved.
@@ -41,7 +41,7 @@ const MIGRATION_OUT: u64 = 5;
 /// The longest path of a socket that the kernel takes, with its end.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Tells the free pages of the host.
+/// Returns the free pages of the host.
 pub type FreePagesSource = Box<dyn Fn() -> Result<FreePages, Error> + Send + Sync>;
 
 /// How the driver is set up.
@@ -57,7 +57,7 @@ pub struct Config {
     pub qemu_img: PathBuf,
     /// Where the networks' devices are listed, `/sys/class/net`.
     pub network_devices: PathBuf,
-    /// Where the kernel tells of processes, `/proc`.
+    /// The kernel's files about processes, `/proc`.
     pub proc: PathBuf,
     /// The most that a transfer may take of the network.
     pub bandwidth_mib_per_s_max: Option<u64>,
@@ -83,13 +83,13 @@ pub struct LibvirtDriver {
     eraser: Box<dyn Eraser>,
     connection: Mutex<Option<Connection>>,
     looks: Looks,
-    /// Guests whose transfer was asked to stop: libvirt sometimes says then that the other side broke
-    /// off, which it did for that reason.
-    told_to_stop: Mutex<BTreeSet<VmUid>>,
+    /// Guests whose transfer was requested to stop: libvirt sometimes reports then that the other side
+    /// broke off, which it did for that reason.
+    stop_requested: Mutex<BTreeSet<VmUid>>,
 }
 
 impl LibvirtDriver {
-    /// Returns the driver; connects when it is first asked for something.
+    /// Returns the driver; it connects upon the first request.
     ///
     /// # Errors
     ///
@@ -113,13 +113,13 @@ impl LibvirtDriver {
             eraser,
             connection: Mutex::new(None),
             looks: Looks::default(),
-            told_to_stop: Mutex::default(),
+            stop_requested: Mutex::default(),
         })
     }
 
-    fn told_to_stop(&self) -> MutexGuard<'_, BTreeSet<VmUid>> {
+    fn stop_requested(&self) -> MutexGuard<'_, BTreeSet<VmUid>> {
         // The set is whole between any two statements.
-        let set = self.told_to_stop.lock();
+        let set = self.stop_requested.lock();
         set.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,11 +178,11 @@ impl LibvirtDriver {
 
     /// Returns where a domain is; absent if it went away meanwhile.
     pub(super) fn state(&self, domain: &Domain) -> Result<State, Error> {
-        self.look(domain).map(|(state, _)| state)
+        self.query_state(domain).map(|(state, _)| state)
     }
 
     /// Returns where a domain is, and how far the transfer is that sends it away.
-    fn look(&self, domain: &Domain) -> Result<(State, Option<TransferProgress>), Error> {
+    fn query_state(&self, domain: &Domain) -> Result<(State, Option<TransferProgress>), Error> {
         let status = match domain.status() {
             Ok(status) => status,
             Err(error) if error.kind() == Kind::NoDomain => return Ok((State::Absent, None)),
@@ -219,14 +219,14 @@ impl LibvirtDriver {
                 })
             }
             Ok(_) => Ok((state, None)),
-            // libvirt tells nothing about the job of a domain that is being received, but this.
+            // libvirt reports nothing about the job of a domain that is being received, but this.
             Err(error) if error.kind() == Kind::OperationInvalid && state == State::Paused => {
                 Ok((State::MigratingIn, None))
             }
             Err(error) => match error.kind() {
                 Kind::NoDomain => Ok((State::Absent, None)),
                 Kind::Unavailable => Err(error_of(&error)),
-                // The state was told; that its job is not is no reason to know nothing.
+                // The state is known; that its job is not is no reason to drop it.
                 Kind::OperationInvalid
                 | Kind::Timeout
                 | Kind::DomainExists
@@ -246,7 +246,7 @@ impl LibvirtDriver {
     pub(super) fn record(&self, domain: &Domain) -> Result<Option<DomainSpec>, Error> {
         let element = match domain.metadata(NAMESPACE) {
             Ok(element) => element,
-            // The last kind is what libvirt says of a transient domain that has just stopped.
+            // libvirt returns the last kind for a transient domain that has just stopped.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -367,10 +367,10 @@ impl Driver for LibvirtDriver {
         if let Err(error) = &created
             && !error.is_unknown()
         {
-            // What a refused guest leaves is garbage; failing to remove it changes nothing for
-            // anybody, and the refusal is what matters.
+            // What a refused guest leaves is garbage; failing to remove it has no effect on any
+            // guest, and the refusal is what matters.
             if let Err(leftover) = disk::remove(guest.uid, settings) {
-                tracing::warn!(vm = %guest.vm, error = %leftover, "a refused guest leaves files");
+                tracing::warn!(vm = %guest.vm, error = %leftover, "files of a refused guest were not removed");
             }
         }
         created
@@ -400,7 +400,7 @@ impl Driver for LibvirtDriver {
             return Ok(DomainStatus::absent());
         };
         let record = self.record(&domain)?;
-        let (state, progress) = self.look(&domain)?;
+        let (state, progress) = self.query_state(&domain)?;
         if state == State::Absent {
             return Ok(DomainStatus::absent());
         }
@@ -467,7 +467,7 @@ impl Driver for LibvirtDriver {
         if made.is_err()
             && let Err(leftover) = disk::remove_arriving(guest.uid, settings)
         {
-            tracing::warn!(vm = %guest.vm, error = %leftover, "disks that were not made leave files");
+            tracing::warn!(vm = %guest.vm, error = %leftover, "files of incomplete disks were not removed");
         }
         made
     }
@@ -508,7 +508,7 @@ impl Driver for LibvirtDriver {
         let migration = self.migration(&domain, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;
         let downtime = sending.policy.downtime_ms_max;
-        self.told_to_stop().remove(&vm);
+        self.stop_requested().remove(&vm);
         let Err(error) = send::migrate(&domain, destination_uri, &migration, downtime) else {
             return disk::remove_left(vm, settings);
         };
@@ -530,12 +530,12 @@ impl Driver for LibvirtDriver {
         if error.is_unknown() || matches!(error, Error::Absent { .. }) {
             return Err(error);
         }
-        // libvirt also fails when only the last word of the other side was lost: the guest then
-        // stands still here, or is gone.
+        // libvirt also fails when only the last message of the other side was lost: the guest is then
+        // paused here, or gone.
         match self.domain(vm)?.state {
             State::Running => {
                 disk::stayed(vm, settings);
-                match self.told_to_stop().remove(&vm) {
+                match self.stop_requested().remove(&vm) {
                     true => Err(Error::Aborted { vm }),
                     false => Err(error),
                 }
@@ -561,11 +561,11 @@ impl Driver for LibvirtDriver {
             let attempted = "stop the post-copy of";
             return Err(Self::wrong_state(vm, State::MigratingOut, attempted));
         }
-        // Before it is: the transfer may have ended by the time that libvirt answers.
-        self.told_to_stop().insert(vm);
+        // Before it is: the transfer may have ended by the time that libvirt replies.
+        self.stop_requested().insert(vm);
         let result = domain.abort_job();
         if result.is_err() {
-            self.told_to_stop().remove(&vm);
+            self.stop_requested().remove(&vm);
         }
         match result {
             Ok(()) => Ok(()),
@@ -632,7 +632,7 @@ impl Driver for LibvirtDriver {
     fn others(&self) -> Result<Vec<Other>, Error> {
         let mut others = Vec::new();
         for domain in self.connection()?.domains().map_err(|e| error_of(&e))? {
-            // One of ours whose record cannot be read is told too, rather than passed over.
+            // One of ours whose record cannot be read is listed too, rather than skipped.
             if matches!(self.record(&domain), Ok(Some(_))) || self.has_ended(&domain)? {
                 continue;
             }

@@ -1,7 +1,7 @@
-//! What goes wrong between an agent and libvirt, and which of it can be told apart.
+//! The errors between an agent and libvirt, and which of them can be distinguished.
 //!
-//! What it is not: a judgement. Whether an absent domain is a failure or what was
-//! wanted is for the caller to say.
+//! What it is not: an evaluation. Whether an absent domain is a failure or the
+//! goal is for the caller to decide.
 
 /// Why a call into libvirt gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum Error {
     LibraryMissing {
         /// The name that was looked for.
         file_name: String,
-        /// What the loader said.
+        /// The loader's message.
         #[source]
         source: libloading::Error,
     },
@@ -20,7 +20,7 @@ pub enum Error {
     FunctionMissing {
         /// The function's name in C.
         function: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         #[source]
         source: libloading::Error,
     },
@@ -29,7 +29,7 @@ pub enum Error {
     ConnectFailed {
         /// The URI that was dialled.
         uri: String,
-        /// What libvirt said.
+        /// libvirt's message.
         fault: Fault,
     },
     /// An argument holds a zero byte, which no C string can carry.
@@ -86,7 +86,7 @@ pub enum Kind {
     MigrateUnsafe,
     /// A resource of the host is taken or exhausted.
     ResourceBusy,
-    /// Anything else; the fault has the code and the words.
+    /// Anything else; the fault has the code and the message.
     Other,
 }
 
@@ -97,14 +97,14 @@ impl Fault {
             call,
             code: 0,
             domain: 0,
-            message: "failed, and libvirt does not say why".to_owned(),
+            message: "failed, and libvirt reports no reason".to_owned(),
             connection_lost: false,
         }
     }
 
-    /// Which error it is, of those that are told apart.
+    /// Which error it is, of those that are distinguished.
     pub fn kind(&self) -> Kind {
-        // The code alone cannot tell a broken connection of ours from one that the daemon
+        // The code alone cannot distinguish a broken connection of ours from one that the daemon
         // had to its peer: both are system errors of the RPC part.
         if self.connection_lost {
             return Kind::Unavailable;
@@ -128,7 +128,7 @@ impl Fault {
 }
 
 impl Error {
-    /// Which error it is, of those that are told apart.
+    /// Which error it is, of those that are distinguished.
     pub fn kind(&self) -> Kind {
         match self {
             Self::LibraryMissing { .. }

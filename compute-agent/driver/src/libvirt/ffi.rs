@@ -48,7 +48,7 @@ pub(super) mod typed {
     pub(crate) const STRING: c_int = 7;
 }
 
-/// The value of a `virTypedParameter`; its `kind` says which field holds.
+/// The value of a `virTypedParameter`; its `kind` states which field holds.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union ParameterValue {
@@ -80,7 +80,7 @@ pub(super) struct MemoryStat {
 /// `VIR_DOMAIN_MEMORY_STAT_RSS`.
 pub(super) const MEMORY_STAT_RSS: c_int = 7;
 
-/// At least `VIR_DOMAIN_MEMORY_STAT_NR`; libvirt fills as many as there is room for.
+/// At least `VIR_DOMAIN_MEMORY_STAT_NR`; libvirt fills as many as fit.
 pub(super) const MEMORY_STATS: usize = 16;
 
 /// `virErrorFunc`.
@@ -205,7 +205,7 @@ impl Api {
         Ok(api)
     }
 
-    /// What libvirt says about the call that has just failed on this thread.
+    /// libvirt's error of the call that has just failed on this thread.
     pub(super) fn fault(&self, call: &'static str) -> Fault {
         // SAFETY: returns a pointer into this thread's own storage, valid until the
         // thread's next call into libvirt, or null. It is read before any other call.

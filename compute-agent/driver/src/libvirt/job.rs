@@ -1,4 +1,4 @@
-//! What libvirt tells about a job on a domain: a migration that runs, or has ended.
+//! libvirt's report of a job on a domain: a migration that runs, or has ended.
 //!
 //! What it is not: a promise. The figures are the hypervisor's, taken at one moment.
 
@@ -41,7 +41,7 @@ pub struct JobStats {
     pub kind: JobKind,
     /// Time since it began.
     pub elapsed_ms: u64,
-    /// How long the guest stood still, once that is known.
+    /// How long the guest was paused, once that is known.
     pub downtime_ms: u64,
     /// What there is to transfer, memory and disks.
     pub total_bytes: u64,

@@ -1,15 +1,15 @@
-//! What the guests have of the host's memory: read from the kernel's files of their QEMU processes.
+//! The guests' share of the host's memory: read from the kernel's files of their QEMU processes.
 //!
-//! A process is found by the domain's UUID on its command line, which libvirt gives to every QEMU;
-//! once found it is not looked for again as long as it is there. Where no process is seen (another
-//! machine's hypervisor, a `/proc` that hides processes) libvirt is asked for the resident set, which
+//! A process is identified by the domain's UUID on its command line, which libvirt sets for every QEMU;
+//! once identified it is not searched again as long as it exists. Where no process is seen (another
+//! machine's hypervisor, a `/proc` that hides processes) libvirt is queried for the resident set, which
 //! also counts pages of files, and knows nothing of huge pages and swap.
 //!
-//! All of it goes over a connection of its own, so that a guest whose monitor hangs keeps no other
-//! call waiting.
+//! All of it goes over a connection of its own, so that a guest whose monitor hangs blocks no other
+//! call.
 //!
-//! Invariant: bounded; no file is read further than `FILE_MAX`, and processes are searched once a
-//! look.
+//! Invariant: bounded; no file is read further than `FILE_MAX`, and processes are searched once per
+//! query.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -52,8 +52,8 @@ struct Seen {
 }
 
 impl Looks {
-    /// Returns what each guest of Berth's at the hypervisor at `uri` has of the memory of the machine
-    /// whose processes `proc` tells of.
+    /// Returns the memory usage of each guest of Berth's at the hypervisor at `uri`, by the processes in
+    /// `proc`.
     pub(super) fn guest_memory(
         &self,
         uri: &str,
@@ -123,7 +123,7 @@ fn one(domain: &Domain, proc: &Path, pid: Option<u32>) -> Result<Option<GuestMem
             ..GuestMemory::default()
         })),
         Ok(None) => Err(Error::refused(format!(
-            "neither the kernel nor libvirt tells how much memory guest {} has",
+            "neither the kernel nor libvirt reports how much memory guest {} has",
             domain.name()
         ))),
         Err(error) if matches!(error.kind(), Kind::NoDomain | Kind::OperationInvalid) => Ok(None),
@@ -131,7 +131,7 @@ fn one(domain: &Domain, proc: &Path, pid: Option<u32>) -> Result<Option<GuestMem
     }
 }
 
-/// Reads what the kernel tells of a process; nothing if it does not tell all that is wanted.
+/// Reads the kernel's files of a process; nothing if they are incomplete.
 fn of_status(status: &str) -> Option<GuestMemory> {
     let kib = |field: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(field))?;

@@ -15,7 +15,7 @@ pub struct Migration {
     /// What the destination keeps as the domain's definition; needs `persist_destination`.
     pub persistent_xml: Option<String>,
     /// Where the guest's memory is sent, such as `tcp://192.0.2.7`; the destination
-    /// chooses if this is not given.
+    /// chooses if this is not set.
     pub migrate_uri: Option<String>,
     /// The address on which the destination listens for the guest's memory and disks.
     pub listen_address: Option<String>,
@@ -35,7 +35,7 @@ pub struct Migration {
     /// The guest is slowed down if it writes faster than its memory can be sent.
     pub auto_converge: bool,
     /// The guest may be let go on the destination before all of its memory is there, when
-    /// [`Domain::start_post_copy`](super::Domain::start_post_copy) says so.
+    /// [`Domain::start_post_copy`](super::Domain::start_post_copy) is called.
     pub post_copy: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The binding to libvirt: the library is opened when it is first used.
 //!
 //! What it is: the few functions of `libvirt.so.0` that a compute agent needs, behind
-//! safe types ([`Library`], [`Connection`], [`Domain`]) and one error that says what
-//! libvirt said. The binding knows nothing of claims and writes no XML: that is for
-//! [`LibvirtDriver`], which stands on it.
+//! safe types ([`Library`], [`Connection`], [`Domain`]) and one error with libvirt's
+//! message. The binding knows nothing of claims and writes no XML: that is for
+//! [`LibvirtDriver`], which uses it.
 //!
 //! The library is opened at run time and not linked, so that one binary serves hosts
 //! with a hypervisor and machines without one; where it is missing, that is an

@@ -1,8 +1,8 @@
-//! Stopping a guest, starting it again with the disks that it has, and making those anew.
+//! Stopping a guest, starting it again with the disks that it has, and recreating those.
 //!
-//! Not here: whether a guest that was asked to power off does; the agent waits for that.
+//! Not here: whether a guest that was requested to power off does; the agent waits for that.
 //!
-//! Invariant: no disk is removed, and one is made anew only where just that is asked. A guest that is off is no domain of libvirt's at all, so
+//! Invariant: no disk is removed, and one is recreated only where just that is requested. A guest that is off is no domain of libvirt's at all, so
 //! that nothing but the cluster starts it again.
 
 use berth_domain::agent::DomainState as State;
@@ -31,7 +31,7 @@ impl LibvirtDriver {
     pub(super) fn power_off(&self, vm: VmUid) -> Result<(), Error> {
         let half = self.find_ours(vm)?;
         let domain = match half {
-            // Half a guest goes on nowhere, and is stopped only by whoever knows that the other half
+            // Half a guest goes on nowhere, and is stopped only by a caller that knows that the other half
             // is dead, or that the guest runs elsewhere.
             Some(half) if self.state(&half)? == State::PostCopyBroken => Some(half),
             Some(_) | None => self.stationary(vm, "stop")?,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Domain, DomainState, Error as Fault, Kind, Migration, paused};
 use crate::domain::Force;
 
-/// How often it is tried to tell a transfer that begins its bounds.
+/// Interval between attempts to set the bounds of a transfer that begins.
 const TELL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Carries a transfer to its end. The hypervisor takes the bound of the stand-still while it sends
@@ -50,14 +50,14 @@ pub(super) fn is_post_copy(domain: &Domain) -> bool {
 
 /// Makes a transfer end soon.
 pub(super) fn force(domain: &Domain, how: Force) -> Result<(), Fault> {
-    let told = match how {
+    let result = match how {
         Force::PostCopy => domain.start_post_copy(),
         Force::Pause => pause(domain),
     };
-    match told {
-        // It has ended, or has not begun: then it is asked for again.
+    match result {
+        // It has ended, or has not begun: then it is retried.
         Err(error) if matches!(error.kind(), Kind::OperationInvalid | Kind::NoDomain) => Ok(()),
-        told => told,
+        result => result,
     }
 }
 

@@ -1,9 +1,9 @@
-//! A disk as a new image: copied to a draft, then given its name.
+//! A disk as a new image: copied to a draft, then published.
 //!
 //! A guest that is off has its disk converted. One that runs has it copied by QEMU while it writes
 //! (a block copy): once the copy has caught up, what the guest writes goes to both, and the copy is
 //! the disk at the moment at which it is ended. To the guest's file systems that is a power cut:
-//! nothing is asked of the guest, so what it had not written yet is not there.
+//! the guest is not quiesced, so what it had not written yet is not there.
 //!
 //! Invariant: an image has its name only once all of it is on stable storage, and no image is
 //! replaced.
@@ -60,7 +60,7 @@ impl LibvirtDriver {
             Some(domain) if self.state(&domain)? != State::Absent => Some(domain),
             Some(_) | None => None,
         };
-        // A repetition begins anew: what an earlier one left may be half a copy.
+        // A repetition starts from scratch: what an earlier one left may be half a copy.
         remove(&path)?;
         let copied = match running {
             Some(domain) => copy_live(&domain, &target(index), disk, &path),
@@ -132,13 +132,13 @@ pub(super) fn publish(draft: &Draft, settings: &Settings) -> Result<(), Error> {
                 return Err(image_exists(draft));
             }
         }
-        Err(error) => return Err(failed("given its name", &image, &error)),
+        Err(error) => return Err(failed("published", &image, &error)),
     }
     remove(&path)?;
     sync(&settings.image_dir)
 }
 
-/// Removes a draft; says whether it had got its name before.
+/// Removes a draft; returns whether it was published before.
 pub(super) fn discard(draft: &Draft, settings: &Settings) -> Result<bool, Error> {
     let (path, image) = (draft_file(draft, settings), settings.image(&draft.image)?);
     let there = look(&image)?;
@@ -150,7 +150,7 @@ pub(super) fn discard(draft: &Draft, settings: &Settings) -> Result<bool, Error>
     Ok(published)
 }
 
-/// The name says whose it is, and is none that a user can give: those do not begin with a dot.
+/// The name states its owner, and is none that a user can choose: those do not begin with a dot.
 fn draft_file(draft: &Draft, settings: &Settings) -> PathBuf {
     settings
         .image_dir
@@ -170,7 +170,7 @@ fn look(path: &Path) -> Result<Option<Metadata>, Error> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("looked at", path, &error)),
+        Err(error) => Err(failed("read", path, &error)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The disks of a guest that is off, sent to another host or fetched from one.
 //!
-//! The files are copied as they are: layers over images, in which only what the guest wrote takes room.
-//! Where the images of the destination lie is written into them there.
+//! The files are copied as they are: layers over images, in which only what the guest wrote takes space.
+//! The paths of the destination's images are written into them there.
 //!
 //! Not here: the disks of a guest that runs, which the hypervisors copy.
 
@@ -62,7 +62,7 @@ impl LibvirtDriver {
         migration: MigrationId,
     ) -> Result<Option<DiskWriter>, Error> {
         self.require_off(guest.uid, "fetch the disks of")?;
-        // What it lacks to be started here is better said before anything is sent.
+        // What it lacks to be started here is better reported before anything is sent.
         self.check_surroundings(guest)?;
         let settings = &self.config.settings;
         let mut layers = Vec::new();

@@ -1,6 +1,6 @@
 //! The console of a simulated guest: it counts, one line at a time, and echoes what is typed.
 //!
-//! The count goes on across a migration, so that a reader can tell a guest that moved from one
+//! The count goes on across a migration, so that a reader can distinguish a guest that moved from one
 //! that was started again.
 //!
 //! Invariant: bounded (`KEPT_MAX`); offsets count all bytes ever written, kept or not.

@@ -18,7 +18,7 @@ pub(super) struct Images {
 }
 
 impl Host {
-    /// Makes the disks of a guest that is off anew.
+    /// Recreates the disks of a guest that is off.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Host {
         Ok(())
     }
 
-    /// Removes a draft; says whether it had got its name before.
+    /// Removes a draft; returns whether it was published before.
     pub fn drop_image(&mut self, draft: &Draft) -> bool {
         !self.images.drafts.remove(draft) && self.images.published.contains(&draft.image)
     }

@@ -35,16 +35,16 @@ use crate::error::Error;
 /// How long one side waits for a word of the other.
 pub(super) const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a source says that it is still sending.
+/// How often a source reports that it is still sending.
 pub(super) const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
-/// How often the story is looked at while something waits.
+/// How often the script is read while a call waits.
 pub(super) const STORY_PERIOD: Duration = Duration::from_millis(20);
 
-/// What is said of what a process that ends breaks off.
+/// The message of what breaks off when the process ends.
 pub(super) const STOPPING: &str = "this hypervisor is being stopped";
 
-/// How much persistent memory is erased in a second, unless somebody says otherwise.
+/// Default of how much persistent memory is erased in a second.
 pub const ERASE_MIB_PER_S: u64 = 1 << 20;
 
 /// How many guests may come in at the same time; more connections are closed at once.
@@ -65,10 +65,10 @@ pub struct Config {
     pub transfer: Duration,
     /// How much persistent memory is erased in a second.
     pub erase_mib_per_s: u64,
-    /// A file that tells what happens to it beside; see `story`.
+    /// A file with injected events; see `story`.
     pub story_file: Option<PathBuf>,
-    /// Where the disks of its guests are, as files; hosts that are given the same one share them. Without
-    /// there is nothing in them.
+    /// Where the disks of its guests are, as files; hosts with the same directory share them. Without
+    /// it they have no contents.
     pub disk_dir: Option<PathBuf>,
     /// How much swap space the machine has.
     pub swap_mib: u64,
@@ -428,14 +428,13 @@ impl Driver for SimDriver {
         migration: MigrationId,
     ) -> Result<Option<DiskWriter>, Error> {
         self.shared.require_off(domain.uid, "fetch the disks of")?;
-        let shared = self.shared.clone();
-        let told = self.shared.clone();
+        let (shared, storage) = (self.shared.clone(), self.shared.clone());
         let hooks = Hooks {
             before_piece: Box::new(move || shared.meet(Moment::Fetch)),
-            room: Box::new(move |directory| {
-                told.go_on()?;
-                let room = told.lock().orders.room();
-                room.map_or_else(|| disks::write::room(directory), Ok)
+            free_space: Box::new(move |directory| {
+                storage.go_on()?;
+                let free_space = storage.lock().orders.free_space();
+                free_space.map_or_else(|| disks::write::free_space(directory), Ok)
             }),
             ..Hooks::default()
         };
@@ -480,7 +479,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets happen what the story tells.
+    /// Carries out the injected events.
     pub(super) fn go_on(&self) -> Result<(), Error> {
         let mut state = self.lock();
         let Some(mut story) = state.story.take() else {
@@ -495,14 +494,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets a call wait, or be refused, as the story tells.
+    /// Holds or refuses a call, as the injected events state.
     fn meet(&self, moment: Moment) -> Result<(), Error> {
         loop {
             self.go_on()?;
             let mut state = self.lock();
             if state.orders.take_refusal(moment) {
                 return Err(Error::refused(format!(
-                    "{moment:?} is refused, as was told"
+                    "{moment:?} is refused by an injected fault"
                 )));
             }
             if !state.orders.is_held(moment) {

@@ -1,4 +1,4 @@
-//! The disks of one simulated hypervisor as files, where it is given a directory for them: hosts with
+//! The disks of one simulated hypervisor as files, where a directory is configured for them: hosts with
 //! the same directory share them.
 //!
 //! Simulated guests write nothing to them. What is in a new one follows from the guest and the number of
@@ -15,7 +15,7 @@ use crate::disks::{Place, is_fetching};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 
-/// How much is written at each place of a new disk.
+/// How much is written in each position of a new disk.
 const BLOCK: usize = 200 * 1024;
 /// Where.
 const PLACES: [u64; 3] = [4096, 3 * 1024 * 1024 + 512, 17 * 1024 * 1024];
@@ -44,7 +44,7 @@ impl Files {
         self.place(guest.uid, guest.spec.disks.len())
     }
 
-    /// Makes the disks of a guest anew.
+    /// Recreates the disks of a guest.
     pub(super) fn make(&self, guest: &DomainSpec) -> Result<(), Error> {
         let Some(place) = self.place_of(guest) else {
             return Ok(());
@@ -98,15 +98,15 @@ fn fill(path: &Path, vm: VmUid, index: u64, length: u64) -> io::Result<()> {
     for place in PLACES {
         let mut bytes = vec![0; BLOCK];
         for byte in &mut bytes {
-            // xorshift: no chance is wanted here, only that places differ.
+            // xorshift: no randomness is needed here, only different positions.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             *byte = state.to_le_bytes()[0];
         }
-        let room = length.saturating_sub(place).min(BLOCK as u64);
-        let room = usize::try_from(room).unwrap_or(BLOCK);
-        file.write_all_at(&bytes[..room], place)?;
+        let length = length.saturating_sub(place).min(BLOCK as u64);
+        let length = usize::try_from(length).unwrap_or(BLOCK);
+        file.write_all_at(&bytes[..length], place)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@
 //! Post-copy has phases of its own: see `post_copy`.
 //!
 //! Like a real hypervisor it knows no claims: it refuses CPUs that it does not have and pages
-//! that are taken, and would pin two guests to one CPU if it were told to.
+//! that are taken, and would pin two guests to one CPU if a claim did.
 //!
 //! Invariant: pure; time comes in with each call. A guest counts (see [`Console`]) in RUNNING and
 //! SENDING only, and no transition lets it count on both ends of a transfer.
@@ -45,7 +45,7 @@ pub enum Phase {
     Sending,
     /// Its memory is sent, and it stands still here until the other side has answered.
     Switching {
-        /// Whom to ask what became of it.
+        /// Where to query the outcome.
         destination_uri: String,
     },
     /// It has crashed.
@@ -59,7 +59,7 @@ pub enum Phase {
 /// A simulated guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Domain {
-    /// What it was given.
+    /// The domain that it runs.
     pub spec: DomainSpec,
     /// How far it is.
     pub phase: Phase,
@@ -67,7 +67,7 @@ pub struct Domain {
     pub console: Console,
     /// Why the last attempt to send it away failed.
     pub migration_error: Option<String>,
-    /// The share of its memory that it was told to touch, in percent; see `memory`.
+    /// The configured share of its memory that it touches, in percent; see `memory`.
     #[serde(default)]
     pub active_percent: Option<u64>,
 }
@@ -108,7 +108,7 @@ pub struct Host {
     pub(super) images: Images,
     pub(super) pmem: Contents,
     others: Vec<Other>,
-    /// Huge pages that somebody else on the machine has, by cell and size in KiB.
+    /// Huge pages of other processes on the machine, by cell and size in KiB.
     pub(super) foreign_pages: BTreeMap<(CellId, u64), u64>,
     pub(super) machine: Machine,
 }
@@ -175,13 +175,13 @@ impl Host {
         self.pmem.erase(name, holder);
     }
 
-    /// Returns the domains that somebody else made.
+    /// Returns the domains that Berth did not make.
     #[must_use]
     pub fn others(&self) -> &[Other] {
         &self.others
     }
 
-    /// Somebody else makes a domain.
+    /// Adds a foreign domain.
     pub fn add_other(&mut self, other: Other) {
         self.others.retain(|o| o.uuid != other.uuid);
         self.others.push(other);
@@ -222,7 +222,7 @@ impl Host {
                 })
             };
         }
-        self.check_room(spec)?;
+        self.check_capacity(spec)?;
         self.check_volumes(spec)?;
         self.pmem.write(spec)?;
         self.insert(spec, Phase::Running, Console::start(now));
@@ -251,7 +251,7 @@ impl Host {
         }
     }
 
-    /// Asks a guest to power off, which simulated ones do at once.
+    /// Requests a guest to power off, which simulated ones do at once.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Host {
     pub fn start(&mut self, now: TimeMs, spec: &DomainSpec) -> Result<(), Error> {
         let domain = self.domains.get(&spec.uid);
         if domain.is_some_and(|d| d.phase == Phase::Stopped) {
-            self.check_room(spec)?;
+            self.check_capacity(spec)?;
             self.domains.remove(&spec.uid);
         }
         self.create(now, spec)
@@ -337,7 +337,7 @@ impl Host {
             None | Some(true) => {}
             Some(false) => return Err(self.wrong_state(spec.uid, "prepare to receive")),
         }
-        self.check_room(spec)?;
+        self.check_capacity(spec)?;
         let mut console = Console::start(now);
         console.pause(now);
         self.insert(spec, Phase::Prepared, console);
@@ -412,7 +412,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// When nobody said that it would come, or it does not fit.
+    /// When it is not expected, or does not fit.
     pub fn begin_receive(&mut self, spec: &DomainSpec) -> Result<(), Error> {
         match self.is_prepared(spec.uid) {
             Some(true) => {}
@@ -424,7 +424,7 @@ impl Host {
             }
             Some(false) => return Err(self.wrong_state(spec.uid, "receive")),
         }
-        self.check_room(spec)?;
+        self.check_capacity(spec)?;
         self.pmem.write(spec)?;
         let domain = self.domains.get_mut(&spec.uid).expect("seen above");
         domain.spec = spec.clone();

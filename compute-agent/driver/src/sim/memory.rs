@@ -5,10 +5,10 @@
 //!                                              └── what does not fit is in swap space, while there is any
 //! ```
 //!
-//! A guest touches [`ACTIVE_PERCENT`] of its memory in ordinary pages unless it was told another
-//! share, which it takes along when it moves. Huge pages and locked memory are touched as a whole.
+//! A guest touches [`ACTIVE_PERCENT`] of its memory in ordinary pages unless another share was set,
+//! which it takes along when it moves. Huge pages and locked memory are touched as a whole.
 //!
-//! Invariant: no clock and no chance; the same guests with the same shares make the same figures.
+//! Invariant: no clock and no randomness; the same guests with the same shares make the same figures.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Host {
         }
     }
 
-    /// Returns the share of its memory that a guest was told to touch.
+    /// Returns the share of its memory that a guest touches, if it was set.
     #[must_use]
     pub fn active(&self, vm: VmUid) -> Option<u64> {
         self.domains.get(&vm)?.active_percent
@@ -81,10 +81,10 @@ impl Host {
             .values()
             .fold(0_u64, |sum, guest| sum.saturating_add(guest.resident_kib));
         let left_kib = total_kib.saturating_sub(huge_kib);
-        let wanted_kib = touched_kib.saturating_add(kib(NODE_MIB));
-        let free_kib = left_kib.saturating_sub(wanted_kib);
+        let needed_kib = touched_kib.saturating_add(kib(NODE_MIB));
+        let free_kib = left_kib.saturating_sub(needed_kib);
         let swap_kib = kib(self.machine.swap_mib);
-        let swapped_kib = wanted_kib.saturating_sub(left_kib);
+        let swapped_kib = needed_kib.saturating_sub(left_kib);
         MemorySignals {
             memory: Some(NodeMemory {
                 total_kib,

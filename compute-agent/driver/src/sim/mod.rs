@@ -1,23 +1,24 @@
 //! Simulated hypervisors.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`host`] | one hypervisor as a pure state machine |
-//! | `room` | whether a guest fits there |
+//! | `capacity` | whether a guest fits there |
 //! | `post_copy` | guests that run where their memory is not yet |
 //! | [`memory`] | how much memory the machine and its guests have and touch |
 //! | [`console`] | what its guests write |
 //! | `disks` | the names of the images that are made of their disks |
-//! | `files` | those disks as files, for one that is given a directory |
+//! | `files` | those disks as files, where a directory is configured |
 //! | `travel` | those disks under the virtual clock, on their way between storages |
 //! | [`pmem`] | what is on its namespaces of persistent memory |
 //! | [`world`] | many hypervisors under a virtual clock, with transfers, cuts, crashes and scripts |
-//! | [`script`] | answers that are gone, late, refused or repeated |
+//! | [`script`] | replies that are lost, late, refused or repeated |
 //! | [`driver`] | one hypervisor in a real process |
 //! | `transfer` | how it sends guests over TCP, and takes them in |
-//! | `story`, `orders` | what happens to one in a process that nobody asked for |
-//! | [`wire`] | what two such processes say to each other |
+//! | `story`, `orders` | injected events of one in a process |
+//! | [`wire`] | the messages between two such processes |
 
+mod capacity;
 pub mod console;
 mod disks;
 pub mod driver;
@@ -28,7 +29,6 @@ mod orders;
 pub mod pmem;
 mod post_copy;
 mod progress;
-mod room;
 pub mod script;
 mod story;
 mod transfer;

@@ -1,7 +1,7 @@
-//! What a story makes a simulated hypervisor do with the calls that it gets and the guests that it
-//! sends: it has them wait, refuses them, loses its connections.
+//! The injected faults of a simulated hypervisor: calls and transfers that wait, that are refused, or
+//! whose connection breaks.
 //!
-//! Not a fault of the hypervisor's own: without a story nothing of this happens.
+//! Without injected events there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ pub(super) struct Orders {
     held: BTreeSet<Moment>,
     refused: BTreeMap<Moment, u32>,
     broken: BTreeSet<VmUid>,
-    room: Option<u64>,
+    free_space: Option<u64>,
 }
 
 impl Orders {
@@ -64,19 +64,19 @@ impl Orders {
         self.held.insert(moment);
     }
 
-    /// Whatever waits goes on, and nothing waits any more.
+    /// Everything that waits continues, and nothing is held any more.
     pub(super) fn go_on(&mut self, moment: Moment) {
         self.held.remove(&moment);
     }
 
-    /// From now on there is room for so many bytes where the disks are.
-    pub(super) fn limit_room(&mut self, bytes: u64) {
-        self.room = Some(bytes);
+    /// Sets the free space of the disks' storage.
+    pub(super) fn limit_free_space(&mut self, bytes: u64) {
+        self.free_space = Some(bytes);
     }
 
-    /// Returns for how many bytes there is room where the disks are, if it was said.
-    pub(super) fn room(&self) -> Option<u64> {
-        self.room
+    /// Returns the free space of the disks' storage, if it was set.
+    pub(super) fn free_space(&self) -> Option<u64> {
+        self.free_space
     }
 
     /// The next so many are refused.

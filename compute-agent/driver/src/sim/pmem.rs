@@ -1,7 +1,7 @@
-//! What is on the namespaces of persistent memory of a simulated host: whose words.
+//! The contents of the namespaces of persistent memory of a simulated host: the last writer.
 //!
 //! Like real memory it knows no claims. It outlives the guests, the process and the machine, until
-//! it is erased; and it notices what must never be, a guest that sees another one's words.
+//! it is erased; and it detects what must never be, a guest that sees another one's data.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Returns who wrote last on each namespace that holds something.
+    /// Returns the last writer of each namespace that holds something.
     #[must_use]
     pub fn written(&self) -> &BTreeMap<PmemName, VmUid> {
         &self.written

@@ -7,8 +7,8 @@
 //!                                        └──tear──▶ TORN
 //! ```
 //!
-//! Invariant: what is torn stays so. Neither half is a guest that could go on, and nobody but a
-//! person at the hypervisor takes it away.
+//! Invariant: what is torn stays so. Neither half is a guest that could go on, and only an operator
+//! at the hypervisor removes it.
 
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::topology::CellId;
@@ -17,7 +17,7 @@ use super::console::Console;
 use super::host::{Host, Phase};
 use crate::error::Error;
 
-/// What is said of a guest whose two halves have lost each other.
+/// The error of a guest whose two halves have lost each other.
 pub(super) const TORN: &str = "the connection broke while the guest's memory was following it";
 
 impl Host {
@@ -60,7 +60,7 @@ impl Host {
         domain.migration_error = Some(TORN.to_owned());
     }
 
-    /// Somebody else on the machine has so many huge pages.
+    /// Another process on the machine takes so many huge pages.
     pub(super) fn take_pages(&mut self, cell: CellId, size_kib: u64, count: u64) {
         self.foreign_pages.insert((cell, size_kib), count);
     }

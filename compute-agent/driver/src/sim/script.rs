@@ -1,30 +1,30 @@
-//! How a simulated hypervisor answers when it does not simply do what it is told.
+//! How a simulated hypervisor replies when it does not simply carry a request out.
 
 /// What happens to one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// It is done and answered.
     Normal,
-    /// The hypervisor says no; no effect.
+    /// The hypervisor refuses; no effect.
     Refuse(String),
-    /// The connection breaks before an answer.
+    /// The connection breaks before a reply.
     Gone {
         /// Whether the call was done all the same.
         effect: bool,
     },
-    /// No answer in time.
+    /// No reply in time.
     TimeOut {
         /// Whether the call was done all the same.
         effect: bool,
     },
-    /// It is done twice, and the second answer is given.
+    /// It is done twice, and the second reply is sent.
     Repeat,
     /// It is done later than usual.
     Late {
         /// By how much.
         by_ms: u64,
     },
-    /// It is done as usual, but the answer takes longer.
+    /// It is done as usual, but the reply takes longer.
     LateAnswer {
         /// By how much.
         by_ms: u64,

@@ -1,11 +1,10 @@
-//! What happens to a simulated hypervisor that nobody asked it for, as told in a file: for tests and
-//! for trying things out.
+//! Events injected into a simulated hypervisor from a file: for tests and for trying things out.
 //!
 //! ```text
-//! other 5b0c7e0a-0000-4000-8000-000000000001 by-hand    somebody else makes a domain
+//! other 5b0c7e0a-0000-4000-8000-000000000001 by-hand    a domain appears that Berth did not make
 //! crash web1                                            the guest of this name stops by itself
 //! lose web1                                             the hypervisor forgets the guest
-//! take 0 2048 100             somebody else has so many pages of so many KiB of this cell, from now on
+//! take 0 2048 100             another process has so many pages of so many KiB of this cell, from now on
 //! break web1                  the connection over which the guest is sent breaks, now or when it is
 //! refuse prepare 2            the next calls of this kind are refused
 //! hold cancel                 calls of this kind wait from now on
@@ -14,16 +13,16 @@
 //! swap 4096                   the machine has so many MiB of swap space from now on
 //! pressure 12.5 3.25          programs of the machine wait for memory for so many percent of the time,
 //!                             some and all of them
-//! room 10                     there is room for so many MiB where the disks are, from now on
+//! room 10                     so many MiB are free where the disks are, from now on
 //! ```
 //!
 //! What can be refused is `create`, `start`, `prepare`, `cancel`, `erase` and `fetch`; what can be held is these,
 //! and `transfer` and `post-copy`, which then do not come to their end. A `fetch` is one piece of a disk
 //! that comes from another host.
 //!
-//! The file is looked at whenever the hypervisor is asked for something, and while something waits
+//! The file is read whenever the hypervisor gets a request, and while something waits
 //! or is sent. Each line happens once; lines that are added later happen later. A line that cannot
-//! be read is an error of what was asked, so that a mistake in it does not go unseen.
+//! be read is an error of the request, so that a mistake in it is noticed.
 
 use std::path::PathBuf;
 
@@ -42,16 +41,16 @@ const LINES: &str = "other UUID NAME, crash NAME, lose NAME, take CELL KIB COUNT
                      refuse CALL COUNT, hold CALL, let CALL, room MIB, active NAME PERCENT, \
                      swap MIB, pressure SOME FULL";
 
-/// A file of happenings, and how far it was told.
+/// A file of events, and how far it was processed.
 #[derive(Debug)]
 pub(super) struct Story {
     path: PathBuf,
-    told: usize,
+    processed: usize,
 }
 
 impl Story {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, told: 0 }
+        Self { path, processed: 0 }
     }
 
     /// Lets happen what was added to the file, and returns whether anything was; without the file,
@@ -62,20 +61,20 @@ impl Story {
         host: &mut Host,
         orders: &mut Orders,
     ) -> Result<bool, Error> {
-        let before = self.told;
+        let before = self.processed;
         let Ok(text) = std::fs::read_to_string(&self.path) else {
             return Ok(false);
         };
         // A line without its end is still being written.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines().skip(self.told) {
+        for line in whole.lines().skip(self.processed) {
             happen(line, now, host, orders).map_err(|why| {
                 let path = self.path.display();
                 Error::refused(format!("{path}: {line:?}: {why}"))
             })?;
-            self.told += 1;
+            self.processed += 1;
         }
-        Ok(self.told > before)
+        Ok(self.processed > before)
     }
 }
 
@@ -96,7 +95,7 @@ fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Resu
         ["break", name] => orders.break_off(named(host, name)?),
         ["refuse", moment, count] => orders.refuse(Moment::parse(moment)?, number(count)?),
         ["hold", moment] => orders.hold(Moment::parse(moment)?),
-        ["room", mib] => orders.limit_room(number::<u64>(mib)?.saturating_mul(1 << 20)),
+        ["room", mib] => orders.limit_free_space(number::<u64>(mib)?.saturating_mul(1 << 20)),
         ["let", moment] => orders.go_on(Moment::parse(moment)?),
         ["active", name, percent] => {
             let percent = Some(number(percent)?);

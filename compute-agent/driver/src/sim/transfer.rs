@@ -1,7 +1,7 @@
 //! How a simulated hypervisor in a process sends guests to another one, and takes them in.
 //!
-//! Invariant: a guest is marked as switching before the other side is told to let it go; after that
-//! only the other side's word ends it here, however often it must be asked.
+//! Invariant: a guest is marked as switching before the other side is requested to start it; after that
+//! only the other side's reply ends it here, however often it must be queried.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -123,7 +123,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Says that it goes on until the transfer has taken its time, or is to be broken off.
+    /// Sends progress until the transfer has taken its time, or is to be broken off.
     fn stream_memory(&self, vm: VmUid, stream: &mut TcpStream) -> Result<(), Error> {
         loop {
             self.go_on()?;
@@ -157,7 +157,7 @@ impl Shared {
             }
             let underway = state.underway.get(&vm);
             let left = underway.map_or(Duration::ZERO, |u| u.left(now()));
-            // Who makes it end goes before who holds it.
+            // An order to end comes before an order to hold.
             let forced = underway.is_none_or(Underway::is_forced);
             let held = state.orders.is_held(Moment::Transfer) && !forced;
             drop(state);
@@ -169,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Asks the other side until it says what became of a guest that was being switched.
+    /// Queries the other side until it returns the outcome of a guest that was being switched.
     pub(super) fn resolve(&self, vm: VmUid, uri: &str) -> Result<(), Error> {
         loop {
             match query(vm, uri) {
@@ -194,7 +194,7 @@ impl Shared {
                     })?;
                     return Err(Error::refused(TORN));
                 }
-                // It has not noticed yet that the connection broke, or cannot be asked.
+                // It has not noticed yet that the connection broke, or cannot be reached.
                 Ok(DomainState::MigratingIn | DomainState::Starting | DomainState::Paused)
                 | Err(_) => {}
             }
@@ -206,7 +206,7 @@ impl Shared {
             let released = !state.host.domains().contains_key(&vm);
             if state.stopping || released {
                 return Err(Error::Unreachable {
-                    message: format!("{uri} did not say whether guest {vm} arrived"),
+                    message: format!("{uri} did not report whether guest {vm} arrived"),
                 });
             }
         }
@@ -261,7 +261,7 @@ impl Shared {
         }
         self.change(|host| host.arrive(now(), vm, *console))
             .map_err(io::Error::other)?;
-        // The guest runs here: whether the other side hears it does not matter.
+        // The guest runs here: whether the other side receives it does not matter.
         let _ = wire::send(stream, &Message::Arrived);
         Ok(())
     }

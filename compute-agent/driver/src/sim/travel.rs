@@ -1,7 +1,7 @@
 //! The disks of guests that are off, under the virtual clock: on which storage they are, and how they
 //! come from one to another.
 //!
-//! Not modelled for hosts that were given no storage: those have every disk that they are asked for.
+//! Not modelled for hosts without a storage: those have every disk.
 //!
 //! Invariant: a fetch lives as long as the agents at both of its ends; disks are there as a whole or not
 //! at all.
@@ -12,7 +12,7 @@ use berth_domain::agent::{DomainState, Side};
 use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::name::HostName;
 
-use super::world::{Asker, Completion, Step, World, pair};
+use super::world::{Caller, Completion, Step, World, pair};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::request::{Answer, Fetch, Request};
@@ -21,7 +21,7 @@ use crate::request::{Answer, Fetch, Request};
 #[derive(Debug)]
 pub(super) struct Underway {
     pub(super) id: u64,
-    pub(super) asker: Asker,
+    pub(super) caller: Caller,
     pub(super) source: HostName,
     pub(super) migration: MigrationId,
 }
@@ -154,7 +154,7 @@ impl Disks {
         }
     }
 
-    /// Ends a fetch, if it is still the one of this id: its asker, and what came of it.
+    /// Ends a fetch, if it is still the one of this id; returns its caller and its outcome.
     pub(super) fn end(
         &mut self,
         here: &HostName,
@@ -162,7 +162,7 @@ impl Disks {
         id: u64,
         is_cut: bool,
         source_state: Option<DomainState>,
-    ) -> Option<(Asker, Result<(), Error>)> {
+    ) -> Option<(Caller, Result<(), Error>)> {
         let key = (here.clone(), vm);
         self.underway.get(&key).filter(|u| u.id == id)?;
         let done = self.underway.remove(&key)?;
@@ -173,22 +173,22 @@ impl Disks {
             }),
             (Some(_) | None, Some(_) | None) => Ok(()),
         };
-        Some((done.asker, result))
+        Some((done.caller, result))
     }
 
     /// Stops a fetch: its asker.
-    pub(super) fn stop(&mut self, here: &HostName, vm: VmUid) -> Option<Asker> {
-        self.underway.remove(&(here.clone(), vm)).map(|u| u.asker)
+    pub(super) fn stop(&mut self, here: &HostName, vm: VmUid) -> Option<Caller> {
+        self.underway.remove(&(here.clone(), vm)).map(|u| u.caller)
     }
 
-    /// The agent of a host is gone: what it fetches ends unheard, and what is fetched from it breaks off.
-    pub(super) fn agent_gone(&mut self, host: &HostName) -> Vec<(Asker, Error)> {
+    /// The agent of a host is gone: its fetches end without a report, and fetches from it break off.
+    pub(super) fn agent_gone(&mut self, host: &HostName) -> Vec<(Caller, Error)> {
         self.underway.retain(|(here, _), _| here != host);
         let broken = self.underway.iter().filter(|(_, u)| u.source == *host);
         let broken: Vec<_> = broken.map(|(key, _)| key.clone()).collect();
         let broken = broken.iter().filter_map(|key| self.underway.remove(key));
         broken
-            .map(|u| (u.asker, gone("the source broke off")))
+            .map(|u| (u.caller, gone("the source broke off")))
             .collect()
     }
 
@@ -211,8 +211,7 @@ impl Disks {
 }
 
 impl World {
-    /// Gives a host a storage for the disks of its guests, which it shares with those that are given the
-    /// same.
+    /// Sets the storage of a host for the disks of its guests; hosts with the same one share it.
     pub fn set_storage(&mut self, host: &HostName, storage: &str) {
         self.disks.storage.insert(host.clone(), storage.to_owned());
     }
@@ -230,10 +229,10 @@ impl World {
     }
 
     /// What cannot be done for the disks that are there, or for a guest that uses them.
-    pub(super) fn look_at_disks(&self, asker: &Asker, request: &Request) -> Option<Error> {
+    pub(super) fn look_at_disks(&self, caller: &Caller, request: &Request) -> Option<Error> {
         match request {
-            Request::Start(spec) => self.disks.require(&asker.host, spec).err(),
-            Request::DropDisks(vm, ..) => match self.state(&asker.host, *vm) {
+            Request::Start(spec) => self.disks.require(&caller.host, spec).err(),
+            Request::DropDisks(vm, ..) => match self.state(&caller.host, *vm) {
                 DomainState::Absent | DomainState::Stopped => None,
                 state @ (DomainState::Starting
                 | DomainState::Running
@@ -273,14 +272,14 @@ impl World {
         }
     }
 
-    /// Begins a fetch; says whether there is anything to be fetched.
+    /// Begins a fetch; returns whether there is anything to be fetched.
     pub(super) fn begin_fetch(
         &mut self,
         now: TimeMs,
-        asker: &Asker,
+        caller: &Caller,
         fetch: &Fetch,
     ) -> Result<bool, Error> {
-        let (here, source, vm) = (&asker.host, &fetch.source.host, fetch.domain.uid);
+        let (here, source, vm) = (&caller.host, &fetch.source.host, fetch.domain.uid);
         if self.cuts.contains(&pair(here, source)) {
             let message = format!("no route to {source}");
             return Err(Error::Unreachable { message });
@@ -293,7 +292,7 @@ impl World {
         let id = self.next;
         let underway = Underway {
             id,
-            asker: asker.clone(),
+            caller: caller.clone(),
             source: source.clone(),
             migration: fetch.migration,
         };
@@ -314,8 +313,8 @@ impl World {
         let is_cut = underway.is_some_and(|u| self.cuts.contains(&pair(host, &u.source)));
         let source = underway.map(|u| u.source.clone());
         let state = source.and_then(|name| self.host(&name).map(|host| host.status(vm).state));
-        if let Some((asker, result)) = self.disks.end(host, vm, id, is_cut, state) {
-            self.answer(asker, result.map(|()| Answer::Done), completions);
+        if let Some((caller, result)) = self.disks.end(host, vm, id, is_cut, state) {
+            self.answer(caller, result.map(|()| Answer::Done), completions);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What two simulated hypervisors in different processes say to each other.
+//! The messages between two simulated hypervisors in different processes.
 //!
 //! ```text
 //!   source                          destination
@@ -38,7 +38,7 @@ pub enum Message {
     Offer {
         /// What it shall be on the destination.
         domain: Box<DomainSpec>,
-        /// The share of its memory that it was told to touch, in percent.
+        /// The configured share of its memory that it touches, in percent.
         #[serde(default)]
         active_percent: Option<u64>,
     },
@@ -64,12 +64,12 @@ pub enum Message {
     Done,
     /// The guest runs on the destination.
     Arrived,
-    /// The source asks what became of a guest.
+    /// The source queries the outcome of a guest.
     Query {
         /// The guest.
         vm: VmUid,
     },
-    /// The destination says.
+    /// The destination's reply.
     Has {
         /// Where it is there.
         state: DomainState,

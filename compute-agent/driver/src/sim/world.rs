@@ -59,11 +59,11 @@ impl Default for Settings {
 /// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The host that was asked.
+    /// The host of the request.
     pub host: HostName,
     /// The request's token.
     pub token: Token,
-    /// What came of it.
+    /// Its result.
     pub result: Result<Answer, Error>,
 }
 
@@ -71,7 +71,7 @@ pub struct Completion {
 #[derive(Debug)]
 struct Node {
     host: Host,
-    /// Answers to an earlier run of the agent are dropped.
+    /// Results for an earlier run of the agent are dropped.
     listener: u64,
     scripts: BTreeMap<Kind, VecDeque<Behaviour>>,
     /// When the erasing of namespaces ends that has begun: one after the other, also by several runs
@@ -79,9 +79,9 @@ struct Node {
     erased_at: TimeMs,
 }
 
-/// Who asked.
+/// The caller.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Caller {
     pub(super) host: HostName,
     listener: u64,
     token: Token,
@@ -94,7 +94,7 @@ struct Transfer {
     underway: Sent,
     destination: HostName,
     destination_uri: String,
-    asker: Asker,
+    caller: Caller,
     /// Set from the switch on.
     console: Option<Console>,
     /// The guest was let go on the destination.
@@ -104,17 +104,17 @@ struct Transfer {
 #[derive(Debug)]
 pub(super) enum Step {
     Execute {
-        asker: Asker,
+        caller: Caller,
         request: Request,
         behaviour: Behaviour,
     },
     Answer {
-        asker: Asker,
+        caller: Caller,
         result: Result<Answer, Error>,
     },
     /// Namespaces are erased.
     Erased {
-        asker: Asker,
+        caller: Caller,
         devices: Vec<PmemDevice>,
     },
     /// Takes the next step of a transfer: of this guest, from this host, if it is still the one of
@@ -190,7 +190,7 @@ impl World {
             .get_mut(&request.kind())
             .and_then(VecDeque::pop_front)
             .unwrap_or(Behaviour::Normal);
-        let asker = Asker {
+        let caller = Caller {
             host: host.clone(),
             listener: node.listener,
             token,
@@ -205,7 +205,7 @@ impl World {
             | Behaviour::LateAnswer { .. } => 0,
         };
         let step = Step::Execute {
-            asker,
+            caller,
             request,
             behaviour,
         };
@@ -230,17 +230,17 @@ impl World {
         completions
     }
 
-    /// The host's agent is gone: nobody hears the answers to its requests, but they are done.
+    /// The host's agent is gone: the results of its requests are dropped, but they are carried out.
     pub fn forget_asker(&mut self, host: &HostName) {
         self.nodes
             .get_mut(host)
             .expect("a host of this world")
             .listener += 1;
-        for (asker, error) in self.disks.agent_gone(host) {
+        for (caller, error) in self.disks.agent_gone(host) {
             let result = Err(error);
             // At the moment at which whatever is under way goes on.
             let now = self.steps.keys().next().map_or(TimeMs(0), |(at, _)| *at);
-            self.after(now, 0, Step::Answer { asker, result });
+            self.after(now, 0, Step::Answer { caller, result });
         }
     }
 
@@ -267,9 +267,9 @@ impl World {
         }
         // Steps that act on this host alone are lost with it.
         self.steps.retain(|_, step| match step {
-            Step::Execute { asker, .. }
-            | Step::Answer { asker, .. }
-            | Step::Erased { asker, .. } => asker.host != *host,
+            Step::Execute { caller, .. }
+            | Step::Answer { caller, .. }
+            | Step::Erased { caller, .. } => caller.host != *host,
             Step::Move(..) | Step::Fetched(..) => true,
         });
         let coming: Vec<_> = self
@@ -329,11 +329,11 @@ impl World {
             .collect()
     }
 
-    /// Says what must never be: a guest that executes twice, or a dedicated CPU with two guests.
+    /// Checks what must never be: a guest that executes twice, or a dedicated CPU with two guests.
     ///
     /// # Errors
     ///
-    /// The first such thing, in words.
+    /// The first violation, as text.
     pub fn check(&self) -> Result<(), String> {
         let mut runs: BTreeMap<VmUid, &HostName> = BTreeMap::new();
         for (name, node) in &self.nodes {
@@ -384,18 +384,18 @@ impl World {
     fn run(&mut self, now: TimeMs, step: Step, completions: &mut Vec<Completion>) {
         match step {
             Step::Execute {
-                asker,
+                caller,
                 request,
                 behaviour,
-            } => self.execute(now, asker, request, behaviour, completions),
-            Step::Answer { asker, result } => self.answer(asker, result, completions),
-            Step::Erased { asker, devices } => {
-                let node = self.nodes.get_mut(&asker.host);
+            } => self.execute(now, caller, request, behaviour, completions),
+            Step::Answer { caller, result } => self.answer(caller, result, completions),
+            Step::Erased { caller, devices } => {
+                let node = self.nodes.get_mut(&caller.host);
                 let host = &mut node.expect("a host of this world").host;
                 for device in &devices {
                     host.erase(&device.name);
                 }
-                self.answer(asker, Ok(Answer::Done), completions);
+                self.answer(caller, Ok(Answer::Done), completions);
             }
             Step::Move(source, vm, id) => self.proceed(now, source, vm, id, completions),
             Step::Fetched(host, vm, id) => self.fetched(&host, vm, id, completions),
@@ -404,18 +404,18 @@ impl World {
 
     pub(super) fn answer(
         &self,
-        asker: Asker,
+        caller: Caller,
         result: Result<Answer, Error>,
         completions: &mut Vec<Completion>,
     ) {
         let listens = self
             .nodes
-            .get(&asker.host)
-            .is_some_and(|n| n.listener == asker.listener);
+            .get(&caller.host)
+            .is_some_and(|n| n.listener == caller.listener);
         if listens {
             completions.push(Completion {
-                host: asker.host,
-                token: asker.token,
+                host: caller.host,
+                token: caller.token,
                 result,
             });
         }
@@ -424,7 +424,7 @@ impl World {
     fn execute(
         &mut self,
         now: TimeMs,
-        asker: Asker,
+        caller: Caller,
         request: Request,
         behaviour: Behaviour,
         completions: &mut Vec<Completion>,
@@ -437,59 +437,59 @@ impl World {
         });
         match behaviour {
             Behaviour::Normal | Behaviour::Late { .. } => {
-                if let Some(result) = self.perform(now, &asker, request) {
-                    self.answer(asker, result, completions);
+                if let Some(result) = self.perform(now, &caller, request) {
+                    self.answer(caller, result, completions);
                 }
             }
             Behaviour::Refuse(message) => {
-                self.answer(asker, Err(Error::Refused { message }), completions);
+                self.answer(caller, Err(Error::Refused { message }), completions);
             }
             Behaviour::Gone { effect } => {
                 if effect {
-                    let nobody = self.nobody(&asker);
-                    self.perform(now, &nobody, request);
+                    let no_listener = self.no_listener(&caller);
+                    self.perform(now, &no_listener, request);
                 }
-                self.answer(asker, gone, completions);
+                self.answer(caller, gone, completions);
             }
             Behaviour::TimeOut { effect } => {
                 if effect {
-                    let nobody = self.nobody(&asker);
-                    self.perform(now, &nobody, request);
+                    let no_listener = self.no_listener(&caller);
+                    self.perform(now, &no_listener, request);
                 }
                 let step = Step::Answer {
-                    asker,
+                    caller,
                     result: timed_out,
                 };
                 self.after(now, self.settings.timeout_ms, step);
             }
             Behaviour::Repeat => {
-                let first = self.perform(now, &asker, request.clone());
-                // A transfer answers when it ends; its repetition is what gets an answer now.
-                let nobody = self.nobody(&asker);
+                let first = self.perform(now, &caller, request.clone());
+                // A transfer replies when it ends; its repetition is what gets a reply now.
+                let no_listener = self.no_listener(&caller);
                 let second = match first {
-                    Some(_) => self.perform(now, &asker, request),
+                    Some(_) => self.perform(now, &caller, request),
                     None => {
-                        self.perform(now, &nobody, request);
+                        self.perform(now, &no_listener, request);
                         None
                     }
                 };
                 if let Some(result) = second {
-                    self.answer(asker, result, completions);
+                    self.answer(caller, result, completions);
                 }
             }
             Behaviour::LateAnswer { by_ms } => {
-                if let Some(result) = self.perform(now, &asker, request) {
-                    self.after(now, by_ms, Step::Answer { asker, result });
+                if let Some(result) = self.perform(now, &caller, request) {
+                    self.after(now, by_ms, Step::Answer { caller, result });
                 }
             }
         }
     }
 
     /// An asker that no longer listens.
-    fn nobody(&self, asker: &Asker) -> Asker {
-        Asker {
+    fn no_listener(&self, caller: &Caller) -> Caller {
+        Caller {
             listener: u64::MAX,
-            ..asker.clone()
+            ..caller.clone()
         }
     }
 
@@ -497,36 +497,36 @@ impl World {
     fn perform(
         &mut self,
         now: TimeMs,
-        asker: &Asker,
+        caller: &Caller,
         request: Request,
     ) -> Option<Result<Answer, Error>> {
         let done = |()| Answer::Done;
-        if let Some(refused) = self.look_at_disks(asker, &request) {
+        if let Some(refused) = self.look_at_disks(caller, &request) {
             return Some(Err(refused));
         }
         let host = &mut self
             .nodes
-            .get_mut(&asker.host)
+            .get_mut(&caller.host)
             .expect("a host of this world")
             .host;
         let result = match request {
             Request::Create(spec) => {
                 let created = host.create(now, &spec).map(done);
                 if created.is_ok() {
-                    self.disks.made(&asker.host, &spec);
+                    self.disks.made(&caller.host, &spec);
                 }
                 created
             }
             Request::Destroy(vm) => {
                 let destroyed = host.destroy(vm).map(done);
                 if destroyed.is_ok() {
-                    self.disks.removed(&asker.host, vm);
+                    self.disks.removed(&caller.host, vm);
                 }
                 destroyed
             }
             Request::Domain(vm) => {
                 let mut status = host.status(vm);
-                let key = (asker.host.clone(), vm);
+                let key = (caller.host.clone(), vm);
                 status.progress = self.transfers.get(&key).map(|t| t.underway.progress(now));
                 Ok(Answer::Status(status))
             }
@@ -544,30 +544,30 @@ impl World {
             }
             Request::Evict(vm, claim) => host.evict(vm, claim).map(done),
             Request::Erase(devices) => {
-                self.begin_erasing(now, asker, devices);
+                self.begin_erasing(now, caller, devices);
                 return None;
             }
-            Request::Abort(vm) => self.abort(now, &asker.host, vm).map(done),
-            Request::Force(vm, how) => self.force(now, &asker.host, vm, how).map(done),
+            Request::Abort(vm) => self.abort(now, &caller.host, vm).map(done),
+            Request::Force(vm, how) => self.force(now, &caller.host, vm, how).map(done),
             Request::MakeDisks(spec) => {
-                self.disks.made(&asker.host, &spec);
+                self.disks.made(&caller.host, &spec);
                 host.make_disks(spec.uid).map(done)
             }
-            Request::FetchDisks(fetch) => match self.begin_fetch(now, asker, &fetch) {
+            Request::FetchDisks(fetch) => match self.begin_fetch(now, caller, &fetch) {
                 Ok(true) => return None,
                 Ok(false) => Ok(Answer::Done),
                 Err(error) => Err(error),
             },
             Request::StopFetch(vm) => {
-                if let Some(fetcher) = self.disks.stop(&asker.host, vm) {
+                if let Some(fetcher) = self.disks.stop(&caller.host, vm) {
                     let result = Err(Error::Aborted { vm });
-                    let asker = fetcher;
-                    self.after(now, 0, Step::Answer { asker, result });
+                    let caller = fetcher;
+                    self.after(now, 0, Step::Answer { caller, result });
                 }
                 Ok(Answer::Done)
             }
             Request::DropDisks(vm, migration, side) => {
-                self.disks.dropped(&asker.host, vm, migration, side);
+                self.disks.dropped(&caller.host, vm, migration, side);
                 Ok(Answer::Done)
             }
             Request::CopyDisk {
@@ -586,8 +586,13 @@ impl World {
                 destination,
                 sending,
             } => {
-                match self.begin_transfer(now, asker, vm, destination_uri, (&destination, &sending))
-                {
+                match self.begin_transfer(
+                    now,
+                    caller,
+                    vm,
+                    destination_uri,
+                    (&destination, &sending),
+                ) {
                     Ok(()) => return None,
                     Err(error) => Err(error),
                 }
@@ -596,25 +601,25 @@ impl World {
         Some(result)
     }
 
-    fn begin_erasing(&mut self, now: TimeMs, asker: &Asker, devices: Vec<PmemDevice>) {
+    fn begin_erasing(&mut self, now: TimeMs, caller: &Caller, devices: Vec<PmemDevice>) {
         let takes_ms = self.settings.erase_ms * devices.len() as u64;
-        let node = self.nodes.get_mut(&asker.host);
+        let node = self.nodes.get_mut(&caller.host);
         let node = node.expect("a host of this world");
         node.erased_at = TimeMs(now.0.max(node.erased_at.0) + takes_ms);
         let delay_ms = node.erased_at.0 - now.0;
-        let asker = asker.clone();
-        self.after(now, delay_ms, Step::Erased { asker, devices });
+        let caller = caller.clone();
+        self.after(now, delay_ms, Step::Erased { caller, devices });
     }
 
     fn begin_transfer(
         &mut self,
         now: TimeMs,
-        asker: &Asker,
+        caller: &Caller,
         vm: VmUid,
         destination_uri: String,
         (spec, sending): (&DomainSpec, &Sending),
     ) -> Result<(), Error> {
-        let source = asker.host.clone();
+        let source = caller.host.clone();
         let name = destination_uri
             .strip_prefix("sim://")
             .and_then(|n| HostName::new(n).ok())
@@ -644,7 +649,7 @@ impl World {
             underway,
             destination,
             destination_uri,
-            asker: asker.clone(),
+            caller: caller.clone(),
             console: None,
             arrived: false,
         };
@@ -713,7 +718,7 @@ impl World {
         self.node(source).give_up_send(now, vm, &error.to_string());
         self.node(&transfer.destination).give_up_receive(vm);
         let step = Step::Answer {
-            asker: transfer.asker,
+            caller: transfer.caller,
             result: Err(error),
         };
         self.after(now, 0, step);
@@ -746,7 +751,7 @@ impl World {
                 self.node(&key.0).depart(vm);
                 let transfer = self.transfers.remove(&key).expect("seen above");
                 self.disks.copied(&key.0, &transfer.destination, vm);
-                self.answer(transfer.asker, Ok(Answer::Done), completions);
+                self.answer(transfer.caller, Ok(Answer::Done), completions);
             }
         }
     }

@@ -5,7 +5,7 @@ use berth_domain::pci::PciAddress;
 
 use super::node::Node;
 
-/// Returns an element for each function that was given, request by request.
+/// Returns an element for each assigned function, request by request.
 pub(super) fn elements(given: &Assignment) -> impl Iterator<Item = Node> {
     given.pci.iter().flatten().copied().map(element)
 }

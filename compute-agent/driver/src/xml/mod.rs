@@ -1,8 +1,8 @@
 //! A guest as libvirt's domain XML, and back.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`mod@write`] | a [`DomainSpec`](crate::DomainSpec) as XML: what the hypervisor is given |
+//! | [`mod@write`] | a [`DomainSpec`](crate::DomainSpec) as XML: the hypervisor's input |
 //! | [`metadata`] | the element with the claim, the epoch and the whole record |
 //! | [`read`] | what of a running domain's XML is read back |
 //!

@@ -107,7 +107,7 @@ fn modules(guest: &DomainSpec) -> impl Iterator<Item = Module<'_>> {
     }))
 }
 
-/// Returns the devices, each at its place if it has one already. All of them are in the guest's first
+/// Returns the devices, each at its address if it has one already. All of them are in the guest's first
 /// cell.
 pub(super) fn elements(guest: &DomainSpec, places: &[Place]) -> Vec<Node> {
     let cell = guest.assignment.cells.first();
@@ -130,7 +130,7 @@ pub(super) fn elements(guest: &DomainSpec, places: &[Place]) -> Vec<Node> {
             .child(Node::new("node").text(cell))
             .child(Node::new("label").child(size("size", LABEL_KIB)))
             .children(device.read_only.then(|| Node::new("readonly")));
-        // A guest is only told that it must not write. What one writes all the same goes into pages of
+        // The guest is only notified that it must not write. What one writes all the same goes into pages of
         // its own, never into the file.
         let access = match device.read_only {
             true => "private",

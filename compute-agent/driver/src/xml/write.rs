@@ -105,7 +105,7 @@ pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> 
     taken_over(guest, settings, &[])
 }
 
-/// Returns the domain XML of a guest that runs elsewhere, with its persistent memory at these places.
+/// Returns the domain XML of a guest that runs elsewhere, with its persistent memory at these addresses.
 ///
 /// # Errors
 ///
@@ -338,7 +338,7 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
 /// How many disks a guest can have: one for each letter.
 const DISKS_MAX: usize = 26;
 
-/// How much a virtio disk can say of who it is.
+/// The longest serial number of a virtio disk.
 const VIRTIO_SERIAL_LENGTH_MAX: usize = 20;
 
 /// Returns what the guest calls one of its disks, as `vda`.
@@ -404,14 +404,14 @@ fn volume_disk(index: usize, volume: &VolumeDevice) -> Result<Node, Error> {
         .child(Node::new("serial").text(serial_of(volume))))
 }
 
-/// Returns by what the guest recognises a disk, as the end of its number: as many characters as a
-/// virtio disk can say.
+/// Returns the last part of a disk's serial number, by which the guest recognises it: as many
+/// characters as fit into that of a virtio disk.
 fn serial_of(volume: &VolumeDevice) -> &str {
     let id = volume.volume.as_str();
     &id[id.len().saturating_sub(VIRTIO_SERIAL_LENGTH_MAX)..]
 }
 
-/// Returns the element that says where a disk is copied to.
+/// Returns the element with the destination of a disk's copy.
 #[must_use]
 pub fn copy_destination(file: &Path, format: &str) -> String {
     Node::new("disk")
@@ -429,7 +429,7 @@ fn nic(nic: &Nic) -> Node {
         .child(Node::new("model").with("type", "virtio"))
 }
 
-/// The log takes everything that the guest writes, with nobody connected; the socket is for
+/// The log takes everything that the guest writes, with no client connected; the socket is for
 /// typing.
 fn serial(vm: VmUid, settings: &Settings) -> Node {
     let socket = settings.console_socket(vm);

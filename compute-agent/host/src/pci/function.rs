@@ -1,4 +1,4 @@
-//! A PCI function as a machine tells of it, before anybody said what it is for.
+//! A PCI function with the properties that a machine reports, before any rule is applied.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use berth_domain::pci::{PciAddress, PciId, PciKind};
 /// The base class of bridges.
 const CLASS_BRIDGE: u32 = 0x06;
 
-/// What is known of the group of functions that the machine's IOMMU cannot tell apart.
+/// The group of functions that the machine's IOMMU cannot isolate from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Iommu {
-    /// Nobody says, as of described machines.
+    /// Unknown, as of described machines.
     #[default]
     Untold,
     /// The function is in none: the IOMMU is off.
@@ -27,7 +27,7 @@ pub(crate) struct Function {
     pub(crate) product: PciId,
     /// Base class, subclass and programming interface, a byte each.
     pub(crate) class: u32,
-    /// The node that it is attached to, where the machine tells.
+    /// The node that it is attached to, where the machine reports it.
     pub(crate) node: Option<u32>,
     pub(crate) kind: PciKind,
     /// The physical function of a virtual one.
@@ -54,7 +54,7 @@ impl Function {
     }
 }
 
-/// Notes on each physical function what its virtual ones carry: they go when it is given away.
+/// Records on each physical function what its virtual ones carry: they vanish when it is assigned.
 pub(crate) fn inherit_use(functions: &mut [Function]) {
     let virtual_ones: Vec<_> = functions
         .iter()

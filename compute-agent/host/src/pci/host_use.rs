@@ -22,7 +22,7 @@ const ROUTE_UP: u32 = 0x1;
 const ROUTE_REJECT: u32 = 0x200;
 
 /// What was found.
-pub(super) struct Found {
+pub(super) struct HostUse {
     /// The network devices that each function is.
     pub(super) devnames: ByAddress<String>,
     /// What the host lives on each function for.
@@ -30,8 +30,8 @@ pub(super) struct Found {
 }
 
 /// Looks at the files below `root`.
-pub(super) fn find(root: &Path) -> Found {
-    let mut found = Found {
+pub(super) fn find(root: &Path) -> HostUse {
+    let mut found = HostUse {
         devnames: ByAddress::new(),
         carries: ByAddress::new(),
     };

@@ -16,7 +16,7 @@ const DRIVERS_OF_GUESTS: [&str; 2] = ["vfio-pci", "pci-stub"];
 /// How many network devices a fault names.
 const DEVNAMES_MAX: usize = 8;
 
-/// What came of the rules.
+/// The result of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) devices: Vec<PciDevice>,
@@ -72,7 +72,7 @@ pub(crate) fn offer(functions: &[Function], rules: &[Rule], cells: &BTreeSet<Cel
     offer
 }
 
-/// Returns what a rule says of the functions, those that can be given away at all.
+/// Returns the functions that match a rule, those that can be passed through at all.
 fn matched<'a>(
     functions: &'a [Function],
     rule: &Rule,
@@ -142,8 +142,8 @@ fn absent(functions: &[Function], name: &Name<'_>) -> String {
     }
 }
 
-/// Returns what stands against giving functions to guests one by one. An IOMMU cannot tell the
-/// functions of one group apart: they go to one guest, and none of them stays with the host.
+/// Returns what prevents passing functions through one by one. An IOMMU cannot isolate the
+/// functions of one group: they go to one guest, and none of them stays with the host.
 fn isolation(functions: &[Function], given: &BTreeSet<PciAddress>) -> Vec<Warning> {
     let mut off = Vec::new();
     let mut groups: BTreeMap<u32, Vec<&Function>> = BTreeMap::new();
@@ -167,7 +167,7 @@ fn isolation(functions: &[Function], given: &BTreeSet<PciAddress>) -> Vec<Warnin
             !f.is_bridge() && driver.is_some_and(|d| !DRIVERS_OF_GUESTS.contains(&d))
         };
         let others: Vec<_> = others.into_iter().filter(stays).collect();
-        // A physical function goes to nobody while its virtual ones go to guests.
+        // A physical function is not offered while its virtual ones are.
         let apart = ours.iter().filter(|f| f.kind != PciKind::Physical).count();
         if !ours.is_empty() && (apart > 1 || !others.is_empty()) {
             warnings.push(Warning::SharedGroup {

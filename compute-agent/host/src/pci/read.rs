@@ -8,7 +8,7 @@ use std::path::Path;
 use berth_domain::pci::{PciAddress, PciId, PciKind};
 
 use super::function::{Function, Iommu, inherit_use};
-use super::host_use::{self, Found};
+use super::host_use::{self, HostUse};
 use crate::sysfs::{Error, number, optional, read_error, text, value_error};
 
 /// Returns the functions of the machine, in ascending order of address; a machine without PCI has
@@ -31,7 +31,7 @@ pub(crate) fn functions(root: &Path) -> Result<Vec<Function>, Error> {
         }
     }
     functions.sort_by_key(|f| f.address);
-    let Found {
+    let HostUse {
         mut devnames,
         mut carries,
     } = host_use::find(root);

@@ -1,4 +1,4 @@
-//! What the operator says about PCI functions: which are for guests, and what is known of them.
+//! The operator's rules for PCI functions: which are for guests, and their properties.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,11 +99,11 @@ impl AddressPattern {
     }
 }
 
-/// Says of some functions that they are for guests. Everything that is given must be so; the first
-/// rule that a function is like decides about its tags.
+/// Selects functions for guests. Every condition that is set must match; the first
+/// rule that matches a function decides about its tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Who made them.
+    /// Their vendor.
     pub vendor_id: Option<PciId>,
     /// What they are.
     pub product_id: Option<PciId>,
@@ -116,7 +116,7 @@ pub struct Rule {
     /// Whether a guest with one of them can be moved while it runs: the tag `live_migratable`,
     /// `yes` or `no`.
     pub live_migratable: Option<bool>,
-    /// What else is known of them.
+    /// Their other properties.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -140,8 +140,7 @@ impl Rule {
             faults.push("has physical_network twice, once among its tags".to_owned());
         }
         if self.tags.contains_key(LIVE_MIGRATABLE) {
-            let fault =
-                "says live_migratable among its tags: it is a key of its own, true or false";
+            let fault = "has live_migratable among its tags: it is a key of its own, true or false";
             faults.push(fault.to_owned());
         }
         let texts = self.tags.iter().flat_map(|(key, value)| [key, value]);

@@ -1,6 +1,6 @@
 //! The erases of this process: a queue, a few workers, and what each does to a device.
 //!
-//! Invariant: a namespace has at most one worker. A worker looks who holds the device before it
+//! Invariant: a namespace has at most one worker. A worker checks who holds the device before it
 //! writes and after it wrote the last byte.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Host;
 use crate::command;
-use crate::discovery::{Found, Record};
+use crate::discovery::{PathKind, Record};
 use crate::holders::{Holder, holders};
 use crate::memory::{Error, Failure, Mark, Order, Progress, State};
 
@@ -29,7 +29,7 @@ pub(super) struct Erases {
 struct Shared {
     host: Arc<Host>,
     table: Mutex<Table>,
-    /// Told whenever an erase stops going on, or a worker ends.
+    /// Notified whenever an erase stops running, or a worker ends.
     changed: Condvar,
 }
 
@@ -78,7 +78,7 @@ impl Erases {
                 }
                 State::Queued | State::Erasing => return Ok(known.clone()),
                 State::Done if is_same => return Ok(known.clone()),
-                // What this process knows of it is newer than what it was told.
+                // What this process knows of it is newer than the record passed in.
                 State::Failed(_) | State::Aborted if is_same => {
                     resume = known.mark().or(resume);
                     progress = known.clone();
@@ -242,7 +242,7 @@ impl Shared {
         })
     }
 
-    /// Holds that nobody has the device. What an agent that was killed left behind writes zeros,
+    /// Checks that no process has the device. What a killed agent left behind writes zeros,
     /// and not for long: it is waited for, since it would go on writing when a guest has the device.
     fn wait_for_erasers(&self, path: &Path, task: &Task) -> Result<(), Failure> {
         let deadline = Instant::now() + self.host.settings.piece_limit;
@@ -270,7 +270,7 @@ impl Shared {
         Err(self.distrust(path, holders, task))
     }
 
-    /// Somebody may have written to what is overwritten already, so that all of it is to be
+    /// Another process may have written to what is overwritten already, so that all of it is to be
     /// overwritten again.
     fn distrust(&self, path: &Path, holders: Vec<Holder>, task: &Task) -> Failure {
         self.update(task, |progress| progress.done_bytes = 0);
@@ -285,17 +285,23 @@ impl Shared {
         })
     }
 
-    fn overwrite(&self, path: &Path, offset: u64, wanted: u64, task: &Task) -> Result<(), Failure> {
+    fn overwrite(
+        &self,
+        path: &Path,
+        offset: u64,
+        requested: u64,
+        task: &Task,
+    ) -> Result<(), Failure> {
         let settings = &self.host.settings;
         let device = path.display().to_string();
-        // Gone by now, it would be made as a plain file; see above.
-        if super::look(path) != Found::Device {
+        // Missing by now, it would be made as a plain file; see above.
+        if super::path_kind(path) != PathKind::Device {
             return Err(Failure::Unusable {
                 namespace: task.namespace.clone(),
-                why: format!("its character device {device} has gone"),
+                why: format!("its character device {device} is missing"),
             });
         }
-        let (seek, length) = (offset.to_string(), wanted.to_string());
+        let (seek, length) = (offset.to_string(), requested.to_string());
         let arguments = [
             "--zero", "--output", &device, "--seek", &seek, "--len", &length,
         ];
@@ -311,13 +317,13 @@ impl Shared {
             error,
         })?;
         let said = String::from_utf8_lossy(&output.stderr);
-        if copied(&said) == Some(wanted) {
+        if copied(&said) == Some(requested) {
             return Ok(());
         }
         Err(Failure::Unclear {
             device,
             offset,
-            wanted,
+            requested,
             said: said.trim().chars().take(200).collect(),
         })
     }

@@ -10,7 +10,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Writes a run; what was there before is gone.
+    /// Writes a run; earlier contents are overwritten.
     pub(crate) fn fill(&mut self, start: u64, length: u64, byte: u8) {
         let end = start.saturating_add(length);
         if start == end {

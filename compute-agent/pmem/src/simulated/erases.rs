@@ -1,4 +1,4 @@
-//! The erases of a simulated host: what has become due is done when somebody looks.
+//! The erases of a simulated host: what has become due is done with the next call.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -189,7 +189,7 @@ impl Job {
         })
     }
 
-    /// Somebody who has it open may have written to what is overwritten already.
+    /// A process that has it open may have written to what is overwritten already.
     fn check_unheld(&mut self, world: &World) {
         let faults = world.faults(&self.progress.namespace).unwrap_or_default();
         if let Some(pid) = faults.holder {
@@ -221,7 +221,7 @@ impl Job {
     /// Returns when it ends; never, at no speed.
     fn ends_at(&self, world: &World) -> Option<Duration> {
         let Some(faults) = world.faults(&self.progress.namespace) else {
-            // Its memory has gone, which is noticed at once.
+            // Its memory is missing, which is noticed at once.
             return Some(self.since);
         };
         let (ending, bytes) = self.ending(&faults);

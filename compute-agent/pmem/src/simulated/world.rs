@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::Configured;
-use crate::discovery::{self, Discovery, Found};
+use crate::discovery::{self, Discovery, PathKind};
 use crate::memory::Error;
 use crate::ndctl::{self, Entry, Mode, Namespace};
 use crate::versions::{Part, Versions};
@@ -15,7 +15,7 @@ use super::contents::Contents;
 /// Where simulated devices seem to be.
 const DEVICES: &str = "/dev";
 
-/// How fast namespaces are erased unless told otherwise.
+/// Default speed of erases.
 const SPEED_DEFAULT: u64 = 4 << 30;
 
 /// A namespace to be made.
@@ -34,7 +34,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns one that guests can be given, with the usual alignment.
+    /// Returns one that guests can be assigned, with the usual alignment.
     #[must_use]
     pub fn new(name: &str, size_bytes: u64, numa_node: Option<u32>) -> Self {
         Self {
@@ -65,7 +65,7 @@ struct Inner {
 #[derive(Debug)]
 struct Placed {
     listed: Namespace,
-    device: Found,
+    device: PathKind,
     contents: Contents,
     faults: Faults,
 }
@@ -120,7 +120,7 @@ impl World {
         };
         let placed = Placed {
             listed,
-            device: Found::Device,
+            device: PathKind::Device,
             contents: Contents::default(),
             faults: Faults::default(),
         };
@@ -133,9 +133,9 @@ impl World {
         self.inner().namespaces.retain(|_, placed| !named(placed));
     }
 
-    /// Lets a namespace's device be there, or something else, or nothing.
-    pub fn set_device(&self, name: &str, found: Found) {
-        self.with(name, |placed| placed.device = found);
+    /// Makes a namespace's device present, another type of file, or missing.
+    pub fn set_device(&self, name: &str, kind: PathKind) {
+        self.with(name, |placed| placed.device = kind);
     }
 
     /// Lets a namespace be switched on or off.
@@ -148,13 +148,13 @@ impl World {
         self.inner().listing = error;
     }
 
-    /// Lets every listing be something that nobody can read.
+    /// Makes every listing unreadable.
     pub fn list_garbage(&self) {
         let error = ndctl::read(b"Segmentation fault\n").err();
         self.set_listing(error.map(Error::Listing));
     }
 
-    /// Sets what the kernel and the programs say of their versions.
+    /// Sets the versions that the kernel and the programs report.
     pub fn set_versions(&self, versions: Versions) {
         self.inner().versions = versions;
     }
@@ -164,12 +164,12 @@ impl World {
         self.inner().speed = bytes_per_s;
     }
 
-    /// Lets the program that erases a namespace fail at that byte, or not any more.
+    /// Makes the program that erases a namespace fail at that byte, or no longer.
     pub fn fail_erase(&self, name: &str, at: Option<u64>) {
         self.with(name, |placed| placed.faults.fails_at = at);
     }
 
-    /// Lets the program that erases a namespace hang at that byte, or not any more.
+    /// Makes the program that erases a namespace hang at that byte, or no longer.
     pub fn hang_erase(&self, name: &str, at: Option<u64>) {
         self.with(name, |placed| placed.faults.hangs_at = at);
     }
@@ -231,14 +231,14 @@ impl World {
                 .map(move |device| (Path::new(DEVICES).join(device), found))
                 .collect::<Vec<_>>()
         };
-        let devices: BTreeMap<PathBuf, Found> =
+        let devices: BTreeMap<PathBuf, PathKind> =
             inner.namespaces.values().flat_map(device).collect();
-        let look = |path: &Path| devices.get(path).copied().unwrap_or(Found::Nothing);
+        let path_kind = |path: &Path| devices.get(path).copied().unwrap_or(PathKind::Nothing);
         Ok(discovery::compare(
             configured,
             &entries,
             Path::new(DEVICES),
-            &look,
+            &path_kind,
         ))
     }
 

@@ -1,10 +1,10 @@
-//! What every [`VolumeManager`] is held to: one suite, run against simulated memory in this crate and
+//! Conformance suite of [`VolumeManager`]: run against simulated memory in this crate and
 //! against real namespaces and volume groups where there are any.
 //!
-//! Method: a host whose regions hold no volume yet, and things of others. Each check says in its name
-//! what it holds, removes what it made, and panics with what was seen. Bytes are written and read past
-//! the manager, as whoever uses a volume would. On a real host each device that is made takes
-//! seconds, so that a check holds several things about the same one.
+//! Method: a host whose regions hold no volume yet, and foreign devices. Each check states in its name
+//! what it checks, removes what it made, and panics with what was seen. Bytes are written and read past
+//! the manager, as a user of the volume would. On a real host each device that is made takes
+//! seconds, so that a check covers several properties of the same one.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -26,7 +26,7 @@ pub struct Bench<'a> {
     pub read: &'a dyn Fn(&Device, u64, usize) -> Vec<u8>,
     /// Opens a device as a file system does that is mounted, until what is returned is dropped.
     pub hold: &'a dyn Fn(&Device) -> Box<dyn Any>,
-    /// Tells what others have on the host, and what is in it.
+    /// Lists the foreign devices on the host, with their contents.
     pub foreign: &'a dyn Fn() -> String,
 }
 
@@ -37,15 +37,15 @@ pub struct Bench<'a> {
 /// At the first thing that a manager does not hold.
 pub fn run(bench: &Bench<'_>) {
     let foreign = (bench.foreign)();
-    regions_are_told_and_stay_so(bench);
+    regions_are_reported_and_stay_so(bench);
     what_cannot_be_made_is_refused(bench);
-    a_device_is_made_once_and_goes_when_nobody_has_it(bench);
+    a_device_is_made_once_and_goes_when_unused(bench);
     the_largest_can_be_made_and_its_contents_go(bench);
     holes_are_used_as_the_domain_says(bench);
     assert_eq!((bench.foreign)(), foreign, "what others have is as it was");
 }
 
-/// How much is written and looked at in one place: no more than is zeroed at the beginning.
+/// How much is written and read back in one position: no more than is zeroed at the beginning.
 const WITNESS: u64 = BEGINNING_BYTES;
 const BYTE: u8 = 0xa5;
 
@@ -100,7 +100,7 @@ fn check_bytes(bench: &Bench<'_>, device: &Device, places: &[u64], byte: u8) {
     }
 }
 
-/// Holds a device against what was asked for.
+/// Compares a device with the request.
 fn check_device(device: &Device, region: &Region, gross_bytes: u64) {
     assert_eq!(device.region, region.name);
     assert_eq!(device.mode, region.mode);
@@ -115,7 +115,7 @@ fn check_device(device: &Device, region: &Region, gross_bytes: u64) {
 }
 
 /// Holds that preparing again and starting again change nothing, and that regions can be used.
-pub fn regions_are_told_and_stay_so(bench: &Bench<'_>) {
+pub fn regions_are_reported_and_stay_so(bench: &Bench<'_>) {
     let manager = start(bench);
     let regions = manager.regions().expect("regions");
     assert!(!regions.is_empty());
@@ -154,7 +154,7 @@ pub fn what_cannot_be_made_is_refused(bench: &Bench<'_>) {
         let odd = VolumeId::new(odd).expect("a name");
         let error = refused(&odd, name, align);
         assert!(matches!(error, Error::OddId { .. }), "{error}");
-        // What is called so is somebody else's.
+        // A device of such a name is foreign.
         assert_eq!(remove(manager.as_ref(), &odd, Wipe::Nothing), Ok(()));
     }
     let nowhere = RegionName::new("region4711").expect("a name");
@@ -164,9 +164,9 @@ pub fn what_cannot_be_made_is_refused(bench: &Bench<'_>) {
     assert_eq!(manager.devices(), Ok(Vec::new()));
 }
 
-/// Holds that making a device twice leaves it untouched, that it is not removed while somebody has
-/// it, and that a removal that was stopped goes on.
-pub fn a_device_is_made_once_and_goes_when_nobody_has_it(bench: &Bench<'_>) {
+/// Checks that making a device twice leaves it untouched, that it is not removed while a process has
+/// it open, and that a removal that was stopped continues.
+pub fn a_device_is_made_once_and_goes_when_unused(bench: &Bench<'_>) {
     let manager = start(bench);
     let region = region(manager.as_ref());
     let gross = region.capacity_bytes / 4 / region.align_bytes * region.align_bytes;
@@ -177,7 +177,7 @@ pub fn a_device_is_made_once_and_goes_when_nobody_has_it(bench: &Bench<'_>) {
     check_bytes(bench, &device, &[0], 0);
     assert_eq!(manager.users(&id(1)), Ok(Vec::new()));
     write_everywhere(bench, &device);
-    // As an agent that has lost the answer.
+    // As an agent that has lost the reply.
     let again = start(bench);
     assert_eq!(
         again.create(&id(1), &region.name, gross).as_ref(),
@@ -197,7 +197,7 @@ pub fn a_device_is_made_once_and_goes_when_nobody_has_it(bench: &Bench<'_>) {
         Wipe::Beginning,
         Wipe::Everything { from_bytes: 0 },
     ] {
-        let error = remove(again.as_ref(), &id(1), wipe).expect_err("somebody has it");
+        let error = remove(again.as_ref(), &id(1), wipe).expect_err("it is in use");
         assert!(matches!(error, Error::Busy { .. }), "{error}");
     }
     check_bytes(bench, &device, &places(&device), BYTE);
@@ -230,9 +230,9 @@ pub fn a_device_is_made_once_and_goes_when_nobody_has_it(bench: &Bench<'_>) {
 /// Stops a removal after its first piece, and returns how far that was.
 fn stop_after_one_piece(manager: &dyn VolumeManager, device: &Device) -> u64 {
     let stop = AtomicBool::new(false);
-    let told = RefCell::new(Vec::new());
+    let reported = RefCell::new(Vec::new());
     let progress = |bytes: u64| {
-        told.borrow_mut().push(bytes);
+        reported.borrow_mut().push(bytes);
         stop.store(true, Ordering::Release);
     };
     let watch = Watch {
@@ -243,14 +243,17 @@ fn stop_after_one_piece(manager: &dyn VolumeManager, device: &Device) -> u64 {
     let stopped = manager.delete(&device.id, wipe, &watch);
     let id = device.id.clone();
     assert_eq!(stopped, Err(Error::Stopped { id }));
-    let told = told.into_inner();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(0 < told[0] && told[0] < device.size_bytes, "{told:?}");
-    told[0]
+    let reported = reported.into_inner();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(
+        0 < reported[0] && reported[0] < device.size_bytes,
+        "{reported:?}"
+    );
+    reported[0]
 }
 
-/// Holds that the largest volume that a region says can be made, that one step more cannot, and that
-/// what was in it is gone when the space is given to others.
+/// Checks that the largest volume that a region reports can be made, that one step more cannot, and that
+/// its contents are gone when the space is assigned to others.
 pub fn the_largest_can_be_made_and_its_contents_go(bench: &Bench<'_>) {
     let manager = start(bench);
     let region = region(manager.as_ref());

@@ -1,8 +1,8 @@
 //! The folder with the files of the volumes: `<id>.json`, one each.
 //!
-//! A file is written beside its place, synced, moved there, and the folder is synced: after a loss of
+//! A file is written beside its path, synced, renamed, and the folder is synced: after a loss of
 //! power there is the old one or the new one, whole. What is no file of a volume, or is torn, is moved
-//! aside under `.torn` and is in nobody's way. What the system does not let us read, and what a newer
+//! aside under `.torn` and is in no way. What the system does not let us read, and what a newer
 //! program has written, is an error, and then nothing is moved.
 //!
 //! Invariant: nothing in here is ever thrown away unread, but for what was being written.
@@ -37,7 +37,7 @@ pub(crate) struct Folder(PathBuf);
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FolderContents {
     pub(crate) records: Vec<Record>,
     /// What was moved aside: the file as it is called now, and why.
     pub(crate) torn: Vec<(PathBuf, String)>,
@@ -57,8 +57,8 @@ impl Folder {
     }
 
     /// Reads all of it, and moves aside what is no record.
-    pub(crate) fn read(&self) -> Result<Found, Error> {
-        let mut found = Found::default();
+    pub(crate) fn read(&self) -> Result<FolderContents, Error> {
+        let mut found = FolderContents::default();
         let (mut torn, mut new) = (Vec::new(), Vec::new());
         let entries = fs::read_dir(&self.0).map_err(io_error("read the folder", &self.0))?;
         for entry in entries.take(FILES_MAX) {
@@ -98,7 +98,7 @@ impl Folder {
             number => format!("{name}.{number}.torn"),
         });
         let mut places = names.map(|name| self.0.join(name));
-        // Nobody else writes here, so that a name that is free stays so.
+        // No other process writes here, so that a name that is free stays so.
         let aside = places.find(|place| !place.exists());
         let aside = aside.ok_or_else(|| Error::Io {
             what: "move aside",

@@ -1,4 +1,4 @@
-//! The image file in a volume that Kata Containers hands to a guest as an NVDIMM.
+//! The image file in a volume that Kata Containers passes to a guest as an NVDIMM.
 //!
 //! ```text
 //!   0        a partition table with one partition, for people and loop devices
@@ -30,7 +30,7 @@ use super::manager::Error;
 /// The name of the file.
 pub const IMAGE: &str = "kata-containers-pmem-csi-vm.img";
 
-/// The name of one that is being made: nobody was given it.
+/// The name of one that is being made: it was never used.
 const IMAGE_NEW: &str = "kata-containers-pmem-csi-vm.img.new";
 
 /// Where the file system begins.
@@ -44,15 +44,15 @@ const INFORMATION_AT: u64 = 4096;
 const INFORMATION_BYTES: usize = 4096;
 const SECTOR_BYTES: u64 = 512;
 
-/// The smallest file that is made: less is no room for a file system.
+/// The smallest file that is made: less has no space for a file system.
 const LEAST_BYTES: u64 = 8 << 20;
 
-/// Makes the file in a mounted file system, as large as there is room for, and returns its path. One
+/// Makes the file in a mounted file system, as large as the free space allows, and returns its path. One
 /// that is whole is left as it is.
 ///
 /// # Errors
 ///
-/// When there is no room, it cannot be read or written, or what is in its place is not whole; that
+/// When there is no space, it cannot be read or written, or what is in its place is not whole; that
 /// is left as it is.
 pub fn make(folder: &Path, programs: &Programs) -> Result<PathBuf, Error> {
     let path = folder.join(IMAGE);
@@ -92,7 +92,7 @@ pub fn make(folder: &Path, programs: &Programs) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Makes a file of that size, anew, with room for all of it.
+/// Makes a file of that size, from scratch, with all its space allocated.
 ///
 /// # Errors
 ///
@@ -109,13 +109,13 @@ pub fn make_sized(path: &Path, size_bytes: u64) -> Result<(), Error> {
     make().map_err(io_error("make", path))
 }
 
-/// Takes as much room as there is.
+/// Allocates all the free space.
 fn allocate(file: &File, available: u64) -> std::io::Result<u64> {
     let mut size = available - available % ALIGN_BYTES;
     while size >= LEAST_BYTES {
         match fallocate(file, FallocateFlags::empty(), 0, size) {
             Ok(()) => return Ok(size),
-            // What describes where the file lies takes room too.
+            // The metadata of the file's extents takes space too.
             Err(Errno::NOSPC) => size -= ALIGN_BYTES,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -206,7 +206,7 @@ fn information(size_bytes: u64, uuid: [u8; 16]) -> [u8; INFORMATION_BYTES] {
     block
 }
 
-/// Returns the checksum that the kernel makes of such a block, whose own place is zero.
+/// Returns the checksum that the kernel makes of such a block, with the checksum's own bytes as zero.
 fn fletcher64(block: &[u8]) -> u64 {
     let (mut low, mut high) = (0_u32, 0_u64);
     for word in block.chunks_exact(4) {
@@ -251,7 +251,7 @@ pub fn attach(image: &Path, programs: &Programs) -> Result<PathBuf, Error> {
 pub fn detach(image: &Path, programs: &Programs) -> Result<(), Error> {
     while let Some(device) = attached(image, programs)? {
         programs.run(&programs.losetup, &["--detach"], &[&device], programs.limit)?;
-        // While somebody has it mounted it goes as soon as it is not.
+        // While it is mounted it goes as soon as it is not.
         if attached(image, programs)?.as_ref() == Some(&device) {
             return Err(Error::Io {
                 what: "remove the loop device of",

@@ -2,11 +2,11 @@
 //!
 //! All calls block: they run programs, and [`VolumeManager::delete`] may overwrite terabytes. All may
 //! be made at the same time; calls for one volume are made one after the other by the
-//! [`keeper`](super::keeper).
+//! [`store`](super::store).
 //!
-//! Invariant: a manager touches only what bears the name of a volume ([`volume_id`]), besides the
-//! namespaces that make up its own volume groups. [`conformance`](super::conformance) holds every
-//! manager to these words.
+//! Invariant: a manager touches only what has the name of a volume ([`volume_id`]), besides the
+//! namespaces that make up its own volume groups. [`conformance`](super::conformance) checks every
+//! manager against this.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use berth_domain::volume::{DeviceMode, Extent, Region};
 
 use crate::command;
 
-/// How much of the beginning of a device is zeroed before a volume is given it.
+/// How much of the beginning of a device is zeroed before a volume gets it.
 pub const BEGINNING_BYTES: u64 = 1 << 20;
 
 /// A device that was made for a volume.
@@ -36,7 +36,7 @@ pub struct Device {
     pub extent: Option<Extent>,
     /// Its block device. The kernel numbers devices anew at each start.
     pub path: PathBuf,
-    /// What tells it from all others, also from one that was made anew under the same name.
+    /// What distinguishes it from all others, also from a later one of the same name.
     pub uuid: String,
     /// Why it cannot be used: it was made in part, or is switched off. Empty: it can.
     pub trouble: String,
@@ -45,11 +45,11 @@ pub struct Device {
 /// What becomes of the contents of a device before it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wipe {
-    /// Nothing: nobody was given the device.
+    /// Nothing: it was never assigned.
     Nothing,
     /// Its first [`BEGINNING_BYTES`] are zeroed, so that what was on it is not found by its beginning.
     Beginning,
-    /// All of it is overwritten, but for what is said to be overwritten already.
+    /// All of it is overwritten, but for what is recorded as overwritten already.
     Everything {
         /// From where on.
         from_bytes: u64,
@@ -61,7 +61,7 @@ pub enum Wipe {
 pub struct Watch<'a> {
     /// Set from outside: it ends with [`Error::Stopped`] as soon as can be.
     pub stop: &'a AtomicBool,
-    /// Told how much is overwritten from the beginning, after that is on the medium.
+    /// Called with how much is overwritten from the beginning, after that is on the medium.
     pub progress: &'a dyn Fn(u64),
 }
 
@@ -108,7 +108,7 @@ pub enum Error {
     OddSize {
         /// The region.
         region: RegionName,
-        /// What was asked for.
+        /// The requested size.
         gross_bytes: u64,
         /// What sizes are multiples of.
         align_bytes: u64,
@@ -130,11 +130,11 @@ pub enum Error {
         why: String,
     },
     /// The region is too full.
-    #[error("{region} has no room for {gross_bytes} bytes: {why}")]
+    #[error("{region} has no space for {gross_bytes} bytes: {why}")]
     NoSpace {
         /// The region.
         region: RegionName,
-        /// What was asked for.
+        /// The requested volume.
         gross_bytes: u64,
         /// What there is.
         why: String,
@@ -148,7 +148,7 @@ pub enum Error {
         what: String,
     },
     /// Another call for that volume goes on.
-    #[error("something else is being done with volume {id}; try again later")]
+    #[error("other work on volume {id} is under way; try again later")]
     Underway {
         /// The volume.
         id: VolumeId,
@@ -165,7 +165,7 @@ pub enum Error {
         /// The volume.
         id: VolumeId,
     },
-    /// Somebody uses the volume.
+    /// The volume has a user.
     #[error("volume {id} is in use: {}", by.join(", "))]
     Busy {
         /// The volume.
@@ -174,11 +174,11 @@ pub enum Error {
         by: Vec<String>,
     },
     /// Its device is not there.
-    #[error("the device of volume {id} has gone: {why}")]
+    #[error("the device of volume {id} is missing: {why}")]
     Vanished {
         /// The volume.
         id: VolumeId,
-        /// What is known.
+        /// The reason.
         why: String,
     },
     /// Its device is there, but cannot be used.
@@ -205,7 +205,7 @@ pub enum Error {
         /// Why it failed.
         why: String,
     },
-    /// No manager of that mode was given.
+    /// No manager of that mode is configured.
     #[error("volume {id} is in mode {mode}, which this host does not manage")]
     NoManager {
         /// The volume.
@@ -220,12 +220,12 @@ pub trait VolumeManager: Send + Sync {
     /// Returns how it makes devices.
     fn mode(&self) -> DeviceMode;
 
-    /// Makes what has to be there before volumes, as far as it is not there: in mode lvm, the volume
+    /// Makes what has to exist before volumes, as far as it is missing: in mode lvm, the volume
     /// groups. Repeated: no effect.
     ///
     /// # Errors
     ///
-    /// When nothing can be seen. What is wrong with one region is told as its trouble.
+    /// When nothing can be discovered. A fault of one region is reported as its trouble.
     fn prepare(&self) -> Result<(), Error>;
 
     /// Returns the regions, by name: their capacity is what volumes can really take.
@@ -247,23 +247,23 @@ pub trait VolumeManager: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Says why none could be made. Something may have been left behind, which `delete` removes.
+    /// Why none could be made. Parts may have been left behind, which `delete` removes.
     fn create(&self, id: &VolumeId, region: &RegionName, gross_bytes: u64)
     -> Result<Device, Error>;
 
-    /// Returns who has the device open or mounted. None: nobody, or there is no such device.
+    /// Returns the processes that have the device open or mounted. None also without such a device.
     ///
     /// # Errors
     ///
-    /// When it cannot be seen.
+    /// When they cannot be determined.
     fn users(&self, id: &VolumeId) -> Result<Vec<String>, Error>;
 
-    /// Wipes and removes a device, one that was made in part too. Not there: no effect.
+    /// Wipes and removes a device, one that was made in part too. Missing: no effect.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] before anything is done to a device that somebody has open;
-    /// [`Error::Stopped`]; what failed else. Repeated, it goes on from where it was told to.
+    /// [`Error::Busy`] before anything is done to a device that a process has open;
+    /// [`Error::Stopped`]; other failures. Repeated, it continues from where the caller states.
     fn delete(&self, id: &VolumeId, wipe: Wipe, watch: &Watch<'_>) -> Result<(), Error>;
 
     /// Looks up a device.
@@ -277,8 +277,8 @@ pub trait VolumeManager: Send + Sync {
     }
 }
 
-/// Returns the id of the volume that a device of that name was made for; none for names that are
-/// somebody else's.
+/// Returns the id of the volume that a device of that name was made for; none for foreign
+/// names.
 #[must_use]
 pub fn volume_id(name: &str) -> Option<VolumeId> {
     let (word, digits) = name.rsplit_once('-')?;
@@ -314,7 +314,7 @@ pub(crate) fn check_size(
     })
 }
 
-/// Returns how the one that is there differs from what is asked for, if it does.
+/// Returns how the existing one differs from the request, if it does.
 pub(crate) fn check_same(
     device: &Device,
     region: &RegionName,

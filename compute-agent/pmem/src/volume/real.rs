@@ -1,16 +1,16 @@
 //! Devices of volumes on a host: namespaces made by `ndctl`, logical volumes made by LVM.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `direct` | one namespace for each volume |
 //! | `lvm` | one volume group for each region |
-//! | `listing` | what `ndctl list` and the kernel tell of regions and namespaces |
-//! | `report` | what `lvm` tells, read, pure |
+//! | `listing` | regions and namespaces by `ndctl list` and the kernel |
+//! | `report` | what `lvm` reports, parsed, pure |
 //! | `turn` | changes one after the other, also after this program was killed |
-//! | `block` | who has a block device, and overwriting it |
+//! | `block` | the users of a block device, and overwriting it |
 //!
-//! Invariant: a namespace is removed only when it bears a volume's name, or was begun by this program
-//! for a volume group and never became a part of one; a logical volume only when it bears a volume's
+//! Invariant: a namespace is removed only when it has a volume's name, or was begun by this program
+//! for a volume group and never became a part of one; a logical volume only when it has a volume's
 //! name and lies in a volume group that is made of our namespaces alone.
 
 pub(crate) mod block;
@@ -48,17 +48,17 @@ pub struct Settings {
     pub lvm: PathBuf,
     /// Where devices are.
     pub devices: PathBuf,
-    /// Where the kernel tells of processes and mounts.
+    /// The kernel's files about processes and mounts.
     pub proc: PathBuf,
-    /// Where the kernel tells of devices.
+    /// The kernel's files about devices.
     pub sys: PathBuf,
     /// A folder of the managers' own; not the one with the records.
     pub state: PathBuf,
-    /// How long a program that only tells something may take.
+    /// Timeout of a program that only reads.
     pub tell_limit: Duration,
     /// How long a program that changes something may take; large namespaces take a while.
     pub change_limit: Duration,
-    /// How much is overwritten before that is synced and told.
+    /// How much is overwritten before that is synced and reported.
     pub piece_bytes: u64,
     /// What sizes in mode direct, and of the namespaces of volume groups, are multiples of; for a
     /// region that is interleaved, that many times. Smaller than usual only for small modules.
@@ -118,7 +118,7 @@ impl Settings {
         let size = bytes.to_string();
         let (what, place) = ("create-namespace", ["--region", region.name.as_str()]);
         let form = ["--mode", "fsdax", "--map", "dev", "--size", &size];
-        // It would make room by initialising labels, which may be somebody else's.
+        // It would free space by initialising labels, which may be foreign.
         let rest = ["--name", name, "--no-autolabel"];
         let arguments = [&[what][..], &place, &form, &rest].concat();
         let made = self.change(&self.ndctl, &arguments);

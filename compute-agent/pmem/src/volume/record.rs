@@ -1,4 +1,4 @@
-//! What is written down of a volume, before its device is made and until it has gone.
+//! The record of a volume, written before its device is made and kept until it is removed.
 //!
 //! ```text
 //!            create                 made                 delete
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariant: while a device is there, so is its record; only a lost or torn file breaks that, and
-//! then the record is made anew from the device.
+//! the record is rebuilt from the device.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub type Words = BTreeMap<String, String>;
 /// Where a volume is in its life on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Its device is being made; nobody has been given it.
+    /// Its device is being made; it was not assigned yet.
     Creating,
     /// It can be used.
     Ready,
@@ -69,21 +69,21 @@ pub struct Record {
     pub phase: Phase,
     /// Whether its contents are overwritten when it is deleted.
     pub erase_after: bool,
-    /// What it was created with; the keeper does not look at it.
+    /// What it was created with; not interpreted here.
     pub parameters: Words,
     /// Where it is staged and published, and with what; written by the part that speaks CSI.
     /// While there are any, it is in use.
     pub targets: Words,
-    /// The VM that it belongs to, running or not, as the scheduler said last; empty: none.
+    /// The VM that owns it, running or not, by the scheduler's last reply; empty: none.
     pub owner: String,
-    /// What tells its device from all others; empty while it is being made.
+    /// What distinguishes its device from all others; empty while it is being made.
     pub uuid: String,
     /// How much of it is overwritten; counts only for the device of that `uuid`.
     pub erased_bytes: u64,
     /// Whether the file was lost and this was made from the device: its parameters are not known.
     pub is_recovered: bool,
-    /// Whether somebody may have had its device as it is, without a file system of ours: what looks
-    /// empty may be somebody's data then. Written before anybody is given the device.
+    /// Whether its device may have been handed out as it is, without a file system of ours: what looks
+    /// empty may hold data then. Written before the device is handed out.
     pub is_raw: bool,
 }
 
@@ -145,7 +145,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Says what is odd about it.
+    /// What is odd about it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let object = value.as_object().ok_or("it is no object")?;
@@ -166,7 +166,7 @@ impl Record {
         let phase = Phase::ALL
             .into_iter()
             .find(|known| known.word() == phase)
-            .ok_or("its phase is not known")?;
+            .ok_or("its phase is unknown")?;
         Ok(Self {
             id,
             region,
@@ -176,7 +176,7 @@ impl Record {
             erase_after: flag(object, "erase_after")?,
             parameters: words(object, "parameters")?,
             targets: words(object, "targets")?,
-            // Files of before do not say it.
+            // Earlier files do not have it.
             owner: match object.contains_key("owner") {
                 true => text(object, "owner")?.to_owned(),
                 false => String::new(),
@@ -184,7 +184,7 @@ impl Record {
             uuid: text(object, "uuid")?.to_owned(),
             erased_bytes: number(object, "erased_bytes")?,
             is_recovered: flag(object, "is_recovered")?,
-            // Files of before do not say.
+            // Earlier files do not have it.
             is_raw: match object.contains_key("is_raw") {
                 true => flag(object, "is_raw")?,
                 false => true,

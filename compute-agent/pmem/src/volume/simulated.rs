@@ -76,7 +76,7 @@ pub struct Step {
     pub operation: Operation,
     /// With which volume.
     pub id: Option<VolumeId>,
-    /// Whether it is done: told before and after.
+    /// Whether it is done: logged before and after.
     pub is_done: bool,
     /// How much is overwritten from the beginning.
     pub wiped_bytes: u64,
@@ -151,7 +151,7 @@ impl SimulatedManager {
         self
     }
 
-    /// Sets what each step says that it takes.
+    /// Sets the reported duration of each step.
     #[must_use]
     pub fn with_delays(mut self, delays: Delays) -> Self {
         self.delays = delays;

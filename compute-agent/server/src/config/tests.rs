@@ -12,8 +12,8 @@ fn sample() -> PathBuf {
 #[test]
 fn the_sample_holds_every_default() {
     let mut config = Config::load(Some(&sample()), |_| ()).unwrap();
-    assert!(config.places.tells("pci.device_spec"));
-    config.places = Places::default();
+    assert!(config.locations.contains("pci.device_spec"));
+    config.locations = KeyLocations::default();
     assert_eq!(config, Config::default());
     let text = std::fs::read_to_string(sample()).unwrap();
     let (_, faults) = configuration::parse(

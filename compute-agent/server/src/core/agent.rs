@@ -1,10 +1,10 @@
-//! [`Agent`]: events in, effects out; one lane per VM.
+//! [`Agent`]: events in, effects out; one queue per VM.
 //!
 //! Calls about one VM that change something are done one after the other, in the order in which
-//! they came. Questions go past them, and a transfer leaves the lane as soon as it is ordered: it
-//! may take long, and the conductor asks about it meanwhile.
+//! they came. Queries go past them, and a transfer leaves the queue as soon as it is started: it
+//! may take long, and the conductor queries its progress meanwhile.
 //!
-//! Invariant: every call gets exactly one reply, unless the driver never answers; every token is
+//! Invariant: every call gets exactly one reply, unless the driver never replies; every token is
 //! used once.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ use super::reality::{Expectation, Reality};
 use super::self_fence::{Feeding, SelfFence};
 
 /// How many calls about one VM wait for each other.
-const LANE_MAX: usize = 16;
+const QUEUE_MAX: usize = 16;
 
 /// What does not change while an agent runs.
 #[derive(Clone, Debug)]
@@ -51,19 +51,22 @@ pub struct Facts {
     pub storage_id: String,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
-    /// A transfer may take as long, unless its own policy says; see `overdue`.
+    /// Time limit of a transfer whose policy sets none; see `overdue`.
     pub transfer_ms_max: u64,
     /// How often it compares what runs with what is expected; 0: never.
     pub compare_ms: u64,
 }
 
-/// Joins a call with its reply; chosen by whoever brings the call, never used twice.
+/// Joins a call with its reply; chosen by the caller of [`Agent::step`], never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
 /// What happens to an agent.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "events are moved once, not kept")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "events are moved once, not stored"
+)]
 pub enum Event {
     /// The conductor calls.
     Call {
@@ -78,7 +81,7 @@ pub enum Event {
     DriverDone {
         /// Of the request.
         token: Token,
-        /// What came of it.
+        /// Its result.
         result: Result<Answer, Error>,
     },
     /// Time has passed. Comes now and then, never runs backwards.
@@ -86,63 +89,63 @@ pub enum Event {
         /// What time it is.
         now: TimeMs,
     },
-    /// Another host's agent wants the disks of a guest.
+    /// Another host's agent requests the disks of a guest.
     Read {
         /// For the reply.
         id: CallId,
         /// On behalf of whom.
         fence: Fence,
     },
-    /// The scheduler says what it expects of this host.
+    /// The scheduler's reply: what it expects of this host.
     Expected(Expectation),
-    /// The scheduler has heard of this agent.
-    Heard {
+    /// The scheduler acknowledged a heartbeat.
+    HeartbeatAcknowledged {
         /// When the report was sent, by the clock of the ticks.
         sent_at: TimeMs,
-        /// How long from then on the host counts as alive; 0: the scheduler does not say.
+        /// How long from then on the host counts as alive; 0: the scheduler does not state it.
         lease_ms: u64,
     },
-    /// The leader says which namespaces of persistent memory are to be erased here, by what it has
+    /// The namespaces of persistent memory that the leader wants erased here, by what it has
     /// just committed.
     ErasuresDue(Vec<(ClaimId, PmemName)>),
     /// The host's namespaces of persistent memory are these from now on.
     Namespaces(Vec<PmemNamespace>),
-    /// The driver says of how many bytes the namespaces are rid that it erases.
+    /// Progress of the driver's erasures, in bytes of each namespace.
     ErasedBytes(BTreeMap<PmemName, u64>),
-    /// The guests are to be stopped so long after the last report that the scheduler has heard.
+    /// The guests are to be stopped so long after the last acknowledged heartbeat.
     SelfFence {
         /// How long; 0: never.
         limit_ms: u64,
     },
 }
 
-/// What an agent wants done.
+/// What the agent's surroundings are to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "effects are moved once, not kept"
+    reason = "effects are moved once, not stored"
 )]
 pub enum Effect {
-    /// Answer a call.
+    /// Reply to a call.
     Reply {
         /// Of the call.
         id: CallId,
-        /// The answer. [`Code::Unavailable`] and [`Code::DeadlineExceeded`] say that the outcome
-        /// is not known; every other refusal says that nothing was changed.
+        /// The reply. [`Code::Unavailable`] and [`Code::DeadlineExceeded`] mean that the outcome
+        /// is unknown; every other refusal means that nothing was changed.
         result: Result<Reply, Refusal>,
     },
     /// Have the driver do something.
     Driver {
-        /// For the answer.
+        /// For the result.
         token: Token,
         /// What.
         request: Request,
     },
-    /// Ask the scheduler what it expects of this host.
+    /// Query the scheduler for what it expects of this host.
     Expect,
-    /// Tell the scheduler what was found.
+    /// Report the comparison with what the hypervisor has to the scheduler.
     Report(Comparison),
-    /// Tell the leader how the erasing of namespaces goes; it answers with [`Event::ErasuresDue`].
+    /// Report the progress of erasures to the leader; it replies with [`Event::ErasuresDue`].
     ReportErasures(Vec<ErasureReport>),
     /// Arm the watchdog, feed it or leave it alone; of a host that has one, with every tick.
     Watchdog(Feeding),
@@ -156,13 +159,13 @@ pub(super) struct Pending {
     pub(super) call: Call,
 }
 
-/// What the driver was asked for.
+/// The purpose of a driver request.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Spawn,
     Destroy,
-    /// A question, with the VM's count of changes when it was asked.
-    Ask {
+    /// A query, with the VM's count of changes when it was sent.
+    Query {
         changes: u64,
     },
     CheckSource(DestinationCheck),
@@ -172,29 +175,29 @@ pub(super) enum Work {
     Rollback,
     Release,
     Start,
-    /// The guest is asked to power off, or looked at whether it has.
-    AskOff,
+    /// The guest is requested to power off, or checked whether it has.
+    PowerOff,
     Stop,
     Settle,
     /// An order to a transfer, by this agent itself.
     Order,
     /// An order to a transfer, by the conductor.
-    Told,
-    /// What has no answer but that it was done.
+    ConductorOrder,
+    /// A request whose reply carries no data.
     Disks,
     DropImage,
-    /// The persistent memory of a guest whose disks are made anew: erased before that, for this
+    /// The persistent memory of a guest whose disks are recreated: erased before that, for this
     /// operation.
     EraseFirst(OperationId, Box<DomainSpec>),
-    /// Of a guest that the host lost; nobody waits for it.
+    /// Of a guest that the host lost; no call waits for it.
     Evict,
-    /// Of a guest that may be started elsewhere; nobody waits for it.
+    /// Of a guest that may be started elsewhere; no call waits for it.
     FenceItself,
-    /// What is being fetched is stopped; nobody waits for it.
+    /// What is being fetched is stopped; no call waits for it.
     StopFetch,
 }
 
-/// A request under way. Transfers and aborts have nobody to answer.
+/// A request under way. Transfers and aborts have no caller to reply to.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     pub(super) vm: VmUid,
@@ -203,25 +206,25 @@ pub(super) struct InFlight {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct CallQueue {
     /// The call that is being done.
     pub(super) busy: Option<Token>,
     waiting: VecDeque<Pending>,
-    /// Counts what was begun and ended, so that an old answer about the VM is told apart.
+    /// Counts beginnings and ends of work, so that a reply about an older state is recognised.
     changes: u64,
 }
 
-/// What one call leads to at once.
+/// The immediate result of one call.
 #[expect(
     clippy::large_enum_variant,
     reason = "taken apart as soon as it is made"
 )]
 pub(super) enum Start {
-    /// An answer.
+    /// A reply.
     Reply(Result<Reply, Refusal>),
-    /// Work for the driver; the lane is taken until it is done.
+    /// Work for the driver; the queue is busy until it is done.
     Work(Work, Request),
-    /// A transfer: answered at once, and the lane is free.
+    /// A transfer: replied to at once, and the queue is free.
     Transfer(TransferPolicy, Request),
 }
 
@@ -235,9 +238,9 @@ pub struct Agent {
     pub(super) reality: Reality,
     pub(super) self_fence: SelfFence,
     pub(super) erasing: Erasing,
-    /// Guests that are given time to power off.
+    /// Guests within their time to power off.
     pub(super) waits: Waits,
-    pub(super) lanes: BTreeMap<VmUid, Lane>,
+    pub(super) queues: BTreeMap<VmUid, CallQueue>,
     in_flight: BTreeMap<Token, InFlight>,
     next_token: u64,
 }
@@ -255,7 +258,7 @@ impl Agent {
             reality: Reality::default(),
             self_fence: SelfFence::default(),
             erasing: Erasing::default(),
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_token: 0,
         }
@@ -288,8 +291,8 @@ impl Agent {
             Event::Read { id, fence } => self.readable(id, &fence),
             Event::Tick { now } => self.tick(now),
             Event::Expected(expectation) => self.expected(expectation),
-            Event::Heard { sent_at, lease_ms } => {
-                self.heard(sent_at, lease_ms);
+            Event::HeartbeatAcknowledged { sent_at, lease_ms } => {
+                self.record_heartbeat(sent_at, lease_ms);
                 Vec::new()
             }
             Event::ErasuresDue(due) => self.erasures_due(&due),
@@ -301,7 +304,7 @@ impl Agent {
                 self.erased_bytes(&bytes);
                 Vec::new()
             }
-            Event::SelfFence { limit_ms } => self.limit_told(limit_ms),
+            Event::SelfFence { limit_ms } => self.set_self_fence_limit(limit_ms),
         }
     }
 
@@ -311,14 +314,14 @@ impl Agent {
             return vec![reply(id, Err(refusal))];
         }
         if matches!(pending.call, Call::GetDomain) {
-            self.fences.of(vm).asked = Some(pending.fence.operation);
-            return vec![self.ask(vm, id)];
+            self.fences.of(vm).queried_by = Some(pending.fence.operation);
+            return vec![self.query_state(vm, id)];
         }
         if let Err(refusal) = self.may_start(vm, &pending.call) {
             return vec![reply(id, Err(refusal))];
         }
-        let lane = self.lanes.entry(vm).or_default();
-        if lane.waiting.len() >= LANE_MAX {
+        let queue = self.queues.entry(vm).or_default();
+        if queue.waiting.len() >= QUEUE_MAX {
             let refusal = Refusal::new(
                 Code::Unavailable,
                 "AGENT_BUSY",
@@ -328,7 +331,7 @@ impl Agent {
         }
         let settles = matches!(pending.call, Call::SettleVm);
         let drops = matches!(pending.call, Call::DropDisks { .. }).then_some(pending.fence);
-        lane.waiting.push_back(pending);
+        queue.waiting.push_back(pending);
         let mut effects = match (settles, drops) {
             (true, _) => self.stop_waiting(vm),
             (false, Some(fence)) => self.stop_fetching(&fence),
@@ -348,32 +351,32 @@ impl Agent {
                 .with("incarnation", self.facts.incarnation);
             return Err(refusal);
         }
-        let (guests, lanes) = (&self.guests, &self.lanes);
+        let (guests, queues) = (&self.guests, &self.queues);
         self.fences.admit(fence, |vm| {
-            guests.contains_key(&vm) || lanes.contains_key(&vm)
+            guests.contains_key(&vm) || queues.contains_key(&vm)
         })
     }
 
-    /// Begins what waits, until something takes the lane.
+    /// Begins waiting calls, until one makes the queue busy.
     fn drain(&mut self, vm: VmUid) -> Vec<Effect> {
         let mut effects = Vec::new();
         loop {
-            let Some(lane) = self.lanes.get_mut(&vm) else {
+            let Some(queue) = self.queues.get_mut(&vm) else {
                 return effects;
             };
-            if lane.busy.is_some() {
+            if queue.busy.is_some() {
                 return effects;
             }
-            let Some(pending) = lane.waiting.pop_front() else {
-                if !self.is_asked(vm) {
-                    self.lanes.remove(&vm);
+            let Some(pending) = queue.waiting.pop_front() else {
+                if !self.is_queried(vm) {
+                    self.queues.remove(&vm);
                 }
                 return effects;
             };
-            lane.changes += 1;
+            queue.changes += 1;
             let id = pending.id;
             let is_late = self.fences.recheck(&pending.fence);
-            // It may have waited longer than this agent has been heard of.
+            // It may have waited longer than this agent's heartbeats are valid.
             let start = match is_late.and_then(|()| self.may_start(vm, &pending.call)) {
                 Ok(()) => self.start(pending),
                 Err(refusal) => Start::Reply(Err(refusal)),
@@ -382,7 +385,7 @@ impl Agent {
                 Start::Reply(result) => effects.push(reply(id, result)),
                 Start::Work(work, request) => {
                     let (token, effect) = self.driver(vm, Some(id), work, request);
-                    self.lanes.get_mut(&vm).expect("seen above").busy = Some(token);
+                    self.queues.get_mut(&vm).expect("seen above").busy = Some(token);
                     effects.push(effect);
                 }
                 Start::Transfer(policy, request) => {
@@ -408,72 +411,72 @@ impl Agent {
         (token, Effect::Driver { token, request })
     }
 
-    /// Returns a token under which nothing is asked.
+    /// Returns an unused token.
     pub(super) fn spare_token(&mut self) -> Token {
         self.next_token += 1;
         Token(self.next_token)
     }
 
-    /// Has the driver do something for which nobody waits; the lane is taken until it is done.
+    /// Has the driver do something for which no call waits; the queue is busy until it is done.
     pub(super) fn work(&mut self, vm: VmUid, work: Work, request: Request) -> Effect {
         let (token, effect) = self.driver(vm, None, work, request);
-        let lane = self.lanes.entry(vm).or_default();
-        lane.changes += 1;
-        lane.busy = Some(token);
+        let queue = self.queues.entry(vm).or_default();
+        queue.changes += 1;
+        queue.busy = Some(token);
         effect
     }
 
     /// Returns whether something is being done about the VM, or waits.
     pub(super) fn is_worked_on(&self, vm: VmUid) -> bool {
-        self.lanes.contains_key(&vm)
+        self.queues.contains_key(&vm)
     }
 
-    /// Asks the driver where a guest is.
-    pub(super) fn ask(&mut self, vm: VmUid, id: CallId) -> Effect {
-        let changes = self.lanes.entry(vm).or_default().changes;
-        let work = Work::Ask { changes };
+    /// Queries the driver for the state of a guest.
+    pub(super) fn query_state(&mut self, vm: VmUid, id: CallId) -> Effect {
+        let changes = self.queues.entry(vm).or_default().changes;
+        let work = Work::Query { changes };
         self.driver(vm, Some(id), work, Request::Domain(vm)).1
     }
 
-    fn is_asked(&self, vm: VmUid) -> bool {
+    fn is_queried(&self, vm: VmUid) -> bool {
         self.in_flight
             .values()
-            .any(|f| f.vm == vm && matches!(f.work, Work::Ask { .. }))
+            .any(|f| f.vm == vm && matches!(f.work, Work::Query { .. }))
     }
 
     /// Returns whether something about the VM began or ended since.
     pub(super) fn has_changed(&self, vm: VmUid, changes: u64) -> bool {
-        self.lanes
+        self.queues
             .get(&vm)
-            .is_none_or(|lane| lane.changes != changes)
+            .is_none_or(|queue| queue.changes != changes)
     }
 
     /// Returns whether the guest is being started right now.
     pub(super) fn is_spawning(&self, vm: VmUid) -> bool {
-        let busy = self.lanes.get(&vm).and_then(|lane| lane.busy);
+        let busy = self.queues.get(&vm).and_then(|queue| queue.busy);
         busy.and_then(|token| self.in_flight.get(&token))
             .is_some_and(|f| matches!(f.work, Work::Spawn | Work::Start))
     }
 
     fn driver_done(&mut self, token: Token, result: Result<Answer, Error>) -> Vec<Effect> {
-        if let Some(effects) = self.everything_told(token, &result) {
+        if let Some(effects) = self.comparison_result(token, &result) {
             return effects;
         }
         if let Some(effects) = self.erased(token, &result) {
             return effects;
         }
-        if let Some(effects) = self.proof_told(token, &result) {
+        if let Some(effects) = self.proof_result(token, &result) {
             return effects;
         }
         let Some(done) = self.in_flight.remove(&token) else {
             return Vec::new();
         };
         let vm = done.vm;
-        if let Some(lane) = self.lanes.get_mut(&vm) {
-            let is_question = matches!(done.work, Work::Ask { .. });
-            lane.changes += u64::from(!is_question);
-            if lane.busy == Some(token) {
-                lane.busy = None;
+        if let Some(queue) = self.queues.get_mut(&vm) {
+            let is_query = matches!(done.work, Work::Query { .. });
+            queue.changes += u64::from(!is_query);
+            if queue.busy == Some(token) {
+                queue.busy = None;
             }
         }
         let mut effects = self.finish(done, token, result);
@@ -487,13 +490,13 @@ impl Agent {
         let mut orders = Vec::new();
         for (vm, guest) in &mut self.guests {
             if let Phase::Sending(transfer) = &mut guest.phase
-                && !transfer.telling
+                && !transfer.ordering
             {
                 let policy = &transfer.policy;
                 let limit_ms = policy.timeout_ms.unwrap_or(self.facts.transfer_ms_max);
                 let (began_at, ordered_at) = (transfer.began_at, transfer.ordered_at);
                 if let Some(order) = overdue::order(policy, began_at, ordered_at, now, limit_ms) {
-                    transfer.telling = true;
+                    transfer.ordering = true;
                     transfer.ordered_at.get_or_insert(now);
                     if order == Order::Abort {
                         transfer.overrun_ms = Some(limit_ms);
@@ -501,13 +504,13 @@ impl Agent {
                     orders.push((*vm, order));
                 }
             } else if let Some(leaving) = &mut guest.leaving
-                && !leaving.telling
+                && !leaving.ordering
             {
-                // How it may be done is not known any more: as if nothing had been said.
+                // Its policy is not known any more: the default one.
                 let (policy, limit_ms) = (TransferPolicy::default(), self.facts.transfer_ms_max);
                 let since = *leaving.since.get_or_insert(now);
                 if let Some(order) = overdue::order(&policy, since, None, now, limit_ms) {
-                    leaving.telling = true;
+                    leaving.ordering = true;
                     orders.push((*vm, order));
                 }
             }
@@ -520,7 +523,7 @@ impl Agent {
         let mut effects: Vec<_> = orders
             .map(|(vm, order)| self.driver(vm, None, Work::Order, request(vm, order)).1)
             .collect();
-        effects.extend(self.look_at_waits());
+        effects.extend(self.check_waits());
         effects.extend(self.tick_reality());
         effects.extend(self.tick_self_fence());
         effects.extend(self.tick_erasing());
@@ -533,7 +536,7 @@ impl Agent {
     }
 }
 
-/// Returns the effect that answers a call.
+/// Returns the effect that replies to a call.
 pub(super) fn reply(id: CallId, result: Result<Reply, Refusal>) -> Effect {
     Effect::Reply { id, result }
 }

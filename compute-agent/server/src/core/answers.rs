@@ -1,4 +1,4 @@
-//! What the driver's answers mean for the guests, and for whoever waits.
+//! What the driver's results mean for the guests, and for the calls that wait.
 
 use berth_domain::agent::{DestinationCheck, DomainState, DomainStatus, Reply};
 use berth_domain::id::{OperationId, VmUid};
@@ -25,14 +25,14 @@ impl Agent {
                 Err(error) => Err(self.refusal(&error)),
             },
             Work::DropImage => self.image_dropped(result),
-            Work::AskOff => return self.asked_off(vm, result),
+            Work::PowerOff => return self.power_off_result(vm, result),
             Work::Destroy => self.destroyed(vm, result),
-            Work::Ask { changes } => {
-                let id = done.id.expect("somebody asked");
-                return vec![self.asked(vm, id, changes, result)];
+            Work::Query { changes } => {
+                let id = done.id.expect("a call queried it");
+                return vec![self.state_result(vm, id, changes, result)];
             }
             Work::CheckSource(destination) => self.source_checked(vm, result, destination),
-            Work::Fit(data) => self.pages_told(vm, result, *data),
+            Work::Fit(data) => self.fit_result(vm, result, *data),
             Work::Prepare => self.prepared(vm, result),
             Work::Rollback => self.rolled_back(vm, result),
             Work::Release => self.released(vm, result),
@@ -51,16 +51,16 @@ impl Agent {
                 return Vec::new();
             }
             Work::Order => {
-                self.order_told(vm, &result);
+                self.order_result(vm, &result);
                 return Vec::new();
             }
             Work::StopFetch => return Vec::new(),
-            Work::Told => self.told(result),
+            Work::ConductorOrder => self.transfer_order_result(result),
         };
         done.id.map(|id| reply(id, answer)).into_iter().collect()
     }
 
-    /// Goes on with the disks of a guest whose persistent memory is erased.
+    /// Continues with the disks of a guest whose persistent memory is erased.
     fn pmem_erased(
         &mut self,
         id: Option<CallId>,
@@ -70,14 +70,14 @@ impl Agent {
         let vm = domain.uid;
         self.fences.of(vm).erased = domain.claim.map(|claim| (operation, claim));
         let (token, effect) = self.driver(vm, id, Work::Disks, Request::MakeDisks(domain));
-        self.lanes.entry(vm).or_default().busy = Some(token);
+        self.queues.entry(vm).or_default().busy = Some(token);
         vec![effect]
     }
 
     /// Forgets a guest that is not here any more.
     pub(super) fn forget(&mut self, vm: VmUid) {
         if let Some(guest) = self.guests.remove(&vm) {
-            self.left_behind(&guest.domain);
+            self.query_erasures_soon(&guest.domain);
         }
     }
 
@@ -106,17 +106,17 @@ impl Agent {
         }
     }
 
-    fn asked(&mut self, vm: VmUid, id: CallId, changes: u64, result: Done) -> Effect {
+    fn state_result(&mut self, vm: VmUid, id: CallId, changes: u64, result: Done) -> Effect {
         let result = match result {
             // Something about the guest began or ended after the hypervisor looked.
-            Ok(_) if self.has_changed(vm, changes) => return self.ask(vm, id),
+            Ok(_) if self.has_changed(vm, changes) => return self.query_state(vm, id),
             Ok(answer) => Ok(Reply::Domain(self.overlaid(vm, status(answer)))),
             Err(error) => Err(self.refusal(&error)),
         };
         reply(id, result)
     }
 
-    /// Joins what the hypervisor says with what only this agent knows.
+    /// Joins what the hypervisor reports with what only this agent knows.
     pub(super) fn overlaid(&mut self, vm: VmUid, mut status: DomainStatus) -> DomainStatus {
         let spawning = self.is_spawning(vm);
         let Some(guest) = self.guests.get_mut(&vm) else {
@@ -145,7 +145,7 @@ impl Agent {
             (Phase::Running, DomainState::Absent) => {
                 self.forget(vm);
             }
-            // Ordered, but the hypervisor has not begun, or has just given up and not said so.
+            // Ordered, but the hypervisor has not begun, or has just failed without reporting it.
             (Phase::Sending(_), DomainState::Running) => {
                 status.state = DomainState::MigratingOut;
             }
@@ -177,7 +177,7 @@ impl Agent {
         }
     }
 
-    fn pages_told(
+    fn fit_result(
         &mut self,
         _vm: VmUid,
         result: Done,
@@ -192,7 +192,7 @@ impl Agent {
                 | Answer::Image { .. }
                 | Answer::Everything(..)),
             ) => {
-                unreachable!("free pages were asked for, not {other:?}")
+                unreachable!("free pages were requested, not {other:?}")
             }
             Err(error) => Err(self.refusal(&error)),
         }
@@ -267,25 +267,25 @@ impl Agent {
         }
     }
 
-    fn told(&self, result: Done) -> Result<Reply, Refusal> {
+    fn transfer_order_result(&self, result: Done) -> Result<Reply, Refusal> {
         match result {
             Ok(_) => Ok(Reply::Done),
             Err(error) => Err(self.refusal(&error)),
         }
     }
 
-    /// Whether or not the driver was told: how a transfer ended it reports itself. One that has not
-    /// yet is ordered to again with the next tick, since the order may have failed, or have come
+    /// Whatever the driver's result: the transfer itself reports how it ended. One that has not
+    /// ended yet gets another order with the next tick, since the order may have failed, or have come
     /// before the hypervisor had begun.
-    fn order_told(&mut self, vm: VmUid, result: &Done) {
+    fn order_result(&mut self, vm: VmUid, result: &Done) {
         let Some(guest) = self.guests.get_mut(&vm) else {
             return;
         };
         match (&mut guest.phase, &mut guest.leaving) {
-            (Phase::Sending(transfer), _) => transfer.telling = false,
+            (Phase::Sending(transfer), _) => transfer.ordering = false,
             // Whatever leaves later is no business of this order's.
             (_, leaving @ Some(_)) if result.is_ok() => *leaving = None,
-            (_, Some(leaving)) => leaving.telling = false,
+            (_, Some(leaving)) => leaving.ordering = false,
             (_, None) => {}
         }
     }
@@ -330,10 +330,10 @@ impl Agent {
                 Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)
                     .with_hint("give the new image another name")
             }
-            Error::NoRoom { .. } => {
+            Error::NoSpace { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 precondition("NO_ROOM_FOR_DISKS", message)
-                    .with_hint("make room there, or name another host")
+                    .with_hint("free space there, or name another host")
             }
             Error::StorageShared { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
@@ -352,7 +352,7 @@ impl Agent {
             Error::VolumeInUse { volume, .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 precondition("VOLUME_IN_USE", message)
-                    .with_hint("have what uses it there give it back first")
+                    .with_hint("have its user there release it first")
                     .with("volume", volume)
             }
             Error::VolumeUnusable { volume, .. } => {
@@ -386,7 +386,7 @@ pub(super) fn status(answer: Answer) -> DomainStatus {
         | Answer::FreePages(_)
         | Answer::Image { .. }
         | Answer::Everything(..)) => {
-            unreachable!("a status was asked for, not {other:?}")
+            unreachable!("a status was requested, not {other:?}")
         }
     }
 }

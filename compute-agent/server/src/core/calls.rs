@@ -8,7 +8,7 @@ use berth_domain::flavor;
 use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::name::VmName;
-use berth_domain::numa::{Assignment, Wish};
+use berth_domain::numa::{Assignment, ExactDemand};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::version::ServiceVersion;
@@ -28,7 +28,7 @@ impl Agent {
         let started = match pending.call {
             Call::SpawnVm { vm, spec, claim } => self.spawn(&fence, vm, spec, &claim),
             Call::DestroyVm => self.destroy(fence.vm),
-            Call::GetDomain => unreachable!("questions do not wait in a lane"),
+            Call::GetDomain => unreachable!("queries are not queued"),
             Call::CheckCanLiveMigrateDestination { .. } => self.check_destination(fence.vm),
             Call::CheckCanLiveMigrateSource { destination, .. } => {
                 self.check_source(fence.vm, destination)
@@ -79,7 +79,7 @@ impl Agent {
             } => self.copy_disk(&fence, vm, spec, disk, image),
             Call::PublishImage { image } => self.publish_image(&fence, image),
             Call::DropImage { image } => self.drop_image(&fence, image),
-            Call::FetchDisks(wanted) => self.fetch_disks(&fence, *wanted),
+            Call::FetchDisks(fetch) => self.fetch_disks(&fence, *fetch),
             Call::DropDisks {
                 migration,
                 side,
@@ -104,7 +104,7 @@ impl Agent {
         self.facts.version >= ServiceVersion::TRANSFER_CONTROL
     }
 
-    /// Passes on what the conductor wants of a transfer. Also after a restart, when it is not known
+    /// Forwards an order of the conductor to a transfer. Also after a restart, when it is not known
     /// here that there is one: the hypervisor knows.
     fn order(&mut self, fence: &Fence, migration: MigrationId, request: Request) -> Started {
         if !self.knows_transfer_control() {
@@ -123,7 +123,7 @@ impl Agent {
             // That transfer is over.
             return Ok(Start::Reply(Ok(Reply::Done)));
         }
-        Ok(Start::Work(Work::Told, request))
+        Ok(Start::Work(Work::ConductorOrder, request))
     }
 
     fn spawn(&mut self, fence: &Fence, vm: VmName, spec: VmSpec, claim: &Claim) -> Started {
@@ -238,27 +238,27 @@ impl Agent {
         Ok(Start::Work(Work::Fit(Box::new(data)), Request::FreePages))
     }
 
-    /// Decides on the held claim against the free pages that the driver has just told.
+    /// Decides on the held claim against the free pages that the driver has just reported.
     pub(super) fn decide_fit(
         &self,
         data: MigrateData,
         free: &berth_driver::FreePages,
     ) -> Result<Reply, Refusal> {
-        let claim = data.claim.as_ref().expect("checked when asked");
+        let claim = data.claim.as_ref().expect("checked when requested");
         let others = self.taken_by_others(data.vm_uid);
         let live = fit::live_topology(&self.facts.topology, &others, free);
         let comes = fit::Coming {
             topology: data.numa_topology.as_ref(),
             pci: &data.spec.pci,
-            pmem: &data.spec.pmem_wish(),
+            pmem: &data.spec.pmem_demand(),
         };
         let verdict = fit::decide(&self.facts.host, &live, &others, comes, &claim.assignment)?;
         Ok(self.fitted(data, verdict))
     }
 
-    /// Returns the answer with `migrate_data` rewritten to the new topology.
+    /// Returns the reply with `migrate_data` rewritten to the new topology.
     fn fitted(&self, mut data: MigrateData, verdict: FitVerdict) -> Reply {
-        let claim = data.claim.as_mut().expect("checked when asked");
+        let claim = data.claim.as_mut().expect("checked when requested");
         if let FitVerdict::Swap(assignment) = &verdict {
             claim.assignment = assignment.clone();
         }
@@ -330,9 +330,9 @@ impl Agent {
         if self.was_sent(fence.vm, migration) {
             return Ok(Start::Reply(Ok(Reply::Done)));
         }
-        if self.fences.of(fence.vm).asked == Some(fence.operation) {
+        if self.fences.of(fence.vm).queried_by == Some(fence.operation) {
             return Err(late(
-                "the conductor asks already where the guest is; it is not sent any more",
+                "the conductor queries the state of the guest already; it is not sent any more",
             ));
         }
         let guest = self.running(fence.vm)?;
@@ -343,7 +343,7 @@ impl Agent {
         let has = guest.domain.assignment.pci.iter().flatten();
         if let Some(left_out) = has.clone().find(|address| !map.contains_key(address)) {
             let message = format!(
-                "PCI function {left_out} of guest {} has no place on the destination",
+                "PCI function {left_out} of guest {} has no counterpart on the destination",
                 guest.domain.vm
             );
             return Err(precondition("PCI_FUNCTION_UNMAPPED", message));
@@ -393,7 +393,7 @@ impl Agent {
         Start::Work(Work::Rollback, request)
     }
 
-    /// Takes note of a transfer that is being ordered.
+    /// Records a transfer that is being started.
     pub(super) fn mark_sending(&mut self, vm: VmUid, token: Token, policy: TransferPolicy) {
         let began_at = self.now;
         let guest = self
@@ -406,7 +406,7 @@ impl Agent {
             token,
             began_at,
             policy,
-            telling: false,
+            ordering: false,
             ordered_at: None,
             overrun_ms: None,
         });
@@ -471,25 +471,25 @@ impl Agent {
         Err(Refusal::new(Code::InvalidArgument, "WRONG_HOST", message))
     }
 
-    /// Checks that nothing else here has the CPUs and pages of a guest that is to start or come.
+    /// Checks that no other guest here has the CPUs and pages of a guest that is to start or come.
     pub(super) fn is_free(&self, domain: &DomainSpec) -> Result<(), Refusal> {
         let others = self.taken_by_others(domain.uid);
-        let wish = Wish {
+        let demand = ExactDemand {
             topology: domain.spec.topology.as_ref(),
             pci: &domain.spec.pci,
-            pmem: &domain.spec.pmem_wish(),
+            pmem: &domain.spec.pmem_demand(),
             near: &[],
         };
         fit::check(
             &self.facts.host,
             &self.facts.topology,
             &others,
-            wish,
+            demand,
             &domain.assignment,
         )
     }
 
-    /// Returns what the source says of its guest.
+    /// Returns what the source reports of its guest.
     pub(super) fn migrate_data(
         &self,
         vm: VmUid,
@@ -503,9 +503,9 @@ impl Agent {
         }
         let domain = &guest.domain;
         let is_shared = destination.storage_id == self.facts.storage_id;
-        let numa_topology = domain.spec.topology.as_ref().map(|wish| {
+        let numa_topology = domain.spec.topology.as_ref().map(|topology| {
             berth_domain::instance::InstanceNumaTopology {
-                wish: wish.clone(),
+                requested: topology.clone(),
                 assignment: domain.assignment.clone(),
             }
         });
@@ -548,9 +548,9 @@ fn copies(spec: &VmSpec, is_shared: bool) -> Vec<DiskCopy> {
         .collect()
 }
 
-/// Says whether a guest is of a size, and has bridges, that this agent can work with. The rules
+/// Checks that a guest is of a size, and has bridges, that this agent can work with. The rules
 /// for guests are the scheduler's, and newer ones may allow more than this agent knows; but
-/// whoever reaches it could ask for something whose size alone would end it.
+/// any client that reaches it could request something whose size alone would end it.
 pub(super) fn is_sound(spec: &VmSpec) -> Result<(), Refusal> {
     let vcpus = spec.flavor.vcpus;
     if vcpus == 0 || vcpus > flavor::VCPUS_MAX {

@@ -1,9 +1,9 @@
-//! The disks of guests that are off: fetched from another host, given to one, and deleted.
+//! The disks of guests that are off: fetched from another host, sent to one, and deleted.
 //!
 //! Not here: how the bytes come from one host to the other (`disks` of the server).
 //!
 //! Invariant: what was overtaken is not done. Disks are not fetched below a guest that was started, nor
-//! after they were to be deleted; and they are given only while nothing is done with the guest.
+//! after they were to be deleted; and they are sent only while no other work on the guest is under way.
 
 use berth_domain::agent::{Fence, FetchDisks, Reply, Side};
 use berth_domain::id::{ClaimId, MigrationId};
@@ -30,29 +30,29 @@ impl Agent {
             .with("version", version))
     }
 
-    pub(super) fn fetch_disks(&mut self, fence: &Fence, wanted: FetchDisks) -> Started {
+    pub(super) fn fetch_disks(&mut self, fence: &Fence, fetch: FetchDisks) -> Started {
         self.knows_fetching()?;
         self.is_open(fence)?;
-        let claim = &wanted.claim;
+        let claim = &fetch.claim;
         let record = self.fences.of(fence.vm);
         if record.destroyed {
             return Err(late("the guest was to be destroyed here after this call"));
         }
         if record.ended.contains(&claim.id) {
-            return Err(late("the claim was given back after this call"));
+            return Err(late("the claim was released after this call"));
         }
         if record.started == Some((fence.operation, claim.id)) {
             return Err(late("the guest was started after this call"));
         }
         self.is_here(claim)?;
-        is_sound(&wanted.spec)?;
+        is_sound(&fetch.spec)?;
         if self.guests.contains_key(&fence.vm) {
             return Err(self.exists(fence.vm));
         }
         let domain = DomainSpec {
-            vm: wanted.vm,
+            vm: fetch.vm,
             uid: fence.vm,
-            spec: wanted.spec,
+            spec: fetch.spec,
             claim: Some(claim.id),
             epoch: fence.epoch,
             assignment: claim.assignment.clone(),
@@ -61,14 +61,14 @@ impl Agent {
         };
         let fetch = Fetch {
             domain,
-            migration: wanted.migration,
+            migration: fetch.migration,
             fence: Fence {
-                incarnation: wanted.source.incarnation,
+                incarnation: fetch.source.incarnation,
                 ..*fence
             },
-            source: wanted.source,
-            bandwidth_mib_per_s_max: wanted.bandwidth_mib_per_s_max,
-            timeout_ms: wanted.timeout_ms.unwrap_or(self.facts.transfer_ms_max),
+            source: fetch.source,
+            bandwidth_mib_per_s_max: fetch.bandwidth_mib_per_s_max,
+            timeout_ms: fetch.timeout_ms.unwrap_or(self.facts.transfer_ms_max),
         };
         let request = Request::FetchDisks(Box::new(fetch));
         Ok(Start::Work(Work::Disks, request))
@@ -101,7 +101,7 @@ impl Agent {
         Ok(Start::Work(Work::Disks, request))
     }
 
-    /// Says whether the disks of a guest may be given to another host.
+    /// Checks whether the disks of a guest may be sent to another host.
     pub(super) fn readable(&mut self, id: CallId, fence: &Fence) -> Vec<Effect> {
         let examined = self.may_be_read(fence);
         vec![reply(id, examined.map(|()| Reply::Done))]
@@ -116,7 +116,7 @@ impl Agent {
             return Err(precondition("GUEST_RUNS_HERE", message));
         }
         if self.is_worked_on(fence.vm) {
-            let message = format!("something is done with guest {} on its host", fence.vm);
+            let message = format!("other work on guest {} is under way on its host", fence.vm);
             return Err(Refusal::new(Code::Unavailable, "AGENT_BUSY", message));
         }
         Ok(())

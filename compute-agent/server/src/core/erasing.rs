@@ -1,16 +1,16 @@
-//! Namespaces of persistent memory that guests have left: erased before anybody else sees them.
+//! Namespaces of persistent memory that guests have left: erased before any other guest sees them.
 //!
 //! ```text
-//!   expected ─▶ OPEN ──▶ ASKED ──(the leader: still to be erased)──▶ RUNNING ──▶ DONE ──▶ told
-//!                ▲  ▲      └ no guest of the hypervisor has it           │
-//!                │  └──────────────── after a while ◀── FAILED ◀─────────┘
+//!   expected ─▶ OPEN ──▶ QUERIED ──(the leader: still to be erased)──▶ RUNNING ──▶ DONE ──▶ reported
+//!                ▲  ▲      └ no guest of the hypervisor has it             │
+//!                │  └──────────────── after a while ◀── FAILED ◀───────────┘
 //!                └ again with each comparison until the scheduler does not expect it any more
 //! ```
 //!
 //! What is expected may be out of date: the namespace may have been erased before, by an earlier run
-//! of this agent, and be another VM's by now. So nothing is begun but by a word of the leader about
-//! this very claim, which stays true until this agent says that it is done. What is begun ends with
-//! the process of the hypervisor's driver; the next run begins anew.
+//! of this agent, and be another VM's by now. So an erasure begins only upon a reply of the leader about
+//! this very claim, which stays true until this agent reports that it is done. What is begun ends with
+//! the process of the hypervisor's driver; the next run restarts it.
 //!
 //! Invariant: a namespace is erased only while its claim is RELEASING and no guest here has it; and
 //! no guest starts or comes here on one that is to be erased.
@@ -33,13 +33,13 @@ use super::reality::Expectation;
 const RUNNING_MAX: usize = 4;
 
 /// How long after a failure it is tried again, at first and at most.
-const AGAIN_MS_MIN: u64 = 5_000;
-const AGAIN_MS_MAX: u64 = 600_000;
+const RETRY_MS_MIN: u64 = 5_000;
+const RETRY_MS_MAX: u64 = 600_000;
 
-/// How often it is told how far an erasure is.
-const TELL_MS: u64 = 5_000;
+/// Interval of progress reports.
+const REPORT_MS: u64 = 5_000;
 
-/// For how long the scheduler is asked with every tick after a guest with persistent memory has left.
+/// For how long the scheduler is queried with every tick after a guest with persistent memory has left.
 const EAGER_MS: u64 = 15_000;
 
 /// How far a namespace is.
@@ -47,12 +47,12 @@ const EAGER_MS: u64 = 15_000;
 enum Phase {
     /// To be erased.
     Open,
-    /// The leader is asked whether it still is.
-    Asked,
+    /// The leader is queried whether it still is.
+    Queried,
     /// The driver erases it.
     Running(Token),
     /// It failed; to be tried again then.
-    Failed { again_at: TimeMs },
+    Failed { retry_at: TimeMs },
     /// It is erased, and the scheduler may not know yet.
     Done,
 }
@@ -66,21 +66,21 @@ struct Due {
     failures: u32,
     /// How much of it is erased, and how much the scheduler knows of.
     erased_bytes: u64,
-    told_bytes: u64,
+    reported_bytes: u64,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Erasing {
     due: BTreeMap<PmemName, Due>,
-    /// The newest revision from which it was told what is due.
+    /// The newest revision from which the due erasures were read.
     revision: u64,
-    told_at: TimeMs,
+    reported_at: TimeMs,
     eager_until: TimeMs,
 }
 
 impl Erasing {
-    /// Takes note of what is expected, as far as it is new. Members that lag behind are passed over.
+    /// Records what is expected, as far as it is new. Replies of members that lag behind are ignored.
     fn expect(&mut self, revision: u64, expected: &[(ClaimId, PmemDevice)]) {
         if revision < self.revision {
             return;
@@ -99,7 +99,7 @@ impl Erasing {
                 phase: Phase::Open,
                 failures: 0,
                 erased_bytes: 0,
-                told_bytes: 0,
+                reported_bytes: 0,
             });
         }
     }
@@ -122,8 +122,8 @@ impl Due {
 
     fn is_ready(&self, now: TimeMs) -> bool {
         match self.phase {
-            Phase::Open | Phase::Asked => true,
-            Phase::Failed { again_at } => again_at <= now,
+            Phase::Open | Phase::Queried => true,
+            Phase::Failed { retry_at } => retry_at <= now,
             Phase::Running(_) | Phase::Done => false,
         }
     }
@@ -152,21 +152,21 @@ impl Agent {
         taken
     }
 
-    /// A guest may have left namespaces behind: the scheduler is asked more often for a while.
-    pub(super) fn left_behind(&mut self, domain: &DomainSpec) {
+    /// A guest may have left namespaces behind: the scheduler is queried more often for a while.
+    pub(super) fn query_erasures_soon(&mut self, domain: &DomainSpec) {
         if !domain.assignment.pmem.is_empty() {
             self.erasing.eager_until = TimeMs(self.now.0 + EAGER_MS);
         }
     }
 
-    /// Returns whether there is something to ask the scheduler about.
+    /// Returns whether the scheduler is to be queried more often.
     pub(super) fn is_eager(&self) -> bool {
         self.now < self.erasing.eager_until
     }
 
-    /// Asks about what is to be erased and nobody has any more, now that it is known what the
-    /// hypervisor runs; and says once more what is done.
-    pub(super) fn look_after_erasures(
+    /// Queries the leader about what is to be erased and has no user any more, now that it is known what
+    /// the hypervisor runs; and reports again what is done.
+    pub(super) fn query_erasures(
         &mut self,
         expectation: &Expectation,
         known: &[Known],
@@ -187,30 +187,30 @@ impl Agent {
         let mut free = RUNNING_MAX.saturating_sub(self.erasing.running());
         for (name, due) in &mut self.erasing.due {
             let is_held = held.contains(name) || claims.contains(&due.claim);
-            if is_held && due.phase == Phase::Asked {
-                // An answer that comes late must not begin it.
+            if is_held && due.phase == Phase::Queried {
+                // A late reply must not begin it.
                 due.phase = Phase::Open;
             }
             if due.phase == Phase::Done {
                 reports.push(due.report(ErasureProgress::Erased));
             } else if due.is_ready(self.now) && !is_held && free > 0 {
                 free -= 1;
-                due.phase = Phase::Asked;
-                due.told_bytes = 0;
+                due.phase = Phase::Queried;
+                due.reported_bytes = 0;
                 reports.push(due.report(ErasureProgress::Running { erased_bytes: 0 }));
             }
         }
-        told(reports)
+        report_effects(reports)
     }
 
-    /// The leader says what is to be erased: what was asked about begins.
+    /// The leader's reply lists what is to be erased: what was queried begins.
     pub(super) fn erasures_due(&mut self, due: &[(ClaimId, PmemName)]) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut begun = Vec::new();
-        // What was asked about and is not due has been somebody else's since.
+        // What was queried and is not due has been assigned again since.
         self.erasing.due.retain(|name, known| {
             let mut listed = due.iter();
-            known.phase != Phase::Asked || listed.any(|due| *due == (known.claim, name.clone()))
+            known.phase != Phase::Queried || listed.any(|due| *due == (known.claim, name.clone()))
         });
         let free = RUNNING_MAX.saturating_sub(self.erasing.running());
         for (claim, name) in due {
@@ -222,7 +222,7 @@ impl Agent {
             if guests.any(|guest| guest.domain.assignment.pmem.iter().any(|d| d.name == *name)) {
                 continue;
             }
-            if known.is_some_and(|due| due.claim == *claim && due.phase == Phase::Asked) {
+            if known.is_some_and(|due| due.claim == *claim && due.phase == Phase::Queried) {
                 begun.push(name.clone());
             }
         }
@@ -234,7 +234,7 @@ impl Agent {
             due.phase = Phase::Running(token);
             due.erased_bytes = 0;
             let mut device = due.device.clone();
-            // Its device may have another number since it was given away.
+            // Its device may have another number since it was assigned.
             device.path = path.unwrap_or(device.path);
             let request = Request::Erase(vec![device]);
             effects.push(Effect::Driver { token, request });
@@ -242,7 +242,7 @@ impl Agent {
         effects
     }
 
-    /// Takes the driver's answer, if it is to an erasure.
+    /// Takes the driver's result, if it is that of an erasure.
     pub(super) fn erased(
         &mut self,
         token: Token,
@@ -257,10 +257,10 @@ impl Agent {
                 ErasureProgress::Erased
             }
             Err(error) => {
-                let delay_ms = AGAIN_MS_MIN << due.failures.min(16);
+                let delay_ms = RETRY_MS_MIN << due.failures.min(16);
                 due.failures += 1;
                 due.phase = Phase::Failed {
-                    again_at: TimeMs(now.0 + delay_ms.min(AGAIN_MS_MAX)),
+                    retry_at: TimeMs(now.0 + delay_ms.min(RETRY_MS_MAX)),
                 };
                 ErasureProgress::Failed {
                     failure: shortened(&error.to_string()),
@@ -268,12 +268,12 @@ impl Agent {
             }
         };
         let report = due.report(progress);
-        // There may be room for the next ones.
+        // Another erasure may begin now.
         self.erasing.eager_until = TimeMs(now.0 + EAGER_MS);
-        Some(told(vec![report]))
+        Some(report_effects(vec![report]))
     }
 
-    /// Takes note of the host's namespaces.
+    /// Records the host's namespaces.
     pub(super) fn take_namespaces(&mut self, namespaces: Vec<PmemNamespace>) {
         // What was looked at by the same rules when the agent started.
         if let Ok(topology) = (*self.facts.topology).clone().with_pmem(namespaces) {
@@ -281,7 +281,7 @@ impl Agent {
         }
     }
 
-    /// Takes note of how far the driver is.
+    /// Records the driver's progress.
     pub(super) fn erased_bytes(&mut self, bytes: &BTreeMap<PmemName, u64>) {
         for (name, due) in &mut self.erasing.due {
             if let (Phase::Running(_), Some(bytes)) = (due.phase, bytes.get(name)) {
@@ -290,21 +290,21 @@ impl Agent {
         }
     }
 
-    /// Tells now and then how far the erasures are.
+    /// Reports the progress of the erasures periodically.
     pub(super) fn tick_erasing(&mut self) -> Vec<Effect> {
-        if self.now.0 < self.erasing.told_at.0 + TELL_MS {
+        if self.now.0 < self.erasing.reported_at.0 + REPORT_MS {
             return Vec::new();
         }
-        self.erasing.told_at = self.now;
+        self.erasing.reported_at = self.now;
         let mut reports = Vec::new();
         for due in self.erasing.due.values_mut() {
-            if matches!(due.phase, Phase::Running(_)) && due.erased_bytes != due.told_bytes {
-                due.told_bytes = due.erased_bytes;
+            if matches!(due.phase, Phase::Running(_)) && due.erased_bytes != due.reported_bytes {
+                due.reported_bytes = due.erased_bytes;
                 let erased_bytes = due.erased_bytes;
                 reports.push(due.report(ErasureProgress::Running { erased_bytes }));
             }
         }
-        told(reports)
+        report_effects(reports)
     }
 
     /// Returns whether the driver erases something.
@@ -314,7 +314,7 @@ impl Agent {
     }
 }
 
-fn told(reports: Vec<ErasureReport>) -> Vec<Effect> {
+fn report_effects(reports: Vec<ErasureReport>) -> Vec<Effect> {
     match reports.is_empty() {
         true => Vec::new(),
         false => vec![Effect::ReportErasures(reports)],

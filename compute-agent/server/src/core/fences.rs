@@ -1,10 +1,10 @@
 //! Which calls are too late: of an earlier lease, or overtaken by a call that ended what they
 //! belong to.
 //!
-//! An epoch alone does not tell a delayed call from a fresh one under the same lease. So what must
-//! not happen after a certain call is remembered with the VM: no spawn after a destruction, no
-//! preparation after its rollback, no transfer after the conductor began to ask where the guest
-//! is, nothing of an operation after it was settled, no start on a claim that is given back, no
+//! An epoch alone does not distinguish a delayed call from a fresh one under the same lease. So what
+//! must not happen after a certain call is remembered with the VM: no spawn after a destruction, no
+//! preparation after its rollback, no transfer after the conductor began to query where the guest
+//! is, nothing of an operation after it was settled, no start on a claim that was released, no
 //! stop after a start of the same operation.
 //!
 //! Invariant: bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over
@@ -19,7 +19,7 @@ use berth_domain::refusal::{Code, Refusal};
 /// How many VMs are remembered.
 const RECORDS_MAX: usize = 4096;
 
-/// How many claims of one VM that were given back are remembered. Claims are never used twice, and
+/// How many released claims of one VM are remembered. Claims are never used twice, and
 /// a call that is as late as so many moves has an older epoch.
 const ENDED_MAX: usize = 4;
 
@@ -34,21 +34,21 @@ pub(super) struct Record {
     pub(super) rolled_back: Option<MigrationId>,
     /// The migration with which it was sent away, or was tried to.
     pub(super) sent: Option<MigrationId>,
-    /// The operation that asked where it is.
-    pub(super) asked: Option<OperationId>,
-    /// The operation that was settled: nothing that it asked for before is done any more.
+    /// The operation that queried where it is.
+    pub(super) queried_by: Option<OperationId>,
+    /// The operation that was settled: none of its earlier calls is carried out any more.
     pub(super) settled: Option<OperationId>,
     /// The operation that had it started, and on which claim: a stop of the same operation that
     /// comes now was overtaken.
     pub(super) started: Option<(OperationId, ClaimId)>,
     /// The operation for which its persistent memory was erased, and on which claim.
     pub(super) erased: Option<(OperationId, ClaimId)>,
-    /// The last claims that are given back: it never starts on them again.
+    /// The last claims that were released: it never starts on them again.
     pub(super) ended: VecDeque<ClaimId>,
 }
 
 impl Record {
-    /// Takes note that a claim is given back.
+    /// Records that a claim is released.
     pub(super) fn end(&mut self, claim: ClaimId) {
         if !self.ended.contains(&claim) {
             self.ended.push_back(claim);
@@ -67,7 +67,7 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// Takes note of a call, or refuses it for its epoch. VMs that are `kept` are not dropped.
+    /// Records a call, or refuses it for its epoch. VMs that are `kept` are not dropped.
     pub(super) fn admit(
         &mut self,
         fence: &Fence,

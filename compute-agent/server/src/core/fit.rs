@@ -12,23 +12,24 @@ use berth_domain::agent::FitVerdict;
 use berth_domain::instance::{InstanceNumaTopology, InstanceTopology, PageSize};
 use berth_domain::name::HostName;
 use berth_domain::numa::{
-    Assignment, FitRefusal, Ground, Guest, HostUsage, Limits, Outline, Strategy, Wish, fit, verify,
+    Assignment, ExactDemand, FitRefusal, Ground, Guest, HostUsage, Limits, Outline, Strategy, fit,
+    verify,
 };
 use berth_domain::pci::PciRequest;
-use berth_domain::pmem::PmemWish;
+use berth_domain::pmem::PmemDemand;
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
 use berth_domain::topology::{CellId, HostTopology};
 use berth_driver::FreePages;
 
-/// A guest that is to come, as the source tells of it.
+/// A guest that is to come, as the source describes it.
 #[derive(Clone, Copy)]
 pub(super) struct Coming<'a> {
     /// Its topology with what it has on the source; absent for a guest that does not care.
     pub(super) topology: Option<&'a InstanceNumaTopology>,
-    /// The PCI functions that it asks for.
+    /// The PCI functions that it requests.
     pub(super) pci: &'a [PciRequest],
-    /// The persistent memory that it asks for.
-    pub(super) pmem: &'a PmemWish,
+    /// The persistent memory that it requests.
+    pub(super) pmem: &'a PmemDemand,
 }
 
 /// Decides on a held claim.
@@ -40,7 +41,7 @@ pub(super) fn decide(
     held: &Assignment,
 ) -> Result<FitVerdict, Refusal> {
     let source = coming.topology;
-    let topology = source.map(|source| with_page_sizes(&source.wish, &source.assignment));
+    let topology = source.map(|source| with_page_sizes(&source.requested, &source.assignment));
     let outline = Outline::new(live, others, &Limits::NONE);
     let ground = Ground {
         topology: live,
@@ -48,16 +49,16 @@ pub(super) fn decide(
         outline: &outline,
     };
     let given = source.map_or(&[][..], |source| &source.assignment.pmem);
-    let wish = Wish {
+    let demand = ExactDemand {
         topology: topology.as_ref(),
         pci: coming.pci,
         pmem: &coming.pmem.clone().settled(given),
         near: &[],
     };
-    if verify(ground, wish, held).is_ok() {
+    if verify(ground, demand, held).is_ok() {
         return Ok(FitVerdict::Confirm);
     }
-    match fit(ground, &Guest::new(wish), Strategy::Spread) {
+    match fit(ground, &Guest::new(demand), Strategy::Spread) {
         Ok(assignment) => Ok(FitVerdict::Swap(assignment)),
         Err(reason) => Err(refusal(host, &reason)),
     }
@@ -68,7 +69,7 @@ pub(super) fn check(
     host: &HostName,
     topology: &HostTopology,
     others: &HostUsage,
-    wish: Wish<'_>,
+    demand: ExactDemand<'_>,
     assignment: &Assignment,
 ) -> Result<(), Refusal> {
     let outline = Outline::new(topology, others, &Limits::NONE);
@@ -77,27 +78,27 @@ pub(super) fn check(
         usage: others,
         outline: &outline,
     };
-    verify(ground, wish, assignment).map_err(|reason| refusal(host, &reason))
+    verify(ground, demand, assignment).map_err(|reason| refusal(host, &reason))
 }
 
 /// Returns the wish with the page sizes that the guest has: they cannot change while it runs.
-fn with_page_sizes(wish: &InstanceTopology, now: &Assignment) -> InstanceTopology {
+fn with_page_sizes(demand: &InstanceTopology, now: &Assignment) -> InstanceTopology {
     let sizes: BTreeMap<u32, u64> = now
         .cells
         .iter()
         .filter_map(|c| Some((c.guest_cell, c.page_size_kib?)))
         .collect();
-    let mut wish = wish.clone();
-    for cell in &mut wish.cells {
+    let mut demand = demand.clone();
+    for cell in &mut demand.cells {
         if let Some(size) = sizes.get(&cell.id) {
             cell.page_size = PageSize::Kib(*size);
         }
     }
-    wish
+    demand
 }
 
 /// Returns the topology with every huge page reserved that neither is free nor belongs to a guest
-/// of ours: somebody else on the host has it.
+/// of ours: another process on the host has it.
 pub(super) fn live_topology(
     topology: &HostTopology,
     ours: &HostUsage,
@@ -106,7 +107,7 @@ pub(super) fn live_topology(
     let mut cells = topology.cells().to_vec();
     for (cell, used) in cells.iter_mut().zip(&ours.cells) {
         let id: CellId = cell.id;
-        // The first pool is that of small pages, whose free count says nothing: the kernel gives
+        // The first pool is that of small pages, whose free count is no limit: the kernel gives
         // its caches back.
         for pool in cell.pages.iter_mut().skip(1) {
             let Some(free) = free.get(&id).and_then(|pools| pools.get(&pool.size_kib)) else {

@@ -1,4 +1,4 @@
-//! What this agent knows of its guests, beside what the hypervisor says when it is asked.
+//! What this agent knows of its guests, beside what the hypervisor reports.
 //!
 //! Invariant: every guest that holds anything here, or may come to hold it through a call that
 //! was taken, is in this map with its assignment; so that a fit never counts on its CPUs or pages.
@@ -43,33 +43,33 @@ pub(super) struct Transfer {
     pub(super) began_at: TimeMs,
     /// How it may be done.
     pub(super) policy: TransferPolicy,
-    /// The driver is being told to end it, one way or the other.
-    pub(super) telling: bool,
-    /// When it was first told, since it took too long.
+    /// An order to the driver is under way.
+    pub(super) ordering: bool,
+    /// When it got the first order, since it took too long.
     pub(super) ordered_at: Option<TimeMs>,
-    /// The time that it was given, once it has taken longer and is stopped for it.
+    /// The time limit, once it has been exceeded and the transfer is stopped for it.
     pub(super) overrun_ms: Option<u64>,
 }
 
 /// A transfer of an earlier run of the agent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaving {
-    /// When this run was first told what time it is.
+    /// The first tick of this run.
     pub(super) since: Option<TimeMs>,
-    /// The driver is being told to stop it.
-    pub(super) telling: bool,
+    /// An order to stop it is under way.
+    pub(super) ordering: bool,
 }
 
 /// A guest.
 #[derive(Clone, Debug)]
 pub(super) struct Guest {
-    /// What the driver was given.
+    /// The domain as the driver got it.
     pub(super) domain: DomainSpec,
     /// How far it is.
     pub(super) phase: Phase,
     /// Why the last transfer failed.
     pub(super) migration_error: Option<String>,
-    /// It was being sent away when the agent started, in an earlier run of which nothing is known; and
+    /// It was being sent away when the agent started, by an earlier run of which nothing is known; and
     /// since when this run has known of it.
     pub(super) leaving: Option<Leaving>,
 }

@@ -1,19 +1,19 @@
 //! The agent's core: which calls it takes, in which order it has the hypervisor do them, and what
-//! it answers. Sans-I/O: the server performs its effects on threads, the simulator on a
+//! it replies. Sans-I/O: the server performs its effects on threads, the simulator on a
 //! [`berth_driver::sim::World`].
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`Agent`] | [`Agent::step`]: an event in, effects out |
 //! | [`Facts`] | what does not change while the agent runs |
 //! | `fences` | which calls are too late |
 //! | `guests` | what this agent knows of its guests |
-//! | `calls`, `answers` | one function per call, and per kind of driver answer |
-//! | `power` | stopping a guest, with the time that it is given, and starting it again |
-//! | `disks` | the disks of guests that are off: fetched, given, deleted |
+//! | `calls`, `answers` | one function per call, and per kind of driver result |
+//! | `power` | stopping a guest within its time limit, and starting it again |
+//! | `disks` | the disks of guests that are off: fetched, sent, deleted |
 //! | `reality` | what the hypervisor has, and what the scheduler expects |
 //! | `erasing` | erasing the persistent memory that guests have left |
-//! | `self_fence` | stopping its guests when nobody has heard of it for too long, and when the watchdog is fed |
+//! | `self_fence` | stopping its guests when no heartbeat was acknowledged for too long, and feeding the watchdog |
 //! | `fit` | the fit of a guest that is to come |
 
 mod agent;

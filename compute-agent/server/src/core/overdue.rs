@@ -1,8 +1,8 @@
 //! What is done to a transfer that takes too long.
 //!
 //! Decided here and nowhere else: the agent has a clock, and does it also when no conductor can be
-//! heard. An agent that is started anew while a guest leaves no longer knows the transfer's policy; it
-//! gives it the time that it is set up with, and then stops it.
+//! reached. An agent that is restarted while a guest leaves no longer knows the transfer's policy; it
+//! allows it the configured time, and then stops it.
 //!
 //! ```text
 //!   begun ──limit──▶ the policy's action ──again as long──▶ abort
@@ -15,7 +15,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::transfer::{TimeoutAction, TransferPolicy};
 use berth_driver::Force;
 
-/// What the driver is told.
+/// An order to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// To stop the transfer.

@@ -1,16 +1,15 @@
-//! Stopping a guest, with the time that it is given for it, starting it again, and what is done to
-//! its disks.
+//! Stopping a guest within a time limit, starting it again, and work on its disks.
 //!
 //! ```text
-//!   StopVm ─▶ asked to power off ─▶ looked at, tick by tick ─▶ off ──────┐
-//!      │ no time given                    │ its time is over            ▼
+//!   StopVm ─▶ power-off requested ─▶ checked, tick by tick ─▶ off ───────┐
+//!      │ no time limit                    │ its time is over            ▼
 //!      └──────────────────────────────────┴──────────────────▶ plug pulled, forgotten
 //! ```
 //!
 //! The waiting is done here and not in the driver, so that it takes no thread, and so that
 //! [`Call::SettleVm`](berth_domain::agent::Call::SettleVm) ends it.
 //!
-//! Invariant: a guest's lane is taken as long as it is waited for.
+//! Invariant: a guest's queue is busy as long as it is waited for.
 
 use std::collections::BTreeMap;
 
@@ -31,17 +30,17 @@ use super::calls::{Started, is_sound, moves, precondition};
 use super::fences::late;
 use super::guests::Phase;
 
-/// A guest that is given time to power off.
+/// A guest within its time to power off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
-    /// Who is answered when it is off.
+    /// The call that is replied to when it is off.
     id: CallId,
     /// When its plug is pulled.
     until: TimeMs,
-    /// The driver is being asked; else the next tick asks it.
+    /// A driver request is under way; else the next tick sends one.
     asking: bool,
     /// The wait is over without the plug being pulled: the operation is settled.
-    given_up: bool,
+    cancelled: bool,
 }
 
 /// All of them.
@@ -63,7 +62,7 @@ impl Agent {
             .with("version", self.facts.version))
     }
 
-    /// Refuses what an operation asked for before it was settled.
+    /// Refuses calls of an operation that came before it was settled.
     pub(super) fn is_open(&mut self, fence: &Fence) -> Result<(), Refusal> {
         if self.fences.of(fence.vm).settled == Some(fence.operation) {
             return Err(late("the operation was settled here after this call"));
@@ -91,7 +90,7 @@ impl Agent {
             if matches!(guest.phase, Phase::Sending(_)) {
                 return Err(moves(&guest.domain.vm));
             }
-            // One that an older agent handed over does not say on which claim it runs.
+            // One that an older agent handed over does not record its claim.
             if guest.domain.claim.is_some_and(|own| own != claim) {
                 return Ok(Start::Reply(Ok(Reply::Done)));
             }
@@ -103,10 +102,10 @@ impl Agent {
             id,
             until: TimeMs(self.now.0.saturating_add(timeout_ms)),
             asking: true,
-            given_up: false,
+            cancelled: false,
         };
         self.waits.insert(fence.vm, wait);
-        Ok(Start::Work(Work::AskOff, Request::Shutdown(fence.vm)))
+        Ok(Start::Work(Work::PowerOff, Request::Shutdown(fence.vm)))
     }
 
     pub(super) fn start_vm(
@@ -123,7 +122,7 @@ impl Agent {
             return Err(late("the guest was to be destroyed here after this call"));
         }
         if record.ended.contains(&claim.id) {
-            return Err(late("the claim was given back after this call"));
+            return Err(late("the claim was released after this call"));
         }
         self.is_here(claim)?;
         is_sound(&spec)?;
@@ -247,29 +246,29 @@ impl Agent {
         }
     }
 
-    /// The guest was asked to power off, or looked at whether it has.
-    pub(super) fn asked_off(&mut self, vm: VmUid, result: Done) -> Vec<Effect> {
+    /// The guest was requested to power off, or checked whether it has.
+    pub(super) fn power_off_result(&mut self, vm: VmUid, result: Done) -> Vec<Effect> {
         let now = self.now;
         let Some(wait) = self.waits.get_mut(&vm) else {
             return Vec::new();
         };
         wait.asking = false;
         let wait = *wait;
-        if wait.given_up {
+        if wait.cancelled {
             return self.stop_waiting(vm);
         }
         match result {
-            // Asked; or looked at, and not off yet.
-            Ok(Answer::Status(ref told)) if !is_off(told.state) && now < wait.until => {
-                self.hold_lane(vm);
+            // Requested; or checked, and not off yet.
+            Ok(Answer::Status(ref status)) if !is_off(status.state) && now < wait.until => {
+                self.hold_queue(vm);
                 Vec::new()
             }
-            Ok(Answer::Done) => self.look_whether_off(vm).into_iter().collect(),
-            // It is off, its time is over, or nobody can ask it: the plug is pulled. Where it has
-            // powered off there may be something left of it all the same.
+            Ok(Answer::Done) => self.check_power(vm).into_iter().collect(),
+            // It is off, its time is over, or it cannot be queried: the plug is pulled. Where it has
+            // powered off, parts of it may be left all the same.
             Ok(_) => self.pull(vm, wait.id),
             Err(error) if error.is_unknown() && now < wait.until => {
-                self.hold_lane(vm);
+                self.hold_queue(vm);
                 Vec::new()
             }
             Err(_) => self.pull(vm, wait.id),
@@ -279,53 +278,54 @@ impl Agent {
     fn pull(&mut self, vm: VmUid, id: CallId) -> Vec<Effect> {
         self.waits.remove(&vm);
         let (token, effect) = self.driver(vm, Some(id), Work::Stop, Request::Stop(vm));
-        self.take_lane(vm, token);
+        self.take_queue(vm, token);
         vec![effect]
     }
 
-    /// Asks the driver whether the guests that are given time are off by now.
-    pub(super) fn look_at_waits(&mut self) -> Vec<Effect> {
+    /// Queries the driver whether the guests that are waited for are off by now.
+    pub(super) fn check_waits(&mut self) -> Vec<Effect> {
         let due = self.waits.iter().filter(|(_, wait)| !wait.asking);
         let due: Vec<VmUid> = due.map(|(vm, _)| *vm).collect();
         due.into_iter()
-            .filter_map(|vm| self.look_whether_off(vm))
+            .filter_map(|vm| self.check_power(vm))
             .collect()
     }
 
-    fn look_whether_off(&mut self, vm: VmUid) -> Option<Effect> {
+    fn check_power(&mut self, vm: VmUid) -> Option<Effect> {
         self.waits.get_mut(&vm)?.asking = true;
-        let (token, effect) = self.driver(vm, None, Work::AskOff, Request::Domain(vm));
-        self.take_lane(vm, token);
+        let (token, effect) = self.driver(vm, None, Work::PowerOff, Request::Domain(vm));
+        self.take_queue(vm, token);
         Some(effect)
     }
 
-    /// Ends the wait for a guest, if there is one: its plug is not pulled. What the driver is
-    /// being asked for is waited for.
+    /// Ends the wait for a guest, if there is one: its plug is not pulled. A driver request under
+    /// way is waited for.
     pub(super) fn stop_waiting(&mut self, vm: VmUid) -> Vec<Effect> {
         let Some(wait) = self.waits.get_mut(&vm) else {
             return Vec::new();
         };
-        wait.given_up = true;
+        wait.cancelled = true;
         if wait.asking {
             return Vec::new();
         }
         let id = wait.id;
         self.waits.remove(&vm);
-        if let Some(lane) = self.lanes.get_mut(&vm) {
-            lane.busy = None;
+        if let Some(queue) = self.queues.get_mut(&vm) {
+            queue.busy = None;
         }
-        let refusal = late("the operation was settled while the guest was given time to power off");
+        let refusal =
+            late("the operation was settled while the guest was within its time to power off");
         vec![reply(id, Err(refusal))]
     }
 
-    /// Keeps others out of the lane while nothing is asked of the driver.
-    fn hold_lane(&mut self, vm: VmUid) {
+    /// Keeps other calls out of the queue while no driver request is under way.
+    fn hold_queue(&mut self, vm: VmUid) {
         let token = self.spare_token();
-        self.take_lane(vm, token);
+        self.take_queue(vm, token);
     }
 
-    fn take_lane(&mut self, vm: VmUid, token: Token) {
-        self.lanes.entry(vm).or_default().busy = Some(token);
+    fn take_queue(&mut self, vm: VmUid, token: Token) {
+        self.queues.entry(vm).or_default().busy = Some(token);
     }
 
     pub(super) fn stopped(&mut self, vm: VmUid, result: Done) -> Result<Reply, Refusal> {

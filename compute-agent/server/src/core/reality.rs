@@ -1,18 +1,18 @@
-//! What the hypervisor has, compared with what the scheduler expects of this host; and what an
-//! agent does, and leaves undone, that the scheduler has not heard of.
+//! Compares what the hypervisor has with what the scheduler expects of this host; and limits what an
+//! agent does while its heartbeats are not acknowledged.
 //!
 //! ```text
 //!   tick ──▶ Expect ──(scheduler)──▶ Expected ──▶ Everything ──(driver)──▶ compared ──▶ Report
 //! ```
 //!
-//! Invariant: what is expected is read before the hypervisor is asked, so that a guest that comes
-//! or goes meanwhile is judged by the scheduler as out of date, never as missing. Nothing is
+//! Invariant: what is expected is read before the hypervisor is queried, so that the scheduler takes a
+//! guest that comes or goes meanwhile for out of date, never for missing. Nothing is
 //! stopped but what the scheduler names by its claim.
 
 use berth_domain::agent::Call;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::pmem::PmemDevice;
-use berth_domain::reality::{Expected, Found, NAME_MAX, Unknown, compare};
+use berth_domain::reality::{Expected, NAME_MAX, ObservedDomain, Unknown, compare};
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Error, Known, Other, Request, Token};
 
@@ -26,9 +26,9 @@ pub struct Expectation {
     pub revision: u64,
     /// One per claim.
     pub expected: Vec<Expected>,
-    /// What is recorded as expected by nobody.
+    /// What is recorded as unknown: no claim expects it.
     pub unknown: Vec<Unknown>,
-    /// What is to be stopped and removed: the host was fenced, and lost them.
+    /// What is to be stopped and removed: the host was fenced, and these were started elsewhere.
     pub lost: Vec<(VmUid, Option<ClaimId>)>,
     /// Whether the host was fenced, so that finding nothing is worth telling.
     pub fenced: bool,
@@ -44,18 +44,19 @@ const EAGER_COMPARE_MS: u64 = 1_000;
 pub(super) struct Reality {
     /// When the last comparison began.
     began_at: Option<TimeMs>,
-    /// What the driver is asked for, and with what it will be compared.
-    asked: Option<(Token, Expectation)>,
-    /// The guests that nothing was done to when the driver was asked.
+    /// The query of the driver, and what its result will be compared with.
+    query: Option<(Token, Expectation)>,
+    /// The guests on which no work was under way when the driver was queried.
     still: Vec<VmUid>,
-    /// When the report that the scheduler heard last was sent, and for how long that counts.
-    heard: Option<(TimeMs, u64)>,
+    /// When the last acknowledged heartbeat was sent, and for how long that counts.
+    last_heartbeat: Option<(TimeMs, u64)>,
 }
 
 impl Reality {
     /// Returns for how long no report was answered, by when it was sent; nothing if none was ever.
     pub(super) fn silent_ms(&self, now: TimeMs) -> Option<u64> {
-        self.heard.map(|(at, _)| now.0.saturating_sub(at.0))
+        self.last_heartbeat
+            .map(|(at, _)| now.0.saturating_sub(at.0))
     }
 }
 
@@ -74,50 +75,50 @@ impl Agent {
         vec![Effect::Expect]
     }
 
-    /// Asks the hypervisor what it has, now that it is known what is expected.
+    /// Queries the hypervisor for what it has, now that it is known what is expected.
     pub(super) fn expected(&mut self, expectation: Expectation) -> Vec<Effect> {
-        if self.reality.asked.is_some() {
-            // An answer of the driver is out still; the next comparison begins with a new one.
+        if self.reality.query.is_some() {
+            // A query of the driver is under way still; the next comparison begins with a new one.
             return Vec::new();
         }
         let still = self.guests.keys().filter(|vm| !self.is_worked_on(**vm));
         self.reality.still = still.copied().collect();
         let token = self.spare_token();
-        self.reality.asked = Some((token, expectation));
+        self.reality.query = Some((token, expectation));
         let request = Request::Everything;
         vec![Effect::Driver { token, request }]
     }
 
-    /// Takes the driver's answer, if it is to this question.
-    pub(super) fn everything_told(
+    /// Takes the driver's result, if it is that of this query.
+    pub(super) fn comparison_result(
         &mut self,
         token: Token,
         result: &Result<Answer, Error>,
     ) -> Option<Vec<Effect>> {
-        let (_, expectation) = self.reality.asked.take_if(|(asked, _)| *asked == token)?;
-        // A hypervisor that does not answer tells nothing about its guests.
+        let (_, expectation) = self.reality.query.take_if(|(query, _)| *query == token)?;
+        // A failed query says nothing about the guests.
         let Ok(Answer::Everything(known, others)) = result else {
             return Some(Vec::new());
         };
-        self.forget_gone(known);
-        let erasures = self.look_after_erasures(&expectation, known);
-        let told = compare(
+        self.forget_missing(known);
+        let erasures = self.query_erasures(&expectation, known);
+        let comparison = compare(
             expectation.revision,
             &expectation.expected,
-            &found(known, others),
+            &to_discovered(known, others),
         );
         let mut effects = self.evict_lost(&expectation, known);
-        let differs = !told.findings.is_empty() || told.unknown != expectation.unknown;
-        let is_clean = told.unknown.iter().all(|domain| !domain.is_ours);
+        let differs = !comparison.findings.is_empty() || comparison.unknown != expectation.unknown;
+        let is_clean = comparison.unknown.iter().all(|domain| !domain.is_ours);
         if differs || (expectation.fenced && is_clean) {
-            effects.push(Effect::Report(told));
+            effects.push(Effect::Report(comparison));
         }
         effects.extend(erasures);
         Some(effects)
     }
 
-    /// Forgets guests that the hypervisor does not have any more, though nobody took them away.
-    fn forget_gone(&mut self, known: &[Known]) {
+    /// Forgets guests that the hypervisor does not have any more, though no call removed them.
+    fn forget_missing(&mut self, known: &[Known]) {
         for vm in std::mem::take(&mut self.reality.still) {
             let is_there = known.iter().any(|k| k.domain.uid == vm);
             let runs = self.guests.get(&vm).map(|guest| &guest.phase) == Some(&Phase::Running);
@@ -140,20 +141,20 @@ impl Agent {
     }
 
     fn evict(&mut self, vm: VmUid, claim: Option<ClaimId>) -> Effect {
-        // Whatever was to be started on that claim must not be any more.
+        // No start on that claim may be carried out any more.
         self.work(vm, Work::Evict, Request::Evict(vm, claim))
     }
 
-    /// Takes note that the scheduler heard of this agent.
-    pub(super) fn heard(&mut self, sent_at: TimeMs, lease_ms: u64) {
-        let before = self.reality.heard.map_or(TimeMs(0), |(at, _)| at);
-        self.reality.heard = Some((before.max(sent_at), lease_ms));
+    /// Records an acknowledged heartbeat.
+    pub(super) fn record_heartbeat(&mut self, sent_at: TimeMs, lease_ms: u64) {
+        let before = self.reality.last_heartbeat.map_or(TimeMs(0), |(at, _)| at);
+        self.reality.last_heartbeat = Some((before.max(sent_at), lease_ms));
     }
 
-    /// Refuses to start a guest while no scheduler hears of this agent: the host may be taken for
-    /// dead, and the guest be started elsewhere. Everything else is done: guests that run go on.
+    /// Refuses to start a guest while no heartbeat of this agent is acknowledged: the host may be declared
+    /// dead, and the guest be started elsewhere. Everything else is done: guests that run continue.
     pub(super) fn may_start(&self, vm: VmUid, call: &Call) -> Result<(), Refusal> {
-        let Some((at, lease_ms)) = self.reality.heard.filter(|_| starts(call)) else {
+        let Some((at, lease_ms)) = self.reality.last_heartbeat.filter(|_| starts(call)) else {
             return Ok(());
         };
         let silent_ms = self.now.0.saturating_sub(at.0);
@@ -161,18 +162,18 @@ impl Agent {
             return Ok(());
         }
         let message = format!(
-            "the agent of host {} has not been heard by a scheduler for {silent_ms} ms and starts \
+            "no heartbeat of the agent of host {} was acknowledged for {silent_ms} ms: it starts \
              nothing",
             self.facts.host
         );
-        // Where it may have been started already, a "no" would say that it was not.
+        // Where it may have been started already, a definite code would mean that it was not.
         let code = if self.guests.contains_key(&vm) {
             Code::Unavailable
         } else {
             Code::FailedPrecondition
         };
         Err(Refusal::new(code, "AGENT_CUT_OFF", message)
-            .with_hint("look at the network between that host and the schedulers")
+            .with_hint("check the network between that host and the schedulers")
             .with("host", &self.facts.host))
     }
 }
@@ -202,8 +203,8 @@ fn starts(call: &Call) -> bool {
     }
 }
 
-fn found(known: &[Known], others: &[Other]) -> Vec<Found> {
-    let ours = known.iter().map(|known| Found {
+fn to_discovered(known: &[Known], others: &[Other]) -> Vec<ObservedDomain> {
+    let ours = known.iter().map(|known| ObservedDomain {
         domain: Unknown {
             uuid: known.domain.uid.0,
             name: known.domain.vm.to_string(),
@@ -213,7 +214,7 @@ fn found(known: &[Known], others: &[Other]) -> Vec<Found> {
         },
         state: known.state,
     });
-    let others = others.iter().map(|other| Found {
+    let others = others.iter().map(|other| ObservedDomain {
         domain: Unknown {
             uuid: other.uuid,
             name: shortened(&other.name),

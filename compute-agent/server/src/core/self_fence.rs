@@ -1,21 +1,21 @@
-//! An agent that nobody has heard for too long stops its guests by itself, since they may be started
-//! elsewhere then.
+//! An agent whose heartbeats were not acknowledged for too long stops its guests by itself, since they
+//! may be started elsewhere then.
 //!
 //! ```text
-//!   heard ──limit──▶ lapsed: guests are stopped ──▶ none left, says the hypervisor
-//!     fed              fed, for as long as stopping may take     fed
-//!                      │
-//!                      ▼ one is left, or the hypervisor does not answer
-//!                      starved: the watchdog resets the machine
+//!   acknowledged ──limit──▶ lapsed: guests are stopped ──▶ the hypervisor lists none
+//!     fed                     fed, for as long as stopping may take     fed
+//!                               │
+//!                               ▼ one is left, or the hypervisor does not reply
+//!                               starved: the watchdog resets the machine
 //! ```
 //!
 //! Not here: how long that is, and what of it was promised to the scheduler; see `self_fencing`. Nor the
 //! device itself; see `watchdog`.
 //!
-//! Invariant: from when the lease lapses until somebody hears of this agent again, no guest is started,
-//! and every one that is here or comes is stopped, again and again until it is. Where a watchdog stands
-//! behind that, it is not fed once stopping should be over, until the hypervisor itself has said that
-//! nothing runs.
+//! Invariant: from when the lease lapses until a heartbeat of this agent is acknowledged again, no guest
+//! is started, and every one that is here or comes is stopped, again and again until it is. Where a
+//! watchdog stands behind that, it is not fed once stopping should be over, until the hypervisor itself
+//! has reported that nothing runs.
 
 use std::collections::BTreeSet;
 
@@ -41,12 +41,12 @@ pub enum Feeding {
     Starved,
 }
 
-/// Whether the hypervisor has said, since the lease lapsed, that nothing runs here.
+/// Whether the hypervisor has reported, since the lease lapsed, that nothing runs here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Proof {
     #[default]
     Missing,
-    Asked(Token),
+    Queried(Token),
     Given,
 }
 
@@ -55,14 +55,14 @@ enum Proof {
 pub(super) struct SelfFence {
     /// How long after its last report that was answered it stops its guests; 0: never.
     pub(super) limit_ms: u64,
-    /// The guests whose stop the driver was asked for.
+    /// The guests whose stop was requested of the driver.
     stopping: BTreeSet<VmUid>,
     /// Whether a watchdog stands behind the promise.
     is_guarded: bool,
     proof: Proof,
 }
 
-/// Returns what the watchdog gets, of an agent that was not heard for so long.
+/// Returns what the watchdog gets, of an agent whose heartbeats were not acknowledged for so long.
 fn feeding(limit_ms: u64, silent_ms: Option<u64>, nothing_runs: bool) -> Feeding {
     let is_overdue = silent_ms.is_some_and(|ms| ms > limit_ms.saturating_add(STOPPING_MS));
     match (limit_ms, is_overdue && !nothing_runs) {
@@ -80,16 +80,16 @@ impl Agent {
         self
     }
 
-    /// Returns whether the hypervisor has said that nothing runs here, and nothing is started since.
+    /// Returns whether the hypervisor has reported that nothing runs here, and nothing is started since.
     #[must_use]
     pub fn runs_nothing(&self) -> bool {
         self.self_fence.proof == Proof::Given && self.guests.is_empty() && self.has_lapsed()
     }
 
-    /// Takes note of how long it may be unheard.
-    pub(super) fn limit_told(&mut self, limit_ms: u64) -> Vec<Effect> {
+    /// Records how long it may be without an acknowledged heartbeat.
+    pub(super) fn set_self_fence_limit(&mut self, limit_ms: u64) -> Vec<Effect> {
         let before = std::mem::replace(&mut self.self_fence.limit_ms, limit_ms);
-        // Whoever promises it waits until the watchdog runs.
+        // The promise is not registered before the watchdog runs.
         let is_turned = (before == 0) != (limit_ms == 0);
         is_turned
             .then(|| self.feed())
@@ -126,18 +126,18 @@ impl Agent {
         }
         let mut due = Vec::new();
         for (vm, guest) in &mut self.guests {
-            let telling = match (&mut guest.phase, &mut guest.leaving) {
+            let ordering = match (&mut guest.phase, &mut guest.leaving) {
                 // One that leaves cannot be stopped before its transfer is.
-                (Phase::Sending(transfer), _) => Some(&mut transfer.telling),
+                (Phase::Sending(transfer), _) => Some(&mut transfer.ordering),
                 (Phase::Starting | Phase::Running | Phase::Incoming(_), Some(leaving)) => {
-                    Some(&mut leaving.telling)
+                    Some(&mut leaving.ordering)
                 }
                 (Phase::Starting | Phase::Running | Phase::Incoming(_), None) => None,
             };
-            match telling {
+            match ordering {
                 Some(true) => {}
-                Some(telling) => {
-                    *telling = true;
+                Some(ordering) => {
+                    *ordering = true;
                     due.push((*vm, Work::Order, Request::Abort(*vm)));
                 }
                 None if self.self_fence.stopping.insert(*vm) => {
@@ -151,8 +151,8 @@ impl Agent {
             .collect()
     }
 
-    /// A guest was stopped, or could not be: then it is tried again. One that something else is being
-    /// done to may be here again in a moment.
+    /// A guest was stopped, or could not be: then it is tried again. One on which other work is under
+    /// way may be here again in a moment.
     pub(super) fn fenced_itself(&mut self, vm: VmUid, result: &Done) {
         self.self_fence.stopping.remove(&vm);
         if result.is_ok() && !self.is_worked_on(vm) {
@@ -160,7 +160,7 @@ impl Agent {
         }
     }
 
-    /// Has the hypervisor say that nothing runs, once that is so as far as is known here.
+    /// Queries the hypervisor for what runs, once nothing does as far as is known here.
     fn prove(&mut self) -> Option<Effect> {
         if !self.has_lapsed() || !self.guests.is_empty() {
             self.self_fence.proof = Proof::Missing;
@@ -170,18 +170,18 @@ impl Agent {
             return None;
         }
         let token = self.spare_token();
-        self.self_fence.proof = Proof::Asked(token);
+        self.self_fence.proof = Proof::Queried(token);
         let request = Request::Domains;
         Some(Effect::Driver { token, request })
     }
 
     /// Takes the hypervisor's word, if this is it; what runs all the same is stopped.
-    pub(super) fn proof_told(&mut self, token: Token, result: &Done) -> Option<Vec<Effect>> {
-        if self.self_fence.proof != Proof::Asked(token) {
+    pub(super) fn proof_result(&mut self, token: Token, result: &Done) -> Option<Vec<Effect>> {
+        if self.self_fence.proof != Proof::Queried(token) {
             return None;
         }
         self.self_fence.proof = Proof::Missing;
-        // One that cannot tell is asked again with the next tick.
+        // One that cannot reply is queried again with the next tick.
         let Ok(Answer::Domains(known)) = result else {
             return Some(Vec::new());
         };

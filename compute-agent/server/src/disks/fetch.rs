@@ -1,7 +1,7 @@
 //! Fetches the disks of a guest from the agent of another host, each fetch on a thread of its own.
 //!
 //! Invariant: every fetch that is begun ends, with everything whole or with nothing: when it is stopped,
-//! when its time is over, and when the source says nothing for a while.
+//! when its time is over, and when the source sends nothing for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,11 +27,11 @@ use tonic::{Status, Streaming};
 /// How many fetches go on at a time; others wait.
 const FETCHES_MAX: usize = 4;
 
-/// How long a source may say nothing. It sends pieces one after the other, and reads them from its disks
+/// How long a source may send nothing. It sends pieces one after the other, and reads them from its disks
 /// meanwhile.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How soon a source is asked again that sends as many disks as it may.
+/// Retry delay while a source serves as many fetches as it may.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How far a fetch is.
@@ -72,7 +72,7 @@ impl Fetches {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a fetch, before its thread begins.
+    /// Records a fetch, before its thread begins.
     pub(crate) fn begin(&self, vm: VmUid) -> CancellationToken {
         let stop = CancellationToken::new();
         self.lock().underway.insert(vm, (stop.clone(), None));
@@ -118,7 +118,7 @@ impl Fetches {
         })
     }
 
-    fn note(&self, vm: VmUid, progress: Progress) {
+    fn record_progress(&self, vm: VmUid, progress: Progress) {
         if let Some((_, known)) = self.lock().underway.get_mut(&vm) {
             *known = Some(progress);
         }
@@ -151,7 +151,7 @@ impl Fetches {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => None,
-                // Nobody closes it.
+                // It is never closed.
                 turn = self.turns.acquire() => turn.ok(),
             }
         });
@@ -193,13 +193,13 @@ impl Fetching<'_> {
                     Err(_) if left <= time_max => Err(Error::Overdue {
                         limit_ms: self.fetch.timeout_ms,
                     }),
-                    Err(_) => Err(self.gone("it says nothing")),
+                    Err(_) => Err(self.source_unreachable("it sends nothing")),
                 },
             }
         })
     }
 
-    fn gone(&self, message: &str) -> Error {
+    fn source_unreachable(&self, message: &str) -> Error {
         Error::SourceGone {
             host: self.fetch.source.host.clone(),
             message: message.to_owned(),
@@ -217,7 +217,7 @@ impl Fetching<'_> {
         let sizes = match self.next(&mut pieces)? {
             Wire::Head(head) => head.disks,
             Wire::Data(_) | Wire::Hole(_) | Wire::End(_) => {
-                return Err(self.gone("it does not begin with a head"));
+                return Err(self.source_unreachable("it does not begin with a head"));
             }
         };
         let sizes: Vec<DiskSize> = sizes
@@ -235,15 +235,15 @@ impl Fetching<'_> {
             processed: 0,
         };
         writer.expect(sizes)?;
-        self.fetches.note(domain.uid, progress);
+        self.fetches.record_progress(domain.uid, progress);
         loop {
             match self.next(&mut pieces)? {
                 Wire::End(_) => break,
-                Wire::Head(_) => return Err(self.gone("it begins twice")),
+                Wire::Head(_) => return Err(self.source_unreachable("it begins twice")),
                 Wire::Data(data) => {
                     let length = data.data.len();
                     if length > PIECE_MAX || crc32fast::hash(&data.data) != data.crc32 {
-                        return Err(self.gone("a piece has not come as it was sent"));
+                        return Err(self.source_unreachable("a piece does not match its checksum"));
                     }
                     let piece = Piece::Data {
                         disk: number(data.disk),
@@ -252,7 +252,7 @@ impl Fetching<'_> {
                     };
                     writer.write(&piece)?;
                     progress.processed += length as u64;
-                    self.fetches.note(domain.uid, progress);
+                    self.fetches.record_progress(domain.uid, progress);
                     self.hold_back(&progress)?;
                 }
                 Wire::Hole(hole) => {
@@ -301,7 +301,7 @@ impl Fetching<'_> {
             let _in = self.runtime.enter();
             let meant = Expected::Agent(source.host.to_string());
             let channel = self.fetches.dialer.channel(&source.address, meant);
-            channel.map_err(|error| self.gone(&error.to_string()))?
+            channel.map_err(|error| self.source_unreachable(&error.to_string()))?
         };
         let request = ReadDisksRequest {
             fence: Some(fence.into()),
@@ -320,29 +320,32 @@ impl Fetching<'_> {
         };
         opened
             .map(tonic::Response::into_inner)
-            .map_err(|status| self.told(&status))
+            .map_err(|status| self.source_error(&status))
     }
 
     fn next(&self, pieces: &mut Streaming<ReadDisksResponse>) -> Result<Wire, Error> {
         let next = self.wait(pieces.message(), SILENCE_MAX)?;
-        let next = next.map_err(|status| self.told(&status))?;
-        let next = next.ok_or_else(|| self.gone("it ended before its end"))?;
-        next.piece
-            .ok_or_else(|| self.gone("it sent what this agent does not know"))
+        let next = next.map_err(|status| self.source_error(&status))?;
+        let next = next.ok_or_else(|| self.source_unreachable("it ended before its end"))?;
+        next.piece.ok_or_else(|| {
+            self.source_unreachable("it sent a message that this agent does not know")
+        })
     }
 
-    /// Returns what the source's agent said.
-    fn told(&self, status: &Status) -> Error {
+    /// Returns the error of the source's agent.
+    fn source_error(&self, status: &Status) -> Error {
         match client::agent::failure(status) {
-            Failure::Unreachable { message } => self.gone(&message),
-            Failure::Refused(refusal) if may_pass(&refusal) => self.gone(&refusal.message),
+            Failure::Unreachable { message } => self.source_unreachable(&message),
+            Failure::Refused(refusal) if may_pass(&refusal) => {
+                self.source_unreachable(&refusal.message)
+            }
             Failure::Refused(refusal) if refusal.reason == "STORAGE_SHARED" => {
                 let directory = self.fetch.domain.uid.to_string().into();
                 Error::StorageShared { directory }
             }
             Failure::Refused(refusal) => {
                 let host = &self.fetch.source.host;
-                Error::refused(format!("host {host} does not give the disks: {refusal}"))
+                Error::refused(format!("host {host} refuses to send the disks: {refusal}"))
             }
         }
     }
@@ -354,7 +357,7 @@ fn is_busy(status: &Status) -> bool {
     refusal.is_some_and(|refusal| refusal.reason == "AGENT_BUSY")
 }
 
-/// Returns whether it is worth while to ask again, with what is known then of the source.
+/// Returns whether a retry is worthwhile, by what is known then of the source.
 fn may_pass(refusal: &Refusal) -> bool {
     let passing = matches!(
         refusal.code,

@@ -6,12 +6,12 @@
 //!   driver writes ◀── head, data, holes, end ──┘
 //! ```
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | `fetch` | the destination: asks, writes, keeps within bandwidth and time |
-//! | `serve` | the source: sends, until something else is done with the guest |
+//! | `fetch` | the destination: requests, writes, keeps within bandwidth and time |
+//! | `serve` | the source: sends, until other work on the guest begins |
 //!
-//! Invariant: bounded. So many fetches and so many sendings go on at a time, pieces are small, and a
+//! Invariant: bounded. The numbers of fetches and of readers are limited, pieces are small, and a
 //! sender that is not read waits.
 
 pub(crate) mod fetch;

@@ -1,7 +1,7 @@
 //! Sends the disks of a guest that is off to the agent of another host.
 //!
-//! Invariant: nothing is sent any more once something was begun with the guest. Whoever reads sees the
-//! stream break, and takes nothing of it for whole.
+//! Invariant: nothing is sent any more once other work on the guest was begun. The reader sees the
+//! stream break, and does not take what it has for complete.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ struct All {
     reading: BTreeMap<u64, (VmUid, CancellationToken)>,
 }
 
-/// Who reads the disks of this host's guests. Cheap to clone; clones share it.
+/// The readers of the disks of this host's guests. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Readers(Arc<Mutex<All>>);
 
@@ -44,7 +44,7 @@ impl Readers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a reader.
+    /// Records a reader.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Readers {
         })
     }
 
-    /// Something is about to be done with a guest: its disks are not sent any more.
+    /// Work on a guest is about to begin: its disks are not sent any more.
     pub(crate) fn revoke(&self, vm: VmUid) {
         for (_, over) in self.lock().reading.values().filter(|(uid, _)| *uid == vm) {
             over.cancel();
@@ -98,7 +98,7 @@ pub(crate) fn open(
     driver.read_disks(vm, disks, migration)
 }
 
-/// Sends all there is. Blocks as long as nobody reads.
+/// Sends all disks. Blocks as long as the reader does not read.
 pub(crate) fn send(
     mut disks: DiskReader,
     reading: &Reading,
@@ -115,7 +115,7 @@ pub(crate) fn send(
     loop {
         let is_over = reading.over.is_cancelled() || stopping.is_cancelled();
         if is_over {
-            let message = "something was begun with the guest while its disks were sent";
+            let message = "other work on the guest was begun while its disks were sent";
             piece = Err(to_status(&Refusal::new(
                 Code::Aborted,
                 "LATE_CALL",
@@ -124,7 +124,7 @@ pub(crate) fn send(
         }
         let is_last = !matches!(piece, Ok(Wire::Head(_) | Wire::Data(_) | Wire::Hole(_)));
         let message = piece.map(|piece| ReadDisksResponse { piece: Some(piece) });
-        // Whoever read may have gone.
+        // The reader may have disconnected.
         if sender.blocking_send(message).is_err() || is_last {
             return;
         }
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: so many read at a time and no more, and whoever has read makes room; who reads the disks of a
-    /// guest is told when something is begun with it, and nobody else.
+    /// Goal: at most so many read at a time, and a finished reader frees its permit; readers of the disks of a
+    /// guest are cancelled when an operation begins with it, and no others.
     #[test]
     fn readers_are_few_and_are_told_of_what_begins() {
         let vm = |number: u128| VmUid(Uuid::from_u128(number));

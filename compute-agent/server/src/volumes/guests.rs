@@ -1,10 +1,10 @@
-//! What guests need of the volumes of this host: marks in their records, and what a guest sees.
+//! The volumes of this host as its guests use them: marks in their records, and devices for guests.
 //!
 //! A disk is the volume's device. An nvdimm is a file that takes up the volume's file system, which is
-//! mounted for it: a device of a file system mounted with DAX is memory to whoever maps its files, and
+//! mounted for it: a device of a file system mounted with DAX is memory to a process that maps its files, and
 //! a device itself is not. The file is made once and stays in the volume.
 //!
-//! Invariant: a mark stands in the record before anything is made ready, and until that is taken away
+//! Invariant: a mark stands in the record before anything is prepared, and until that is removed
 //! again; next to a guest's mark there is no other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use berth_domain::id::VmUid;
 use berth_domain::name::VolumeId;
 use berth_domain::vm::{AttachedAs, VolumeAttachment};
 use berth_driver::{Error, VolumeDevice};
-use berth_pmem::volume::{Device, Error as KeeperError, Volumes};
+use berth_pmem::volume::{Device, Error as StoreError, VolumeStore};
 use berth_proto::convert::csi::FileSystem;
 use uuid::Uuid;
 
@@ -39,46 +39,46 @@ const LEFT_BYTES: u64 = 2 << 20;
 
 /// The volumes that are kept here, for guests.
 pub(super) struct ForGuests {
-    keeper: Arc<Volumes>,
+    store: Arc<VolumeStore>,
     mounts: Arc<dyn Mounts>,
     /// Where their file systems are mounted.
     folder: PathBuf,
 }
 
 impl ForGuests {
-    pub(super) fn new(keeper: Arc<Volumes>, mounts: Arc<dyn Mounts>, folder: PathBuf) -> Self {
+    pub(super) fn new(store: Arc<VolumeStore>, mounts: Arc<dyn Mounts>, folder: PathBuf) -> Self {
         Self {
-            keeper,
+            store,
             mounts,
             folder,
         }
     }
 
-    /// Writes the mark down unless somebody else has the volume; says whether it is new.
-    fn mark(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<bool, Error> {
+    /// Records the mark unless the volume has another user; returns whether it is new.
+    fn mark(&self, guest: Guest<'_>, attachment: &VolumeAttachment) -> Result<bool, Error> {
         let (mark, mut others, mut is_new) = (mark_of(guest.uid), Vec::new(), false);
-        let set = self.keeper.set_use(&wanted.volume, |targets, owner| {
+        let set = self.store.set_use(&attachment.volume, |targets, owner| {
             let not_ours = targets.keys().filter(|target| **target != mark);
             others = not_ours.map(|target| user_of(target)).collect();
             if others.is_empty() {
-                let before = targets.insert(mark.clone(), wanted.attached_as.to_string());
+                let before = targets.insert(mark.clone(), attachment.attached_as.to_string());
                 is_new = before.is_none();
                 guest.name.as_str().clone_into(owner);
             }
         });
-        set.map_err(|error| unusable(&wanted.volume, &error))?;
+        set.map_err(|error| unusable(&attachment.volume, &error))?;
         match others.is_empty() {
             true => Ok(is_new),
             false => Err(Error::VolumeInUse {
-                volume: wanted.volume.clone(),
+                volume: attachment.volume.clone(),
                 users: others,
             }),
         }
     }
 
-    /// Holds that nobody has the device open who is not written down.
+    /// Checks that no process without a mark has the device open.
     fn examine_free(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
-        let users = self.keeper.users(volume);
+        let users = self.store.users(volume);
         let mut users = users.map_err(|error| unusable(volume, &error))?;
         let own = format!("target {}", mark_of(vm));
         users.retain(|user| *user != own);
@@ -91,16 +91,16 @@ impl ForGuests {
         }
     }
 
-    fn ready(&self, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
-        let id = &wanted.volume;
-        let looked = self.keeper.look(id);
+    fn ready(&self, attachment: &VolumeAttachment) -> Result<VolumeDevice, Error> {
+        let id = &attachment.volume;
+        let looked = self.store.look(id);
         let volume = looked.map_err(|error| unusable(id, &error))?;
         let device = volume.usable().map_err(|error| unusable(id, &error))?;
-        let (path, size_bytes) = match wanted.attached_as {
+        let (path, size_bytes) = match attachment.attached_as {
             AttachedAs::Disk => {
-                if !wanted.read_only {
-                    let noted = self.keeper.set_raw(id);
-                    noted.map_err(|error| unusable(id, &error))?;
+                if !attachment.read_only {
+                    let marked = self.store.set_raw(id);
+                    marked.map_err(|error| unusable(id, &error))?;
                 }
                 let device = local(id, &device.path, device.size_bytes);
                 let path = self.mounts.device(&device);
@@ -110,21 +110,21 @@ impl ForGuests {
                 )
             }
             AttachedAs::Nvdimm => {
-                let image = self.image(device, volume.record.is_raw, wanted.read_only);
+                let image = self.image(device, volume.record.is_raw, attachment.read_only);
                 image.map_err(|error| unusable(id, &error))?
             }
         };
         Ok(VolumeDevice {
             volume: id.clone(),
-            attached_as: wanted.attached_as,
+            attached_as: attachment.attached_as,
             path,
             size_bytes,
-            read_only: wanted.read_only,
+            read_only: attachment.read_only,
         })
     }
 
-    /// Returns the file of a volume, which is made if it is not there, and its size. For who only reads
-    /// nothing is made.
+    /// Returns the file of a volume, which is made if it is missing, and its size. For a read-only
+    /// guest nothing is made.
     fn image(
         &self,
         device: &Device,
@@ -189,7 +189,7 @@ impl ForGuests {
         unmounted.map_err(|error| unusable(volume, &error))?;
         match fs::remove_dir(&at) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %at.display(), %error, "an empty folder stays");
+                tracing::warn!(path = %at.display(), %error, "empty folder stays");
             }
             Ok(()) | Err(_) => {}
         }
@@ -197,36 +197,40 @@ impl ForGuests {
     }
 
     fn unmark(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
-        let removed = self.keeper.set_targets(volume, |targets| {
+        let removed = self.store.set_targets(volume, |targets| {
             targets.remove(&mark_of(vm));
         });
         match removed {
-            Ok(_) | Err(KeeperError::NoVolume { .. }) => Ok(()),
+            Ok(_) | Err(StoreError::NoVolume { .. }) => Ok(()),
             Err(error) => Err(unusable(volume, &error)),
         }
     }
 }
 
 impl HostVolumes for ForGuests {
-    fn attach(&self, guest: Guest<'_>, wanted: &VolumeAttachment) -> Result<VolumeDevice, Error> {
-        let (id, vm) = (&wanted.volume, guest.uid);
-        let is_new = self.mark(guest, wanted)?;
+    fn attach(
+        &self,
+        guest: Guest<'_>,
+        attachment: &VolumeAttachment,
+    ) -> Result<VolumeDevice, Error> {
+        let (id, vm) = (&attachment.volume, guest.uid);
+        let is_new = self.mark(guest, attachment)?;
         let free = match is_new {
             true => self.examine_free(vm, id),
             false => Ok(()),
         };
-        let ready = free.and_then(|()| self.ready(wanted));
+        let ready = free.and_then(|()| self.ready(attachment));
         if ready.is_err()
             && is_new
             && let Err(error) = self.detach(vm, id)
         {
-            tracing::warn!(%vm, volume = %id, %error, "it stays written down as used");
+            tracing::warn!(%vm, volume = %id, %error, "volume stays recorded as used");
         }
         ready
     }
 
     fn detach(&self, vm: VmUid, volume: &VolumeId) -> Result<(), Error> {
-        let known = self.keeper.get(volume);
+        let known = self.store.get(volume);
         if !known.is_some_and(|known| known.record.targets.contains_key(&mark_of(vm))) {
             return Ok(());
         }
@@ -236,7 +240,7 @@ impl HostVolumes for ForGuests {
 
     fn marks(&self) -> BTreeMap<VmUid, BTreeSet<VolumeId>> {
         let mut marks: BTreeMap<VmUid, BTreeSet<VolumeId>> = BTreeMap::new();
-        for volume in self.keeper.list() {
+        for volume in self.store.list() {
             let record = volume.record;
             for vm in record.targets.keys().filter_map(|target| vm_of(target)) {
                 marks.entry(vm).or_default().insert(record.id.clone());
@@ -260,7 +264,7 @@ pub(super) fn guest_of<'t>(mut targets: impl Iterator<Item = &'t String>) -> Opt
     targets.find_map(|target| target.strip_prefix(MARK))
 }
 
-/// Returns who uses a volume, by what is written down.
+/// Returns the users of a volume, by its record.
 fn user_of(target: &str) -> String {
     match target.strip_prefix(MARK) {
         Some(guest) => format!("guest {guest}"),
@@ -284,7 +288,7 @@ fn size_of(file: &Path) -> Result<Option<u64>, String> {
     match fs::metadata(file) {
         Ok(there) => Ok(Some(there.len())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("cannot look at {}: {error}", file.display())),
+        Err(error) => Err(format!("cannot read {}: {error}", file.display())),
     }
 }
 
@@ -327,8 +331,8 @@ mod tests {
                 .managers(&PmemPrograms::default())
                 .unwrap()
                 .unwrap();
-            let keeper = Volumes::open(&folder.path().join("volumes"), managers).unwrap();
-            keeper.prepare().unwrap();
+            let store = VolumeStore::open(&folder.path().join("volumes"), managers).unwrap();
+            store.prepare().unwrap();
             let order = Order {
                 id: volume(),
                 region: RegionName::new("region0").unwrap(),
@@ -337,9 +341,9 @@ mod tests {
                 erase_after: true,
                 parameters: BTreeMap::new(),
             };
-            keeper.create(&order).unwrap();
+            store.create(&order).unwrap();
             let at = folder.path().join("guests");
-            let guests = ForGuests::new(Arc::new(keeper), mounts, at);
+            let guests = ForGuests::new(Arc::new(store), mounts, at);
             Self { folder, guests }
         }
 
@@ -354,12 +358,12 @@ mod tests {
             read_only: bool,
         ) -> Result<VolumeDevice, Error> {
             let name = VmName::new("db1").unwrap();
-            let wanted = VolumeAttachment {
+            let attachment = VolumeAttachment {
                 volume: volume(),
                 attached_as,
                 read_only,
             };
-            self.guests.attach(Guest { uid, name: &name }, &wanted)
+            self.guests.attach(Guest { uid, name: &name }, &attachment)
         }
 
         fn marked(&self) -> Vec<VmUid> {
@@ -367,7 +371,7 @@ mod tests {
         }
 
         fn target(&self, path: &str, how: Option<&str>) {
-            let set = self.guests.keeper.set_targets(&volume(), |targets| {
+            let set = self.guests.store.set_targets(&volume(), |targets| {
                 match how {
                     Some(how) => targets.insert(path.to_owned(), how.to_owned()),
                     None => targets.remove(path),
@@ -393,11 +397,8 @@ mod tests {
         // It is not another's to give back.
         world.guests.detach(OTHER, &volume()).unwrap();
         assert_eq!(world.marked(), [GUEST]);
-        let delete = world.guests.keeper.begin_delete(&volume());
-        assert!(
-            matches!(delete, Err(KeeperError::Busy { .. })),
-            "{delete:?}"
-        );
+        let delete = world.guests.store.begin_delete(&volume());
+        assert!(matches!(delete, Err(StoreError::Busy { .. })), "{delete:?}");
         world.guests.detach(GUEST, &volume()).unwrap();
         world.guests.detach(GUEST, &volume()).unwrap();
         // A pod has it.
@@ -463,7 +464,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         let world = World::new();
-        let wanted = VolumeAttachment {
+        let attachment = VolumeAttachment {
             volume: VolumeId::new("data-00000000000000000000000000000009").unwrap(),
             attached_as: AttachedAs::Disk,
             read_only: false,
@@ -472,12 +473,12 @@ mod tests {
         let (uid, name) = (GUEST, &name);
         let refused = world
             .guests
-            .attach(Guest { uid, name }, &wanted)
+            .attach(Guest { uid, name }, &attachment)
             .unwrap_err();
         assert!(
             matches!(refused, Error::VolumeUnusable { .. }),
             "{refused:?}"
         );
-        assert_eq!(world.guests.detach(GUEST, &wanted.volume), Ok(()));
+        assert_eq!(world.guests.detach(GUEST, &attachment.volume), Ok(()));
     }
 }

@@ -8,7 +8,7 @@ use berth_csi::{Host, Local, Mount, Space};
 use berth_domain::name::VolumeId;
 use berth_domain::refusal::{Code, Refusal};
 use berth_pmem::volume::manager::volume_id;
-use berth_pmem::volume::{Error as ManagerError, Phase, Volume, Volumes};
+use berth_pmem::volume::{Error as ManagerError, Phase, Volume, VolumeStore};
 use berth_proto::convert::csi::Parameters;
 use berth_proto::convert::field;
 use berth_proto::status::from_status;
@@ -16,20 +16,20 @@ use berth_proto::volume::v1 as wire;
 use tokio::runtime::Handle;
 use tonic::Status;
 
-use super::caretaker::{Caretaker, word};
 use super::guests::guest_of;
 use super::leader::Leader;
 use super::mounts::{Error as MountError, Mounts};
 use super::owners;
+use super::reconciler::{VolumeReconciler, word};
 
-/// How long the scheduler is asked whose a volume is. What is written down counts afterwards: a node
-/// that has started anew is to get its pods also while no scheduler is there.
-const ASKING_MAX: Duration = Duration::from_secs(3);
+/// How long to wait for the scheduler's reply about the owner of a volume. After that the local record
+/// counts: a restarted node is to get its pods also while no scheduler is reachable.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct VolumeHost {
     leader: Leader,
-    caretaker: Caretaker,
-    keeper: Arc<Volumes>,
+    reconciler: VolumeReconciler,
+    store: Arc<VolumeStore>,
     mounts: Arc<dyn Mounts>,
     /// For calls out of what blocks.
     runtime: Handle,
@@ -39,38 +39,38 @@ impl VolumeHost {
     /// Returns those of this host; within a runtime.
     pub(super) fn new(
         leader: Leader,
-        caretaker: Caretaker,
-        keeper: Arc<Volumes>,
+        reconciler: VolumeReconciler,
+        store: Arc<VolumeStore>,
         mounts: Arc<dyn Mounts>,
     ) -> Self {
         Self {
             leader,
-            caretaker,
-            keeper,
+            reconciler,
+            store,
             mounts,
             runtime: Handle::current(),
         }
     }
 
-    /// Asks the scheduler which VM has a volume; none: what is written down counts. Blocks.
-    fn ask_owner(&self, id: &VolumeId) -> Option<String> {
-        let asked = async { tokio::time::timeout(ASKING_MAX, self.leader.get(id)).await };
-        let why = match self.runtime.block_on(asked) {
-            Ok(Ok(volume)) => return volume.as_ref().map(owners::told),
+    /// Queries the scheduler for the VM that owns a volume; on failure the local record counts. Blocks.
+    fn query_owner(&self, id: &VolumeId) -> Option<String> {
+        let query = async { tokio::time::timeout(QUERY_TIMEOUT, self.leader.get(id)).await };
+        let why = match self.runtime.block_on(query) {
+            Ok(Ok(volume)) => return volume.as_ref().map(owners::owner_name),
             Ok(Err(status)) => status.message().to_owned(),
-            Err(_) => "it does not answer".to_owned(),
+            Err(_) => "it does not reply".to_owned(),
         };
-        tracing::warn!(volume = %id, why, "the scheduler does not say whose a volume is");
+        tracing::warn!(volume = %id, why, "owner of a volume unknown, using the cached one");
         None
     }
 }
 
 /// Finds the record of a volume, by its id or, of one for a pod, by what the kubelet calls it.
-fn record(keeper: &Volumes, id: &str) -> Option<Volume> {
+fn record(store: &VolumeStore, id: &str) -> Option<Volume> {
     if let Some(id) = volume_id(id) {
-        return keeper.get(&id);
+        return store.get(&id);
     }
-    let volumes = keeper.list().into_iter();
+    let volumes = store.list().into_iter();
     // Another one of that name may be on its way out.
     let ready = |volume: &Volume| volume.record.phase == Phase::Ready;
     let mut named = volumes.filter(|volume| is_ephemeral(volume) && ready(volume));
@@ -84,14 +84,14 @@ fn record(keeper: &Volumes, id: &str) -> Option<Volume> {
 }
 
 /// Finds a volume that can be used, and looks at its device.
-fn find(keeper: &Volumes, id: &str) -> Result<Option<Local>, Refusal> {
-    let Some(volume) = record(keeper, id) else {
+fn find(store: &VolumeStore, id: &str) -> Result<Option<Local>, Refusal> {
+    let Some(volume) = record(store, id) else {
         return Ok(None);
     };
     if volume.record.phase != Phase::Ready {
         return Ok(None);
     }
-    let looked = keeper.look(&volume.record.id);
+    let looked = store.look(&volume.record.id);
     looked
         .and_then(|volume| local(&volume))
         .map(Some)
@@ -128,17 +128,17 @@ pub(super) fn recorded(volume: &Volume) -> Local {
 #[tonic::async_trait]
 impl Host for VolumeHost {
     fn find(&self, id: &str) -> Result<Option<Local>, Refusal> {
-        find(&self.keeper, id)
+        find(&self.store, id)
     }
 
     fn known(&self, id: &str) -> Result<Option<Local>, Refusal> {
-        let ready = record(&self.keeper, id);
+        let ready = record(&self.store, id);
         let ready = ready.filter(|volume| volume.record.phase == Phase::Ready);
         Ok(ready.as_ref().map(recorded))
     }
 
     fn owner(&self, path: &str) -> Result<Option<VolumeId>, Refusal> {
-        let mut volumes = self.keeper.list().into_iter();
+        let mut volumes = self.store.list().into_iter();
         let owner = volumes.find(|volume| volume.record.targets.contains_key(path));
         Ok(owner.map(|volume| volume.record.id))
     }
@@ -148,11 +148,11 @@ impl Host for VolumeHost {
     }
 
     fn note(&self, id: &VolumeId, path: &str, how: Option<&str>) -> Result<(), Refusal> {
-        let told = how.and_then(|_| self.ask_owner(id));
+        let recorded = how.and_then(|_| self.query_owner(id));
         let mut by = None;
-        let noted = self.keeper.set_use(id, |targets, owner| {
-            if let Some(told) = told {
-                owners::take_over(targets.keys(), owner, told);
+        let recorded_use = self.store.set_use(id, |targets, owner| {
+            if let Some(recorded) = recorded {
+                owners::update_cached(targets.keys(), owner, recorded);
             }
             by = user(guest_of(targets.keys()), owner);
             match how {
@@ -161,10 +161,10 @@ impl Host for VolumeHost {
                 None => targets.remove(path),
             };
         });
-        noted.map_err(|error| refusal(&error))?;
+        recorded_use.map_err(|error| refusal(&error))?;
         match (how, by) {
             (None, _) => {
-                self.caretaker.released(id);
+                self.reconciler.released(id);
                 Ok(())
             }
             (Some(_), None) => Ok(()),
@@ -188,8 +188,8 @@ impl Host for VolumeHost {
     }
 
     fn bind_device(&self, volume: &Local, at: &Path, readonly: bool) -> Result<(), Refusal> {
-        let noted = self.keeper.set_raw(&volume.id);
-        noted.map_err(|error| refusal(&error))?;
+        let recorded_use = self.store.set_raw(&volume.id);
+        recorded_use.map_err(|error| refusal(&error))?;
         self.mounts
             .bind_device(volume, at, readonly)
             .map_err(|e| mount_refusal(&e))
@@ -228,23 +228,24 @@ impl Host for VolumeHost {
         let claimed = self.leader.claim(name, parameters).await;
         let claimed = claimed.map_err(|status| from_status(&status))?;
         let id = id_of(&claimed)?;
-        let synced = self.caretaker.sync(&id).await;
+        let synced = self.reconciler.sync(&id).await;
         synced.map_err(|status| from_status(&status))?;
-        let (keeper, asked) = (self.keeper.clone(), id.clone());
+        let (store, volume_id_text) = (self.store.clone(), id.clone());
         // Programs are run for that.
-        let found = tokio::task::spawn_blocking(move || find(&keeper, asked.as_str())).await;
+        let found =
+            tokio::task::spawn_blocking(move || find(&store, volume_id_text.as_str())).await;
         let found = found.unwrap_or_else(|_| {
-            let message = "looking at a volume failed; see the log of the agent";
+            let message = "reading a volume failed; see the log of the agent";
             Err(Refusal::new(Code::Internal, "INTERNAL", message))
         });
         found?.ok_or_else(|| {
-            let message = format!("volume {id} was claimed for a pod and is not there; ask again");
+            let message = format!("volume {id} was claimed for a pod and is missing; retry");
             Refusal::new(Code::Aborted, "VOLUME_NOT_MADE", message)
         })
     }
 
     async fn give_back(&self, name: &str) -> Result<(), Refusal> {
-        // Those that are not for pods are called by their ids, and are not given back here.
+        // Those that are not for pods are named by their ids, and are not removed here.
         if volume_id(name).is_some() {
             return Ok(());
         }
@@ -254,15 +255,15 @@ impl Host for VolumeHost {
         };
         self.leader.delete(&volume).await.map_err(refused)?;
         // It would be looked at soon anyway; its name is free already.
-        if let Err(status) = self.caretaker.sync(&id_of(&volume)?).await {
+        if let Err(status) = self.reconciler.sync(&id_of(&volume)?).await {
             let why = status.message();
-            tracing::warn!(volume = volume.name, why, "it is removed later");
+            tracing::warn!(volume = volume.name, why, "volume removal deferred");
         }
         Ok(())
     }
 }
 
-/// Returns who keeps pods from a volume: a guest that uses it, or the VM that has it.
+/// Returns what keeps pods from a volume: a guest that uses it, or the VM that owns it.
 fn user(guest: Option<&str>, owner: &str) -> Option<String> {
     match (guest, owner) {
         (None, "") => None,

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use berth_csi::{Local, Mount, Space};
-use berth_pmem::volume::filesystem::{Dax, FileSystem, Found, Programs, detect};
+use berth_pmem::volume::filesystem::{Contents, Dax, FileSystem, Programs, detect};
 use berth_pmem::volume::{Error as VolumeError, kata};
 use berth_proto::convert::csi;
 
@@ -59,41 +59,41 @@ impl Kernel {
     /// Returns whether a file system is that in the image file of a volume.
     fn is_of_image(&self, volume: &Local, device: u64, at: &Path) -> Result<bool, Error> {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let told = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+        let sysfs_file = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
         let image = self.below(volume).join(kata::IMAGE);
-        // The kernel tells where it is without symbolic links.
+        // The kernel reports its path without symbolic links.
         let image = fs::canonicalize(&image).unwrap_or(image);
-        match fs::read_to_string(told) {
+        match fs::read_to_string(sysfs_file) {
             Ok(file) => Ok(Path::new(file.trim_end_matches('\n')) == image),
             // It is on no loop device.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(failed_io("look at the device of", at, &error)),
+            Err(error) => Err(failed_io("stat the device of", at, &error)),
         }
     }
 
     fn format(&self, volume: &Local, device: &Path, kind: FileSystem) -> Result<(), Error> {
-        let found = detect(device).map_err(|error| failed("look at", device, &error))?;
+        let found = detect(device).map_err(|error| failed("read", device, &error))?;
         let other = |is: String| Error::OtherFileSystem {
             volume: volume.id.to_string(),
             is,
-            wanted: kind.to_string(),
+            requested: kind.to_string(),
         };
         match found {
-            Found::FileSystem(is) if is != kind => return Err(other(is.to_string())),
-            Found::Other(is) => return Err(other(is.to_owned())),
-            // A loop device over an image of ours was given to nobody.
-            Found::Nothing if volume.is_raw && device == volume.device => {
+            Contents::FileSystem(is) if is != kind => return Err(other(is.to_string())),
+            Contents::Other(is) => return Err(other(is.to_owned())),
+            // A loop device over an image of ours was never assigned.
+            Contents::Nothing if volume.is_raw && device == volume.device => {
                 return Err(Error::MayHoldData {
                     volume: volume.id.to_string(),
                 });
             }
-            Found::Nothing | Found::FileSystem(_) => {}
+            Contents::Nothing | Contents::FileSystem(_) => {}
         }
         let formatted = self.programs.format(device, kind);
         formatted.map_err(|error| failed("format", device, &error))
     }
 
-    fn mount_anew(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
+    fn remount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
         let kind = match how.file_system {
             csi::FileSystem::Ext4 => FileSystem::Ext4,
             csi::FileSystem::Xfs => FileSystem::Xfs,
@@ -118,11 +118,11 @@ impl Mounts for Kernel {
         if self.is_mounted(at)? {
             return Ok(());
         }
-        let mounted = self.mount_anew(volume, at, how);
+        let mounted = self.remount(volume, at, how);
         if mounted.is_err() && volume.is_kata {
             // What is below would keep the device in use for ever.
             if let Err(error) = self.unmount(volume, at) {
-                tracing::warn!(volume = %volume.id, %error, "it stays mounted below its image");
+                tracing::warn!(volume = %volume.id, %error, "file system stays mounted below its image");
             }
         }
         mounted
@@ -177,7 +177,7 @@ impl Mounts for Kernel {
 
     fn is_mounted(&self, at: &Path) -> Result<bool, Error> {
         let mounted = self.programs.mounted(at);
-        let mounted = mounted.map_err(|error| failed("look at", at, &error))?;
+        let mounted = mounted.map_err(|error| failed("read", at, &error))?;
         Ok(mounted.is_some())
     }
 
@@ -185,7 +185,7 @@ impl Mounts for Kernel {
         if !self.is_mounted(at)? {
             return Ok(false);
         }
-        let there = fs::metadata(at).map_err(|error| failed_io("look at", at, &error))?;
+        let there = fs::metadata(at).map_err(|error| failed_io("read", at, &error))?;
         if volume.is_kata {
             return self.is_of_image(volume, there.dev(), at);
         }
@@ -193,7 +193,7 @@ impl Mounts for Kernel {
             Ok(device) if device.file_type().is_block_device() => device.rdev(),
             Ok(_) => return Ok(false),
             // What is mounted cannot be compared to what is not there.
-            Err(error) => return Err(failed_io("look at", &volume.device, &error)),
+            Err(error) => return Err(failed_io("read", &volume.device, &error)),
         };
         // A device shown as a file, or its file system.
         Ok(match there.file_type().is_block_device() {
@@ -204,8 +204,8 @@ impl Mounts for Kernel {
 
     fn is_empty(&self, volume: &Local) -> Result<bool, Error> {
         let found = detect(&volume.device);
-        let found = found.map_err(|error| failed("look at", &volume.device, &error))?;
-        Ok(matches!(found, Found::Nothing))
+        let found = found.map_err(|error| failed("read", &volume.device, &error))?;
+        Ok(matches!(found, Contents::Nothing))
     }
 
     fn device(&self, volume: &Local) -> Result<PathBuf, Error> {
@@ -213,17 +213,17 @@ impl Mounts for Kernel {
     }
 
     fn space(&self, at: &Path) -> Result<(Space, Space), Error> {
-        let told = self.programs.statistics(at);
-        let told = told.map_err(|error| failed("look at", at, &error))?;
+        let statistics = self.programs.statistics(at);
+        let statistics = statistics.map_err(|error| failed("read", at, &error))?;
         let bytes = Space {
-            total: told.total_bytes,
-            used: told.used_bytes,
-            available: told.available_bytes,
+            total: statistics.total_bytes,
+            used: statistics.used_bytes,
+            available: statistics.available_bytes,
         };
         let files = Space {
-            total: told.total_inodes,
-            used: told.used_inodes,
-            available: told.available_inodes,
+            total: statistics.total_inodes,
+            used: statistics.used_inodes,
+            available: statistics.available_inodes,
         };
         Ok((bytes, files))
     }
@@ -252,68 +252,27 @@ fn failed_io(what: &'static str, at: &Path, error: &io::Error) -> Error {
     }
 }
 
-#[cfg(test)]
-mod tests {
+#[cfg(feature = "testing")]
+pub mod checks {
+    //! What `tests/tests/real/mounts.rs` runs where root, loop devices and mkfs.ext4 are at hand. Not
+    //! unit tests, which cannot report that they did not run.
+
     use std::collections::BTreeMap;
-    use std::process::Command;
 
     use berth_domain::name::VolumeId;
 
     use super::*;
 
-    /// A loop device over a file, as root can make it; removed when dropped.
-    struct Loop(PathBuf);
-
-    impl Loop {
-        fn over(file: &Path) -> Result<Self, String> {
-            let made = Command::new("losetup")
-                .args(["--find", "--show"])
-                .arg(file)
-                .output();
-            let made = made.map_err(|error| error.to_string())?;
-            match made.status.success() {
-                true => Ok(Self(String::from_utf8_lossy(&made.stdout).trim().into())),
-                false => Err(String::from_utf8_lossy(&made.stderr).into_owned()),
-            }
-        }
-    }
-
-    impl Drop for Loop {
-        fn drop(&mut self) {
-            let _ = Command::new("losetup")
-                .arg("--detach")
-                .arg(&self.0)
-                .status();
-        }
-    }
-
-    fn skip(why: &str) {
-        assert_ne!(
-            std::env::var("BERTH_REAL").as_deref(),
-            Ok("require"),
-            "{why}"
-        );
-        eprintln!("skipped: {why}");
-    }
-
     /// Goal: what was mounted is there, what was taken away is gone, image and loop device included.
     /// Method: a volume for Kata Containers over a loop device, which needs no dax; then its device as
-    /// a file. Needs root and loop devices.
-    #[test]
-    fn real_mounts_come_and_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("device");
-        File::create(&file).unwrap().set_len(128 << 20).unwrap();
-        let device = match Loop::over(&file) {
-            Ok(device) => device,
-            Err(why) => return skip(&format!("no loop device can be made: {}", why.trim())),
-        };
-        let kernel = Kernel::new(folder.path());
-        let path = |name: &str| folder.path().join(name);
+    /// a file. Needs root, an empty directory and a loop device of 128 MiB.
+    pub fn real_mounts_come_and_go(folder: &Path, device: &Path) {
+        let kernel = Kernel::new(folder);
+        let path = |name: &str| folder.join(name);
         let (staging, target, block) = (path("staging"), path("target"), path("block"));
         let mut volume = Local {
             id: VolumeId::new("kata-0123456789abcdef0123456789abcdef").unwrap(),
-            device: device.0.clone(),
+            device: device.to_owned(),
             size_bytes: 128 << 20,
             is_kata: true,
             is_ephemeral: false,
@@ -325,11 +284,9 @@ mod tests {
             flags: vec!["noatime".to_owned()],
             readonly: false,
         };
-        if let Err(error) = kernel.mount(&volume, &staging, &how) {
-            return skip(&format!("nothing can be mounted: {error}"));
-        }
+        kernel.mount(&volume, &staging, &how).unwrap();
         kernel.unmount(&volume, &staging).unwrap();
-        // What has a file system is not made anew, whoever had its device.
+        // An existing file system is not formatted again, whichever volume had its device.
         volume.is_raw = true;
         kernel.mount(&volume, &staging, &how).unwrap();
         for path in [&staging, &target] {
@@ -391,17 +348,15 @@ mod tests {
         assert!(!kernel.is_mounted(&block).unwrap() && block.exists());
     }
 
-    /// Goal: what somebody wrote behind the first 4 KiB of a device that he had as it is is not
-    /// formatted over; a volume whose device nobody had is. Needs mkfs.ext4, and no root: the device is
+    /// Goal: data behind the first 4 KiB of a device that was used raw is not
+    /// formatted over; a volume whose device was never used is. Needs mkfs.ext4, and no root: the device is
     /// a file.
-    #[test]
-    fn what_looks_empty_and_was_given_away_is_not_formatted() {
-        let folder = tempfile::tempdir().unwrap();
-        let device = folder.path().join("device");
+    pub fn what_looks_empty_and_was_given_away_is_not_formatted(folder: &Path) {
+        let device = folder.join("device");
         let mut written = vec![0_u8; 16 << 20];
         written[8192..8200].copy_from_slice(b"precious");
         fs::write(&device, &written).unwrap();
-        let kernel = Kernel::new(folder.path());
+        let kernel = Kernel::new(folder);
         let volume = |is_raw: bool| Local {
             id: VolumeId::new("data-0123456789abcdef0123456789abcdef").unwrap(),
             device: device.clone(),
@@ -415,14 +370,12 @@ mod tests {
         let refused = format(true).unwrap_err();
         assert!(matches!(refused, Error::MayHoldData { .. }), "{refused}");
         assert_eq!(fs::read(&device).unwrap(), written);
-        if let Err(error) = format(false) {
-            return skip(&format!("no ext4 can be made: {error}"));
-        }
+        format(false).unwrap();
         assert_eq!(
             detect(&device).unwrap(),
-            Found::FileSystem(FileSystem::Ext4)
+            Contents::FileSystem(FileSystem::Ext4)
         );
-        // Whoever had the device made a file system on it: that is used.
+        // The last user of the device made a file system on it: that is used.
         format(true).unwrap();
     }
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 /// How many volumes come at once.
 const PAGE: i32 = 1000;
 
-/// The scheduler that leads, as this agent asks it.
+/// Client of the leading scheduler.
 #[derive(Clone)]
 pub(super) struct Leader {
     scheduler: SchedulerChannel,
@@ -48,7 +48,7 @@ impl Leader {
             ..ListVolumesRequest::default()
         };
         loop {
-            let asked = self.scheduler.call(|channel| {
+            let response = self.scheduler.call(|channel| {
                 let request = request.clone();
                 async move {
                     VolumeServiceClient::new(channel)
@@ -56,7 +56,7 @@ impl Leader {
                         .await
                 }
             });
-            let page = asked.await?;
+            let page = response.await?;
             volumes.extend(page.volumes);
             if page.next_page_token.is_empty() {
                 return Ok(volumes);
@@ -70,7 +70,7 @@ impl Leader {
             name: id.resource_name(),
             ..GetVolumeRequest::default()
         };
-        self.ask(request).await
+        self.get_volume(request).await
     }
 
     /// Returns the volume that a pod's is called so, if it is on this host.
@@ -79,19 +79,19 @@ impl Leader {
             display_name: name.to_owned(),
             ..GetVolumeRequest::default()
         };
-        let found = self.ask(request).await?;
+        let found = self.get_volume(request).await?;
         let ours = |volume: &Volume| {
             volume.kind() == VolumeKind::Ephemeral && self.replica(volume).is_some()
         };
         Ok(found.filter(ours))
     }
 
-    async fn ask(&self, request: GetVolumeRequest) -> Result<Option<Volume>, Status> {
-        let asked = self.scheduler.call(|channel| {
+    async fn get_volume(&self, request: GetVolumeRequest) -> Result<Option<Volume>, Status> {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move { VolumeServiceClient::new(channel).get_volume(request).await }
         });
-        match asked.await {
+        match response.await {
             Ok(answer) => Ok(answer.volume),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
@@ -99,19 +99,23 @@ impl Leader {
     }
 
     /// Claims a volume for a pod, on this host.
-    pub(super) async fn claim(&self, name: &str, wanted: &Parameters) -> Result<Volume, Status> {
+    pub(super) async fn claim(
+        &self,
+        name: &str,
+        parameters: &Parameters,
+    ) -> Result<Volume, Status> {
         let host = self.host.resource_name();
         let request = CreateVolumeRequest {
             display_name: name.to_owned(),
             kind: VolumeKind::Ephemeral.into(),
-            required_bytes: wanted.size_bytes.unwrap_or(0),
-            parameters: Some(wanted.wire()),
+            required_bytes: parameters.size_bytes.unwrap_or(0),
+            parameters: Some(parameters.wire()),
             requisite_hosts: vec![host],
             replicas: 1,
             request_id: Uuid::new_v4().to_string(),
             ..CreateVolumeRequest::default()
         };
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -119,8 +123,8 @@ impl Leader {
                     .await
             }
         });
-        let volume = asked.await?.volume;
-        volume.ok_or_else(|| Status::internal("the scheduler answered without a volume"))
+        let volume = response.await?.volume;
+        volume.ok_or_else(|| Status::internal("the scheduler replied without a volume"))
     }
 
     pub(super) async fn delete(&self, volume: &Volume) -> Result<(), Status> {
@@ -129,7 +133,7 @@ impl Leader {
             request_id: Uuid::new_v4().to_string(),
             ..Default::default()
         };
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -137,10 +141,10 @@ impl Leader {
                     .await
             }
         });
-        asked.await.map(drop)
+        response.await.map(drop)
     }
 
-    /// Tells what came of a volume.
+    /// Reports the outcome of a volume.
     pub(super) async fn report(&self, id: &VolumeId, outcome: Outcome) -> Result<(), Status> {
         let request = ReportVolumesRequest {
             host: self.host.resource_name(),
@@ -150,7 +154,7 @@ impl Leader {
                 outcome: Some(outcome),
             }],
         };
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -158,6 +162,6 @@ impl Leader {
                     .await
             }
         });
-        asked.await.map(drop)
+        response.await.map(drop)
     }
 }

@@ -11,26 +11,26 @@ use rustix::fs::{FallocateFlags, fallocate};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The volume has another file system.
-    #[error("volume {volume} has file system {is}, not {wanted}")]
+    #[error("volume {volume} has file system {is}, not {requested}")]
     OtherFileSystem {
         /// The volume.
         volume: String,
         /// What it has.
         is: String,
-        /// What was asked for.
-        wanted: String,
+        /// The requested file system.
+        requested: String,
     },
-    /// Whoever had the volume's device may have data on it.
+    /// An earlier user of the volume's device may have left data on it.
     #[error(
-        "volume {volume} has no file system, and its device was given to somebody as it is, or that is \
-         not known: it is not formatted, since what looks empty may be data; use it as a block device, \
+        "volume {volume} has no file system, and its device was handed out as it is, or that is \
+         unknown: it is not formatted, since what looks empty may be data; use it as a block device, \
          make a file system on it there, or delete it and create another one"
     )]
     MayHoldData {
         /// The volume.
         volume: String,
     },
-    /// Something else is in the way.
+    /// Another file or mount is in the way.
     #[error("{path} {why}")]
     InTheWay {
         /// Where.
@@ -66,8 +66,8 @@ pub(crate) trait Mounts: Send + Sync {
     /// Returns what a program opens to have a volume's device.
     fn device(&self, volume: &Local) -> Result<PathBuf, Error>;
 
-    /// Makes a file of that size, all of whose space is its own from then on: a guest to whom it is
-    /// memory could not be told that there is none left. There or not there, never in part.
+    /// Makes a file of that size with all its space allocated: a guest to which it is memory gets
+    /// no error when there is none left. It exists or not, never in part.
     fn allocate(&self, file: &Path, size_bytes: u64) -> Result<(), Error> {
         let new = file.with_extension("new");
         let allocate = || -> io::Result<()> {

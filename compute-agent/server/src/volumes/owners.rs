@@ -1,49 +1,49 @@
-//! Which VMs the volumes of this host belong to: the scheduler's word, written down beside each volume.
+//! The VMs that own the volumes of this host: as the scheduler records, cached beside each volume.
 //!
-//! A VM has its volumes from when it is made until it is deleted, also while it is off and uses nothing
-//! on its host; a mark on the host says who uses a volume now, and is another thing. What is written down
-//! here counts where no scheduler can be asked.
+//! A VM owns its volumes from its creation until its deletion, also while it is off and uses nothing
+//! on its host; a mark on the host says who uses a volume now, which is something else. The cached
+//! owner counts where no scheduler can be reached.
 //!
-//! Invariant: while a guest has the mark of a volume, it is not written down that the volume is nobody's.
+//! Invariant: while a guest has the mark of a volume, the volume is not recorded as unowned.
 
 use berth_domain::name::VolumeId;
-use berth_pmem::volume::{Phase, Volumes};
+use berth_pmem::volume::{Phase, VolumeStore};
 use berth_proto::volume::v1::Volume;
 
 use super::guests::guest_of;
 
-/// Returns the name of the VM that has a volume, as the scheduler says; empty: none.
-pub(super) fn told(volume: &Volume) -> String {
+/// Returns the name of the VM that owns a volume, by the scheduler's record; empty: none.
+pub(super) fn owner_name(volume: &Volume) -> String {
     let vm = &volume.attached_vm;
     vm.strip_prefix("vms/").unwrap_or(vm).to_owned()
 }
 
-/// Takes over what the scheduler said; `owner` is what is written down. A word of before the guest
+/// Takes over the scheduler's record; `owner` is the cached one. A reply from before the guest
 /// started may come after it.
-pub(super) fn take_over<'t>(
+pub(super) fn update_cached<'t>(
     mut targets: impl Iterator<Item = &'t String>,
     owner: &mut String,
-    told: String,
+    recorded: String,
 ) {
-    if !told.is_empty() || guest_of(&mut targets).is_none() {
-        *owner = told;
+    if !recorded.is_empty() || guest_of(&mut targets).is_none() {
+        *owner = recorded;
     }
 }
 
-/// Writes down what the scheduler said of these volumes, where that is new. Blocks.
-pub(super) fn note_all(keeper: &Volumes, told: Vec<(VolumeId, String)>) {
-    for (id, vm) in told {
-        let known = keeper.get(&id).map(|volume| volume.record);
-        let is_news = known.is_some_and(|r| r.phase == Phase::Ready && r.owner != vm);
-        if !is_news {
+/// Caches the owners of these volumes, where they are new. Blocks.
+pub(super) fn cache_all(store: &VolumeStore, owners: Vec<(VolumeId, String)>) {
+    for (id, vm) in owners {
+        let known = store.get(&id).map(|volume| volume.record);
+        let is_new = known.is_some_and(|r| r.phase == Phase::Ready && r.owner != vm);
+        if !is_new {
             continue;
         }
-        let noted = keeper.set_use(&id, |targets, owner| {
-            take_over(targets.keys(), owner, vm.clone());
+        let cached = store.set_use(&id, |targets, owner| {
+            update_cached(targets.keys(), owner, vm.clone());
         });
-        // It is asked for again before anybody is given the volume.
-        if let Err(error) = noted {
-            tracing::warn!(volume = %id, vm, %error, "whose it is cannot be written down");
+        // It is queried again before the volume is assigned to any user.
+        if let Err(error) = cached {
+            tracing::warn!(volume = %id, vm, %error, "owner of a volume cannot be recorded");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Volumes that are removed and erased, beside everything else.
+//! Removes and erases volumes, beside all other work.
 //!
-//! Invariant: while a volume is erased, nothing else waits for it: no lock is held and no other call
-//! is kept.
+//! Invariant: while a volume is erased, no other work waits for it: no lock is held and no other call
+//! is blocked.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use berth_domain::name::{RegionName, VolumeId};
 use berth_domain::volume::DeviceMode;
-use berth_pmem::volume::{Error as ManagerError, Volumes, Watch};
+use berth_pmem::volume::{Error as ManagerError, VolumeStore, Watch};
 use berth_proto::volume::v1::VolumeDeleted;
 use berth_proto::volume::v1::volume_report::Outcome;
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 
 use super::leader::Leader;
 
-/// How many are erased at once: more would only share the memory's bandwidth with who uses it.
+/// How many are erased at once: more would only share the memory's bandwidth with its users.
 const AT_ONCE: usize = 2;
-/// How often it is told how far one is.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Interval of progress reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// The removals that are under way. Clones are the same.
 #[derive(Clone)]
@@ -29,25 +29,25 @@ pub(super) struct Removals(Arc<Shared>);
 
 struct Shared {
     leader: Leader,
-    keeper: Arc<Volumes>,
+    store: Arc<VolumeStore>,
     stop: Arc<AtomicBool>,
     underway: StdMutex<BTreeSet<VolumeId>>,
-    /// Those that wait for whoever uses them.
+    /// Those that wait for the users of their volume.
     waiting: StdMutex<BTreeSet<VolumeId>>,
     tasks: Mutex<JoinSet<()>>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 impl Removals {
-    pub(super) fn new(leader: Leader, keeper: Arc<Volumes>, stop: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(leader: Leader, store: Arc<VolumeStore>, stop: Arc<AtomicBool>) -> Self {
         Self(Arc::new(Shared {
             leader,
-            keeper,
+            store,
             stop,
             underway: StdMutex::default(),
             waiting: StdMutex::default(),
             tasks: Mutex::default(),
-            room: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(AT_ONCE),
         }))
     }
 
@@ -61,26 +61,26 @@ impl Removals {
         waiting.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a removal waits for whoever uses the volume.
+    /// Returns whether a removal waits for the users of the volume.
     pub(super) fn waits(&self, id: &VolumeId) -> bool {
         self.waiting().contains(id)
     }
 
-    /// Begins to remove a volume; returns once nobody is given it any more, or somebody uses it. Where
-    /// nothing is written down of it, its mode says whom to ask whether it is there.
+    /// Begins to remove a volume; returns once it cannot be assigned any more, or it has a user. Without
+    /// a record of it, its mode decides where to look for it.
     pub(super) async fn begin(&self, id: &VolumeId, region: RegionName, mode: Option<DeviceMode>) {
         if self.underway().contains(id) {
             return;
         }
-        if self.0.keeper.get(id).is_none()
+        if self.0.store.get(id).is_none()
             && let Err(why) = self.examine_gone(id, region, mode).await
         {
             tracing::warn!(volume = %id, why, "a volume without record cannot be removed");
-            self.tell(id, Outcome::Delayed(why)).await;
+            self.report(id, Outcome::Delayed(why)).await;
             return;
         }
-        let (keeper, asked) = (self.0.keeper.clone(), id.clone());
-        let begun = tokio::task::spawn_blocking(move || keeper.begin_delete(&asked)).await;
+        let (store, volume) = (self.0.store.clone(), id.clone());
+        let begun = tokio::task::spawn_blocking(move || store.begin_delete(&volume)).await;
         match begun {
             Ok(Ok(())) => {
                 self.waiting().remove(id);
@@ -96,23 +96,23 @@ impl Removals {
         }
     }
 
-    /// Holds that nothing is left of a volume of which nothing is written down.
+    /// Checks that nothing is left of a volume without a record.
     async fn examine_gone(
         &self,
         id: &VolumeId,
         region: RegionName,
         mode: Option<DeviceMode>,
     ) -> Result<(), String> {
-        let mode = mode.ok_or("its mode is not known here")?;
-        let (keeper, asked) = (self.0.keeper.clone(), id.clone());
-        let look = move || keeper.is_gone(&asked, &region, mode);
+        let mode = mode.ok_or("its mode is unknown to this agent")?;
+        let (store, volume) = (self.0.store.clone(), id.clone());
+        let look = move || store.is_absent(&volume, &region, mode);
         match tokio::task::spawn_blocking(look).await {
             Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err("its device is there, and nothing is written down of it; \
-                                  start the agent anew, so that it is written down"
+            Ok(Ok(false)) => Err("its device exists without a record; \
+                                  restart the agent, so that it is recorded"
                 .to_owned()),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("looking at it failed; see the log of the agent".to_owned()),
+            Err(_) => Err("reading it failed; see the log of the agent".to_owned()),
         }
     }
 
@@ -130,11 +130,11 @@ impl Removals {
     }
 
     async fn remove(&self, id: &VolumeId) {
-        let Ok(_room) = self.0.room.acquire().await else {
+        let Ok(_permit) = self.0.permits.acquire().await else {
             return;
         };
         let (erased, mut far) = watch::channel(0_u64);
-        let (keeper, stop, asked) = (self.0.keeper.clone(), self.0.stop.clone(), id.clone());
+        let (store, stop, volume) = (self.0.store.clone(), self.0.stop.clone(), id.clone());
         let mut removing = tokio::task::spawn_blocking(move || {
             let watch = Watch {
                 stop: &stop,
@@ -142,24 +142,24 @@ impl Removals {
                     erased.send_replace(bytes);
                 },
             };
-            keeper.delete(&asked, &watch)
+            store.delete(&volume, &watch)
         });
         let removed = loop {
             tokio::select! {
                 removed = &mut removing => break removed,
-                () = tokio::time::sleep(TELL_EVERY) => {}
+                () = tokio::time::sleep(REPORT_EVERY) => {}
             }
             if far.has_changed().unwrap_or(false) {
                 let bytes = *far.borrow_and_update();
-                self.tell(id, Outcome::ErasedBytes(bytes)).await;
+                self.report(id, Outcome::ErasedBytes(bytes)).await;
             }
         };
         match removed {
             Ok(Ok(())) => {
-                tracing::info!(volume = %id, "removed");
-                // Its space is of no use to anybody before that is heard.
-                while !self.tell(id, Outcome::Deleted(VolumeDeleted {})).await && !self.stops() {
-                    tokio::time::sleep(TELL_EVERY).await;
+                tracing::info!(volume = %id, "volume removed");
+                // Its space is not usable before that is acknowledged.
+                while !self.report(id, Outcome::Deleted(VolumeDeleted {})).await && !self.stops() {
+                    tokio::time::sleep(REPORT_EVERY).await;
                 }
             }
             Ok(Err(ManagerError::Stopped { .. })) => {}
@@ -169,18 +169,18 @@ impl Removals {
     }
 
     async fn delayed(&self, id: &VolumeId, error: &ManagerError) {
-        tracing::info!(volume = %id, %error, "a volume cannot be removed yet");
-        self.tell(id, Outcome::Delayed(error.to_string())).await;
+        tracing::info!(volume = %id, %error, "volume cannot be removed yet");
+        self.report(id, Outcome::Delayed(error.to_string())).await;
     }
 
-    /// Tells how it is with a volume; returns whether that was heard.
-    async fn tell(&self, id: &VolumeId, outcome: Outcome) -> bool {
-        let told = self.0.leader.report(id, outcome).await;
-        if let Err(status) = &told {
+    /// Reports the state of a volume; returns whether that was acknowledged.
+    async fn report(&self, id: &VolumeId, outcome: Outcome) -> bool {
+        let acknowledged = self.0.leader.report(id, outcome).await;
+        if let Err(status) = &acknowledged {
             let why = status.message();
-            tracing::warn!(volume = %id, why, "the scheduler did not hear of a volume");
+            tracing::warn!(volume = %id, why, "volume report not acknowledged");
         }
-        told.is_ok()
+        acknowledged.is_ok()
     }
 
     fn stops(&self) -> bool {

@@ -6,16 +6,16 @@ use berth_proto::agent::v1::{SyncVolumeRequest, SyncVolumeResponse};
 use berth_proto::convert::field;
 use tonic::{Request, Response, Status};
 
-use super::caretaker::Caretaker;
+use super::reconciler::VolumeReconciler;
 
 /// The service.
 pub(crate) struct VolumeAgentApi {
-    caretaker: Caretaker,
+    reconciler: VolumeReconciler,
 }
 
 impl VolumeAgentApi {
-    pub(super) fn new(caretaker: Caretaker) -> Self {
-        Self { caretaker }
+    pub(super) fn new(reconciler: VolumeReconciler) -> Self {
+        Self { reconciler }
     }
 }
 
@@ -26,10 +26,10 @@ impl VolumeAgentService for VolumeAgentApi {
         request: Request<SyncVolumeRequest>,
     ) -> Result<Response<SyncVolumeResponse>, Status> {
         let id: VolumeId = field::name(&request.into_inner().volume, "volume")?;
-        let caretaker = self.caretaker.clone();
-        // What was begun is carried on, also when the controller has gone meanwhile.
-        let synced = tokio::spawn(async move { caretaker.sync(&id).await }).await;
-        let answer = synced.map_err(|_| Status::internal("looking at a volume failed"))?;
+        let reconciler = self.reconciler.clone();
+        // What was begun is finished, also when the controller has disconnected meanwhile.
+        let synced = tokio::spawn(async move { reconciler.sync(&id).await }).await;
+        let answer = synced.map_err(|_| Status::internal("reading a volume failed"))?;
         answer.map(Response::new)
     }
 }

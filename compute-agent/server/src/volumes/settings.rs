@@ -1,4 +1,4 @@
-//! What an agent is told of volumes: the table `[volumes]`.
+//! Configuration of volumes: the table `[volumes]`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -84,7 +84,7 @@ impl TryFrom<String> for SimRegion {
     }
 }
 
-/// What an agent is told of volumes.
+/// Configuration of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What makes their devices.
@@ -93,9 +93,9 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// How much of each region volume groups are made of, in percent; only lvm.
     pub fsdax_percent: u64,
-    /// What sizes are multiples of, in MiB; what the region says if absent. Only direct.
+    /// What sizes are multiples of, in MiB; that of the region if absent. Only direct.
     pub direct_align_mib: Option<u64>,
-    /// What the driver is called; the controllers are told the same.
+    /// Name of the CSI driver; the controllers are configured with the same.
     pub driver_name: String,
     /// Where the kubelet finds the driver, `unix:///path`; nowhere if absent.
     pub csi_endpoint: Option<String>,
@@ -178,13 +178,13 @@ impl Settings {
         }
         if !is_simulated && !self.sim_regions.is_empty() {
             faults.push(
-                "volumes.sim_regions goes with volumes.manager = \"sim\" or \"sim-direct\" alone"
+                "volumes.sim_regions requires volumes.manager = \"sim\" or \"sim-direct\""
                     .to_owned(),
             );
         }
         if self.manager == Manager::None && self.csi_endpoint.is_some() {
             faults.push(
-                "volumes.csi_endpoint goes with a volumes.manager: without one there are no volumes"
+                "volumes.csi_endpoint requires volumes.manager: without one there are no volumes"
                     .to_owned(),
             );
         }

@@ -8,7 +8,7 @@
 //!   a mount                 a symbolic link to one of them, in place of the folder or file
 //! ```
 //!
-//! A device counts as made once its file is there, and as gone once it is not: an agent that is killed
+//! A device counts as made once its file exists, and as gone once it does not: an agent that is killed
 //! in between has made or removed nothing.
 
 mod devices;

@@ -1,20 +1,20 @@
-//! Volumes that are on this host and that the leader does not know: what they take of the regions is
-//! not told as free. It removes nothing.
+//! Volumes that are on this host and that the leader does not know: their space in the regions is
+//! not reported as free. It removes nothing.
 //!
-//! Which they are is not known before the leader was asked. Until then no volume can be made in a
-//! region that has any: what is free of it cannot be told.
+//! They are not known before the leader has replied. Until then no volume can be made in a
+//! region that has any: its free space is not known.
 
 use std::collections::BTreeSet;
 
 use berth_domain::name::VolumeId;
 use berth_domain::volume::{DeviceMode, Region};
-use berth_pmem::volume::{Volume, Volumes};
+use berth_pmem::volume::{Volume, VolumeStore};
 
-/// What is wrong with a region of which nobody has said yet which of its volumes are known.
+/// The trouble reported of a region while it is not known which of its volumes the leader knows.
 const NOT_COMPARED: &str =
-    "its agent has just started, and has not asked yet which of the volumes in it are known";
+    "its agent has just started, and has not listed yet which of the volumes in it are known";
 
-/// Closes the regions in which there are volumes, until the leader was asked about them.
+/// Closes the regions in which there are volumes, until the leader has replied about them.
 pub(super) fn close(volumes: &[Volume], regions: &mut [Region]) {
     for region in regions.iter_mut().filter(|r| r.trouble.is_empty()) {
         if volumes.iter().any(|v| v.record.region == region.name) {
@@ -23,17 +23,17 @@ pub(super) fn close(volumes: &[Volume], regions: &mut [Region]) {
     }
 }
 
-/// Returns whether the leader was asked about what is in these regions.
+/// Returns whether the leader has replied about these regions.
 pub(super) fn are_compared(regions: &[Region]) -> bool {
     regions.iter().all(|region| region.trouble != NOT_COMPARED)
 }
 
-/// Takes out of the regions what these volumes have. Those that are not here any more have nothing.
-pub(super) fn take_out(keeper: &Volumes, unknown: &BTreeSet<VolumeId>, regions: &mut [Region]) {
+/// Subtracts the space of these volumes from the regions. Those that are gone have none.
+pub(super) fn take_out(store: &VolumeStore, unknown: &BTreeSet<VolumeId>, regions: &mut [Region]) {
     for id in unknown {
         // Where its device cannot be looked at now, it is as it was.
-        let looked = keeper.look(id).ok();
-        if let Some(volume) = looked.or_else(|| keeper.get(id)) {
+        let looked = store.look(id).ok();
+        if let Some(volume) = looked.or_else(|| store.get(id)) {
             take_one_out(&volume, regions);
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Goal: before the leader was asked nothing is told as free that somebody's volume may have; the
+    /// Goal: before the leader has answered, no range is reported free that a volume may have; the
     /// other regions are open at once.
     #[test]
     fn regions_with_volumes_are_closed_until_they_are_compared() {

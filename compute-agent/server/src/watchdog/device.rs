@@ -1,6 +1,6 @@
-//! The device itself: what the kernel tells of it, arming, feeding and disarming it.
+//! The device itself: what the kernel reports of it, arming, feeding and disarming it.
 //!
-//! What it is not: who does that when; see the parent.
+//! What it is not: when these are done; see the parent.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use rustix::fs::{Access, major, minor};
 pub(super) const CLASS: &str = "sys/class/watchdog";
 
 /// The numbers of `/dev/watchdog`: the first watchdog under its former name, or one of a driver that
-/// the kernel's list does not know, as `ipmi_watchdog`. Nothing tells which.
+/// the kernel's list does not contain, as `ipmi_watchdog`. It cannot be determined which.
 const FORMER: (u32, u32) = (10, 130);
 
 /// What a device may have as its timeout. It is fed once a second, and a machine that is busy must not
@@ -47,15 +47,15 @@ pub enum Error {
     /// The agent may not use it.
     #[error("the watchdog {} may not be opened for writing: the agent has to run as root", .0.display())]
     Forbidden(PathBuf),
-    /// Somebody else has it open.
+    /// Another process has it open.
     #[error(
-        "the watchdog {} is fed by somebody else: systemd (RuntimeWatchdogSec), watchdogd, sbd, wdmd or \
+        "the watchdog {} is fed by another process: systemd (RuntimeWatchdogSec), watchdogd, sbd, wdmd or \
          watchdog-mux; stop that one, or name another device", .0.display()
     )]
     Busy(PathBuf),
-    /// The kernel does not tell about its watchdogs.
+    /// The kernel does not list its watchdogs.
     #[error(
-        "{} cannot be read, where the kernel tells about its watchdogs (it takes CONFIG_WATCHDOG_SYSFS)",
+        "{} cannot be read, where the kernel lists its watchdogs (requires CONFIG_WATCHDOG_SYSFS)",
         .path.display()
     )]
     Untold {
@@ -65,8 +65,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// What the kernel tells makes no sense, or is of no use.
-    #[error("the watchdog {name} is of no use: {what}")]
+    /// What the kernel reports makes no sense, or cannot be used.
+    #[error("the watchdog {name} cannot be used: {what}")]
     Unfit {
         /// Its name in the kernel.
         name: String,
@@ -86,12 +86,12 @@ pub enum Error {
     },
 }
 
-/// A watchdog of this machine, and what is known of it.
+/// A watchdog of this machine, with its properties.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     path: PathBuf,
     /// Its directory in the kernel's list.
-    told: PathBuf,
+    sysfs_directory: PathBuf,
     /// Which driver it has.
     pub(crate) identity: String,
     /// After how long without feeding the machine is reset.
@@ -101,22 +101,22 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Finds the configured device and reads what the kernel tells of it; it is not opened.
+    /// Finds the configured device and reads its properties from the kernel; it is not opened.
     ///
     /// # Errors
     ///
-    /// Why it is of no use.
-    pub(crate) fn find(path: &Path, told_s: Option<u64>, root: &Path) -> Result<Self, Error> {
-        let told = directory(path, root)?;
+    /// Why it cannot be used.
+    pub(crate) fn find(path: &Path, configured_s: Option<u64>, root: &Path) -> Result<Self, Error> {
+        let sysfs_directory = directory(path, root)?;
         let mut device = Self {
             path: path.to_owned(),
-            identity: read(&told.join("identity"))?,
+            identity: read(&sysfs_directory.join("identity"))?,
             timeout_s: 0,
             no_way_out: false,
-            told,
+            sysfs_directory,
         };
         let own_s = device.timeout()?;
-        let timeout_s = told_s.unwrap_or(own_s);
+        let timeout_s = configured_s.unwrap_or(own_s);
         if timeout_s < own_s {
             return Err(device.unfit(format!(
                 "it resets the machine after {own_s} s, and watchdog.timeout_s says {timeout_s}"
@@ -139,7 +139,7 @@ impl Device {
     }
 
     fn name(&self) -> String {
-        let name = self.told.file_name().unwrap_or_default();
+        let name = self.sysfs_directory.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
@@ -167,7 +167,7 @@ impl Device {
     }
 
     fn timeout(&self) -> Result<u64, Error> {
-        let text = read(&self.told.join("timeout"))?;
+        let text = read(&self.sysfs_directory.join("timeout"))?;
         let seconds = text.parse().ok();
         seconds
             .filter(|seconds| (TIMEOUT_S_MIN..=TIMEOUT_S_MAX).contains(seconds))
@@ -180,7 +180,7 @@ impl Device {
     }
 
     pub(super) fn is_active(&self) -> Result<bool, Error> {
-        match read(&self.told.join("state"))?.as_str() {
+        match read(&self.sysfs_directory.join("state"))?.as_str() {
             "active" => Ok(true),
             "inactive" => Ok(false),
             other => Err(self.unfit(format!("its state is {other:?}"))),
@@ -188,7 +188,7 @@ impl Device {
     }
 
     fn cannot_be_left(&self) -> Result<bool, Error> {
-        Ok(read(&self.told.join("nowayout"))? == "1")
+        Ok(read(&self.sysfs_directory.join("nowayout"))? == "1")
     }
 
     fn open(&self) -> Result<File, Error> {
@@ -211,12 +211,12 @@ impl Device {
             drop(self.open()?);
             if !self.is_active()? {
                 return Err(self.unfit(
-                    "its driver disarms it when whoever feeds it dies; only with nowayout it does not",
+                    "its driver disarms it when the process that feeds it dies, unless nowayout is set",
                 ));
             }
         }
         let file = self.open()?;
-        // Nobody else can change it from here on.
+        // No other process can change it from here on.
         let now_s = self.timeout()?;
         if now_s <= self.timeout_s {
             return Ok(file);
@@ -242,7 +242,7 @@ impl Device {
     }
 }
 
-/// Returns where the kernel tells about a device.
+/// Returns the directory of a device in sysfs.
 fn directory(path: &Path, root: &Path) -> Result<PathBuf, Error> {
     let no_watchdog = |what: String| Error::NoWatchdog {
         path: path.to_owned(),
@@ -272,20 +272,20 @@ fn directory(path: &Path, root: &Path) -> Result<PathBuf, Error> {
         ));
     }
     let (major, minor) = numbers;
-    let wanted = format!("{major}:{minor}");
-    let untold = |source| Error::Untold {
+    let number = format!("{major}:{minor}");
+    let unlisted = |source| Error::Untold {
         path: class.clone(),
         source,
     };
-    for entry in fs::read_dir(&class).map_err(untold)? {
-        let told = entry.map_err(untold)?.path();
-        if read(&told.join("dev")).is_ok_and(|dev| dev == wanted) {
-            return Ok(told);
+    for entry in fs::read_dir(&class).map_err(unlisted)? {
+        let directory = entry.map_err(unlisted)?.path();
+        if read(&directory.join("dev")).is_ok_and(|dev| dev == number) {
+            return Ok(directory);
         }
     }
     let class = class.display();
     Err(no_watchdog(format!(
-        "the device {wanted} is not listed in {class}"
+        "the device {number} is not listed in {class}"
     )))
 }
 

@@ -291,7 +291,7 @@ impl Agent {
             destination_uri: String::new(),
             destination_shared: CpuSet::new(),
             numa_topology: carries.then(|| InstanceNumaTopology {
-                wish: wish(),
+                requested: wish(),
                 assignment: assignment(0),
             }),
             claim: None,

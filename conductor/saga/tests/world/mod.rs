@@ -614,7 +614,7 @@ fn check_log(operation: &Operation) {
             if marks(step, &Mark::Undone) && step != Step::Claim {
                 assert!(marks(step, &Mark::UndoStarted), "{entries:#?}");
             }
-            if returned && planned.undo == berth_saga::plan::Undo::AskAgent {
+            if returned && planned.undo == berth_saga::plan::Undo::CallAgent {
                 assert_eq!(
                     marks(step, &Mark::Started),
                     marks(step, &Mark::Undone),

@@ -297,10 +297,9 @@ impl Scheduler {
                 .find(|e| e.step == step)
                 .map(|e| &e.mark)
         };
-        let planned = plan
-            .iter()
-            .find(|p| p.step == record.step)
-            .ok_or("STEP_OUT_OF_ORDER")?;
+        if !plan.iter().any(|p| p.step == record.step) {
+            return Err("STEP_OUT_OF_ORDER");
+        }
         let before_done = plan
             .iter()
             .take_while(|p| p.step != record.step)
@@ -312,7 +311,7 @@ impl Scheduler {
             (Step::Claim, Mark::Undone | Mark::Failed(_)) => true,
             (_, Mark::Started) => before_done,
             (step, Mark::Succeeded) => {
-                before_done && (!planned.side_effects || has(*step, Mark::Started))
+                before_done && (!record.step.has_side_effects() || has(*step, Mark::Started))
             }
             (step, Mark::Failed(_)) => before_done || has(*step, Mark::UndoStarted),
             (step, Mark::UndoStarted) => has(*step, Mark::Started),

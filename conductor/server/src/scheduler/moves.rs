@@ -1,6 +1,6 @@
 //! What begins the moves of VMs that do not run meanwhile.
 //!
-//! Who carries them out is filled in here.
+//! The conductor that carries them out is filled in here.
 
 use berth_domain::name::HostName;
 use berth_domain::operation::Operation;

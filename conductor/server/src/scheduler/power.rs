@@ -1,6 +1,6 @@
 //! What begins the operations on the VM's own host.
 //!
-//! Who carries them out is filled in here.
+//! The conductor that carries them out is filled in here.
 
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;

@@ -1,7 +1,7 @@
 //! How a volume is to be used: by whom at once, as a block device or as a file system.
 //!
-//! A volume is on one host, so one host at a time can use it. A cache volume has contents of its own
-//! on each of its hosts, so that for it "several hosts" means one and one.
+//! A volume is on one host, so one host at a time can use it. A cache volume has contents of its
+//! own on each of its hosts, so that for it "several hosts" means one and one.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ pub enum Access {
 pub struct Usage {
     /// As what.
     pub access: Access,
-    /// Whether nobody may write to it.
+    /// Whether it is read-only.
     pub readonly: bool,
     /// Whether one path alone may show it.
     pub single: bool,
@@ -73,15 +73,15 @@ pub struct Volume {
 ///
 /// # Errors
 ///
-/// When something is missing, or not possible with this volume; the rule says what is.
-pub fn usage(wanted: VolumeCapability, volume: Volume) -> Result<Usage, Invalid> {
-    let mode = wanted
+/// When something is missing, or not possible with this volume; the rule states what is.
+pub fn usage(requested: VolumeCapability, volume: Volume) -> Result<Usage, Invalid> {
+    let mode = requested
         .access_mode
         .ok_or_else(|| Invalid::new("access_mode", "is required"))?
         .mode;
     let mode = Mode::try_from(mode).unwrap_or(Mode::Unknown);
     let (readonly, single) = by_mode(mode, volume).map_err(|e| e.within("access_mode"))?;
-    let access = match wanted.access_type {
+    let access = match requested.access_type {
         None => return Err(Invalid::new("access_type", "must be block or mount")),
         Some(AccessType::Block(_)) if volume.is_kata => {
             let rule = "cannot be used with kataContainers: such a volume has a file system that a \
@@ -103,12 +103,12 @@ pub fn usage(wanted: VolumeCapability, volume: Volume) -> Result<Usage, Invalid>
 /// # Errors
 ///
 /// As [`usage`], and when there are none or too many.
-pub fn usages(wanted: Vec<VolumeCapability>, volume: Volume) -> Result<Vec<Usage>, Invalid> {
+pub fn usages(requested: Vec<VolumeCapability>, volume: Volume) -> Result<Vec<Usage>, Invalid> {
     const FIELD: &str = "volume_capabilities";
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Err(Invalid::new(FIELD, "is required"));
     }
-    field::each_by(wanted, FIELD, CAPABILITIES_MAX, |one| usage(one, volume))
+    field::each_by(requested, FIELD, CAPABILITIES_MAX, |one| usage(one, volume))
 }
 
 /// Returns whether it is read only, and whether one path alone may show it.
@@ -176,7 +176,7 @@ mod tests {
         is_kata: false,
     };
 
-    fn wanted(mode: Mode, access_type: AccessType) -> VolumeCapability {
+    fn requested(mode: Mode, access_type: AccessType) -> VolumeCapability {
         VolumeCapability {
             access_mode: Some(AccessMode { mode: mode.into() }),
             access_type: Some(access_type),
@@ -209,7 +209,7 @@ mod tests {
             is_cache: true,
             ..PLAIN
         };
-        let read = |mode, volume| usage(wanted(mode, mount("", &[])), volume);
+        let read = |mode, volume| usage(requested(mode, mount("", &[])), volume);
         for (mode, expected) in single {
             for volume in [PLAIN, cache] {
                 let usage = read(mode, volume).unwrap();
@@ -234,7 +234,7 @@ mod tests {
             is_kata: true,
             ..PLAIN
         };
-        let read = |access, volume| usage(wanted(mode, access), volume).map(|u| u.access);
+        let read = |access, volume| usage(requested(mode, access), volume).map(|u| u.access);
         assert_eq!(read(block(), PLAIN), Ok(Access::Block));
         assert_eq!(read(block(), kata).unwrap_err().path, "block");
         for (fs_type, file_system) in [
@@ -272,11 +272,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let path = |wanted: Vec<VolumeCapability>| usages(wanted, PLAIN).unwrap_err().path;
+        let path = |requested: Vec<VolumeCapability>| usages(requested, PLAIN).unwrap_err().path;
         let none = VolumeCapability::default();
         let half = VolumeCapability {
             access_type: None,
-            ..wanted(Mode::SingleNodeWriter, mount("", &[]))
+            ..requested(Mode::SingleNodeWriter, mount("", &[]))
         };
         assert_eq!(path(Vec::new()), "volume_capabilities");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What both sides of the driver say of it as a whole.
+//! The identity that both sides of the driver report.
 
 use crate::csi::v1::plugin_capability::service::Type as Ability;
 use crate::csi::v1::plugin_capability::{Service, Type};
@@ -16,7 +16,7 @@ pub fn information(driver: &str) -> GetPluginInfoResponse {
     }
 }
 
-/// Returns what the driver can do: both sides tell it of both.
+/// Returns what the driver can do: both sides report it for both.
 #[must_use]
 pub fn abilities() -> GetPluginCapabilitiesResponse {
     let able = |ability: Ability| PluginCapability {

@@ -1,7 +1,7 @@
 //! What the Container Storage Interface leaves to a plugin, in our terms: parameters, ways of use,
 //! quantities and places.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`parameters`] | the parameters of volumes, by where they come from |
 //! | [`capability`] | how a volume is to be used |
@@ -21,11 +21,11 @@ pub use capability::{Access, FileSystem, Usage};
 pub use parameters::{Origin, Parameters};
 pub use topology::Places;
 
-/// What the driver is called unless told otherwise: PMEM-CSI's name, so that what names it goes on
+/// What the driver is called by default: PMEM-CSI's name, so that what names it goes on
 /// to work.
 pub const DRIVER_NAME_DEFAULT: &str = "pmem-csi.intel.com";
 
-/// Says whether a text can be the name of a driver: a domain name of at most 63 characters.
+/// Checks whether a text can be the name of a driver: a domain name of at most 63 characters.
 #[must_use]
 pub fn is_driver_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');

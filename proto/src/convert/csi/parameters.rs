@@ -1,7 +1,7 @@
 //! The parameters of volumes: which keys may come from where, and what they mean. They are those of
 //! PMEM-CSI 0.7.
 //!
-//! Invariant: a key that means nothing where it is said is refused, with its name. Only Kubernetes'
+//! Invariant: a key that means nothing in its place is refused, with its name. Only Kubernetes'
 //! own keys are passed over.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const KATA: &str = "kataContainers";
 const SIZE: &str = "size";
 const NAME: &str = "name";
 
-/// Says that a volume lives as long as the pod that it is for.
+/// The lifecycle of a volume that ends with its pod.
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 /// Where parameters come from.
@@ -60,12 +60,12 @@ impl Parameters {
     /// # Errors
     ///
     /// When a key is not known there, or a value means nothing; the path names the key.
-    pub fn read(origin: Origin, told: BTreeMap<String, String>) -> Result<Self, Invalid> {
+    pub fn read(origin: Origin, entries: BTreeMap<String, String>) -> Result<Self, Invalid> {
         let what = match origin {
             Origin::Class => "parameters",
             Origin::Pod | Origin::Context => "volume_context",
         };
-        let told = field::text_map(told, what, ENTRIES_MAX, LENGTH_MAX)?;
+        let entries = field::text_map(entries, what, ENTRIES_MAX, LENGTH_MAX)?;
         let mut read = Self {
             kind: match origin {
                 Origin::Class | Origin::Context => VolumeKind::Persistent,
@@ -76,11 +76,11 @@ impl Parameters {
             kata_containers: false,
             size_bytes: None,
         };
-        for (key, value) in &told {
+        for (key, value) in &entries {
             let taken = read.take(origin, key, value);
             taken.map_err(|e| e.within(format_args!("{what}[{key:?}]")))?;
         }
-        read.check(origin, what, &told)?;
+        read.check(origin, what, &entries)?;
         Ok(read)
     }
 
@@ -108,10 +108,10 @@ impl Parameters {
         &self,
         origin: Origin,
         what: &str,
-        told: &BTreeMap<String, String>,
+        entries: &BTreeMap<String, String>,
     ) -> Result<(), Invalid> {
         let of = |key: &str| format!("{what}[{key:?}]");
-        if told.contains_key(CACHE_SIZE) && self.kind != VolumeKind::Cache {
+        if entries.contains_key(CACHE_SIZE) && self.kind != VolumeKind::Cache {
             let rule = "goes with persistencyModel=cache alone";
             return Err(Invalid::new(of(CACHE_SIZE), rule));
         }
@@ -152,9 +152,9 @@ impl Parameters {
     }
 }
 
-/// Returns whether a volume is to be made for a pod; nothing where that is not said.
+/// Returns whether a volume is to be made for a pod; absent where that is not set.
 #[must_use]
-pub fn told_ephemeral(context: &BTreeMap<String, String>) -> Option<bool> {
+pub fn requested_ephemeral(context: &BTreeMap<String, String>) -> Option<bool> {
     boolean(context.get(EPHEMERAL)?).ok()
 }
 
@@ -219,9 +219,11 @@ mod tests {
 
     const ORIGINS: [Origin; 3] = [Origin::Class, Origin::Pod, Origin::Context];
 
-    fn read(origin: Origin, told: &[(&str, &str)]) -> Result<Parameters, Invalid> {
-        let told = told.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        Parameters::read(origin, told.collect())
+    fn read(origin: Origin, entries: &[(&str, &str)]) -> Result<Parameters, Invalid> {
+        let entries = entries
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        Parameters::read(origin, entries.collect())
     }
 
     /// The table of facts: which key may come from where.
@@ -251,11 +253,11 @@ mod tests {
             ),
         ] {
             for (origin, allowed) in ORIGINS.into_iter().zip(allowed) {
-                let mut told = vec![(key, value)];
+                let mut entries = vec![(key, value)];
                 if origin == Origin::Pod && key != SIZE {
-                    told.push((SIZE, "1Gi"));
+                    entries.push((SIZE, "1Gi"));
                 }
-                match read(origin, &told) {
+                match read(origin, &entries) {
                     Ok(_) => assert!(allowed, "{key} {origin:?}"),
                     Err(refused) => {
                         assert!(!allowed, "{key} {origin:?}: {refused}");
@@ -293,8 +295,8 @@ mod tests {
 
     #[test]
     fn values_that_mean_nothing_are_refused_by_their_key() {
-        let check = |origin, told: &[(&str, &str)], key: &str, part: &str| {
-            let refused = read(origin, told).unwrap_err();
+        let check = |origin, entries: &[(&str, &str)], key: &str, part: &str| {
+            let refused = read(origin, entries).unwrap_err();
             assert!(refused.path.ends_with(&format!("[{key:?}]")), "{refused}");
             assert!(refused.rule.contains(part), "{refused}");
         };
@@ -308,8 +310,8 @@ mod tests {
             "persistencyModel=cache alone",
         );
         for bad in ["0", "-1", "x", "10001", "4294967296", ""] {
-            let told = [(MODEL, "cache"), (CACHE_SIZE, bad)];
-            check(class, &told, CACHE_SIZE, "from 1 to 10000");
+            let entries = [(MODEL, "cache"), (CACHE_SIZE, bad)];
+            check(class, &entries, CACHE_SIZE, "from 1 to 10000");
         }
         check(class, &[(ERASE_AFTER, "yes")], ERASE_AFTER, "true or false");
         check(class, &[(KATA, "TrUe")], KATA, "true or false");
@@ -330,15 +332,15 @@ mod tests {
         }
     }
 
-    /// Goal: what a volume is told to be comes back with each later call.
+    /// Goal: what a volume is created as comes back with each later call.
     #[test]
     fn the_context_is_read_as_what_was_meant() {
-        for told in [
+        for entries in [
             &[][..],
             &[(MODEL, "cache"), (CACHE_SIZE, "3"), (ERASE_AFTER, "false")],
             &[(KATA, "true")],
         ] {
-            let meant = read(Origin::Class, told).unwrap();
+            let meant = read(Origin::Class, entries).unwrap();
             let back = Parameters::read(Origin::Context, meant.context("pvc-1"));
             assert_eq!(back, Ok(meant));
         }
@@ -347,9 +349,12 @@ mod tests {
     #[test]
     fn made_for_a_pod_or_not() {
         let context = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
-        assert_eq!(told_ephemeral(&context(EPHEMERAL, "true")), Some(true));
-        assert_eq!(told_ephemeral(&context(EPHEMERAL, "false")), Some(false));
-        assert_eq!(told_ephemeral(&BTreeMap::new()), None);
+        assert_eq!(requested_ephemeral(&context(EPHEMERAL, "true")), Some(true));
+        assert_eq!(
+            requested_ephemeral(&context(EPHEMERAL, "false")),
+            Some(false)
+        );
+        assert_eq!(requested_ephemeral(&BTreeMap::new()), None);
         let identity = "storage.kubernetes.io/csiProvisionerIdentity";
         assert!(is_provisioned(&context(identity, "x")));
         assert!(!is_provisioned(&BTreeMap::new()));

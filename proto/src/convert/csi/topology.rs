@@ -15,7 +15,7 @@ pub struct Places {
     pub preferred: Vec<HostName>,
 }
 
-/// Returns the key that hosts are told under.
+/// Returns the key of hosts in a topology.
 #[must_use]
 pub fn key(driver: &str) -> String {
     format!("{driver}/node")
@@ -33,7 +33,7 @@ pub fn place(driver: &str, host: &HostName) -> Topology {
 ///
 /// # Errors
 ///
-/// When it does not say, or says more: no volume could be promised to be there.
+/// When it is missing, or has more: no volume could be promised to be there.
 pub fn host(driver: &str, place: Topology) -> Result<HostName, Invalid> {
     let key = key(driver);
     let mut segments = place.segments;
@@ -57,15 +57,15 @@ pub fn host(driver: &str, place: Topology) -> Result<HostName, Invalid> {
 /// # Errors
 ///
 /// When a place is not a host, or there are too many.
-pub fn places(driver: &str, wanted: Option<TopologyRequirement>) -> Result<Places, Invalid> {
-    let wanted = wanted.unwrap_or_default();
+pub fn places(driver: &str, requirement: Option<TopologyRequirement>) -> Result<Places, Invalid> {
+    let requirement = requirement.unwrap_or_default();
     let hosts = |places: Vec<Topology>, name: &str| {
         field::each_by(places, name, LIST_MAX, |place| host(driver, place))
             .map_err(|e| e.within("accessibility_requirements"))
     };
     Ok(Places {
-        requisite: hosts(wanted.requisite, "requisite")?,
-        preferred: hosts(wanted.preferred, "preferred")?,
+        requisite: hosts(requirement.requisite, "requisite")?,
+        preferred: hosts(requirement.preferred, "preferred")?,
     })
 }
 
@@ -81,11 +81,11 @@ mod tests {
         let there = place(DRIVER, &h1);
         assert_eq!(there.segments["pmem-csi.intel.com/node"], "h1");
         assert_eq!(host(DRIVER, there.clone()), Ok(h1.clone()));
-        let wanted = TopologyRequirement {
+        let requirement = TopologyRequirement {
             requisite: vec![there.clone()],
             preferred: vec![there],
         };
-        let read = places(DRIVER, Some(wanted)).unwrap();
+        let read = places(DRIVER, Some(requirement)).unwrap();
         assert_eq!(
             (read.requisite, read.preferred),
             (vec![h1.clone()], vec![h1])
@@ -102,11 +102,11 @@ mod tests {
             let place = Topology {
                 segments: segments.collect(),
             };
-            let wanted = TopologyRequirement {
+            let requirement = TopologyRequirement {
                 requisite: vec![place],
                 preferred: Vec::new(),
             };
-            let told = places(DRIVER, Some(wanted)).unwrap_err().to_string();
+            let told = places(DRIVER, Some(requirement)).unwrap_err().to_string();
             let begin = "accessibility_requirements.requisite[0].segments";
             assert!(told.starts_with(begin) && told.contains(part), "{told}");
         };

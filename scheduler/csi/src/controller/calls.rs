@@ -25,7 +25,7 @@ const AGENTS_MAX: usize = 1024;
 pub(super) struct Calls {
     scheduler: SchedulerChannel,
     /// Connections to agents by address, with the generation of the certificates that they were made
-    /// with; lost ones are made anew when they are used.
+    /// with; lost ones are made again when they are used.
     agents: Arc<Mutex<BTreeMap<String, (u64, Channel)>>>,
 }
 
@@ -38,7 +38,7 @@ impl Calls {
     }
 
     pub(super) async fn create(&self, request: CreateVolumeRequest) -> Result<Volume, Status> {
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -46,11 +46,11 @@ impl Calls {
                     .await
             }
         });
-        complete(asked.await?.volume)
+        complete(response.await?.volume)
     }
 
     pub(super) async fn delete(&self, request: DeleteVolumeRequest) -> Result<(), Status> {
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -58,16 +58,16 @@ impl Calls {
                     .await
             }
         });
-        asked.await.map(drop)
+        response.await.map(drop)
     }
 
     /// Returns a volume; none if there is none of that name.
     pub(super) async fn get(&self, request: GetVolumeRequest) -> Result<Option<Volume>, Status> {
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move { VolumeServiceClient::new(channel).get_volume(request).await }
         });
-        match asked.await {
+        match response.await {
             Ok(answer) => complete(answer.volume).map(Some),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
@@ -78,7 +78,7 @@ impl Calls {
         &self,
         request: ListVolumesRequest,
     ) -> Result<ListVolumesResponse, Status> {
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 VolumeServiceClient::new(channel)
@@ -86,21 +86,21 @@ impl Calls {
                     .await
             }
         });
-        asked.await
+        response.await
     }
 
     pub(super) async fn capacity(
         &self,
         request: GetVolumeCapacityRequest,
     ) -> Result<GetVolumeCapacityResponse, Status> {
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move {
                 let mut client = VolumeServiceClient::new(channel);
                 client.get_volume_capacity(request).await
             }
         });
-        asked.await
+        response.await
     }
 
     /// Has the agent of a host (`hosts/{host}`) look at a volume.
@@ -110,15 +110,15 @@ impl Calls {
         volume: &str,
         timeout: Duration,
     ) -> Result<SyncVolumeResponse, Status> {
-        let ask = async {
+        let call = async {
             match self.sync_once(host, volume).await {
-                // A connection of before the agent was started anew, or to a host that was too busy for
+                // A connection from before the agent was restarted, or to a host that was too busy for
                 // a moment. One that is down is down a second later too.
                 Err(status) if is_unanswered(&status) => self.sync_once(host, volume).await,
                 answered => answered,
             }
         };
-        tokio::time::timeout(timeout, ask)
+        tokio::time::timeout(timeout, call)
             .await
             .unwrap_or_else(|_| {
                 let seconds = timeout.as_secs_f32();
@@ -141,11 +141,11 @@ impl Calls {
             name: host.to_owned(),
             ..GetHostRequest::default()
         };
-        let asked = self.scheduler.call(|channel| {
+        let response = self.scheduler.call(|channel| {
             let request = request.clone();
             async move { HostServiceClient::new(channel).get_host(request).await }
         });
-        let report = asked.await?.host.and_then(|host| host.report);
+        let report = response.await?.host.and_then(|host| host.report);
         let address = report
             .map(|report| report.agent_address)
             .unwrap_or_default();

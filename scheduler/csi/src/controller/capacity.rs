@@ -28,9 +28,9 @@ impl ControllerApi {
             is_cache: parameters.kind == VolumeKind::Cache,
             is_kata: parameters.kata_containers,
         };
-        let wanted = request.volume_capabilities;
-        if !wanted.is_empty() && capability::usages(wanted, volume).is_err() {
-            // No volume can be used like that, however much room there is.
+        let requested = request.volume_capabilities;
+        if !requested.is_empty() && capability::usages(requested, volume).is_err() {
+            // No volume can be used like that, however much space there is.
             return Ok(GetCapacityResponse::default());
         }
         let host = request.accessible_topology;
@@ -38,18 +38,18 @@ impl ControllerApi {
             .map(|place| topology::host(self.driver(), place))
             .transpose();
         let host = host.map_err(|e| e.within("accessible_topology"))?;
-        let asked = self.calls.capacity(GetVolumeCapacityRequest {
+        let response = self.calls.capacity(GetVolumeCapacityRequest {
             hosts: host.iter().map(|host| host.resource_name()).collect(),
             ..GetVolumeCapacityRequest::default()
         });
-        let capacity = match asked.await {
+        let capacity = match response.await {
             Ok(capacity) => capacity,
             Err(status) if status.code() == Code::NotFound => {
                 return Ok(GetCapacityResponse::default());
             }
             Err(status) => return Err(status),
         };
-        // Asked of one host, only what is there counts.
+        // For one host, only its own capacity counts.
         let replicas = match host {
             Some(_) => 1,
             None => parameters.replicas,
@@ -61,7 +61,7 @@ impl ControllerApi {
 fn answer(hosts: Vec<HostVolumeCapacity>, replicas: u32) -> GetCapacityResponse {
     let mut open: Vec<Open> = hosts.into_iter().filter(|h| h.open).map(of_host).collect();
     open.sort_by_key(|host| Reverse(host.maximum));
-    // A cache volume needs room on so many hosts: the one of them with the least decides.
+    // A cache volume needs space on that many hosts: the one of them with the least decides.
     let last = usize::try_from(replicas)
         .unwrap_or(usize::MAX)
         .saturating_sub(1);
@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_and_the_sum_are_told_apart() {
+    fn the_largest_and_the_sum_differ() {
         let hosts = || vec![host(true, &[(60, 40), (50, 50)]), host(true, &[(30, 20)])];
-        let told = answer(hosts(), 1);
-        assert_eq!(told.available_capacity, 140);
+        let capacity = answer(hosts(), 1);
+        assert_eq!(capacity.available_capacity, 140);
         assert_eq!(
-            (told.maximum_volume_size, told.minimum_volume_size),
+            (capacity.maximum_volume_size, capacity.minimum_volume_size),
             (Some(50), Some(4))
         );
         let cache = answer(hosts(), 2);
@@ -141,11 +141,11 @@ mod tests {
 
     #[test]
     fn hosts_that_take_nothing_do_not_count() {
-        let told = answer(vec![host(false, &[(60, 40)])], 1);
+        let capacity = answer(vec![host(false, &[(60, 40)])], 1);
         assert_eq!(
-            (told.available_capacity, told.maximum_volume_size),
+            (capacity.available_capacity, capacity.maximum_volume_size),
             (0, Some(0))
         );
-        assert_eq!(told.minimum_volume_size, None);
+        assert_eq!(capacity.minimum_volume_size, None);
     }
 }

@@ -1,7 +1,7 @@
 //! A volume chosen, claimed and made.
 //!
-//! Invariant: what is answered as created is there, with its true size. Where it is not known yet,
-//! the caller is told to ask again, and finds it then.
+//! Invariant: a volume that is reported as created exists, with its true size. Where that is not known
+//! yet, the caller has to repeat the call, and gets it then.
 
 use std::collections::BTreeSet;
 
@@ -23,15 +23,15 @@ use super::look::is_going;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 128;
 
-/// How often it is chosen anew where a host cannot make what was claimed there. What a region really
-/// has is told by its agent when that happens, so that another one is chosen then.
+/// How often another host is chosen where one cannot make what was claimed there. Its agent then
+/// reports what the region really has, so that another one is chosen.
 const CHOICES_MAX: usize = 3;
 
-/// How often it is looked whether a volume is still to be given back, where it changes meanwhile.
-const LOOKS_MAX: usize = 8;
+/// How often a volume that is to be released is read again, where it changes meanwhile.
+const READS_MAX: usize = 8;
 
-/// What is wanted, read and doubted.
-struct Wanted {
+/// A request, parsed and checked.
+struct ParsedRequest {
     claim: wire::CreateVolumeRequest,
 }
 
@@ -40,24 +40,24 @@ impl ControllerApi {
         &self,
         request: CreateVolumeRequest,
     ) -> Result<CreateVolumeResponse, Status> {
-        let wanted = self.read(request)?;
+        let parsed = self.read(request)?;
         let mut refused = None;
         for _ in 0..CHOICES_MAX {
-            let claimed = self.claim(&wanted).await?;
+            let claimed = self.claim(&parsed).await?;
             match self.make(&claimed).await? {
                 Ok(volume) => {
                     return Ok(CreateVolumeResponse {
                         volume: Some(self.shown(&volume)?),
                     });
                 }
-                // Its claim is given back: it may fit elsewhere.
+                // Its claim is released: it may fit elsewhere.
                 Err(why) => refused = Some(why),
             }
         }
         Err(refused.unwrap_or_else(|| Status::internal("it was not tried")))
     }
 
-    fn read(&self, request: CreateVolumeRequest) -> Result<Wanted, Status> {
+    fn read(&self, request: CreateVolumeRequest) -> Result<ParsedRequest, Status> {
         check_name(&request.name)?;
         let parameters = Parameters::read(Origin::Class, request.parameters)?;
         let volume = capability::Volume {
@@ -73,16 +73,16 @@ impl ControllerApi {
             return Err(Invalid::new("mutable_parameters", "are not offered").into());
         }
         let (required_bytes, limit_bytes) = sizes(request.capacity_range.unwrap_or_default())?;
-        let places = topology::places(self.driver(), request.accessibility_requirements)?;
-        Ok(Wanted {
+        let topology = topology::places(self.driver(), request.accessibility_requirements)?;
+        Ok(ParsedRequest {
             claim: wire::CreateVolumeRequest {
                 display_name: request.name,
                 kind: parameters.kind.into(),
                 required_bytes,
                 limit_bytes,
                 parameters: Some(parameters.wire()),
-                preferred_hosts: names(&places.preferred),
-                requisite_hosts: names(&places.requisite),
+                preferred_hosts: names(&topology.preferred),
+                requisite_hosts: names(&topology.requisite),
                 replicas: parameters.replicas,
                 preferred_cell: None,
                 request_id: String::new(),
@@ -90,11 +90,11 @@ impl ControllerApi {
         })
     }
 
-    async fn claim(&self, wanted: &Wanted) -> Result<wire::Volume, Status> {
-        let mut claim = wanted.claim.clone();
+    async fn claim(&self, parsed: &ParsedRequest) -> Result<wire::Volume, Status> {
+        let mut claim = parsed.claim.clone();
         claim.request_id = Uuid::new_v4().to_string();
         match self.calls.create(claim.clone()).await {
-            // A node that is no host of ours any more, or not yet, is no reason to refuse the others.
+            // A node that is not, or no longer, a host of this cluster is no reason to refuse the others.
             Err(status) if status.code() == Code::NotFound => {
                 claim.request_id = Uuid::new_v4().to_string();
                 self.calls.create(self.without_unknown(claim).await?).await
@@ -131,36 +131,36 @@ impl ControllerApi {
         })
     }
 
-    /// Has every replica made that is not there yet. Refused inside: it cannot be made, and its claim
-    /// is given back.
+    /// Has every missing replica made. The inner error: it cannot be made, and its claim
+    /// is released.
     async fn make(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
         let waiting = claimed
             .replicas
             .iter()
             .filter(|r| r.phase() == ReplicaPhase::Creating);
-        let mut asking = JoinSet::new();
+        let mut syncs = JoinSet::new();
         for replica in waiting {
             let (calls, timeout) = (self.calls.clone(), self.settings.create_timeout);
             let (host, volume) = (replica.host.clone(), claimed.name.clone());
-            asking.spawn(async move { calls.sync(&host, &volume, timeout).await });
+            syncs.spawn(async move { calls.sync(&host, &volume, timeout).await });
         }
-        if asking.is_empty() {
+        if syncs.is_empty() {
             return Ok(Ok(claimed.clone()));
         }
         let mut refused = None;
         let mut unknown = None;
-        while let Some(asked) = asking.join_next().await {
-            match asked.unwrap_or_else(|_| Err(Status::internal("a call failed"))) {
+        while let Some(synced) = syncs.join_next().await {
+            match synced.unwrap_or_else(|_| Err(Status::internal("a call failed"))) {
                 Ok(_) => {}
                 Err(status) if is_final(&status) => refused = Some(status),
                 Err(status) => unknown = Some(status),
             }
         }
         if let Some(status) = refused {
-            return self.given_back(claimed, status).await;
+            return self.released(claimed, status).await;
         }
         if let Some(status) = unknown {
-            return Err(told(claimed, status));
+            return Err(to_status(claimed, status));
         }
         self.made(claimed).await
     }
@@ -174,58 +174,67 @@ impl ControllerApi {
         self.calls.get(request).await
     }
 
-    /// Gives a volume back that a host cannot make, unless another call had it made meanwhile: its
-    /// caller was told that it is there.
-    pub(super) async fn given_back(
+    /// Releases a volume that a host cannot make, unless another call had it made meanwhile: its
+    /// caller got it as created.
+    pub(super) async fn released(
         &self,
         claimed: &wire::Volume,
         why: Status,
     ) -> Result<Result<wire::Volume, Status>, Status> {
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             match self.now(claimed).await? {
                 Some(now) if is_whole(&now, claimed) && now.replicas.iter().all(ready) => {
                     return Ok(Ok(now));
                 }
                 Some(now) if !is_going(&now) => {
-                    // Only as it was seen: it may have been made since.
-                    if !self.give_back(&now).await? {
+                    // Only at the generation that was read: it may have been made since.
+                    if !self.release(&now).await? {
                         continue;
                     }
                 }
                 Some(_) | None => {}
             }
-            return Ok(Err(told(claimed, why)));
+            return Ok(Err(to_status(claimed, why)));
         }
-        let message = format!("{} changes while it is given back; ask again", claimed.name);
+        let message = format!(
+            "{} changes while it is released; repeat the call",
+            claimed.name
+        );
         Err(Status::aborted(message))
     }
 
-    /// Returns the volume as it is now that every agent says that it has made its part.
+    /// Returns the volume after every agent has reported its part as made.
     async fn made(&self, claimed: &wire::Volume) -> Result<Result<wire::Volume, Status>, Status> {
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
         match self.now(claimed).await? {
             Some(now) if !is_whole(&now, claimed) => {
                 let message = "a host could not make its part of the volume";
                 let why = Status::resource_exhausted(message);
-                self.given_back(claimed, why).await
+                self.released(claimed, why).await
             }
             Some(now) if now.replicas.iter().all(ready) => Ok(Ok(now)),
             Some(_) => {
-                let message = format!("{} is being made, or deleted; ask again", claimed.name);
+                let message = format!(
+                    "{} is being made, or deleted; repeat the call",
+                    claimed.name
+                );
                 Err(Status::aborted(message))
             }
             None => {
-                let message = format!("{} was deleted while it was made; ask again", claimed.name);
+                let message = format!(
+                    "{} was deleted while it was made; repeat the call",
+                    claimed.name
+                );
                 Err(Status::aborted(message))
             }
         }
     }
 
-    /// A volume with a part that cannot be made goes as a whole: a cache volume on fewer hosts than
-    /// were asked for is not what was asked for. Says whether it goes: one that has changed since it
-    /// was looked at does not.
-    async fn give_back(&self, seen: &wire::Volume) -> Result<bool, Status> {
+    /// Releases a volume with a part that cannot be made as a whole: a cache volume on fewer hosts than
+    /// requested does not satisfy the request. Returns whether it was released: one that has changed
+    /// since it was read is not.
+    async fn release(&self, seen: &wire::Volume) -> Result<bool, Status> {
         let request = DeleteVolumeRequest {
             name: seen.name.clone(),
             request_id: Uuid::new_v4().to_string(),
@@ -244,23 +253,23 @@ fn has_changed(status: &Status) -> bool {
     status::refusal_of(status).is_some_and(|refusal| refusal.reason == "VOLUME_CHANGED")
 }
 
-/// Says whether every part that was claimed is still meant to be.
+/// Returns whether every part that was claimed is still claimed.
 fn is_whole(now: &wire::Volume, claimed: &wire::Volume) -> bool {
     now.replicas.len() >= claimed.replicas.len()
 }
 
-/// Says whether an agent says that it cannot make a volume; otherwise it may yet.
+/// Returns whether an agent has reported that it cannot make a volume; otherwise it still may.
 fn is_final(status: &Status) -> bool {
     let refusal = status::refusal_of(status);
     let reasons = ["NO_SPACE", "VOLUME_NOT_MADE"];
     refusal.is_some_and(|refusal| reasons.contains(&refusal.reason.as_str()))
 }
 
-fn told(volume: &wire::Volume, status: Status) -> Status {
-    // Where nobody answered, only the volume's name helps whoever reads it.
+fn to_status(volume: &wire::Volume, status: Status) -> Status {
+    // Without an answer, only the volume's name helps the user.
     match client_side(&status) {
         true => Status::unavailable(format!(
-            "{} is claimed and its host does not answer: {}; ask again",
+            "{} is claimed and its host does not answer: {}; repeat the call",
             volume.name,
             status.message()
         )),
@@ -285,7 +294,7 @@ fn check_name(name: &str) -> Result<(), Invalid> {
     Err(Invalid::new("name", rule))
 }
 
-/// Returns how much is required and how much is the limit; 0: not said.
+/// Returns how much is required and how much is the limit; 0: unset.
 fn sizes(range: CapacityRange) -> Result<(u64, u64), Status> {
     let read = |bytes: i64, field: &str| {
         u64::try_from(bytes).map_err(|_| {
@@ -326,7 +335,7 @@ mod tests {
         assert_eq!(read(0, i64::MIN), Err(Code::InvalidArgument));
     }
 
-    /// Goal: only what is final is a reason to give a volume back.
+    /// Goal: only a final refusal releases a volume.
     #[test]
     fn a_volume_that_may_yet_be_made_is_not_given_back() {
         use berth_domain::refusal::{Code, Refusal};

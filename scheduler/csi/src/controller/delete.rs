@@ -1,6 +1,6 @@
 //! A volume given back.
 //!
-//! Invariant: one that is used is not given back, as far as its host can be asked; and whatever is
+//! Invariant: one that is in use is not released, as far as its host can be reached; and whatever is
 //! given back, its host touches nothing that is used. A host that is down is no reason to refuse: it
 //! erases the volume when it is back, and its space counts until then.
 
@@ -47,25 +47,25 @@ impl ControllerApi {
         volume: &wire::Volume,
         of: impl Fn(&wire::Replica) -> bool,
     ) -> Option<String> {
-        let mut asking = JoinSet::new();
+        let mut syncs = JoinSet::new();
         for replica in volume.replicas.iter().filter(|replica| of(replica)) {
-            let (calls, timeout) = (self.calls.clone(), self.settings.ask_timeout);
+            let (calls, timeout) = (self.calls.clone(), self.settings.usage_timeout);
             let (host, name) = (replica.host.clone(), volume.name.clone());
-            asking.spawn(async move {
+            syncs.spawn(async move {
                 let answer = calls.sync(&host, &name, timeout).await;
                 match answer {
                     Ok(answer) => answer.in_use.then_some(host),
                     Err(status) => {
                         let why = status.message();
-                        tracing::info!(%host, volume = %name, why, "the agent does not say");
+                        tracing::info!(%host, volume = %name, why, "agent did not report usage");
                         None
                     }
                 }
             });
         }
         let mut user = None;
-        while let Some(asked) = asking.join_next().await {
-            user = user.or(asked.ok().flatten());
+        while let Some(synced) = syncs.join_next().await {
+            user = user.or(synced.ok().flatten());
         }
         user
     }

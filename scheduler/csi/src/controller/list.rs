@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::ControllerApi;
 use super::look::is_going;
 
-/// How many come at once where nobody says.
+/// The default page size.
 const PAGE: i32 = 1000;
 
 impl ControllerApi {

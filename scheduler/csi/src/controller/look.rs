@@ -28,7 +28,7 @@ fn not_found(id: &str) -> Status {
     Status::not_found(format!("there is no volume {shown:?}"))
 }
 
-/// Returns whether a volume is being deleted: its name is free, and nobody is given it.
+/// Returns whether a volume is being deleted: its name is free, and no caller gets it.
 pub(super) fn is_going(volume: &wire::Volume) -> bool {
     let going = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Deleting;
     volume.replicas.iter().all(going)
@@ -36,12 +36,12 @@ pub(super) fn is_going(volume: &wire::Volume) -> bool {
 
 /// Returns what a volume was created with, as far as it is kept.
 fn parameters(volume: &wire::Volume) -> Parameters {
-    let told = volume.parameters.unwrap_or_default();
+    let recorded = volume.parameters.unwrap_or_default();
     Parameters {
         kind: volume.kind(),
         replicas: u32::try_from(volume.replicas.len()).unwrap_or(u32::MAX),
-        erase_after: told.erase_after.unwrap_or(true),
-        kata_containers: told.kata_containers,
+        erase_after: recorded.erase_after.unwrap_or(true),
+        kata_containers: recorded.kata_containers,
         size_bytes: None,
     }
 }
@@ -125,12 +125,12 @@ impl ControllerApi {
         if request.node_id.is_empty() {
             return Err(Invalid::new("node_id", "is required").into());
         }
-        let Some(wanted) = request.volume_capability else {
+        let Some(requested) = request.volume_capability else {
             return Err(Invalid::new("volume_capability", "is required").into());
         };
         let found = self.find(&request.volume_id).await?;
         let volume = found.ok_or_else(|| not_found(&request.volume_id))?;
-        let usage = capability::usage(wanted, of(&volume));
+        let usage = capability::usage(requested, of(&volume));
         usage.map_err(|e| e.within("volume_capability"))?;
         if request.readonly {
             let rule = "is not offered here; NodePublishVolume takes it";
@@ -172,8 +172,8 @@ fn check_usage(
     if !request.volume_context.is_empty() && context != is {
         return differs("volume_context");
     }
-    let told = Parameters::read(Origin::Class, request.parameters.clone())?;
-    if !request.parameters.is_empty() && told != is {
+    let requested = Parameters::read(Origin::Class, request.parameters.clone())?;
+    if !request.parameters.is_empty() && requested != is {
         return differs("parameters");
     }
     if !request.mutable_parameters.is_empty() {

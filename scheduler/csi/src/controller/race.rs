@@ -1,4 +1,4 @@
-//! What becomes of a volume that one call gives back while another has it made.
+//! What becomes of a volume that one call releases while another has it made.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{ControllerApi, Settings};
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// A scheduler with one volume that is being made. As soon as somebody has looked at it, another call
+/// A scheduler with one volume that is being made. As soon as it was read, another call
 /// has it made.
 #[derive(Clone)]
 struct Racing(Arc<Mutex<State>>);
@@ -41,8 +41,8 @@ fn volume(phase: ReplicaPhase) -> Volume {
     }
 }
 
-fn nobody_asks<T>() -> Answer<T> {
-    Err(Status::unimplemented("this is not asked here"))
+fn not_called<T>() -> Answer<T> {
+    Err(Status::unimplemented("this is not called here"))
 }
 
 #[tonic::async_trait]
@@ -66,9 +66,9 @@ impl VolumeService for Racing {
         request: Request<DeleteVolumeRequest>,
     ) -> Answer<DeleteVolumeResponse> {
         let mut state = self.0.lock().unwrap();
-        let asked = request.into_inner().generation;
+        let expected = request.into_inner().generation;
         let is = state.volume.as_ref().map(|volume| volume.generation);
-        if asked != 0 && is.is_some_and(|is| is != asked) {
+        if expected != 0 && is.is_some_and(|is| is != expected) {
             let changed = Refusal::new(Code::Aborted, "VOLUME_CHANGED", "it has changed");
             return Err(to_status(&changed));
         }
@@ -77,36 +77,36 @@ impl VolumeService for Racing {
     }
 
     async fn create_volume(&self, _: Request<CreateVolumeRequest>) -> Answer<CreateVolumeResponse> {
-        nobody_asks()
+        not_called()
     }
     async fn list_volumes(&self, _: Request<ListVolumesRequest>) -> Answer<ListVolumesResponse> {
-        nobody_asks()
+        not_called()
     }
     async fn get_volume_capacity(
         &self,
         _: Request<GetVolumeCapacityRequest>,
     ) -> Answer<GetVolumeCapacityResponse> {
-        nobody_asks()
+        not_called()
     }
     async fn fit_volumes(&self, _: Request<FitVolumesRequest>) -> Answer<FitVolumesResponse> {
-        nobody_asks()
+        not_called()
     }
     async fn plan_volume_room(
         &self,
         _: Request<PlanVolumeRoomRequest>,
     ) -> Answer<PlanVolumeRoomResponse> {
-        nobody_asks()
+        not_called()
     }
     async fn report_volumes(
         &self,
         _: Request<ReportVolumesRequest>,
     ) -> Answer<ReportVolumesResponse> {
-        nobody_asks()
+        not_called()
     }
 }
 
-/// Has a controller give a volume back, and returns what it answers and what is left.
-async fn given_back(
+/// Has a controller release a volume, and returns its answer and what is left.
+async fn released(
     becomes: &[ReplicaPhase],
 ) -> (Result<Result<Volume, Status>, Status>, Option<Volume>) {
     let racing = Racing(Arc::new(Mutex::new(State {
@@ -122,13 +122,13 @@ async fn given_back(
     let settings = Settings {
         driver: "d".to_owned(),
         create_timeout: Duration::from_secs(60),
-        ask_timeout: Duration::from_secs(60),
+        usage_timeout: Duration::from_secs(60),
         publishes: false,
     };
     let controller = ControllerApi::new(SchedulerChannel::new([address]).unwrap(), settings);
     let claimed = volume(ReplicaPhase::Creating);
-    let why = Status::resource_exhausted("there is no room");
-    let answer = controller.given_back(&claimed, why).await;
+    let why = Status::resource_exhausted("there is no space");
+    let answer = controller.released(&claimed, why).await;
     server.abort();
     let left = racing.0.lock().unwrap().volume.clone();
     (answer, left)
@@ -136,27 +136,27 @@ async fn given_back(
 
 /// Goal: a volume that another call had made between the look and the deletion stays, and is answered.
 #[tokio::test]
-async fn what_another_call_has_made_is_not_given_back() {
-    let (answer, left) = given_back(&[ReplicaPhase::Ready]).await;
-    let left = left.expect("it is there, and the other caller was told so");
+async fn what_another_call_has_made_is_not_released() {
+    let (answer, left) = released(&[ReplicaPhase::Ready]).await;
+    let left = left.expect("it exists, and the other caller knows it");
     assert_eq!(answer.unwrap().unwrap(), left);
 }
 
 /// Goal: one that merely changed, as its host failed again, goes all the same.
 #[tokio::test]
-async fn what_cannot_be_made_is_given_back() {
+async fn what_cannot_be_made_is_released() {
     for changes in 0..3 {
-        let (answer, left) = given_back(&vec![ReplicaPhase::Creating; changes]).await;
+        let (answer, left) = released(&vec![ReplicaPhase::Creating; changes]).await;
         let why = answer.unwrap().unwrap_err();
         assert_eq!(why.code(), tonic::Code::ResourceExhausted, "{changes}");
         assert!(left.is_none(), "{changes}");
     }
 }
 
-/// Goal: it is not looked at for ever; whoever asks again goes on.
+/// Goal: it is not read for ever; a repeated call goes on.
 #[tokio::test]
-async fn what_never_stays_as_it_was_is_left_and_asked_for_again() {
-    let (answer, left) = given_back(&[ReplicaPhase::Creating; 99]).await;
+async fn what_keeps_changing_is_left_to_a_repeated_call() {
+    let (answer, left) = released(&[ReplicaPhase::Creating; 99]).await;
     assert_eq!(answer.unwrap_err().code(), tonic::Code::Aborted);
     assert!(left.is_some());
 }

@@ -1,4 +1,4 @@
-//! Asking Berth's scheduler which hosts fit, of all candidates in one call.
+//! Queries Berth's scheduler which hosts fit, of all candidates in one call.
 //!
 //! The name of a node is the name of its host.
 
@@ -19,18 +19,18 @@ pub(crate) struct Unfit {
 }
 
 static UNHEARD: LazyLock<Unfit> = LazyLock::new(|| Unfit {
-    why: "the scheduler said nothing of this node".to_owned(),
+    why: "the scheduler's answer lacks this node".to_owned(),
 });
 
 impl Unfit {
-    /// Returns the verdict on a node of which nothing was said.
-    pub(super) fn unheard() -> &'static Self {
+    /// Returns the verdict on a node that the answer lacks.
+    pub(super) fn unanswered() -> &'static Self {
         &UNHEARD
     }
 }
 
 /// Returns of each node how well volumes of these sizes fit there together, or why they do not.
-pub(super) async fn ask(
+pub(super) async fn query(
     scheduler: &SchedulerChannel,
     nodes: &[&str],
     sizes: Vec<u64>,
@@ -47,7 +47,7 @@ pub(super) async fn ask(
         }
     }
     if hosts.is_empty() {
-        // All hosts would be asked of.
+        // An empty list would mean all hosts.
         return Ok(fits);
     }
     let request = FitVolumesRequest {
@@ -77,7 +77,7 @@ fn verdict(fit: VolumeFit) -> Option<(String, Result<u32, Unfit>)> {
     let verdict = match (fit.fits, fit.reason) {
         (true, _) => Ok(fit.score),
         (false, why) if why.is_empty() => Err(Unfit {
-            why: "its persistent memory has no room".to_owned(),
+            why: "its persistent memory has too little free space".to_owned(),
         }),
         (false, why) => Err(Unfit { why }),
     };

@@ -17,14 +17,14 @@ use serde_json::value::RawValue;
 
 use crate::kubernetes::object::{Object, Pod};
 
-/// What is asked.
+/// The request.
 #[derive(Debug, Default)]
 pub(super) struct Args<'a> {
     pub(super) pod: Pod,
     pub(super) candidates: Candidates<'a>,
 }
 
-/// The nodes that are asked of.
+/// The candidate nodes.
 #[derive(Debug, Default)]
 pub(super) enum Candidates<'a> {
     /// None are named, which is not an empty list.
@@ -32,7 +32,7 @@ pub(super) enum Candidates<'a> {
     None,
     /// Whole nodes.
     Nodes(Vec<Node<'a>>),
-    /// Names, for an extender that is told to be `nodeCacheCapable`.
+    /// Names, for an extender that is configured as `nodeCacheCapable`.
     Names(Vec<Cow<'a, str>>),
 }
 

@@ -9,7 +9,6 @@ use http::header::CONTENT_LENGTH;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 /// How many bodies of the greatest length are held at a time.
 const HELD_MAX: usize = 4;
@@ -42,8 +41,8 @@ pub(crate) enum Unread {
 #[derive(Clone, Debug)]
 pub(crate) struct Bodies {
     bytes_max: usize,
-    patience: Duration,
-    room: Arc<Semaphore>,
+    timeout: Duration,
+    permits: Arc<Semaphore>,
 }
 
 /// A body, and the right to hold it.
@@ -53,29 +52,34 @@ pub(crate) struct Body {
 }
 
 impl Bodies {
-    pub(crate) fn new(bytes_max: usize, patience: Duration) -> Self {
+    pub(crate) fn new(bytes_max: usize, timeout: Duration) -> Self {
         let units = (bytes_max / UNIT).saturating_mul(HELD_MAX);
         Self {
             bytes_max,
-            patience,
-            room: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            timeout,
+            permits: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
         }
     }
 
     /// Reads a body to its end.
     pub(crate) async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Body, Unread> {
         let bytes_max = self.bytes_max;
-        let said = headers
+        let announced = headers
             .get(CONTENT_LENGTH)
             .and_then(|v| v.to_str().ok()?.parse().ok());
-        let length: usize = said.unwrap_or(bytes_max);
+        let length: usize = announced.unwrap_or(bytes_max);
         if length > bytes_max {
             return Err(Unread::TooLong { bytes_max });
         }
         let units = u32::try_from(length / UNIT).unwrap_or(u32::MAX);
-        let held = timeout(self.patience, self.room.clone().acquire_many_owned(units)).await;
-        let held = held.map_err(|_| Unread::Busy)?.expect("nobody closes it");
-        let read = timeout(self.patience, Limited::new(body, bytes_max).collect()).await;
+        let held =
+            tokio::time::timeout(self.timeout, self.permits.clone().acquire_many_owned(units))
+                .await;
+        let held = held
+            .map_err(|_| Unread::Busy)?
+            .expect("the semaphore is never closed");
+        let read =
+            tokio::time::timeout(self.timeout, Limited::new(body, bytes_max).collect()).await;
         match read {
             Ok(Ok(read)) => Ok(Body {
                 bytes: read.to_bytes(),

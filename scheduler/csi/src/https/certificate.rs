@@ -56,7 +56,7 @@ impl Certificate {
         })
     }
 
-    /// Returns how connections are made with it: TLS 1.2 or 1.3, nothing asked of the client, one
+    /// Returns the TLS configuration with it: TLS 1.2 or 1.3, no client certificates, one
     /// request after the other.
     pub(crate) fn server(self: &Arc<Self>) -> ServerConfig {
         let provider = Arc::new(ring::default_provider());
@@ -71,7 +71,7 @@ impl Certificate {
 
     /// Reads the files again every so often, until `stop` is cancelled.
     pub(crate) async fn renew(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
-        let mut told = None;
+        let mut last_error = None;
         let mut ticks = tokio::time::interval(interval);
         loop {
             tokio::select! {
@@ -83,20 +83,20 @@ impl Certificate {
             let read = tokio::task::spawn_blocking(move || certificate.read_again()).await;
             match read {
                 Ok(Ok(true)) => {
-                    tracing::info!("the certificate for Kubernetes was renewed");
-                    told = None;
+                    tracing::info!("certificate for Kubernetes reloaded");
+                    last_error = None;
                 }
                 Ok(Ok(false)) | Err(_) => {}
-                Ok(Err(error)) if told.as_ref() == Some(&error) => {}
+                Ok(Err(error)) if last_error.as_ref() == Some(&error) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the certificate for Kubernetes stays as it was");
-                    told = Some(error);
+                    tracing::warn!(%error, "new certificate for Kubernetes rejected");
+                    last_error = Some(error);
                 }
             }
         }
     }
 
-    /// Reads the files again; says whether there was anything new.
+    /// Reads the files again; returns whether they have changed.
     fn read_again(&self) -> Result<bool, Unusable> {
         let files = [contents(&self.certificate)?, contents(&self.key)?];
         let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);

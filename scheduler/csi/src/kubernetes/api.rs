@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_process::run::chain;
+use berth_process::error_chain;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode};
@@ -32,9 +32,9 @@ use tokio::time::Instant;
 use super::object::{Claim, Class, List};
 use super::options::Options;
 
-/// How often one question is asked.
+/// How often one request is sent.
 const ATTEMPTS_MAX: u32 = 3;
-/// The wait before it is asked again; it doubles.
+/// The wait before it is repeated; it doubles.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,20 +42,20 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest answer that is read: a page of the largest objects.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How much of a server's own words is repeated, in characters.
+/// How much of a server's own message is quoted, in characters.
 const DETAIL_MAX: usize = 300;
-/// How many questions are under way at a time.
-const QUESTIONS_MAX: usize = 32;
+/// How many requests are in progress at a time.
+const REQUESTS_MAX: usize = 32;
 /// After which time token and authorities are read again.
 const FILES_AGE_MAX: Duration = Duration::from_secs(60);
 /// How many classes are on a page, and how many pages are read.
 const PAGE: usize = 500;
 const PAGES_MAX: usize = 40;
-/// Where Kubernetes tells its pods where the API server is.
+/// The environment variables with the API server's address that Kubernetes sets for pods.
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// Why the API server was not heard.
+/// Why a query of the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file that it takes to talk to it cannot be used.
@@ -66,16 +66,16 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// It is not known where it is.
+    /// Its address is unknown.
     #[error(
-        "where the API server is stands neither in the configuration (kubernetes.api_server) nor in \
+        "the address of the API server is neither in the configuration (kubernetes.api_server) nor in \
          the environment ({HOST}, {PORT})"
     )]
     Unknown,
     /// It did not answer.
     #[error("GET {url}: {why}")]
     Silent {
-        /// What was asked.
+        /// The request.
         url: String,
         /// What happened instead.
         why: String,
@@ -83,17 +83,17 @@ pub enum Error {
     /// It refused.
     #[error("GET {url}: {status}: {detail}{}", hint(*status))]
     Refused {
-        /// What was asked.
+        /// The request.
         url: String,
         /// How.
         status: StatusCode,
-        /// In its words.
+        /// Its message.
         detail: String,
     },
-    /// Its answer is not what was asked for.
-    #[error("GET {url}: the answer is not what was asked for: {why}")]
+    /// Its answer is malformed.
+    #[error("GET {url}: malformed answer: {why}")]
     Answer {
-        /// What was asked.
+        /// The request.
         url: String,
         /// What is wrong with it.
         why: String,
@@ -113,14 +113,14 @@ fn hint(status: StatusCode) -> &'static str {
 
 type Https = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
-/// Asks the API server.
+/// The client of the API server.
 #[derive(Debug)]
 pub struct Api {
     base: String,
     token_file: PathBuf,
     ca_file: PathBuf,
     session: Mutex<Option<Session>>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 /// What came out of the files.
@@ -148,7 +148,7 @@ impl Api {
             token_file: options.token_file.clone(),
             ca_file: options.ca_file.clone(),
             session: Mutex::new(None),
-            room: Semaphore::new(QUESTIONS_MAX),
+            permits: Semaphore::new(REQUESTS_MAX),
         };
         api.session(false)?;
         Ok(api)
@@ -158,7 +158,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell.
+    /// When the API server does not answer.
     pub async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, Error> {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
         self.get(&path).await
@@ -168,7 +168,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell.
+    /// When the API server does not answer.
     pub async fn class(&self, name: &str) -> Result<Option<Class>, Error> {
         let path = format!("/apis/storage.k8s.io/v1/storageclasses/{name}");
         self.get(&path).await
@@ -178,7 +178,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell, or has too many.
+    /// When the API server does not answer, or has too many.
     pub async fn classes(&self) -> Result<Vec<Class>, Error> {
         let path = format!("/apis/storage.k8s.io/v1/storageclasses?limit={PAGE}");
         let mut classes = Vec::new();
@@ -210,7 +210,11 @@ impl Api {
 
     /// Returns what is at a path; nothing if there is nothing.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
-        let _turn = self.room.acquire().await.expect("nobody closes it");
+        let _permit = self
+            .permits
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         let url = format!("{}{path}", self.base);
         let mut wait = WAIT_MIN;
         let mut attempt = 1;
@@ -280,7 +284,7 @@ impl Api {
     }
 }
 
-/// Asks once.
+/// Sends one request.
 async fn once(session: &Session, url: &str) -> Result<Option<Bytes>, Error> {
     let silent = |why: String| Error::Silent {
         url: url.to_owned(),
@@ -296,9 +300,13 @@ async fn once(session: &Session, url: &str) -> Result<Option<Bytes>, Error> {
         .body(Empty::new())
         .map_err(|error| silent(error.to_string()))?;
     let answer = session.https.request(request).await;
-    let (head, body) = answer.map_err(|error| silent(chain(&error)))?.into_parts();
+    let (head, body) = answer
+        .map_err(|error| silent(error_chain(&error)))?
+        .into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| silent(chain(&*error)))?.to_bytes();
+    let body = body
+        .map_err(|error| silent(error_chain(&*error)))?
+        .to_bytes();
     match head.status {
         status if status.is_success() => Ok(Some(body)),
         StatusCode::NOT_FOUND => Ok(None),
@@ -334,7 +342,7 @@ fn is_unauthorized(error: &Error) -> bool {
     matches!(error, Error::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
 }
 
-/// Returns what the API server says in its status object, or what else it says.
+/// Returns the message in the API server's status object, or else its body.
 fn detail(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Status {

@@ -1,6 +1,6 @@
 //! Claims and classes by name, remembered for a moment.
 //!
-//! A scheduler asks `filter` and right after it `prioritize` of the same pod, and pods of one kind
+//! A scheduler calls `filter` and right after it `prioritize` for the same pod, and pods of one kind
 //! come in crowds. What is remembered is too young to matter: a claim that was bound a second ago
 //! counts once more, and the pod is tried again.
 //!
@@ -52,7 +52,7 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell.
+    /// When the API server does not answer.
     pub async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Arc<Claim>>, Error> {
         if !is_name(namespace) || !is_name(name) {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell.
+    /// When the API server does not answer.
     pub async fn class(&self, name: &str) -> Result<Option<Arc<Class>>, Error> {
         if !is_name(name) {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// When the API server does not tell.
+    /// When the API server does not answer.
     pub async fn default_class(&self) -> Result<Option<Arc<Class>>, Error> {
         if let Some((read, class)) = &*lock(&self.all)
             && read.elapsed() < CLASS_AGE_MAX
@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Goal: memory is bounded, and what is too old is not told.
+    /// Goal: memory is bounded, and stale entries are not returned.
     #[test]
     fn memory_is_bounded_in_age_and_number() {
         let mut memory = Memory::new();

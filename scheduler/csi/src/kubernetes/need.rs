@@ -5,7 +5,7 @@
 //! | claim that is bound, or whose volume is named | no: it is there |
 //! | claim without a class | no: an administrator binds it by hand |
 //! | claim of a class of another driver, or of one that binds at once | no: it is not ours to wait |
-//! | claim whose node is decided on | no: what is claimed there must not be asked for twice |
+//! | claim whose node is decided on | no: what is claimed there must not be requested twice |
 //! | any other claim of ours, also one that is made for the pod | yes; 0 is the smallest volume |
 //! | inline volume of our driver | yes |
 
@@ -37,10 +37,10 @@ pub enum Unknown {
         /// The class that it names.
         class: String,
     },
-    /// The API server does not tell.
-    #[error("the API server does not tell")]
+    /// The query of the API server failed.
+    #[error("querying the API server failed")]
     Api(#[from] api::Error),
-    /// An inline volume says something that it may not.
+    /// An inline volume is invalid.
     #[error("inline volume {volume:?} is wrong")]
     Inline {
         /// Its name in the pod.
@@ -98,7 +98,7 @@ async fn of_claim(
     let Some(class) = claim.class().filter(|class| !class.is_empty()) else {
         return Ok(None);
     };
-    // Until that node's volume is there, CreateVolume has the say: where there is no room, the
+    // Until that node's volume is there, CreateVolume decides: where there is no space, the
     // provisioner takes its mark away, and the claim counts again.
     if claim.is_bound() || claim.has_node() {
         return Ok(None);
@@ -118,12 +118,12 @@ fn of_inline(inline: &Inline) -> Result<u64, Invalid> {
     Ok(parameters.size_bytes.unwrap_or(0))
 }
 
-/// Returns whether a pod has a volume that the extender has to be asked about. What does not exist
+/// Returns whether a pod has a volume for which the extender has to be called. What does not exist
 /// yet does not count: the pod is let through, as Kubernetes would.
 ///
 /// # Errors
 ///
-/// When the API server does not tell.
+/// When the API server does not answer.
 pub async fn concerns(
     pod: &Pod,
     namespace: &str,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::quantity::Quantity;
 
-/// Where a claim says on which node its volume is to be made, once a pod was put there.
+/// The annotation of a claim with the node of its volume, once a pod was scheduled there.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Where old claims name their class.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -145,7 +145,7 @@ pub struct Inline {
     /// The driver.
     #[serde(deserialize_with = "or_default")]
     pub driver: String,
-    /// What the driver is told.
+    /// The driver's parameters.
     #[serde(deserialize_with = "or_default")]
     pub volume_attributes: BTreeMap<String, String>,
 }
@@ -178,7 +178,7 @@ pub struct Claim {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClaimSpec {
-    /// The class; empty where a volume without a class is wanted.
+    /// The class; empty where a volume without a class is requested.
     pub storage_class_name: Option<String>,
     /// The volume, if it is there.
     #[serde(deserialize_with = "or_default")]
@@ -230,7 +230,7 @@ impl Claim {
             .is_some_and(|n| !n.is_empty())
     }
 
-    /// Returns the name of its class; nothing where it names none, empty where it wants none.
+    /// Returns the name of its class; `None` where it names none, empty where it requests none.
     #[must_use]
     pub fn class(&self) -> Option<&str> {
         let old = self.metadata.annotations.get(OLD_CLASS);
@@ -263,7 +263,7 @@ pub struct Class {
 
 impl Class {
     /// Returns whether this driver makes its volumes, and only when a node was chosen for a pod.
-    /// Like PMEM-CSI it takes a class that does not say when for one that waits.
+    /// Like PMEM-CSI it takes a class without a binding mode for one that waits.
     #[must_use]
     pub fn is_late(&self, driver: &str) -> bool {
         self.provisioner == driver && self.volume_binding_mode != "Immediate"
@@ -272,8 +272,8 @@ impl Class {
     /// Returns whether it is the class of claims that name none.
     #[must_use]
     pub fn is_default(&self) -> bool {
-        let said = self.metadata.annotations.get(DEFAULT_CLASS);
-        said.is_some_and(|said| said == "true")
+        let annotation = self.metadata.annotations.get(DEFAULT_CLASS);
+        annotation.is_some_and(|value| value == "true")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What extender and webhook are told when they start: the table `[kubernetes]`.
+//! The configuration of extender and webhook: the table `[kubernetes]`.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use berth_process::Keys;
 use berth_process::configuration::{Bounded, check_bounds};
 use berth_process::flags::{replace, replace_some};
 
-/// The resource that PMEM-CSI's webhook gives to pods that the extender has to be asked about.
+/// The resource that PMEM-CSI's webhook gives to pods for which the extender has to be called.
 const RESOURCE_DEFAULT: &str = "pmem-csi.intel.com/scheduler";
 /// Where a pod finds what it needs to talk to the API server.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What extender and webhook are told when they start.
+/// The configuration of extender and webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where they listen, for HTTPS. Absent: not at all.
@@ -23,9 +23,9 @@ pub struct Options {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// The resource that the webhook gives to pods that the extender has to be asked about.
+    /// The resource that the webhook gives to pods for which the extender has to be called.
     pub resource: String,
-    /// The API server, as `https://10.96.0.1:443`. Absent: where Kubernetes tells its pods it is.
+    /// The API server, as `https://10.96.0.1:443`. Absent: from the environment that Kubernetes sets.
     pub api_server: Option<String>,
     /// The token that the API server is shown. It is read again every minute.
     pub token_file: PathBuf,
@@ -35,13 +35,13 @@ pub struct Options {
     pub connections_max: u64,
     /// The longest body that is read. Four of this length may be worked on at a time.
     pub body_bytes_max: u64,
-    /// How long a handshake or a body may take to come, and an answer to be taken.
-    pub patience_ms: u64,
+    /// How long a client may take for a handshake, to send a body and to read a response.
+    pub client_timeout_ms: u64,
     /// How long a connection may be silent between requests. Kubernetes' clients close it after 90
     /// seconds; if we did first, we could cut a request off.
     pub idle_ms: u64,
-    /// How long an answer may take to be found. Less than the five seconds that a Kubernetes
-    /// scheduler waits, so that it is told why there is none.
+    /// How long an answer may take to compute. Less than the five seconds that a Kubernetes
+    /// scheduler waits, so that it gets the reason if there is none.
     pub answer_timeout_ms: u64,
 }
 
@@ -58,7 +58,7 @@ impl Default for Options {
             ca_file: account.join("ca.crt"),
             connections_max: 256,
             body_bytes_max: 32 << 20,
-            patience_ms: 10_000,
+            client_timeout_ms: 10_000,
             idle_ms: 100_000,
             answer_timeout_ms: 4_500,
         }
@@ -77,7 +77,7 @@ impl Options {
         keys.take("ca_file", &mut self.ca_file);
         keys.take("connections_max", &mut self.connections_max);
         keys.take("body_bytes_max", &mut self.body_bytes_max);
-        keys.take("patience_ms", &mut self.patience_ms);
+        keys.take("patience_ms", &mut self.client_timeout_ms);
         keys.take("idle_ms", &mut self.idle_ms);
         keys.take("answer_timeout_ms", &mut self.answer_timeout_ms);
     }
@@ -123,7 +123,12 @@ impl Options {
                 1 << 10,
                 1 << 30,
             ),
-            ("kubernetes.patience_ms", self.patience_ms, 10, 600_000),
+            (
+                "kubernetes.patience_ms",
+                self.client_timeout_ms,
+                10,
+                600_000,
+            ),
             ("kubernetes.idle_ms", self.idle_ms, 10, 3_600_000),
             (
                 "kubernetes.answer_timeout_ms",
@@ -148,11 +153,11 @@ impl Options {
 
     /// Returns how long a handshake or a body may take to come.
     #[must_use]
-    pub fn patience(&self) -> Duration {
-        Duration::from_millis(self.patience_ms)
+    pub fn client_timeout(&self) -> Duration {
+        Duration::from_millis(self.client_timeout_ms)
     }
 
-    /// Returns how long an answer may take to be found.
+    /// Returns how long an answer may take to compute.
     #[must_use]
     pub fn answer_timeout(&self) -> Duration {
         Duration::from_millis(self.answer_timeout_ms)
@@ -180,23 +185,23 @@ fn is_https(text: &str) -> bool {
     })
 }
 
-/// The flags that go before the table.
+/// The flags that override the table.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(id = "kubernetes")]
 pub struct Flags {
-    /// Answer Kubernetes' scheduler and admission on this address, over HTTPS
+    /// Serve the scheduler extender and the admission webhook for Kubernetes on this address, over HTTPS
     #[arg(long, value_name = "HOST:PORT")]
     pub kubernetes_listen: Option<String>,
-    /// Show this certificate to Kubernetes
+    /// Present the certificate in this PEM file to Kubernetes
     #[arg(long, value_name = "FILE")]
     pub kubernetes_certificate: Option<PathBuf>,
-    /// Use the key of that certificate
+    /// Read the private key of the certificate for Kubernetes from this PEM file
     #[arg(long, value_name = "FILE")]
     pub kubernetes_key: Option<PathBuf>,
 }
 
 impl Flags {
-    /// Puts what was said over what the file says.
+    /// Overrides the values of the file by the flags that are set.
     pub fn apply(self, options: &mut Options) {
         replace_some(&mut options.listen, self.kubernetes_listen);
         replace(&mut options.certificate, self.kubernetes_certificate);
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let options = Options {
             listen: Some("8000".into()),
             resource: "scheduler".into(),

@@ -45,7 +45,7 @@ struct Parts<'t> {
 }
 
 /// Kubernetes counts with 64 bits as long as a number has no more decimal places, and otherwise
-/// with a library that wants digits.
+/// with a library that requires digits.
 const PLACES_MAX: i64 = 9;
 /// The smallest power of 2 with which it counts in that library always.
 const LARGE_BINARY: u32 = 50;
@@ -325,7 +325,7 @@ mod tests {
         check("5e4294967296", Ok(5));
     }
 
-    /// Kubernetes takes these, if nobody else does.
+    /// Kubernetes accepts these, unusual as they are.
     #[test]
     fn oddities_are_the_same() {
         for text in [".", "+", "-", "Ki", "Ti", "m", "e3", "+.", "-.k"] {

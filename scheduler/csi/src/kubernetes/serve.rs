@@ -1,5 +1,4 @@
-//! Extender and webhook over HTTPS: which path is which, and what is answered where nothing is
-//! asked.
+//! Extender and webhook over HTTPS: the paths, and the responses to other requests.
 //!
 //! | path | what |
 //! |---|---|
@@ -52,11 +51,11 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// There is no certificate to show.
+    /// There is no usable certificate.
     #[error("kubernetes.certificate or kubernetes.key is wrong")]
     Certificate(#[from] certificate::Unusable),
-    /// The API server cannot be asked.
-    #[error("the API server cannot be asked")]
+    /// The API server cannot be queried.
+    #[error("the API server cannot be queried")]
     Api(#[from] api::Error),
 }
 
@@ -68,12 +67,12 @@ pub struct Serving {
     certificate: Arc<Certificate>,
     renewal: Duration,
     limits: Limits,
-    face: Arc<Face>,
+    router: Arc<Router>,
 }
 
-/// Everything that answering takes.
+/// Routes requests to the extender and the webhook.
 #[derive(Debug)]
-struct Face {
+struct Router {
     extender: Extender,
     webhook: Webhook,
     lookup: Lookup,
@@ -100,14 +99,14 @@ pub async fn bind(
     let timeout = options.answer_timeout();
     let limits = Limits {
         connections_max: usize::try_from(options.connections_max).unwrap_or(usize::MAX),
-        patience: options.patience(),
-        idle: options.idle(),
+        write_timeout: options.client_timeout(),
+        idle_timeout: options.idle(),
     };
-    let face = Face {
+    let router = Router {
         extender: Extender::new(driver.to_owned(), scheduler.with_deadline(timeout)),
         webhook: Webhook::new(driver.to_owned(), options.resource.clone()),
         lookup: Lookup::new(api),
-        bodies: Bodies::new(options.body_max(), options.patience()),
+        bodies: Bodies::new(options.body_max(), options.client_timeout()),
         timeout,
     };
     Ok(Serving {
@@ -116,7 +115,7 @@ pub async fn bind(
         certificate: Arc::new(certificate),
         renewal: certificate::INTERVAL,
         limits,
-        face: Arc::new(face),
+        router: Arc::new(router),
     })
 }
 
@@ -150,16 +149,16 @@ impl Serving {
         self
     }
 
-    /// Answers until `shutdown` completes; what is being answered then is answered.
+    /// Serves until `shutdown` completes; requests in progress are finished.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        tracing::info!(address = %self.address, "answering Kubernetes");
+        tracing::info!(address = %self.address, "listening for Kubernetes");
         let stop = CancellationToken::new();
         let tls = Arc::new(self.certificate.server());
         let renewing = tokio::spawn(self.certificate.renew(self.renewal, stop.clone()));
-        let face = self.face;
+        let router = self.router;
         let answer = move |request| {
-            let face = face.clone();
-            async move { face.answer(request).await }
+            let router = router.clone();
+            async move { router.answer(request).await }
         };
         let listening = https::listen(self.listener, tls, answer, self.limits, stop.clone());
         let ending = async {
@@ -193,12 +192,12 @@ impl Path {
     }
 }
 
-impl Face {
+impl Router {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         if head.method != Method::GET && head.method != Method::POST {
-            let told = format!("{} is not supported, only GET and POST are", head.method);
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, told);
+            let message = format!("{} is not supported, only GET and POST are", head.method);
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, message);
             let allow = HeaderValue::from_static("GET, POST");
             answer.headers_mut().insert(ALLOW, allow);
             return answer;
@@ -243,9 +242,9 @@ impl Face {
                     }
                     Error::Scheduler(_) | Error::Late(_) => StatusCode::SERVICE_UNAVAILABLE,
                 };
-                let told = error.told();
-                tracing::warn!(why = told, "a prioritize call is not answered");
-                text(status, told)
+                let message = error.chain();
+                tracing::warn!(why = message, "prioritize request failed");
+                text(status, message)
             }
         }
     }
@@ -258,9 +257,9 @@ impl Face {
         {
             Ok(answer) => json(answer),
             Err(error) => {
-                let told = error.told();
-                tracing::warn!(why = told, "an admission review is not answered");
-                text(StatusCode::BAD_REQUEST, told)
+                let message = error.chain();
+                tracing::warn!(why = message, "admission review failed");
+                text(StatusCode::BAD_REQUEST, message)
             }
         }
     }
@@ -280,8 +279,8 @@ fn json(body: Vec<u8>) -> Answer {
     answer(StatusCode::OK, JSON, Bytes::from(body))
 }
 
-fn text(status: StatusCode, told: String) -> Answer {
-    answer(status, TEXT, Bytes::from(told))
+fn text(status: StatusCode, message: String) -> Answer {
+    answer(status, TEXT, Bytes::from(message))
 }
 
 fn answer(status: StatusCode, kind: HeaderValue, body: Bytes) -> Answer {

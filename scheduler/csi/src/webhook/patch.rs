@@ -1,4 +1,4 @@
-//! The patch that marks a pod: its first container wants one of the resource (RFC 6902).
+//! The patch that marks a pod: its first container requests one of the resource (RFC 6902).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::kubernetes::object::Pod;
 use crate::kubernetes::quantity::Quantity;
 
-/// How much of the resource is wanted.
+/// How much of the resource is requested.
 const AMOUNT: &str = "1";
 
 /// One step of a patch. Adding replaces what is there.

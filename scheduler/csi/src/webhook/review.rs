@@ -108,7 +108,7 @@ impl<'a> Review<'a> {
 
     /// Returns whether something is being made.
     pub(super) fn is_creation(&self) -> bool {
-        // Old questions in tests say nothing.
+        // Old requests in tests leave it out.
         matches!(text(&self.request().operation), "CREATE" | "")
     }
 

@@ -202,7 +202,7 @@ async fn read(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
 #[tokio::test]
 async fn the_slow_are_let_go() {
     let place = Place::start_with(&[], |options| {
-        options.patience_ms = 100;
+        options.client_timeout_ms = 100;
         options.idle_ms = 100;
     })
     .await;

@@ -133,7 +133,7 @@ async fn wrong_files_stop_the_start() {
     ] {
         let channel = SchedulerChannel::new(["http://127.0.0.1:1"]).unwrap();
         let error = bind(&options, DRIVER, channel).await.unwrap_err();
-        let told = berth_process::run::chain(&error);
+        let told = berth_process::error_chain(&error);
         assert!(told.contains(file) && told.contains(why), "{told}");
     }
     // An address that is taken.

@@ -369,8 +369,7 @@ async fn a_silent_scheduler_is_an_error() {
     place.api.put_claim(&late());
     place.scheduler.die().await;
     let told = place.filter(&pod(&of_late()), &[A]).await;
-    let begin =
-        "the scheduler does not tell which nodes fit: no scheduler answers at http://127.0.0.1:";
+    let begin = "querying the scheduler failed: no scheduler answers at http://127.0.0.1:";
     assert!(told.error.starts_with(begin), "{told:?}");
     let told = place.filter(&pod(&[]), &[A]).await;
     assert_eq!(told.nodes, [A]);

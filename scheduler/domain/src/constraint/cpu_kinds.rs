@@ -2,7 +2,7 @@
 //! float over.
 //!
 //! A host is set up so by `vcpu_pin_set`, as OpenStack's former option of that name; its manuals
-//! tell operators to keep the kinds on different hosts. Here a host takes those of the kind that
+//! advise operators to keep the kinds on different hosts. Here a host takes those of the kind that
 //! it has, and any while it is empty.
 
 use super::{Demand, Violation};

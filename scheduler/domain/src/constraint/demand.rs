@@ -7,13 +7,13 @@ use crate::aggregate::AggregateSpecs;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::fault;
-use crate::flavor::Wishes;
+use crate::flavor::Requirements;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, VolumeId, ZoneName};
 use crate::pci::PciRequest;
 use crate::platform::PlatformDemand;
-use crate::pmem::PmemWish;
+use crate::pmem::PmemDemand;
 use crate::refusal::Refusal;
 use crate::resource::Trait;
 use crate::server_group::GroupDemand;
@@ -31,7 +31,7 @@ pub struct Demand {
     /// PCI functions.
     pub pci: Vec<PciRequest>,
     /// Persistent memory.
-    pub pmem: PmemWish,
+    pub pmem: PmemDemand,
     /// Qualities that the host must have.
     pub required: BTreeSet<Trait>,
     /// Qualities that the host must not have.
@@ -41,30 +41,30 @@ pub struct Demand {
     /// Its server group, and where the other members are. Only the state knows; it fills it in.
     pub group: Option<GroupDemand>,
     /// Its volumes, and where they are. Only the state knows; it fills it in.
-    pub volumes: Vec<VolumePlaces>,
-    /// The availability zone that the user asked for.
+    pub volumes: Vec<VolumeLocation>,
+    /// The availability zone that the user requested.
     pub zone: Option<ZoneName>,
-    /// What the aggregates of the host must say of it.
+    /// The metadata that the aggregates of the host must have.
     pub aggregate_specs: AggregateSpecs,
-    /// What kind of machine its image asks for.
+    /// What kind of machine its image requests.
     pub platform: PlatformDemand,
 }
 
 /// Where a volume of a guest is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumePlaces {
+pub struct VolumeLocation {
     /// Which.
     pub volume: VolumeId,
     /// Whether it becomes an nvdimm of the guest, rather than a disk.
     pub is_nvdimm: bool,
-    /// The hosts on which the guest can have it, with the cell that it is attached to where the host
-    /// tells; several only for a cache.
+    /// The hosts on which the guest can have it, with the cell that it is attached to where the
+    /// host reports it; several only for a cache.
     pub hosts: BTreeMap<HostName, Option<CellId>>,
 }
 
 /// How a guest is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum MoveKind {
     /// While it runs.
     Live,
     /// While it does not run.
@@ -74,9 +74,9 @@ pub enum How {
     },
 }
 
-/// Why a guest is started anew with the disks that it has.
+/// Why a guest is restarted with the disks that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anew {
+pub enum RestartReason {
     /// It is moved to another host.
     Move,
     /// It gets another size, on any host.
@@ -87,8 +87,8 @@ pub enum Anew {
     Unshelving,
 }
 
-impl Anew {
-    /// Returns why the guest of a migration is started anew.
+impl RestartReason {
+    /// Returns why the guest of a migration is restarted.
     #[must_use]
     pub fn of_move(is_evacuated: bool, is_resized: bool) -> Self {
         match (is_evacuated, is_resized) {
@@ -106,8 +106,8 @@ impl Anew {
         }
     }
 
-    /// Returns whether its disks can be fetched from there: nothing is read from a host that is dead,
-    /// and an unshelving asks nobody but the host where the guest is to start.
+    /// Returns whether its disks can be fetched from there: nothing is read from a host that is
+    /// dead, and an unshelving calls no host but the one where the guest is to start.
     fn can_fetch(self) -> bool {
         match self {
             Self::Move | Self::Resize => true,
@@ -120,7 +120,7 @@ impl Anew {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
     /// How it is moved.
-    pub how: How,
+    pub kind: MoveKind,
     /// The host.
     pub host: HostName,
     /// What its agent can do.
@@ -131,14 +131,14 @@ pub struct Leaving {
     pub storage_id: String,
     /// Whether the guest has disks.
     pub has_disks: bool,
-    /// Whether somebody there can give them away.
+    /// Whether an agent there can send them.
     pub can_be_read: bool,
 }
 
 impl Leaving {
-    fn of(spec: &VmSpec, source: &Host, how: How) -> Self {
+    fn of(spec: &VmSpec, source: &Host, kind: MoveKind) -> Self {
         Self {
-            how,
+            kind,
             host: source.name.clone(),
             version: source.report.service_version,
             driver: source.report.driver.clone(),
@@ -156,16 +156,16 @@ impl Demand {
     ///
     /// The specification is not valid.
     pub fn boot(spec: &VmSpec) -> Result<Self, Refusal> {
-        let wishes = spec
+        let requirements = spec
             .validate()
             .map_err(|faults| fault::refusal("vm", &faults))?;
-        let mut demand = Self::new(wishes);
+        let mut demand = Self::new(requirements);
         demand.zone = spec.hints.availability_zone.clone();
         Ok(demand)
     }
 
-    /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its
-    /// pages keep their size, its PCI functions their model, its persistent memory size and alignment.
+    /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its pages
+    /// keep their size, its PCI functions their model, its persistent memory size and alignment.
     ///
     /// # Errors
     ///
@@ -176,41 +176,41 @@ impl Demand {
         demand.pci = leaving::requests(spec, claim, source)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
         demand.pmem = demand.pmem.settled(&claim.assignment.pmem);
-        demand.leaving = Some(Leaving::of(spec, source, How::Live));
+        demand.leaving = Some(Leaving::of(spec, source, MoveKind::Live));
         Ok(demand)
     }
 
-    /// Returns what a guest demands that is to be started anew with the disks that it has on
+    /// Returns what a guest demands that is to be restarted with the disks that it has on
     /// `source`: of another host, or, if it may stay, of any. Everything but its disks is chosen
-    /// anew, as for a new guest.
+    /// again, as for a new guest.
     ///
     /// # Errors
     ///
     /// The specification is not valid.
-    pub fn cold(spec: &VmSpec, source: &Host, why: Anew) -> Result<Self, Refusal> {
+    pub fn cold(spec: &VmSpec, source: &Host, reason: RestartReason) -> Result<Self, Refusal> {
         let mut demand = Self::boot(spec)?;
-        let may_stay = why.may_stay();
+        let may_stay = reason.may_stay();
         demand.leaving = Some(Leaving {
-            can_be_read: why.can_fetch(),
-            ..Leaving::of(spec, source, How::Cold { may_stay })
+            can_be_read: reason.can_fetch(),
+            ..Leaving::of(spec, source, MoveKind::Cold { may_stay })
         });
         Ok(demand)
     }
 
-    fn new(wishes: Wishes) -> Self {
+    fn new(requirements: Requirements) -> Self {
         Self {
-            resources: wishes.resources,
-            topology: wishes.topology,
-            pci: wishes.pci,
-            pmem: wishes.pmem,
-            required: wishes.required_traits,
-            forbidden: wishes.forbidden_traits,
+            resources: requirements.resources,
+            topology: requirements.topology,
+            pci: requirements.pci,
+            pmem: requirements.pmem,
+            required: requirements.required_traits,
+            forbidden: requirements.forbidden_traits,
             leaving: None,
             group: None,
             volumes: Vec::new(),
             zone: None,
-            aggregate_specs: wishes.aggregate_specs,
-            platform: wishes.platform,
+            aggregate_specs: requirements.aggregate_specs,
+            platform: requirements.platform,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A guest that moves goes to another host than the one where it is, unless it may stay: one that
-//! is resized may find its new room where it is.
+//! is resized may find its new place where it is.
 
-use super::{Demand, How, Violation};
+use super::{Demand, MoveKind, Violation};
 use crate::host_view::HostView;
 
 /// Refuses the host that the guest is to leave.
@@ -12,7 +12,8 @@ use crate::host_view::HostView;
 pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     match &demand.leaving {
         Some(leaving)
-            if leaving.host == view.host.name && leaving.how != How::Cold { may_stay: true } =>
+            if leaving.host == view.host.name
+                && leaving.kind != MoveKind::Cold { may_stay: true } =>
         {
             Err(Violation::SameHost)
         }

@@ -1,11 +1,11 @@
-//! The guest's cells fit on the host's cells, and it gets the PCI functions that it asks for.
+//! The guest's cells fit on the host's cells, and it gets the PCI functions that it requests.
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;
-use crate::numa::{Assignment, Guest, Strategy, Wish, fit, try_fit, verify};
+use crate::numa::{Assignment, ExactDemand, Guest, Strategy, fit, try_fit, verify};
 use crate::topology::CellId;
 
-/// Returns an exact assignment; an empty one for a guest without exact wishes.
+/// Returns an exact assignment; an empty one for a guest without an exact demand.
 ///
 /// # Errors
 ///
@@ -24,19 +24,19 @@ pub fn try_place(view: &HostView, guest: &Guest<'_>, strategy: Strategy) -> Opti
     try_fit(view.ground(), guest, strategy)
 }
 
-/// Checks an exact assignment that somebody chose.
+/// Checks a proposed exact assignment.
 ///
 /// # Errors
 ///
 /// [`Violation::Fit`].
 pub fn admit(view: &HostView, demand: &Demand, assignment: &Assignment) -> Result<(), Violation> {
-    verify(view.ground(), wish(demand), assignment).map_err(Violation::Fit)
+    verify(view.ground(), exact_demand(demand), assignment).map_err(Violation::Fit)
 }
 
-/// Returns what a guest wishes to have exactly.
+/// Returns what a guest requires to have exactly.
 #[must_use]
-pub fn wish(demand: &Demand) -> Wish<'_> {
-    Wish {
+pub fn exact_demand(demand: &Demand) -> ExactDemand<'_> {
+    ExactDemand {
         topology: demand.topology.as_ref(),
         pci: &demand.pci,
         pmem: &demand.pmem,

@@ -1,4 +1,4 @@
-//! Nobody fenced the host.
+//! The host is not fenced.
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;

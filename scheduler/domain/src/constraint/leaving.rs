@@ -2,7 +2,7 @@
 //! needs on the other side.
 //!
 //! A function keeps state of its own, which the hypervisor can carry over only where the function's
-//! driver helps, and only to a function of the same model. Both sides must say so: the alias, by
+//! driver helps, and only to a function of the same model. Both sides must state it: the alias, by
 //! `live_migratable=yes`, and the agents' `device_spec` of each function.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::vm::VmSpec;
 /// The reason of a refusal for such a function.
 const REASON: &str = "PCI_NOT_LIVE_MIGRATABLE";
 
-/// Returns what the guest asks for elsewhere: as many functions, of the models that it has.
+/// Returns what the guest requests elsewhere: as many functions, of the models that it has.
 pub(super) fn requests(
     spec: &VmSpec,
     claim: &Claim,
@@ -92,9 +92,12 @@ fn of_models(
         return Err(Refusal::new(Code::FailedPrecondition, REASON, message).with("vm", &claim.vm));
     };
     let mut narrowed = request.clone();
-    narrowed.any_of.retain_mut(|wanted| {
-        let fits = wanted.vendor.replace(*vendor).is_none_or(|v| v == *vendor);
-        fits && wanted
+    narrowed.any_of.retain_mut(|alternative| {
+        let fits = alternative
+            .vendor
+            .replace(*vendor)
+            .is_none_or(|v| v == *vendor);
+        fits && alternative
             .product
             .replace(*product)
             .is_none_or(|p| p == *product)

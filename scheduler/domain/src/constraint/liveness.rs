@@ -1,10 +1,10 @@
-//! The host's agent is heard of.
+//! The host's agent reports.
 
 use super::{Demand, Violation};
 use crate::host::Liveness;
 use crate::host_view::HostView;
 
-/// Refuses a host whose agent is not heard of.
+/// Refuses a host whose agent does not report.
 ///
 /// # Errors
 ///

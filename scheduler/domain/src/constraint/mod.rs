@@ -3,18 +3,18 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | the host's agent is heard of | [`liveness`] |
+//! | the host's agent reports | [`liveness`] |
 //! | no operator cordoned it | [`cordon`] |
-//! | nobody fenced it | [`fenced`] |
+//! | it is not fenced | [`fenced`] |
 //! | its agent reports a shape that its guests fit | [`shape`] |
-//! | it has the qualities, and not the forbidden ones | [`qualities`] |
+//! | it has the qualities, and not the forbidden ones | [`traits`] |
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
 //! | its counted resources suffice | [`capacity`] |
 //! | its memory is over-committed as far as it may be | [`memory`] |
 //! | the guest's cells fit on its cells | [`exact`] |
-//! | it is the kind of machine that the image asks for | [`image`] |
+//! | it is the kind of machine that the image requests | [`image`] |
 //! | it is in the availability zone | [`zone`] |
-//! | its aggregates say what the flavor asks for | [`aggregate`] |
+//! | its aggregates have the metadata that the flavor requires | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
 //! | it has the guest's volumes | [`volumes`] |
 //! | a guest that moves: it is another host | [`elsewhere`] |
@@ -38,15 +38,15 @@ pub mod image;
 mod leaving;
 pub mod liveness;
 pub mod memory;
-pub mod qualities;
 pub mod shape;
 pub mod storage;
+pub mod traits;
 pub mod version;
 mod violation;
 pub mod volumes;
 pub mod zone;
 
-pub use demand::{Anew, Demand, How, Leaving, VolumePlaces};
+pub use demand::{Demand, Leaving, MoveKind, RestartReason, VolumeLocation};
 pub use violation::Violation;
 
 use crate::claim::Claim;
@@ -70,7 +70,7 @@ pub const CLASS_RULES: [Rule; 11] = [
     driver::check,
     version::check,
     storage::check,
-    qualities::check,
+    traits::check,
     image::check,
     zone::check,
     aggregate::check,
@@ -81,23 +81,23 @@ pub const LOAD_RULES: [Rule; 1] = [cpu_kinds::check];
 
 /// A demand with what its exact fit needs, worked out once for many hosts.
 #[derive(Clone, Debug)]
-pub struct Applicant<'a> {
+pub struct PreparedDemand<'a> {
     demand: &'a Demand,
     guest: Guest<'a>,
 }
 
-impl<'a> Applicant<'a> {
-    /// Returns the applicant with this demand.
+impl<'a> PreparedDemand<'a> {
+    /// Returns the prepared form of this demand.
     #[must_use]
     pub fn new(demand: &'a Demand) -> Self {
         Self {
             demand,
-            guest: Guest::new(exact::wish(demand)),
+            guest: Guest::new(exact::exact_demand(demand)),
         }
     }
 
-    /// Checks the rules that depend on which host it is. All others say the same of hosts that are
-    /// [alike](HostView::likeness).
+    /// Checks the rules that depend on which host it is. All others have the same result for hosts
+    /// that are [alike](HostView::likeness).
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<'a> Applicant<'a> {
     /// # Errors
     ///
     /// The first rule that is broken, those that cannot be changed before those that can. Where
-    /// both the exact fit and counted capacity are, the fit is told: it names the cell.
+    /// both the exact fit and counted capacity are, the fit is reported: it names the cell.
     pub fn place(&self, view: &HostView, strategy: Strategy) -> Result<Assignment, Violation> {
         check_rules(view, self.demand)?;
         let near = exact::near(view, self.demand);
@@ -126,8 +126,8 @@ impl<'a> Applicant<'a> {
         Ok(assignment)
     }
 
-    /// Returns the reason why the guest does not fit: guests that no claim is for, where it would fit
-    /// without them.
+    /// Returns the reason why the guest does not fit: guests that no claim is for, where it would
+    /// fit without them.
     fn blame_unknown(&self, view: &HostView, why: Violation) -> Violation {
         if view.claimed.is_none() {
             return why;
@@ -143,7 +143,7 @@ impl<'a> Applicant<'a> {
     }
 
     /// Returns what [`Self::place`] returns, without the reason where a rule is broken: cheap to
-    /// ask of many hosts.
+    /// evaluate for many hosts.
     #[must_use]
     pub fn try_place(&self, view: &HostView, strategy: Strategy) -> Option<Assignment> {
         check_rules(view, self.demand).ok()?;
@@ -187,7 +187,7 @@ impl<'a> Applicant<'a> {
     }
 }
 
-/// Checks a claim that somebody chose: `view` is the host without it.
+/// Checks a proposed claim: `view` is the host without it.
 ///
 /// # Errors
 ///
@@ -200,8 +200,8 @@ pub fn admit(view: &HostView, demand: &Demand, claim: &Claim) -> Result<(), Viol
     fits(view, demand, &claim.assignment)
 }
 
-/// Checks that what somebody chose fits beside what is taken of the host: `view` is the host without
-/// it. Whether the host may be chosen at all is not looked at.
+/// Checks that a proposed assignment fits beside what is taken of the host: `view` is the host
+/// without it. Whether the host may be chosen at all is not looked at.
 ///
 /// # Errors
 ///

@@ -10,10 +10,10 @@ use crate::numa::fit::emulator_cell;
 use crate::pci::PciAddress;
 use crate::topology::{CellId, HostTopology};
 
-/// Returns the PCI functions of an assignment that the shape does not have. One that nobody has may
+/// Returns the PCI functions of an assignment that the shape does not have. One that are free may
 /// go; one that a guest has may not.
 #[must_use]
-pub fn lost_functions(topology: &HostTopology, assignment: &Assignment) -> BTreeSet<PciAddress> {
+pub fn missing_functions(topology: &HostTopology, assignment: &Assignment) -> BTreeSet<PciAddress> {
     let has = |address: &PciAddress| {
         let devices = topology.pci();
         let found = devices.binary_search_by_key(address, |device| device.address);
@@ -23,8 +23,8 @@ pub fn lost_functions(topology: &HostTopology, assignment: &Assignment) -> BTree
     given.filter(|address| !has(address)).collect()
 }
 
-/// Returns the CPUs that an assignment has for itself and that the shape has in another cell, or for
-/// everybody. CPUs that it does not have at all are not among them.
+/// Returns the CPUs that an assignment has for itself and that the shape has in another cell, or
+/// for everybody. CPUs that it does not have at all are not among them.
 #[must_use]
 pub fn moved_cpus(topology: &HostTopology, assignment: &Assignment) -> CpuSet {
     let home = emulator_cell(assignment);
@@ -34,51 +34,54 @@ pub fn moved_cpus(topology: &HostTopology, assignment: &Assignment) -> CpuSet {
         let own = cell.pins.values().copied().chain(cell.idle.iter());
         own.chain(emulator).map(|cpu| (cell.host_cell, cpu))
     });
-    let stays = |(id, cpu): &(CellId, CpuId)| {
+    let is_unmoved = |(id, cpu): &(CellId, CpuId)| {
         let mut cells = topology.cells().iter();
         let now = cells.find(|c| c.dedicated.contains(*cpu) || c.shared.contains(*cpu));
         now.is_none_or(|now| now.id == *id && now.dedicated.contains(*cpu))
     };
-    given.filter(|at| !stays(at)).map(|(_, cpu)| cpu).collect()
+    given
+        .filter(|at| !is_unmoved(at))
+        .map(|(_, cpu)| cpu)
+        .collect()
 }
 
-/// Returns what is gone of what an assignment holds, for people; where no single thing is, there is
-/// too little for all.
+/// Returns what is missing of what an assignment holds, as text as text for people; where no single
+/// thing is, there is too little for all.
 #[must_use]
-pub fn lost(topology: &HostTopology, assignment: &Assignment) -> String {
-    let mut told = Vec::new();
+pub fn describe_missing(topology: &HostTopology, assignment: &Assignment) -> String {
+    let mut missing = Vec::new();
     let cells = assignment.cells.iter().map(|cell| cell.host_cell);
     let cells: BTreeSet<CellId> = cells
         .filter(|id| topology.position(*id).is_none())
         .collect();
     for cell in &cells {
-        told.push(format!("cell {cell} is gone"));
+        missing.push(format!("NUMA node {cell} is gone"));
     }
     let there = topology.dedicated().union(&topology.shared());
-    let gone = assignment.taken().difference(&there);
-    if !gone.is_empty() {
-        told.push(format!("CPUs {gone} are offline"));
+    let offline = assignment.taken().difference(&there);
+    if !offline.is_empty() {
+        missing.push(format!("CPUs {offline} are offline"));
     }
-    let functions = lost_functions(topology, assignment);
+    let functions = missing_functions(topology, assignment);
     for function in &functions {
-        told.push(format!("PCI function {function} is gone"));
+        missing.push(format!("PCI function {function} is gone"));
     }
     for device in &assignment.pmem {
         let trouble = topology.namespace(&device.name).map(|n| n.trouble.as_str());
         match trouble {
             Some("") => {}
-            Some(trouble) => told.push(format!("pmem namespace {}: {trouble}", device.name)),
-            None => told.push(format!("pmem namespace {} is gone", device.name)),
+            Some(trouble) => missing.push(format!("pmem namespace {}: {trouble}", device.name)),
+            None => missing.push(format!("pmem namespace {} is gone", device.name)),
         }
     }
-    if told.is_empty() {
-        told.push(
+    if missing.is_empty() {
+        missing.push(
             "there is less memory, or fewer pages or shared CPUs, than is claimed, or the policy \
              allows less memory"
                 .to_owned(),
         );
     }
-    told.join("; ")
+    missing.join("; ")
 }
 
 /// Refuses a host whose agent reports a shape that was not taken over.
@@ -128,9 +131,9 @@ mod tests {
             pci: vec![all.iter().map(|a| address(a)).collect()],
             ..Assignment::default()
         };
-        let lost = |all| lost_functions(&topology, &given(all));
-        assert!(lost(&["0000:81:00.1"]).is_empty());
-        let gone = ["0000:81:00.1", "0000:81:00.0"];
-        assert_eq!(lost(&gone), [address("0000:81:00.0")].into());
+        let missing_of = |all| missing_functions(&topology, &given(all));
+        assert!(missing_of(&["0000:81:00.1"]).is_empty());
+        let both = ["0000:81:00.1", "0000:81:00.0"];
+        assert_eq!(missing_of(&both), [address("0000:81:00.0")].into());
     }
 }

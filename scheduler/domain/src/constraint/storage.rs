@@ -1,8 +1,8 @@
-//! A guest with disks moves to a host that shares the storage of its disks, or to one to which they can
-//! be copied: by the hypervisors while it runs, by the agents while it does not. From a host that is
-//! dead nothing is copied.
+//! A guest with disks moves to a host that shares the storage of its disks, or to one to which they
+//! can be copied: by the hypervisors while it runs, by the agents while it does not. From a host
+//! that is dead nothing is copied.
 
-use super::demand::{How, Leaving};
+use super::demand::{Leaving, MoveKind};
 use super::{Demand, Violation};
 use crate::host_view::HostView;
 use crate::version::{Feature, ServiceVersion};
@@ -29,11 +29,11 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     }
 }
 
-/// Whoever has the disks has to be there to be read from.
+/// The agent that has the disks has to be reachable to be read from.
 fn can_copy(leaving: &Leaving, there: ServiceVersion) -> bool {
-    let feature = match leaving.how {
-        How::Live => Feature::DiskCopy,
-        How::Cold { .. } => Feature::DiskFetch,
+    let feature = match leaving.kind {
+        MoveKind::Live => Feature::DiskCopy,
+        MoveKind::Cold { .. } => Feature::DiskFetch,
     };
     leaving.can_be_read && leaving.version.can(feature) && there.can(feature)
 }

@@ -2,7 +2,7 @@
 //! functions moves only between agents that are new enough; one that does not run is started only
 //! by an agent that can start what exists.
 
-use super::{Demand, How, Violation};
+use super::{Demand, MoveKind, Violation};
 use crate::host_view::HostView;
 use crate::instance::{CpuPolicy, InstanceTopology};
 use crate::pci::PciNumaPolicy;
@@ -19,7 +19,7 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         .pci
         .iter()
         .any(|request| request.policy == PciNumaPolicy::Socket);
-    let wanted = [
+    let features = [
         (Feature::SocketPolicy, wants_sockets),
         (
             Feature::MixedCpus,
@@ -28,15 +28,15 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         // An older one would start the guest without them.
         (Feature::Volumes, !demand.volumes.is_empty()),
     ];
-    for (feature, is_wanted) in wanted {
-        if is_wanted {
+    for (feature, is_needed) in features {
+        if is_needed {
             feature.gate_host(here).map_err(Violation::Feature)?;
         }
     }
     let Some(leaving) = &demand.leaving else {
         return Ok(());
     };
-    if let How::Cold { .. } = leaving.how {
+    if let MoveKind::Cold { .. } = leaving.kind {
         let needed = ServiceVersion::VM_POWER;
         return match here < needed {
             true => Err(Violation::VersionHere { here, needed }),

@@ -1,4 +1,4 @@
-//! Which rule a host breaks, for programs and for people.
+//! Which rule a host breaks, for programs and as text for people.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Violation {
     SameHost,
     /// Its agent refused the guest before, in the same operation.
     Excluded,
-    /// Its agent is not heard of.
+    /// Its agent does not report.
     Down,
     /// An operator cordoned it.
     Cordoned,
@@ -64,28 +64,28 @@ pub enum Violation {
         /// Whether guests with dedicated CPUs are there, rather than such whose vCPUs float.
         has_dedicated: bool,
     },
-    /// It is another kind of machine than the guest's image asks for, or does not say which.
+    /// It is another kind of machine than the guest's image requests, or reports none.
     Image {
         /// The property of the image.
         property: &'static str,
-        /// What it says.
-        wanted: String,
-        /// What the host is, if its agent says.
+        /// The reports.
+        requested: String,
+        /// What the host is, if its agent reports it.
         actual: Option<String>,
     },
     /// It is in another availability zone, or in none.
     Zone {
-        /// The one that the guest asks for.
-        wanted: ZoneName,
+        /// The one that the guest requests.
+        requested: ZoneName,
         /// Its own.
         actual: Option<ZoneName>,
     },
-    /// No aggregate says of it what the flavor asks for.
+    /// No aggregate has the metadata that the flavor requires.
     Aggregate {
         /// The key of the metadata.
         key: String,
         /// The values that would do.
-        wanted: Vec<String>,
+        requested: Vec<String>,
     },
     /// Other members of the guest's server group are elsewhere.
     Affinity {
@@ -107,9 +107,9 @@ pub enum Violation {
     Capacity {
         /// The class.
         class: ResourceClass,
-        /// How much was wanted.
+        /// The requested amount.
         requested: u64,
-        /// What the inventory says to it.
+        /// The rule of the inventory.
         excess: Option<Excess>,
     },
     /// The guest's cells do not fit on its cells.
@@ -183,7 +183,7 @@ impl Violation {
 
     /// Returns whether the host could take the guest if others took less of it.
     #[must_use]
-    pub fn is_lack_of_room(&self) -> bool {
+    pub fn is_lack_of_capacity(&self) -> bool {
         matches!(self, Self::Capacity { .. } | Self::Fit(_))
     }
 
@@ -227,7 +227,7 @@ impl Violation {
         }
     }
 
-    /// Returns how far the host is from taking the guest; less is nearer. Lack of room comes
+    /// Returns how far the host is from taking the guest; less is nearer. Lack of capacity comes
     /// before anything else, since it changes by itself.
     #[must_use]
     pub fn distance(&self) -> (u32, u32, usize, u64) {
@@ -270,7 +270,7 @@ impl Violation {
         }
     }
 
-    /// Returns what a list of refused hosts says of this one.
+    /// Returns the entry of this host in a list of refused hosts.
     #[must_use]
     pub fn to_host_refusal(&self, host: &HostName) -> HostRefusal {
         let fit = self.fit();
@@ -354,7 +354,7 @@ impl fmt::Display for Violation {
                     (*destination, "its agent".to_owned()),
                     (*source, format!("the agent of source {source_host}")),
                 ];
-                let told: Vec<String> = too_old
+                let sides: Vec<String> = too_old
                     .into_iter()
                     .filter(|(version, _)| *version < needed)
                     .map(|(version, agent)| format!("{agent} is at service version {version}"))
@@ -363,7 +363,7 @@ impl fmt::Display for Violation {
                     f,
                     "{}, a guest with a NUMA topology or PCI functions needs {needed} on both sides \
                      to migrate",
-                    told.join(" and ")
+                    sides.join(" and ")
                 )
             }
             Self::DisksNotShared {
@@ -392,30 +392,35 @@ impl fmt::Display for Violation {
             ),
             Self::Image {
                 property,
-                wanted,
+                requested,
                 actual: Some(actual),
-            } => write!(f, "the image asks for {property}={wanted}, it has {actual}"),
-            Self::Image {
-                property, wanted, ..
             } => write!(
                 f,
-                "the image asks for {property}={wanted}, and its agent does not say what it has"
+                "the image asks for {property}={requested}, it has {actual}"
+            ),
+            Self::Image {
+                property,
+                requested,
+                ..
+            } => write!(
+                f,
+                "the image asks for {property}={requested}, and its agent does not say what it has"
             ),
             Self::Zone {
-                wanted,
+                requested,
                 actual: Some(actual),
             } => write!(
                 f,
-                "it is in availability zone {actual}, the guest asks for {wanted}"
+                "it is in availability zone {actual}, the guest asks for {requested}"
             ),
-            Self::Zone { wanted, .. } => write!(
+            Self::Zone { requested, .. } => write!(
                 f,
-                "it is in no availability zone, the guest asks for {wanted}"
+                "it is in no availability zone, the guest asks for {requested}"
             ),
-            Self::Aggregate { key, wanted } => write!(
+            Self::Aggregate { key, requested } => write!(
                 f,
                 "none of its aggregates says {key}={}",
-                wanted.join(" or ")
+                requested.join(" or ")
             ),
             Self::Affinity { group, hosts } => {
                 let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
@@ -448,7 +453,7 @@ impl fmt::Display for Violation {
             } => write!(f, "{class}: {excess}"),
             Self::Capacity {
                 class, requested, ..
-            } => write!(f, "{class}: it has none, {requested} are wanted"),
+            } => write!(f, "{class}: it has none, {requested} are requested"),
             Self::Fit(refusal) => refusal.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
             Self::Fenced => f.write_str("it was fenced, and has not come back clean"),
@@ -490,7 +495,7 @@ mod tests {
     /// Goal: an operator reads which agents to upgrade, be it one or both.
     #[test]
     fn every_agent_that_is_too_old_is_named() {
-        let told = |source, destination| {
+        let message = |source, destination| {
             let violation = Violation::Version {
                 source_host: HostName::new("h1").unwrap(),
                 source: ServiceVersion(source),
@@ -504,8 +509,8 @@ mod tests {
             "the agent of source h1 is at service version 1",
             "its agent is at service version 1",
         );
-        assert_eq!(told(2, 1), format!("{destination}{rest}"));
-        assert_eq!(told(1, 2), format!("{source}{rest}"));
-        assert_eq!(told(1, 1), format!("{destination} and {source}{rest}"));
+        assert_eq!(message(2, 1), format!("{destination}{rest}"));
+        assert_eq!(message(1, 2), format!("{source}{rest}"));
+        assert_eq!(message(1, 1), format!("{destination} and {source}{rest}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The host is in the availability zone that the guest asks for.
+//! The host is in the availability zone that the guest requests.
 
 use super::{Demand, Violation};
 use crate::host_view::HostView;
@@ -10,10 +10,12 @@ use crate::host_view::HostView;
 /// [`Violation::Zone`].
 pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     match &demand.zone {
-        Some(wanted) if view.aggregates.zone.as_ref() != Some(wanted) => Err(Violation::Zone {
-            wanted: wanted.clone(),
-            actual: view.aggregates.zone.clone(),
-        }),
+        Some(requested) if view.aggregates.zone.as_ref() != Some(requested) => {
+            Err(Violation::Zone {
+                requested: requested.clone(),
+                actual: view.aggregates.zone.clone(),
+            })
+        }
         Some(_) | None => Ok(()),
     }
 }

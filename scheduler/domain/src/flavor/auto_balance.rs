@@ -1,8 +1,8 @@
 //! `berth:auto_balance`: whether a guest may be moved to distribute guests better, as Ganeti's
 //! parameter of that name.
 //!
-//! Not a wish of placement: where the guest goes when it is made, or when its host fails, is not
-//! touched by it.
+//! Not a requirement of placement: where the guest goes when it is made, or when its host fails, is
+//! not touched by it.
 
 use super::{Flavor, text};
 
@@ -11,11 +11,11 @@ pub(super) const KEY: &str = "berth:auto_balance";
 
 impl Flavor {
     /// Returns whether its guests may be moved to distribute guests better. What cannot be read
-    /// says no: nobody is moved by a misunderstanding.
+    /// opts out: no guest is moved by a misunderstanding.
     #[must_use]
     pub fn auto_balance(&self) -> bool {
-        let said = self.extra_specs.get(KEY);
-        said.is_none_or(|value| text::boolean(value) == Ok(true))
+        let setting = self.extra_specs.get(KEY);
+        setting.is_none_or(|value| text::boolean(value) == Ok(true))
     }
 }
 
@@ -44,10 +44,10 @@ mod tests {
         assert!(!flavor(&[(KEY, "false")]).auto_balance());
         let bad = flavor(&[(KEY, "sometimes")]);
         assert!(!bad.auto_balance());
-        let told = bad.validate().unwrap_err()[0].to_string();
-        assert!(told.contains("must be true or false"), "{told}");
+        let message = bad.validate().unwrap_err()[0].to_string();
+        assert!(message.contains("must be true or false"), "{message}");
         let unknown = flavor(&[("berth:autobalance", "no")]);
-        let told = unknown.validate().unwrap_err()[0].to_string();
-        assert!(told.contains("known is berth:auto_balance"), "{told}");
+        let message = unknown.validate().unwrap_err()[0].to_string();
+        assert!(message.contains("known is berth:auto_balance"), "{message}");
     }
 }

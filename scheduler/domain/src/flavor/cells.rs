@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::faults::Faults;
-use super::setting::{Both, Said};
+use super::setting::{Both, SettingValue};
 use super::settings::Settings;
 use super::{Flavor, Side};
 use crate::instance::VcpuId;
@@ -25,9 +25,9 @@ pub(super) struct Cell {
 }
 
 /// One list for all cells, and who gives it.
-type List<'s, 'a, T> = Option<(Side, &'s BTreeMap<u32, Said<'a, T>>)>;
+type List<'s, 'a, T> = Option<(Side, &'s BTreeMap<u32, SettingValue<'a, T>>)>;
 
-/// Returns the number of cells, if it is said.
+/// Returns the number of cells, if it is set.
 pub(super) fn nodes(settings: &Settings<'_>, faults: &mut Faults) -> Option<u32> {
     if let (Some(flavor), Some(image)) = (settings.nodes.flavor, settings.nodes.image) {
         let rule = format!(
@@ -39,7 +39,7 @@ pub(super) fn nodes(settings: &Settings<'_>, faults: &mut Faults) -> Option<u32>
     settings.nodes.value()
 }
 
-/// Notes lists that would have no effect: nothing makes the guest have cells.
+/// Records faults of lists that would have no effect: nothing makes the guest have cells.
 pub(super) fn refuse_lists(settings: &Settings<'_>, faults: &mut Faults) {
     let named = |list: &str, side: Side, cell: u32| side.named(&format!("{list}.{cell}"));
     for side in [Side::Flavor, Side::Image] {
@@ -49,10 +49,10 @@ pub(super) fn refuse_lists(settings: &Settings<'_>, faults: &mut Faults) {
         };
         let cpus = cpus
             .iter()
-            .map(|(cell, said)| (named(CPUS, side, *cell), said.text));
+            .map(|(cell, setting)| (named(CPUS, side, *cell), setting.text));
         let memory = memory
             .iter()
-            .map(|(cell, said)| (named(MEMORY, side, *cell), said.text));
+            .map(|(cell, setting)| (named(MEMORY, side, *cell), setting.text));
         for (field, text) in cpus.chain(memory) {
             let rule = format!("has no effect without {}", side.key(NODES));
             faults.add(&field, text, rule);
@@ -61,7 +61,7 @@ pub(super) fn refuse_lists(settings: &Settings<'_>, faults: &mut Faults) {
 }
 
 /// Returns the guest's cells; without any where there are faults.
-pub(super) fn judge(
+pub(super) fn evaluate(
     flavor: &Flavor,
     settings: &Settings<'_>,
     nodes: u32,
@@ -78,7 +78,7 @@ pub(super) fn judge(
     else {
         return Vec::new();
     };
-    let sum: u64 = memory.values().map(|said| said.value).sum();
+    let sum: u64 = memory.values().map(|setting| setting.value).sum();
     if sum != flavor.memory_mib {
         let rule = format!("must sum to the flavor's {} MiB", flavor.memory_mib);
         faults.add(&memory_side.named(&format!("{MEMORY}.N")), sum, rule);
@@ -95,15 +95,15 @@ pub(super) fn judge(
 /// Returns the list that one of both sides gives; both may not.
 fn list<'s, 'a, T>(
     name: &str,
-    both: &'s Both<BTreeMap<u32, Said<'a, T>>>,
+    both: &'s Both<BTreeMap<u32, SettingValue<'a, T>>>,
     faults: &mut Faults,
 ) -> List<'s, 'a, T> {
     let image = both.image.first_key_value();
-    if let (false, Some((cell, said))) = (both.flavor.is_empty(), image) {
+    if let (false, Some((cell, setting))) = (both.flavor.is_empty(), image) {
         let rule = format!("the flavor says hw:{name}.N, and an image may not say it too");
         faults.add(
             &Side::Image.named(&format!("{name}.{cell}")),
-            said.text,
+            setting.text,
             rule,
         );
     }
@@ -116,8 +116,8 @@ fn list<'s, 'a, T>(
     }
 }
 
-/// Notes cells that a list leaves out, and those that there are not; returns whether it is good.
-/// `other` is who gives the other list, for the case that nobody gives this one.
+/// Records faults of cells that a list leaves out, and those that there are not; returns whether it
+/// is good. `other` is who gives the other list, for the case that this one is missing.
 fn check_complete<T>(
     name: &str,
     list: List<'_, '_, T>,
@@ -130,13 +130,13 @@ fn check_complete<T>(
     let mut is_complete = true;
     let none = BTreeMap::new();
     let given = list.map_or(&none, |(_, given)| given);
-    for (cell, said) in given.range(nodes..) {
-        let rule = format!("there are only {nodes} cells, by hw:numa_nodes");
-        faults.add(&named(*cell), said.text, rule);
+    for (cell, setting) in given.range(nodes..) {
+        let rule = format!("there are only {nodes} NUMA nodes, by hw:numa_nodes");
+        faults.add(&named(*cell), setting.text, rule);
         is_complete = false;
     }
     for cell in (0..nodes).filter(|cell| !given.contains_key(cell)) {
-        let rule = "hw:numa_cpus.N and hw:numa_mem.N must be given for every cell, or none";
+        let rule = "hw:numa_cpus.N and hw:numa_mem.N must be given for every NUMA node, or none";
         faults.add(&named(cell), "", rule);
         is_complete = false;
     }
@@ -154,8 +154,8 @@ fn even(flavor: &Flavor, settings: &Settings<'_>, nodes: u32, faults: &mut Fault
              hw:numa_mem.N",
             flavor.vcpus, flavor.memory_mib
         );
-        if let Some((side, said)) = settings.nodes.first() {
-            faults.add(&side.named(NODES), said.text, rule);
+        if let Some((side, setting)) = settings.nodes.first() {
+            faults.add(&side.named(NODES), setting.text, rule);
         }
         return Vec::new();
     }
@@ -170,20 +170,20 @@ fn even(flavor: &Flavor, settings: &Settings<'_>, nodes: u32, faults: &mut Fault
 fn vcpus(
     flavor: &Flavor,
     side: Side,
-    cpus: &BTreeMap<u32, Said<'_, super::mask::Mask>>,
+    cpus: &BTreeMap<u32, SettingValue<'_, super::mask::Mask>>,
     faults: &mut Faults,
 ) -> Vec<BTreeSet<VcpuId>> {
     let mut seen = BTreeSet::new();
     let mut cells = Vec::new();
-    for (cell, said) in cpus {
+    for (cell, setting) in cpus {
         let field = side.named(&format!("{CPUS}.{cell}"));
-        let named = said.value.list(flavor.vcpus);
+        let named = setting.value.list(flavor.vcpus);
         if !named.unknown.is_empty() {
             let (last, unknown) = (flavor.vcpus - 1, &named.unknown);
             let rule = format!("vCPUs are 0 to {last}; {unknown} do not exist");
-            faults.add(&field, said.text, rule);
+            faults.add(&field, setting.text, rule);
         } else if named.known.is_empty() {
-            faults.add(&field, said.text, "must name at least one vCPU");
+            faults.add(&field, setting.text, "must name at least one vCPU");
         }
         let twice: Vec<_> = named
             .known
@@ -192,7 +192,7 @@ fn vcpus(
             .collect();
         if !twice.is_empty() {
             let rule = format!("vCPUs {} are listed twice", twice.join(", "));
-            faults.add(&field, said.text, rule);
+            faults.add(&field, setting.text, rule);
         }
         seen.extend(named.known.iter().copied());
         cells.push(named.known);

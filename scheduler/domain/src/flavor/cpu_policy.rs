@@ -1,5 +1,5 @@
 //! `hw:cpu_policy` and `hw:cpu_dedicated_mask`: which vCPUs float, and which have a CPU of their
-//! own; or the same said by `resources:VCPU` and `resources:PCPU`.
+//! own; or the same set by `resources:VCPU` and `resources:PCPU`.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ pub(super) fn parse(text: &str) -> Result<CpuPolicy, String> {
     }
 }
 
-/// Returns the policy of a guest. An image may ask for CPUs of the guest's own where the flavor
-/// says nothing; what the flavor says, it cannot change.
-pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> CpuPolicy {
-    let said = &settings.cpu_policy;
-    if let (Some(flavor), Some(image)) = (said.flavor, said.image) {
+/// Returns the policy of a guest. An image may request dedicated CPUs where the flavor
+/// sets nothing; what the flavor sets, it cannot change.
+pub(super) fn evaluate(settings: &Settings<'_>, faults: &mut Faults) -> CpuPolicy {
+    let setting = &settings.cpu_policy;
+    if let (Some(flavor), Some(image)) = (setting.flavor, setting.image) {
         let is_good = match (flavor.value, image.value) {
             (CpuPolicy::Shared, policy) => policy == CpuPolicy::Shared,
             (CpuPolicy::Mixed, policy) => policy != CpuPolicy::Dedicated,
@@ -45,7 +45,7 @@ pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> CpuPolicy {
         settings.groups.amount("VCPU"),
         settings.groups.amount("PCPU"),
     );
-    if let Some((side, policy)) = said.first() {
+    if let Some((side, policy)) = setting.first() {
         for (class, amount) in [("VCPU", vcpu), ("PCPU", pcpu)] {
             if amount > 0 {
                 let rule = format!(
@@ -60,7 +60,7 @@ pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> CpuPolicy {
     }
     match (vcpu > 0, pcpu > 0) {
         (true, true) => {
-            let rule = "cannot be combined with resources:VCPU; mixed guests are asked for with \
+            let rule = "cannot be combined with resources:VCPU; mixed guests are requested with \
                         hw:cpu_policy=mixed";
             faults.add(&settings.groups.field("PCPU"), pcpu, rule);
             CpuPolicy::Shared
@@ -105,10 +105,10 @@ pub(super) fn dedicated(
             (None, None) => {
                 let rule = "mixed needs hw:cpu_dedicated_mask, or hw:cpu_realtime=true with \
                             hw:cpu_realtime_mask";
-                let (side, text) = settings
-                    .cpu_policy
-                    .first()
-                    .map_or_else(|| (Side::Flavor, "mixed"), |(side, said)| (side, said.text));
+                let (side, text) = settings.cpu_policy.first().map_or_else(
+                    || (Side::Flavor, "mixed"),
+                    |(side, setting)| (side, setting.text),
+                );
                 faults.add(&side.named(NAME), text, rule);
                 BTreeSet::new()
             }

@@ -1,4 +1,4 @@
-//! `hw:emulator_threads_policy`: where the emulator's own threads run. Only flavors say it.
+//! `hw:emulator_threads_policy`: where the emulator's own threads run. Only flavors set it.
 
 use super::Side;
 use super::faults::Faults;
@@ -17,18 +17,18 @@ pub(super) fn parse(text: &str) -> Result<EmulatorThreads, String> {
 }
 
 /// Returns the policy of a guest.
-pub(super) fn judge(
+pub(super) fn evaluate(
     settings: &Settings<'_>,
     cpu_policy: CpuPolicy,
     faults: &mut Faults,
 ) -> EmulatorThreads {
-    let Some(said) = settings.emulator_threads else {
+    let Some(setting) = settings.emulator_threads else {
         return EmulatorThreads::Unspecified;
     };
-    if said.value == EmulatorThreads::Isolate && cpu_policy == CpuPolicy::Shared {
+    if setting.value == EmulatorThreads::Isolate && cpu_policy == CpuPolicy::Shared {
         let rule = "isolate needs hw:cpu_policy=dedicated or mixed";
         let open = settings.may_tighten();
-        faults.add_if_closed(open, &Side::Flavor.named(NAME), said.text, rule);
+        faults.add_if_closed(open, &Side::Flavor.named(NAME), setting.text, rule);
     }
-    said.value
+    setting.value
 }

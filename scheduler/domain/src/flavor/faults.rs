@@ -1,7 +1,7 @@
 //! The faults of a flavor and an image, collected.
 //!
 //! A fault is *open* where the properties of some image could heal it: a flavor with
-//! `hw:cpu_thread_policy` and no policy is of use with images that say `hw_cpu_policy=dedicated`.
+//! `hw:cpu_thread_policy` and no policy is of use with images that set `hw_cpu_policy=dedicated`.
 //! Open faults do not keep a flavor from being made, only guests.
 
 use std::fmt;

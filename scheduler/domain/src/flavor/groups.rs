@@ -10,23 +10,23 @@ use super::faults::Faults;
 use super::{Side, text};
 use crate::resource::{ResourceClass, Trait};
 
-/// The most of a class that can be asked for; what a placement service counts up to.
+/// The most of a class that can be requested; what a placement service counts up to.
 const AMOUNT_MAX: u64 = i32::MAX as u64;
 /// The longest name of a group.
 const SUFFIX_LENGTH_MAX: usize = 64;
 /// The key of the policy.
 pub(super) const POLICY: &str = "group_policy";
 
-/// What is asked of a quality of the host.
+/// The rule for a trait of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quality {
+pub(super) enum TraitRule {
     /// The host must have it.
     Required,
     /// The host must not have it.
     Forbidden,
 }
 
-impl Quality {
+impl TraitRule {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Required => "required",
@@ -46,8 +46,8 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Groups<'a> {
     resources: Vec<(&'a str, ResourceClass, u64)>,
-    /// By field, so that both sides are told apart.
-    traits: Vec<(String, Trait, Quality)>,
+    /// By field, so that both sides are distinguished.
+    traits: Vec<(String, Trait, TraitRule)>,
     /// The groups with a name: whether they hold resources, and one key each.
     named: BTreeMap<&'a str, (bool, &'a str)>,
     is_isolated: Option<bool>,
@@ -112,9 +112,9 @@ impl<'a> Groups<'a> {
         name: &str,
         value: &str,
     ) -> Result<(), String> {
-        let quality = match (value, side) {
-            ("required", _) => Quality::Required,
-            ("forbidden", Side::Flavor) => Quality::Forbidden,
+        let trait_rule = match (value, side) {
+            ("required", _) => TraitRule::Required,
+            ("forbidden", Side::Flavor) => TraitRule::Forbidden,
             (_, Side::Flavor) => return Err("must be required or forbidden".to_owned()),
             (_, Side::Image) => return Err("must be required".to_owned()),
         };
@@ -124,7 +124,7 @@ impl<'a> Groups<'a> {
                 "{name} is no standard trait, and the names of others begin with CUSTOM_"
             ));
         }
-        self.traits.push((side.field(key), name, quality));
+        self.traits.push((side.field(key), name, trait_rule));
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl<'a> Groups<'a> {
             .map(|(key, class, amount)| (*key, class, *amount))
     }
 
-    /// Returns how much of a class is asked for in all groups.
+    /// Returns how much of a class is requested in all groups.
     pub(super) fn amount(&self, class: &str) -> u64 {
         let of_class = self
             .resources
@@ -144,12 +144,12 @@ impl<'a> Groups<'a> {
         of_class.map(|(_, _, amount)| amount).sum()
     }
 
-    /// Returns whether a class is asked for by name, be it none of it.
+    /// Returns whether a class is requested by name, be it none of it.
     pub(super) fn names(&self, class: &str) -> bool {
         self.resources.iter().any(|(_, c, _)| c.as_str() == class)
     }
 
-    /// Returns the field of the first key that asks for a class.
+    /// Returns the field of the first key that requests a class.
     pub(super) fn field(&self, class: &str) -> String {
         let mut of_class = self
             .resources
@@ -159,40 +159,40 @@ impl<'a> Groups<'a> {
         Side::Flavor.field(key)
     }
 
-    /// Returns what is asked of a quality, and the field that asks first.
-    pub(super) fn quality(&self, name: &Trait) -> Option<(&str, Quality)> {
+    /// Returns what is required of a trait, and the first field that requires it.
+    pub(super) fn trait_rule(&self, name: &Trait) -> Option<(&str, TraitRule)> {
         let mut of_name = self.traits.iter().filter(|(_, t, _)| t == name);
         of_name
             .next()
-            .map(|(field, _, quality)| (field.as_str(), *quality))
+            .map(|(field, _, trait_rule)| (field.as_str(), *trait_rule))
     }
 
     /// Returns the required and the forbidden qualities.
-    pub(super) fn qualities(&self, faults: &mut Faults) -> (BTreeSet<Trait>, BTreeSet<Trait>) {
-        let of = |wanted: Quality| -> BTreeSet<Trait> {
+    pub(super) fn traits(&self, faults: &mut Faults) -> (BTreeSet<Trait>, BTreeSet<Trait>) {
+        let of = |which: TraitRule| -> BTreeSet<Trait> {
             let of_kind = self
                 .traits
                 .iter()
-                .filter(|(_, _, quality)| *quality == wanted);
+                .filter(|(_, _, trait_rule)| *trait_rule == which);
             of_kind.map(|(_, name, _)| name.clone()).collect()
         };
-        let (required, forbidden) = (of(Quality::Required), of(Quality::Forbidden));
-        for (field, name, quality) in &self.traits {
-            if *quality == Quality::Required && forbidden.contains(name) {
+        let (required, forbidden) = (of(TraitRule::Required), of(TraitRule::Forbidden));
+        for (field, name, trait_rule) in &self.traits {
+            if *trait_rule == TraitRule::Required && forbidden.contains(name) {
                 let rule = "is both required and forbidden";
-                faults.add(field, quality.text(), rule);
+                faults.add(field, trait_rule.text(), rule);
             }
         }
         (required, forbidden)
     }
 
-    /// Notes groups that cannot be answered.
+    /// Records faults of groups that cannot be answered.
     pub(super) fn check(&self, faults: &mut Faults) {
         for (group, (has_resources, key)) in &self.named {
             if !has_resources {
                 let rule = format!(
                     "a group needs resources, as resources{group}:CUSTOM_GPU=1; a trait of the \
-                     host is asked for with trait:NAME"
+                     host is requested with trait:NAME"
                 );
                 faults.add(&Side::Flavor.field(key), group, rule);
             }

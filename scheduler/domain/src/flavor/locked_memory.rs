@@ -8,19 +8,19 @@ use super::settings::Settings;
 const NAME: &str = "locked_memory";
 
 /// Returns whether the guest's memory is to be locked.
-pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> bool {
-    let said = &settings.locked_memory;
-    if let (Some(flavor), Some(image)) = (said.flavor, said.image)
+pub(super) fn evaluate(settings: &Settings<'_>, faults: &mut Faults) -> bool {
+    let setting = &settings.locked_memory;
+    if let (Some(flavor), Some(image)) = (setting.flavor, setting.image)
         && flavor.value != image.value
     {
         let rule = format!("contradicts the flavor's hw:locked_memory={}", flavor.text);
         faults.add(&Side::Image.named(NAME), image.text, rule);
     }
-    let Some((side, said)) = said.first() else {
+    let Some((side, setting)) = setting.first() else {
         return false;
     };
-    if said.value && settings.page_size.flavor.is_none() {
-        faults.add(&side.named(NAME), said.text, "needs hw:mem_page_size");
+    if setting.value && settings.page_size.flavor.is_none() {
+        faults.add(&side.named(NAME), setting.text, "needs hw:mem_page_size");
     }
-    said.value
+    setting.value
 }

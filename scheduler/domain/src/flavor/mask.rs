@@ -30,7 +30,7 @@ impl Mask {
     ///
     /// # Errors
     ///
-    /// Says what is allowed.
+    /// The allowed values.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut mask = Self {
             included: CpuSet::new(),

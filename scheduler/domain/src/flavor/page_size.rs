@@ -55,13 +55,13 @@ fn kib(text: &str) -> Option<u64> {
     units.is_multiple_of(per_kib).then_some(units / per_kib)
 }
 
-/// Returns the page size of a guest. An image may choose only where the flavor says any or large.
-pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> Option<PageSize> {
-    let said = &settings.page_size;
-    let Some(image) = said.image else {
-        return said.flavor.map(|flavor| flavor.value);
+/// Returns the page size of a guest. An image may choose only where the flavor sets any or large.
+pub(super) fn evaluate(settings: &Settings<'_>, faults: &mut Faults) -> Option<PageSize> {
+    let setting = &settings.page_size;
+    let Some(image) = setting.image else {
+        return setting.flavor.map(|flavor| flavor.value);
     };
-    let rule = match said.flavor.map(|flavor| (flavor.value, flavor.text)) {
+    let rule = match setting.flavor.map(|flavor| (flavor.value, flavor.text)) {
         Some((PageSize::Any | PageSize::Large, _)) => return Some(image.value),
         Some((PageSize::Unspecified | PageSize::Small | PageSize::Kib(_), text)) => {
             format!("an image may choose only where the flavor says any or large, not {text}")
@@ -74,7 +74,7 @@ pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> Option<Page
     None
 }
 
-/// Notes where the memory of a guest cell is no multiple of an exact page size.
+/// Records a fault where the memory of a guest cell is no multiple of an exact page size.
 pub(super) fn check_multiple(
     settings: &Settings<'_>,
     size: PageSize,
@@ -87,10 +87,11 @@ pub(super) fn check_multiple(
     let odd = memory_mib
         .iter()
         .find(|mib| !(**mib * 1024).is_multiple_of(size));
-    if let (Some(mib), Some((side, said))) = (odd, settings.page_size.first()) {
-        let rule =
-            format!("the memory of every guest cell must be a multiple of it; one has {mib} MiB");
-        faults.add(&side.named(NAME), said.text, rule);
+    if let (Some(mib), Some((side, setting))) = (odd, settings.page_size.first()) {
+        let rule = format!(
+            "the memory of every guest NUMA node must be a multiple of it; one has {mib} MiB"
+        );
+        faults.add(&side.named(NAME), setting.text, rule);
     }
 }
 

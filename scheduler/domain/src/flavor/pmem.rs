@@ -2,7 +2,7 @@
 
 use super::faults::Faults;
 use super::{Flavor, Side, settings::Settings};
-use crate::pmem::{CLASS_PREFIX, DEVICES_MAX, Label, PmemNumaPolicy, PmemRequest, PmemWish};
+use crate::pmem::{CLASS_PREFIX, DEVICES_MAX, Label, PmemDemand, PmemNumaPolicy, PmemRequest};
 use crate::resource::ResourceClass;
 
 /// Reads `LABEL[,LABEL…]`; blanks around labels and empty ones are passed over. Each appearance
@@ -36,13 +36,13 @@ pub(super) fn parse_policy(text: &str) -> Result<PmemNumaPolicy, String> {
     }
 }
 
-/// Returns the persistent memory that a flavor asks for, as far as it is understood: whoever starts
-/// a guest has had the whole of it validated.
-pub(super) fn read(flavor: &Flavor) -> PmemWish {
+/// Returns the persistent memory that a flavor requests, as far as it is understood: a program that
+/// starts a guest has had the whole of it validated.
+pub(super) fn read(flavor: &Flavor) -> PmemDemand {
     let spec = |key: &str| flavor.extra_specs.get(key);
     let classes = spec("hw:pmem").and_then(|text| parse(text).ok());
     let policy = spec("hw:pmem_numa_policy").and_then(|text| parse_policy(text).ok());
-    PmemWish {
+    PmemDemand {
         requests: classes.into_iter().flatten().map(any_of).collect(),
         policy: policy.unwrap_or_default(),
     }
@@ -52,32 +52,32 @@ fn any_of(class: ResourceClass) -> PmemRequest {
     PmemRequest { class, shape: None }
 }
 
-/// Returns the persistent memory that a guest asks for.
-pub(super) fn judge(settings: &Settings<'_>, faults: &mut Faults) -> PmemWish {
+/// Returns the persistent memory that a guest requests.
+pub(super) fn evaluate(settings: &Settings<'_>, faults: &mut Faults) -> PmemDemand {
     let policy = settings.pmem_policy.as_ref();
-    let Some(said) = &settings.pmem else {
+    let Some(setting) = &settings.pmem else {
         if let Some(policy) = policy {
             let field = Side::Flavor.named("pmem_numa_policy");
             faults.add(&field, policy.text, "needs hw:pmem");
         }
-        return PmemWish::NONE;
+        return PmemDemand::NONE;
     };
-    if said.value.len() > DEVICES_MAX {
+    if setting.value.len() > DEVICES_MAX {
         let rule = format!("at most {DEVICES_MAX} devices are allowed");
-        faults.add(&Side::Flavor.named("pmem"), said.text, rule);
+        faults.add(&Side::Flavor.named("pmem"), setting.text, rule);
     }
-    PmemWish {
-        requests: said.value.iter().cloned().map(any_of).collect(),
-        policy: policy.map(|said| said.value).unwrap_or_default(),
+    PmemDemand {
+        requests: setting.value.iter().cloned().map(any_of).collect(),
+        policy: policy.map(|setting| setting.value).unwrap_or_default(),
     }
 }
 
-/// Refuses namespaces that are asked for as plain resources: the guest would pay for a device
+/// Refuses namespaces that are requested as plain resources: the guest would pay for a device
 /// that it does not see.
 pub(super) fn check_resources(settings: &Settings<'_>, faults: &mut Faults) {
     for (key, class, amount) in settings.groups.resources() {
         if class.as_str().starts_with(CLASS_PREFIX) {
-            let rule = "persistent memory is asked for with hw:pmem";
+            let rule = "persistent memory is requested with hw:pmem";
             faults.add(&Side::Flavor.field(key), amount, rule);
         }
     }

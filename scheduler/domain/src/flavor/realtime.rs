@@ -13,9 +13,9 @@ const NAME: &str = "cpu_realtime";
 /// The name of the mask.
 const MASK: &str = "cpu_realtime_mask";
 
-/// Returns the real-time vCPUs, if the flavor asks for any. The image's mask comes before the
+/// Returns the real-time vCPUs, if the flavor requests any. The image's mask comes before the
 /// flavor's: it knows what runs in the guest.
-pub(super) fn judge(
+pub(super) fn evaluate(
     flavor: &Flavor,
     settings: &Settings<'_>,
     cpu_policy: CpuPolicy,
@@ -23,8 +23,8 @@ pub(super) fn judge(
     faults: &mut Faults,
 ) -> Option<BTreeSet<VcpuId>> {
     let masks = &settings.realtime_mask;
-    if !settings.realtime.is_some_and(|said| said.value) {
-        // An image may serve flavors with and without; and a flavor may say no aloud.
+    if !settings.realtime.is_some_and(|setting| setting.value) {
+        // An image may serve flavors with and without; and a flavor may refuse explicitly.
         if let (None, Some(mask)) = (settings.realtime, &masks.flavor) {
             let rule = "has no effect without hw:cpu_realtime=true";
             faults.add(&Side::Flavor.named(MASK), mask.text, rule);

@@ -32,7 +32,7 @@ impl Side {
     }
 }
 
-/// What the flavor says and what the image says.
+/// The values of the flavor and of the image.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Both<T> {
     pub(super) flavor: T,
@@ -50,23 +50,23 @@ impl<T> Both<T> {
 
 /// A value with the text that it was read from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said<'a, T> {
+pub(super) struct SettingValue<'a, T> {
     pub(super) value: T,
     pub(super) text: &'a str,
 }
 
 /// A setting that may be made on either side.
-pub(super) type Setting<'a, T> = Both<Option<Said<'a, T>>>;
+pub(super) type Setting<'a, T> = Both<Option<SettingValue<'a, T>>>;
 
 impl<'a, T: Copy> Setting<'a, T> {
-    /// Returns the side that says something, its value and its text; the flavor where both do.
-    pub(super) fn first(&self) -> Option<(Side, Said<'a, T>)> {
-        let flavor = self.flavor.map(|said| (Side::Flavor, said));
-        flavor.or_else(|| self.image.map(|said| (Side::Image, said)))
+    /// Returns the side that sets it, its value and its text; the flavor where both do.
+    pub(super) fn first(&self) -> Option<(Side, SettingValue<'a, T>)> {
+        let flavor = self.flavor.map(|setting| (Side::Flavor, setting));
+        flavor.or_else(|| self.image.map(|setting| (Side::Image, setting)))
     }
 
-    /// Returns the value, the flavor's where both sides say something.
+    /// Returns the value, the flavor's where both sides set it.
     pub(super) fn value(&self) -> Option<T> {
-        self.first().map(|(_, said)| said.value)
+        self.first().map(|(_, setting)| setting.value)
     }
 }

@@ -1,8 +1,8 @@
-//! What the extra specs of a flavor and the properties of an image say, key by key, before it is
-//! judged together.
+//! What the extra specs of a flavor and the properties of an image, key by key, before it is
+//! evaluated together.
 //!
-//! Keys that ask something of placement are ours: each is understood or refused, since a wish that
-//! is silently dropped would be a broken promise. Namespaces that ask for what Berth does not give
+//! Keys that affect placement are ours: each is understood or refused, since a requirement that
+//! is silently dropped would be a broken promise. Namespaces that request what Berth does not give
 //! yet are refused too. Other keys (`quota:`, `hw_disk_bus`, a company's own) are kept and have no
 //! effect.
 
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use super::faults::Faults;
 use super::groups::{self, Groups};
 use super::mask::Mask;
-use super::passthrough::{self, Wanted};
-use super::setting::{Both, Said, Setting};
+use super::passthrough::{self, AliasRequest};
+use super::setting::{Both, Setting, SettingValue};
 use super::{
     CELLS_MAX, EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX, Flavor, MEMORY_MIB_MAX, Side, auto_balance,
     cpu_policy, emulator_threads, page_size, pmem, shape, text, thread_policy,
@@ -31,10 +31,10 @@ const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy
      hw:cpu_threads, hw:cpu_max_sockets, hw:cpu_max_cores, hw:cpu_max_threads, \
      hw:pci_numa_affinity_policy, hw:pmem and hw:pmem_numa_policy";
 
-/// Namespaces that ask for what is not given yet.
+/// Namespaces that request what is not given yet.
 const NOT_YET: [&str; 2] = ["accel", "capabilities"];
 
-/// What the names of image properties begin with that ask for what is not given, or do not exist.
+/// What the names of image properties begin with that request what is not given, or do not exist.
 const OURS: [&str; 8] = [
     "cpu_",
     "emulator_",
@@ -46,17 +46,17 @@ const OURS: [&str; 8] = [
     "tpm_",
 ];
 
-/// What the keys say.
+/// The values of the keys.
 #[derive(Default)]
 pub(super) struct Settings<'a> {
     pub(super) nodes: Setting<'a, u32>,
-    pub(super) cpus: Both<BTreeMap<u32, Said<'a, Mask>>>,
-    pub(super) memory_mib: Both<BTreeMap<u32, Said<'a, u64>>>,
+    pub(super) cpus: Both<BTreeMap<u32, SettingValue<'a, Mask>>>,
+    pub(super) memory_mib: Both<BTreeMap<u32, SettingValue<'a, u64>>>,
     pub(super) cpu_policy: Setting<'a, CpuPolicy>,
-    pub(super) dedicated_mask: Option<Said<'a, Mask>>,
+    pub(super) dedicated_mask: Option<SettingValue<'a, Mask>>,
     pub(super) thread_policy: Setting<'a, ThreadPolicy>,
-    pub(super) emulator_threads: Option<Said<'a, EmulatorThreads>>,
-    pub(super) realtime: Option<Said<'a, bool>>,
+    pub(super) emulator_threads: Option<SettingValue<'a, EmulatorThreads>>,
+    pub(super) realtime: Option<SettingValue<'a, bool>>,
     pub(super) realtime_mask: Setting<'a, Mask>,
     pub(super) page_size: Setting<'a, PageSize>,
     pub(super) locked_memory: Setting<'a, bool>,
@@ -65,9 +65,9 @@ pub(super) struct Settings<'a> {
     /// The most of each.
     pub(super) shape_limits: [Setting<'a, u32>; 3],
     pub(super) pci_policy: Setting<'a, PciNumaPolicy>,
-    pub(super) pci_aliases: Option<Said<'a, Vec<Wanted>>>,
-    pub(super) pmem: Option<Said<'a, Vec<ResourceClass>>>,
-    pub(super) pmem_policy: Option<Said<'a, PmemNumaPolicy>>,
+    pub(super) pci_aliases: Option<SettingValue<'a, Vec<AliasRequest>>>,
+    pub(super) pmem: Option<SettingValue<'a, Vec<ResourceClass>>>,
+    pub(super) pmem_policy: Option<SettingValue<'a, PmemNumaPolicy>>,
     pub(super) groups: Groups<'a>,
     pub(super) aggregate_specs: AggregateSpecs,
     pub(super) platform: PlatformDemand,
@@ -82,7 +82,7 @@ struct Entry<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// Reads all keys; what is wrong with one of them is noted.
+    /// Reads all keys; what is wrong with one of them is recorded.
     pub(super) fn read(
         flavor: &'a Flavor,
         image: &'a ImageProperties,
@@ -115,7 +115,7 @@ impl<'a> Settings<'a> {
         settings
     }
 
-    /// Returns whether an image may yet ask for dedicated CPUs.
+    /// Returns whether an image may yet request dedicated CPUs.
     pub(super) fn may_tighten(&self) -> bool {
         self.cpu_policy.flavor.is_none() && self.groups.amount("VCPU") == 0
     }
@@ -124,7 +124,7 @@ impl<'a> Settings<'a> {
         let Entry { key, value, .. } = entry;
         if key == groups::POLICY {
             let read = self.groups.read_policy(value);
-            return entry.note(read, faults);
+            return entry.record(read, faults);
         }
         let Some((namespace, name)) = key.split_once(':').filter(|(n, _)| !n.is_empty()) else {
             let rule = "a key needs a namespace, as hw:cpu_policy; keys of other namespaces than \
@@ -134,7 +134,7 @@ impl<'a> Settings<'a> {
         };
         if let Some(group) = groups::namespace(namespace) {
             let read = self.groups.read(group, key, name, value);
-            return entry.note(read, faults);
+            return entry.record(read, faults);
         }
         match (namespace, name) {
             ("hw", name) if self.read_hw(name, entry, faults) => {}
@@ -147,8 +147,9 @@ impl<'a> Settings<'a> {
             }
             ("aggregate_instance_extra_specs", name) => {
                 let read = aggregate::parse_spec(value);
-                let read = read.map(|wanted| self.aggregate_specs.insert(name.to_owned(), wanted));
-                entry.note(read.map(drop), faults);
+                let read =
+                    read.map(|requested| self.aggregate_specs.insert(name.to_owned(), requested));
+                entry.record(read.map(drop), faults);
             }
             ("pci_passthrough", "alias") => {
                 let aliases = passthrough::parse_aliases(value);
@@ -158,7 +159,7 @@ impl<'a> Settings<'a> {
                 entry.fault("is not a known key; known is pci_passthrough:alias", faults);
             }
             ("berth", "auto_balance") => {
-                entry.note(text::boolean(value).map(drop), faults);
+                entry.record(text::boolean(value).map(drop), faults);
             }
             ("berth", _) => {
                 let rule = format!("is not a known key; known is {}", auto_balance::KEY);
@@ -175,7 +176,7 @@ impl<'a> Settings<'a> {
         let Entry { side, key, value } = entry;
         if let Some(name) = key.strip_prefix("trait:") {
             let read = self.groups.read_trait(side, key, name, value);
-            return entry.note(read, faults);
+            return entry.record(read, faults);
         }
         if key == "os_secure_boot" && value == "required" {
             return entry.fault("is not supported yet", faults);
@@ -197,7 +198,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// Reads what kind of machine an image asks for, by its names of today and of old; returns
+    /// Reads what kind of machine an image requests, by its names of today and of old; returns
     /// whether it is that.
     fn read_platform(&mut self, entry: Entry<'a>, faults: &mut Faults) -> bool {
         let value = entry.value;
@@ -212,7 +213,7 @@ impl<'a> Settings<'a> {
             "hw_vm_mode" | "vm_mode" => VmMode::parse(value).map(|m| platform.mode = Some(m)),
             _ => return false,
         };
-        entry.note(read, faults);
+        entry.record(read, faults);
         true
     }
 
@@ -268,7 +269,7 @@ impl<'a> Settings<'a> {
         let cell = match text::number(cell, &(0..=u64::from(CELLS_MAX) - 1)) {
             Ok(cell) => u32::try_from(cell).expect("less than CELLS_MAX"),
             Err(rule) => {
-                entry.fault(format!("the number of a guest cell {rule}"), faults);
+                entry.fault(format!("the number of a guest NUMA node {rule}"), faults);
                 return true;
             }
         };
@@ -322,20 +323,20 @@ impl<'a> Entry<'a> {
 
     fn put<T>(
         self,
-        slot: &mut Option<Said<'a, T>>,
+        slot: &mut Option<SettingValue<'a, T>>,
         parsed: Result<T, String>,
         faults: &mut Faults,
     ) {
         match parsed {
             Ok(value) => {
                 let text = self.value;
-                *slot = Some(Said { value, text });
+                *slot = Some(SettingValue { value, text });
             }
             Err(rule) => self.fault(rule, faults),
         }
     }
 
-    fn note(self, read: Result<(), String>, faults: &mut Faults) {
+    fn record(self, read: Result<(), String>, faults: &mut Faults) {
         if let Err(rule) = read {
             self.fault(rule, faults);
         }

@@ -11,7 +11,7 @@ use super::settings::Settings;
 use super::{Flavor, Side};
 use crate::cpu_shape::CpuShape;
 
-/// The most sockets, cores or threads that can be asked for.
+/// The most sockets, cores or threads that can be requested.
 pub(super) const COUNT_MAX: u32 = 65_536;
 
 /// Three counts, of sockets, cores and threads.
@@ -22,15 +22,15 @@ const LIMITS: [&str; 3] = ["cpu_max_sockets", "cpu_max_cores", "cpu_max_threads"
 /// The names of the counts, in order.
 const COUNTS: [&str; 3] = ["cpu_sockets", "cpu_cores", "cpu_threads"];
 
-/// Returns the shape of a guest, if the flavor or the image says anything of it.
-pub(super) fn judge(
+/// Returns the shape of a guest, if the flavor or the image sets one.
+pub(super) fn evaluate(
     flavor: &Flavor,
     settings: &Settings<'_>,
     faults: &mut Faults,
 ) -> Option<CpuShape> {
     let (counts, limits) = (&settings.shape, &settings.shape_limits);
-    let said = counts.iter().chain(limits).any(|s| s.first().is_some());
-    if !said {
+    let setting = counts.iter().chain(limits).any(|s| s.first().is_some());
+    if !setting {
         return None;
     }
     let limit = limits_of(limits, faults);
@@ -49,25 +49,25 @@ pub(super) fn judge(
     if !good {
         return None;
     }
-    let of_image: Counts = std::array::from_fn(|i| counts[i].image.map(|said| said.value));
-    let of_flavor: Counts = std::array::from_fn(|i| counts[i].flavor.map(|said| said.value));
+    let of_image: Counts = std::array::from_fn(|i| counts[i].image.map(|setting| setting.value));
+    let of_flavor: Counts = std::array::from_fn(|i| counts[i].flavor.map(|setting| setting.value));
     let flavor_exceeds = of_flavor.iter().zip(limit).any(|(c, l)| exceeds(*c, l));
     // A single count of the image puts aside all of the flavor's; so does a limit below them.
-    let wanted = if of_image.iter().any(Option::is_some) {
+    let requested = if of_image.iter().any(Option::is_some) {
         of_image
     } else if flavor_exceeds {
         Counts::default()
     } else {
         of_flavor
     };
-    let best = best(flavor.vcpus, wanted, limit);
+    let best = best(flavor.vcpus, requested, limit);
     if best.is_none() {
         impossible(flavor.vcpus, limits, limit, faults);
     }
     best
 }
 
-/// Returns the limits: the image's where it says some, which may only be lower than the flavor's.
+/// Returns the limits: the image's where it sets some, which may only be lower than the flavor's.
 fn limits_of(limits: &[Setting<'_, u32>; 3], faults: &mut Faults) -> Counts {
     std::array::from_fn(|index| {
         let both = &limits[index];
@@ -81,7 +81,7 @@ fn limits_of(limits: &[Setting<'_, u32>; 3], faults: &mut Faults) -> Counts {
             faults.add(&Side::Image.named(LIMITS[index]), image.text, rule);
             return Some(flavor.value);
         }
-        both.image.or(both.flavor).map(|said| said.value)
+        both.image.or(both.flavor).map(|setting| setting.value)
     })
 }
 
@@ -95,16 +95,16 @@ fn impossible(vcpus: u32, limits: &[Setting<'_, u32>; 3], limit: Counts, faults:
         text[0], text[1], text[2]
     );
     for (name, both) in LIMITS.iter().zip(limits) {
-        if let Some((side, said)) = both.first() {
-            return faults.add(&side.named(name), said.text, rule);
+        if let Some((side, setting)) = both.first() {
+            return faults.add(&side.named(name), setting.text, rule);
         }
     }
 }
 
 /// Returns the best shape of this many vCPUs, if there is any within the limits.
-fn best(vcpus: u32, wanted: Counts, limit: Counts) -> Option<CpuShape> {
+fn best(vcpus: u32, requested: Counts, limit: Counts) -> Option<CpuShape> {
     let fits = |count: u32, limit: Option<u32>| limit.is_none_or(|most| count <= most);
-    let met = |count: u32, wanted: Option<u32>| u8::from(wanted == Some(count));
+    let met = |count: u32, requested: Option<u32>| u8::from(requested == Some(count));
     let divisors = |n: u32| (1..=n).filter(move |d| n.is_multiple_of(*d));
     divisors(vcpus)
         .flat_map(|sockets| {
@@ -120,9 +120,9 @@ fn best(vcpus: u32, wanted: Counts, limit: Counts) -> Option<CpuShape> {
                 && fits(shape.threads, limit[2])
         })
         .max_by_key(|shape| {
-            let score = met(shape.sockets, wanted[0])
-                + met(shape.cores, wanted[1])
-                + met(shape.threads, wanted[2]);
+            let score = met(shape.sockets, requested[0])
+                + met(shape.cores, requested[1])
+                + met(shape.threads, requested[2]);
             (score, shape.sockets * shape.cores, shape.sockets)
         })
 }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn the_best_shape() {
         let some = |n: u32| (n > 0).then_some(n);
-        for (vcpus, wanted, limit, expected) in [
+        for (vcpus, requested, limit, expected) in [
             (8, [0, 0, 0], [0, 0, 0], Some((8, 1, 1))),
             (8, [2, 0, 0], [0, 0, 0], Some((2, 4, 1))),
             (8, [2, 2, 2], [0, 0, 0], Some((2, 2, 2))),
@@ -148,9 +148,9 @@ mod tests {
             (7, [0, 0, 0], [2, 2, 2], None),
             (1, [0, 0, 0], [1, 1, 1], Some((1, 1, 1))),
         ] {
-            let found = best(vcpus, wanted.map(some), limit.map(some));
+            let found = best(vcpus, requested.map(some), limit.map(some));
             let found = found.map(|s| (s.sockets, s.cores, s.threads));
-            assert_eq!(found, expected, "{vcpus} {wanted:?} {limit:?}");
+            assert_eq!(found, expected, "{vcpus} {requested:?} {limit:?}");
         }
     }
 }

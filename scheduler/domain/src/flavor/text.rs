@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 ///
 /// # Errors
 ///
-/// Says what is allowed.
+/// The allowed values.
 pub(super) fn number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_digits);
@@ -20,7 +20,7 @@ pub(super) fn number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Str
 ///
 /// # Errors
 ///
-/// Says what is allowed.
+/// The allowed values.
 pub(super) fn small(text: &str, last: u32) -> Result<u32, String> {
     let number = number(text, &(1..=u64::from(last)))?;
     Ok(u32::try_from(number).expect("at most `last`"))
@@ -30,7 +30,7 @@ pub(super) fn small(text: &str, last: u32) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// Says what is allowed.
+/// The allowed values.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match &*text.trim().to_ascii_lowercase() {
         "true" | "t" | "yes" | "y" | "on" | "1" => Ok(true),

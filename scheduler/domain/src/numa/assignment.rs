@@ -1,5 +1,5 @@
-//! The exact CPUs, pages, PCI functions and namespaces of persistent memory of one host that a guest
-//! was given.
+//! The exact CPUs, pages, PCI functions and namespaces of persistent memory of one host that a
+//! guest was given.
 //!
 //! Invariant (kept by [`super::fit()`], checked by `State::check`): the guest cells of one
 //! assignment sit on distinct host cells, and no host CPU is pinned twice.
@@ -24,7 +24,7 @@ pub struct CellAssignment {
     /// The host CPU of each dedicated vCPU.
     pub pins: BTreeMap<VcpuId, CpuId>,
     /// Dedicated CPUs that are taken and stay idle, since they share a core with one of `pins` or
-    /// with the emulator, and the guest wishes to be alone there.
+    /// with the emulator, and the guest requires exclusive cores there.
     #[serde(default)]
     pub idle: CpuSet,
     /// How many vCPUs of this cell float over the host cell's shared CPUs.
@@ -56,8 +56,8 @@ pub struct Assignment {
     /// The PCI functions given to each of the guest's requests, in their order.
     #[serde(default)]
     pub pci: Vec<BTreeSet<PciAddress>>,
-    /// The namespaces of persistent memory given to each of the guest's devices, in their order. All
-    /// of them are devices of guest cell 0.
+    /// The namespaces of persistent memory given to each of the guest's devices, in their order.
+    /// All of them are devices of guest cell 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pmem: Vec<PmemDevice>,
 }
@@ -72,8 +72,8 @@ impl Assignment {
             && self.pmem.is_empty()
     }
 
-    /// Returns whether the guest's memory is never swapped out whatever the guest wishes: devices that
-    /// it has to itself write to it at any time.
+    /// Returns whether the guest's memory is never swapped out whatever the guest requires: devices
+    /// that it has to itself write to it at any time.
     #[must_use]
     pub fn locks_memory(&self) -> bool {
         self.pci.iter().any(|functions| !functions.is_empty())
@@ -85,7 +85,7 @@ impl Assignment {
         self.cells.iter().any(|cell| !cell.pins.is_empty())
     }
 
-    /// Returns whether the guest's memory is promised once, in pages of which it did not say the
+    /// Returns whether the guest's memory is promised once, in pages without an explicit
     /// size: small ones.
     #[must_use]
     pub fn is_exact(&self) -> bool {

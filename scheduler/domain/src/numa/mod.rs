@@ -1,6 +1,6 @@
 //! The fit of guest cells to host cells, and what it takes.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`assignment`] | the exact CPUs, pages and PCI functions that a guest was given |
 //! | [`usage`] | what the guests of a host take from its cells |
@@ -17,7 +17,7 @@ pub mod usage;
 pub mod verify;
 
 pub use assignment::{Assignment, CellAssignment};
-pub use fit::{Ground, Guest, Strategy, Wish, fit, gives_up, is_feasible, try_fit};
+pub use fit::{ExactDemand, Ground, Guest, Strategy, fit, gives_up, is_feasible, try_fit};
 pub use outline::{Limits, Outline, ThreadRules};
 pub use refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall, Resource, Shortage};
 pub use usage::{CellUsage, HostUsage};

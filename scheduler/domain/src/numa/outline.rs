@@ -55,7 +55,7 @@ impl Limits {
 
 /// The free dedicated CPUs of a cell, by what lies on their cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct CoreRoom {
+pub(crate) struct CoreHeadroom {
     /// Free dedicated CPUs.
     pub(crate) free: u32,
     /// Those of them that have a free sibling.
@@ -75,7 +75,7 @@ pub(crate) struct CoreRoom {
 
 /// The free pages of one size in one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PoolRoom {
+pub(crate) struct PoolHeadroom {
     /// The size of a page in KiB.
     pub(crate) size_kib: u64,
     /// One less, where it is a power of two: what is none of these bits is a multiple of it.
@@ -84,7 +84,7 @@ pub(crate) struct PoolRoom {
     pub(crate) free_kib: u64,
 }
 
-impl PoolRoom {
+impl PoolHeadroom {
     /// Returns whether this memory is made of whole pages.
     pub(crate) fn divides(&self, memory_kib: u64) -> bool {
         if self.mask == u64::MAX {
@@ -97,12 +97,12 @@ impl PoolRoom {
 
 /// One host cell in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CellRoom {
+pub(crate) struct CellHeadroom {
     /// Its free dedicated CPUs.
-    pub(crate) cores: CoreRoom,
+    pub(crate) cores: CoreHeadroom,
     /// Its shared CPUs.
     pub(crate) shared: u32,
-    /// vCPUs for which these have room, under the ratio; less than nothing where there are too
+    /// vCPUs for which these have capacity, under the ratio; less than nothing where there are too
     /// many already.
     pub(crate) vcpus: i64,
     /// vCPUs that float over them.
@@ -115,7 +115,7 @@ pub(crate) struct CellRoom {
     pub(crate) floating_mib: u64,
     /// The same for guests that float and whose memory devices lock.
     pub(crate) locked_mib: u64,
-    /// Memory in MiB that nobody has; less than nothing where it is overcommitted.
+    /// Memory in MiB that are free; less than nothing where it is overcommitted.
     pub(crate) unused_mib: i64,
     /// Free PCI functions attached to it.
     pub(crate) pci: u32,
@@ -127,9 +127,9 @@ pub(crate) struct CellRoom {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outline {
     /// By position of the cells in the topology.
-    pub(crate) cells: Vec<CellRoom>,
+    pub(crate) cells: Vec<CellHeadroom>,
     /// The pools of all cells, one cell after the other, each in ascending order of size.
-    pools: Vec<PoolRoom>,
+    pools: Vec<PoolHeadroom>,
 }
 
 impl Outline {
@@ -145,7 +145,7 @@ impl Outline {
         outline
     }
 
-    /// Makes it anew.
+    /// Recomputes it.
     ///
     /// # Panics
     ///
@@ -161,8 +161,8 @@ impl Outline {
         for (cell, used) in topology.cells().iter().zip(&usage.cells) {
             let start = index(self.pools.len());
             self.pools.extend(pools(cell, used, limits));
-            let room = cell_room(cell, used, limits, (start, index(self.pools.len())));
-            self.cells.push(room);
+            let headroom = cell_headroom(cell, used, limits, (start, index(self.pools.len())));
+            self.cells.push(headroom);
         }
         for device in topology.pci() {
             let position = device.cell.and_then(|cell| topology.position(cell));
@@ -173,7 +173,7 @@ impl Outline {
     }
 
     /// Returns the pools of a cell, in ascending order of size.
-    pub(crate) fn pools(&self, cell: &CellRoom) -> &[PoolRoom] {
+    pub(crate) fn pools(&self, cell: &CellHeadroom) -> &[PoolHeadroom] {
         &self.pools[cell.pools.0 as usize..cell.pools.1 as usize]
     }
 }
@@ -182,14 +182,19 @@ fn index(length: usize) -> u32 {
     u32::try_from(length).expect("a host has few pools")
 }
 
-fn cell_room(cell: &HostCell, used: &CellUsage, limits: &Limits, pools: (u32, u32)) -> CellRoom {
+fn cell_headroom(
+    cell: &HostCell,
+    used: &CellUsage,
+    limits: &Limits,
+    pools: (u32, u32),
+) -> CellHeadroom {
     let shared = cell.shared.len();
     let left = |ratio: Option<AllocationRatio>, total: u64, used: u64| {
         ratio.map_or(i64::MAX, |ratio| less(ratio.capacity(total, 0), used))
     };
     let exclusive_mib = free_small_mib(cell, used, limits);
     let floating_mib = match (limits.exact_memory, cell.pages.first()) {
-        (true, Some(pool)) => books(pool, used).shared_room_mib(ratio_of(limits)),
+        (true, Some(pool)) => books(pool, used).shared_headroom_mib(ratio_of(limits)),
         // Which of the memory is promised exactly is not known without pools.
         (true, None) => exclusive_mib,
         (false, Some(pool)) => pool_mib(pool.total, pool.size_kib),
@@ -199,8 +204,8 @@ fn cell_room(cell: &HostCell, used: &CellUsage, limits: &Limits, pools: (u32, u3
         true => exclusive_mib,
         false => floating_mib,
     };
-    CellRoom {
-        cores: core_room(cell, used, limits.threads),
+    CellHeadroom {
+        cores: core_headroom(cell, used, limits.threads),
         shared: small(shared),
         vcpus: left(limits.cpu_ratio, shared as u64, used.shared_vcpus.into()),
         vcpus_used: used.shared_vcpus,
@@ -214,38 +219,38 @@ fn cell_room(cell: &HostCell, used: &CellUsage, limits: &Limits, pools: (u32, u3
     }
 }
 
-fn core_room(cell: &HostCell, used: &CellUsage, rules: ThreadRules) -> CoreRoom {
+fn core_headroom(cell: &HostCell, used: &CellUsage, rules: ThreadRules) -> CoreHeadroom {
     let free = cell.dedicated.difference(&used.pinned);
     let threads = cell.cores.iter().map(|core| core.len()).max().unwrap_or(0);
     let is_legacy = cell.dedicated == cell.shared;
-    let mut room = CoreRoom {
+    let mut headroom = CoreHeadroom {
         free: small(free.len()),
         has_siblings: threads > 1,
-        ..CoreRoom::default()
+        ..CoreHeadroom::default()
     };
     let by_nova = match rules {
         ThreadRules::Nova => true,
         ThreadRules::Sensible => false,
     };
-    room.may_isolate = !by_nova || threads <= 1 || is_legacy;
-    room.lone_needs_core = by_nova;
+    headroom.may_isolate = !by_nova || threads <= 1 || is_legacy;
+    headroom.lone_needs_core = by_nova;
     for core in &cell.cores {
         let left = core.intersection_len(&free);
         if left > 1 {
-            room.paired += small(left);
+            headroom.paired += small(left);
         }
         let is_whole = left > 0 && left == core.len();
-        room.whole += u32::from(is_whole);
-        room.full += u32::from(is_whole && (left >= threads || !by_nova));
+        headroom.whole += u32::from(is_whole);
+        headroom.full += u32::from(is_whole && (left >= threads || !by_nova));
     }
-    room
+    headroom
 }
 
 fn pools<'a>(
     cell: &'a HostCell,
     used: &'a CellUsage,
     limits: &Limits,
-) -> impl Iterator<Item = PoolRoom> + 'a {
+) -> impl Iterator<Item = PoolHeadroom> + 'a {
     let unaccounted_kib = kept_mib(used, limits).saturating_mul(1024);
     cell.pages.iter().enumerate().map(move |(at, pool)| {
         let taken = used.pages.get(&pool.size_kib).copied().unwrap_or(0);
@@ -256,7 +261,7 @@ fn pools<'a>(
         };
         let left = (pool.total - pool.reserved).saturating_sub(taken.saturating_add(hidden));
         let is_power = pool.size_kib.is_power_of_two();
-        PoolRoom {
+        PoolHeadroom {
             size_kib: pool.size_kib,
             mask: if is_power {
                 pool.size_kib - 1

@@ -24,7 +24,7 @@ pub use pmem::PmemShortfall;
 /// What a guest cell can lack on a host cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// CPUs for one vCPU each (or the emulator) that nobody has.
+    /// CPUs for one vCPU each (or the emulator) that are free.
     DedicatedCpus,
     /// Cores with several threads (`hw:cpu_thread_policy=require`).
     Siblings,
@@ -32,17 +32,17 @@ pub enum Resource {
     SiblingCpus,
     /// Cores on which isolated vCPUs are let in at all (`hw:cpu_thread_policy=isolate`).
     Isolation,
-    /// Cores of which nobody has any thread.
+    /// Cores without any used thread.
     FreeCores,
     /// Shared CPUs at all: vCPUs of one guest never share a CPU with each other.
     SharedCpus,
-    /// Room for more vCPUs on the shared CPUs, under the ratio.
+    /// Capacity for more vCPUs on the shared CPUs, under the ratio.
     SharedVcpus,
     /// Memory in MiB, under the ratio.
     Memory,
     /// Free pages of this size in KiB.
     Pages(u64),
-    /// Pages of this size in KiB at all; `None`: of any size that was asked for.
+    /// Pages of this size in KiB at all; `None`: of any size that was requested.
     PageSize(Option<u64>),
     /// The guest cell's memory is not a multiple of this page size in KiB.
     PageMultiple(u64),
@@ -63,7 +63,7 @@ impl Resource {
     }
 }
 
-/// Writes a page size as people say it, as `2 MiB`.
+/// Writes a page size in its usual form, as `2 MiB`.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -93,7 +93,7 @@ impl fmt::Display for Resource {
             Self::SharedVcpus => f.write_str("vCPUs on its shared CPUs"),
             Self::Memory => f.write_str("MiB of memory"),
             Self::Pages(size) | Self::PageSize(Some(size)) => write!(f, "{} pages", Size(*size)),
-            Self::PageSize(None) => f.write_str("pages of the size asked for"),
+            Self::PageSize(None) => f.write_str("pages of the requested size"),
             Self::PageMultiple(size) => write!(f, "memory in whole {} pages", Size(*size)),
         }
     }
@@ -104,14 +104,15 @@ impl fmt::Display for Resource {
 pub struct Shortage {
     /// What.
     pub resource: Resource,
-    /// How much was wanted.
+    /// The requested amount.
     pub requested: u64,
     /// How much there is.
     pub available: u64,
 }
 
 impl Shortage {
-    /// Returns the missing part in thousandths of what was wanted: comparable across resources.
+    /// Returns the missing part in thousandths of the requested amount: comparable across
+    /// resources.
     #[must_use]
     pub fn milli(&self) -> u64 {
         let short = u128::from(self.requested.saturating_sub(self.available));
@@ -201,8 +202,8 @@ impl CellShortfall {
 
 impl fmt::Display for CellShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cell {}: ", self.host_cell)?;
-        let who = format!("guest cell {} ", self.guest_cell);
+        write!(f, "NUMA node {}: ", self.host_cell)?;
+        let who = format!("guest NUMA node {} ", self.guest_cell);
         for (index, shortage) in self.shortages.iter().enumerate() {
             if index > 0 {
                 f.write_str("; ")?;
@@ -260,7 +261,7 @@ pub enum FitRefusal {
         /// Which.
         cpus: CpuSet,
     },
-    /// The assignment does not answer the wish on a host of this shape.
+    /// The assignment does not meet the demand on a host of this shape.
     Mismatch {
         /// The guest cell where it was noticed.
         guest_cell: Option<u32>,
@@ -415,12 +416,12 @@ impl fmt::Display for FitRefusal {
                 available,
             } => write!(
                 f,
-                "the guest has {requested} cells, the host only {available}"
+                "the guest has {requested} NUMA nodes, the host only {available}"
             ),
             Self::Cell { shortfall } => shortfall.fmt(f),
             Self::Pci(shortfall) => shortfall.fmt(f),
             Self::GaveUp => f.write_str(
-                "the search for cells near the PCI devices was given up: it took too many steps",
+                "the search for NUMA nodes near the PCI devices was given up: it took too many steps",
             ),
             Self::PciTaken { addresses } => {
                 let addresses: Vec<_> = addresses.iter().collect();
@@ -439,7 +440,7 @@ impl fmt::Display for FitRefusal {
                 let plural = if host_cells.len() == 1 { "" } else { "s" };
                 write!(
                     f,
-                    "guest cells {} fit only on cell{plural} {}, one on each",
+                    "guest NUMA nodes {} fit only on NUMA node{plural} {}, one on each",
                     list(guest_cells),
                     list(host_cells)
                 )?;
@@ -449,10 +450,10 @@ impl fmt::Display for FitRefusal {
                 Ok(())
             }
             Self::Taken { host_cell, cpus } => {
-                write!(f, "CPUs {cpus} of cell {host_cell} are taken already")
+                write!(f, "CPUs {cpus} of NUMA node {host_cell} are taken already")
             }
             Self::Mismatch { guest_cell, what } => match guest_cell {
-                Some(cell) => write!(f, "the assignment of guest cell {cell} {what}"),
+                Some(cell) => write!(f, "the assignment of guest NUMA node {cell} {what}"),
                 None => write!(f, "the assignment {what}"),
             },
         }
@@ -486,30 +487,30 @@ mod tests {
         for (refusal, expected) in [
             (
                 cell(Resource::DedicatedCpus, 8, 6),
-                "cell 0: 6 free dedicated CPUs, guest cell 1 needs 8",
+                "NUMA node 0: 6 free dedicated CPUs, guest NUMA node 1 needs 8",
             ),
             (
                 cell(Resource::Pages(1_048_576), 4, 2),
-                "cell 0: 2 free 1 GiB pages, guest cell 1 needs 4",
+                "NUMA node 0: 2 free 1 GiB pages, guest NUMA node 1 needs 4",
             ),
             (
                 cell(Resource::FreeCores, 3, 1),
-                "cell 0: 1 wholly free cores, guest cell 1 needs 3",
+                "NUMA node 0: 1 wholly free cores, guest NUMA node 1 needs 3",
             ),
             (
                 cell(Resource::PageSize(Some(2048)), 4, 0),
-                "cell 0: no 2 MiB pages, guest cell 1 needs such",
+                "NUMA node 0: no 2 MiB pages, guest NUMA node 1 needs such",
             ),
             (
                 cell(Resource::SharedVcpus, 4, 2),
-                "cell 0: room for 2 more vCPUs on its shared CPUs, guest cell 1 needs 4",
+                "NUMA node 0: room for 2 more vCPUs on its shared CPUs, guest NUMA node 1 needs 4",
             ),
             (
                 FitRefusal::TooFewCells {
                     requested: 4,
                     available: 2,
                 },
-                "the guest has 4 cells, the host only 2",
+                "the guest has 4 NUMA nodes, the host only 2",
             ),
             (
                 FitRefusal::Compete {
@@ -517,8 +518,8 @@ mod tests {
                     host_cells: vec![CellId(0), CellId(3)],
                     nearest: Some(shortfall(Resource::Memory, 10, 4)),
                 },
-                "guest cells 0, 1 and 2 fit only on cells 0 and 3, one on each; \
-                 cell 0: 4 MiB of free memory, guest cell 1 needs 10",
+                "guest NUMA nodes 0, 1 and 2 fit only on NUMA nodes 0 and 3, one on each; \
+                 NUMA node 0: 4 MiB of free memory, guest NUMA node 1 needs 10",
             ),
         ] {
             assert_eq!(refusal.to_string(), expected);

@@ -23,7 +23,7 @@ pub struct CellUsage {
     /// Memory in MiB, whatever its pages.
     pub memory_mib: u64,
     /// Pages taken, by size in KiB. Guests with dedicated CPUs take small pages where they did not
-    /// say which: theirs are never given to two.
+    /// report which: theirs are never given to two.
     pub pages: BTreeMap<u64, u64>,
     /// Memory in MiB that is taken without accounting for its pages and locked by devices of the
     /// guests: it is never given to two either, but by [`crate::memory`] alone.
@@ -164,7 +164,7 @@ impl HostUsage {
     }
 
     /// Takes what an assignment takes. Cells that the host no longer has are passed over: a host
-    /// that reports another shape has its usage summed anew.
+    /// that reports another shape has its usage summed again.
     pub fn add(&mut self, topology: &HostTopology, assignment: &Assignment) {
         for (position, taken) in each(topology, assignment) {
             self.cells[position].add(&taken);

@@ -1,4 +1,4 @@
-//! Whether a given assignment answers a guest's wish and is free on a host.
+//! Whether a given assignment meets a guest's demand and is free on a host.
 //!
 //! The predicate behind every claim: what a scheduler chose, what another leader chose, what an
 //! agent swapped. It trusts nothing about who made the assignment, and does not care whether it
@@ -10,7 +10,7 @@ mod threads;
 
 use std::collections::BTreeSet;
 
-use super::fit::{Ground, Need, Spot, Wish, emulator_cell};
+use super::fit::{ExactDemand, Ground, Need, Spot, emulator_cell};
 use super::refusal::{CellShortfall, FitRefusal};
 use super::{Assignment, CellAssignment, HostUsage};
 use crate::cpu_set::CpuSet;
@@ -18,7 +18,7 @@ use crate::instance::{InstanceCell, InstanceTopology, PageSize};
 use crate::pci::PciRequest;
 use crate::topology::{HostCell, HostTopology};
 
-/// Checks that `assignment` answers `wish` on this ground, and that everything in it is free: its
+/// Checks that `assignment` meets `demand` on this ground, and that everything in it is free: its
 /// usage is that of the others.
 ///
 /// # Errors
@@ -26,24 +26,24 @@ use crate::topology::{HostCell, HostTopology};
 /// The first thing that is wrong, taken or missing.
 pub fn verify(
     ground: Ground<'_>,
-    wish: Wish<'_>,
+    demand: ExactDemand<'_>,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    match wish.topology {
-        Some(topology) => cells(ground, topology, wish.pci, assignment)?,
+    match demand.topology {
+        Some(topology) => cells(ground, topology, demand.pci, assignment)?,
         None if assignment.cells.is_empty() && assignment.emulator.is_empty() => {}
         None => {
             let what = "gives exact CPUs to a guest without a topology";
             return Err(mismatch(None, what));
         }
     }
-    pci::verify(ground, wish, assignment)?;
-    pmem::verify(ground, wish, assignment)
+    pci::verify(ground, demand, assignment)?;
+    pmem::verify(ground, demand, assignment)
 }
 
 fn cells(
     ground: Ground<'_>,
-    wish: &InstanceTopology,
+    demand: &InstanceTopology,
     pci: &[PciRequest],
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
@@ -52,32 +52,32 @@ fn cells(
         usage,
         outline,
     } = ground;
-    if assignment.cells.len() != wish.cells.len() {
+    if assignment.cells.len() != demand.cells.len() {
         let what = format!(
-            "has {} cells, the guest {}",
+            "has {} NUMA nodes, the guest {}",
             assignment.cells.len(),
-            wish.cells.len()
+            demand.cells.len()
         );
         return Err(mismatch(None, what));
     }
     distinct(assignment)?;
-    emulator(topology, wish, assignment)?;
-    for (index, (given, wished)) in assignment.cells.iter().zip(&wish.cells).enumerate() {
+    emulator(topology, demand, assignment)?;
+    for (index, (given, requested)) in assignment.cells.iter().zip(&demand.cells).enumerate() {
         let Some(position) = topology.position(given.host_cell) else {
             let what = format!(
-                "is on cell {}, which the host does not have",
+                "is on NUMA node {}, which the host does not have",
                 given.host_cell
             );
-            return Err(mismatch(Some(wished.id), what));
+            return Err(mismatch(Some(requested.id), what));
         };
         let cell = &topology.cells()[position];
-        answers(cell, given, wished)?;
-        let need = resolved(Need::of(wish, index).beside(pci), given);
+        answers(cell, given, requested)?;
+        let need = resolved(Need::of(demand, index).beside(pci), given);
         let shortages = Spot::new(outline, position).shortages(&need);
         if !shortages.is_empty() {
             return Err(FitRefusal::Cell {
                 shortfall: CellShortfall {
-                    guest_cell: wished.id,
+                    guest_cell: requested.id,
                     host_cell: given.host_cell,
                     shortages,
                 },
@@ -89,7 +89,7 @@ fn cells(
             free: &cell.dedicated.difference(&usage.cells[position].pinned),
             threads: outline.cells[position].cores,
             given,
-            wished,
+            requested,
             emulator: if index == 0 {
                 &assignment.emulator
             } else {
@@ -100,8 +100,8 @@ fn cells(
     untaken(usage, assignment)
 }
 
-/// Returns the need with the page size that was given: whether that one has room is what matters,
-/// not whether the wish could be answered with another.
+/// Returns the need with the page size that was given: whether that one has space is what matters,
+/// not whether the demand could be met with another.
 fn resolved(mut need: Need, given: &CellAssignment) -> Need {
     if let Some(size) = given.page_size_kib {
         need.page_size = PageSize::Kib(size);
@@ -114,7 +114,10 @@ fn distinct(assignment: &Assignment) -> Result<(), FitRefusal> {
     let mut cpus = assignment.emulator.clone();
     for cell in &assignment.cells {
         if !cells.insert(cell.host_cell) {
-            let what = format!("is on cell {}, as is another of its cells", cell.host_cell);
+            let what = format!(
+                "is on NUMA node {}, as is another of its NUMA nodes",
+                cell.host_cell
+            );
             return Err(mismatch(Some(cell.guest_cell), what));
         }
         for cpu in cell.pins.values() {
@@ -137,22 +140,22 @@ fn distinct(assignment: &Assignment) -> Result<(), FitRefusal> {
 
 fn emulator(
     topology: &HostTopology,
-    wish: &InstanceTopology,
+    demand: &InstanceTopology,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    let wanted = usize::from(wish.isolates_emulator());
-    if assignment.emulator.len() != wanted {
+    let requested = usize::from(demand.isolates_emulator());
+    if assignment.emulator.len() != requested {
         let what = format!(
-            "gives {} dedicated CPUs to the emulator, wanted are {wanted}",
+            "gives {} dedicated CPUs to the emulator, requested are {requested}",
             assignment.emulator.len()
         );
         return Err(mismatch(None, what));
     }
     let home = emulator_cell(assignment).and_then(|id| topology.cell(id));
     let good = home.is_some_and(|cell| assignment.emulator.is_subset(&cell.dedicated));
-    if wanted > 0 && !good {
+    if requested > 0 && !good {
         let what = format!(
-            "puts the emulator on CPU {}, which is not a dedicated CPU beside guest cell 0",
+            "puts the emulator on CPU {}, which is not a dedicated CPU beside guest NUMA node 0",
             assignment.emulator
         );
         return Err(mismatch(None, what));
@@ -163,16 +166,16 @@ fn emulator(
 fn answers(
     host: &HostCell,
     given: &CellAssignment,
-    wished: &InstanceCell,
+    requested: &InstanceCell,
 ) -> Result<(), FitRefusal> {
-    let wrong = |what: String| Err(mismatch(Some(wished.id), what));
-    if given.guest_cell != wished.id {
+    let wrong = |what: String| Err(mismatch(Some(requested.id), what));
+    if given.guest_cell != requested.id {
         return wrong(format!(
-            "stands where cell {} is expected",
+            "stands where NUMA node {} is expected",
             given.guest_cell
         ));
     }
-    if !given.pins.keys().eq(wished.dedicated.iter()) {
+    if !given.pins.keys().eq(requested.dedicated.iter()) {
         return wrong("does not pin exactly the dedicated vCPUs".to_owned());
     }
     let foreign: CpuSet = given
@@ -183,37 +186,37 @@ fn answers(
         .collect();
     if !foreign.is_empty() {
         return wrong(format!(
-            "pins to CPUs {foreign}, which are not dedicated CPUs of cell {}",
+            "pins to CPUs {foreign}, which are not dedicated CPUs of NUMA node {}",
             given.host_cell
         ));
     }
-    if given.shared_vcpus as usize != wished.shared.len() {
+    if given.shared_vcpus as usize != requested.shared.len() {
         return wrong("does not count exactly the shared vCPUs".to_owned());
     }
-    let floats_well = if wished.shared.is_empty() {
+    let floats_well = if requested.shared.is_empty() {
         given.floating.is_empty()
     } else {
         given.floating == host.shared
     };
     if !floats_well {
         return wrong(format!(
-            "floats over CPUs {}, the shared ones of cell {} are {}",
+            "floats over CPUs {}, the shared ones of NUMA node {} are {}",
             given.floating, given.host_cell, host.shared
         ));
     }
-    if given.memory_mib != wished.memory_mib {
+    if given.memory_mib != requested.memory_mib {
         return wrong(format!(
             "has {} MiB of memory instead of {}",
-            given.memory_mib, wished.memory_mib
+            given.memory_mib, requested.memory_mib
         ));
     }
     let smallest = host.pages.first().map(|p| p.size_kib);
-    let pages_well = match (wished.page_size, given.page_size_kib) {
+    let pages_well = match (requested.page_size, given.page_size_kib) {
         (PageSize::Unspecified, size) => size.is_none(),
         (PageSize::Any, size) => size.is_some(),
         (PageSize::Small, size) => size.is_some() && size == smallest,
         (PageSize::Large, size) => size.is_some() && size != smallest,
-        (PageSize::Kib(wanted), size) => size == Some(wanted),
+        (PageSize::Kib(requested), size) => size == Some(requested),
     };
     if !pages_well {
         return wrong("has pages of another size than it wishes for".to_owned());

@@ -22,7 +22,7 @@ pub struct PciAlias {
     pub name: PciAliasName,
     /// What each function must be like: one of these, at least one.
     pub any_of: Vec<PciMatch>,
-    /// How near each must be, where neither flavor nor image says; absent is
+    /// How near each must be, where neither flavor nor image sets it; absent is
     /// [`PciNumaPolicy::Legacy`].
     pub policy: Option<PciNumaPolicy>,
 }
@@ -44,21 +44,21 @@ impl PciAlias {
             return Err(faults);
         }
         let mut seen = BTreeSet::new();
-        for (index, wanted) in self.any_of.iter().enumerate() {
+        for (index, alternative) in self.any_of.iter().enumerate() {
             let field = format!("any_of[{index}]");
-            if wanted == &PciMatch::default() {
+            if alternative == &PciMatch::default() {
                 let rule = "must say something: a vendor_id, a product_id, a kind or a tag";
                 faults.push(Fault::new(&field, "(empty)", rule));
-            } else if !seen.insert(wanted) {
-                faults.push(Fault::new(&field, wanted, "is there twice"));
+            } else if !seen.insert(alternative) {
+                faults.push(Fault::new(&field, alternative, "is there twice"));
             }
-            // Whole physical functions are given only to those that ask for them by their kind;
-            // an alternative without one would be taken to ask for them too.
-            if wanted.kind != self.any_of[0].kind {
+            // Whole physical functions are given only to those that request them by their kind;
+            // an alternative without one would be taken to request them too.
+            if alternative.kind != self.any_of[0].kind {
                 let rule = "must have the same kind as the first match";
-                faults.push(Fault::new(format!("{field}.kind"), wanted, rule));
+                faults.push(Fault::new(format!("{field}.kind"), alternative, rule));
             }
-            check_tags(&field, wanted, &mut faults);
+            check_tags(&field, alternative, &mut faults);
         }
         if faults.is_empty() {
             Ok(())
@@ -68,14 +68,14 @@ impl PciAlias {
     }
 }
 
-fn check_tags(field: &str, wanted: &PciMatch, faults: &mut Vec<Fault>) {
+fn check_tags(field: &str, alternative: &PciMatch, faults: &mut Vec<Fault>) {
     let field = format!("{field}.tags");
-    if wanted.tags.len() > TAGS_MAX {
+    if alternative.tags.len() > TAGS_MAX {
         let rule = format!("at most {TAGS_MAX} are allowed");
-        faults.push(Fault::new(&field, wanted.tags.len(), rule));
+        faults.push(Fault::new(&field, alternative.tags.len(), rule));
         return;
     }
-    for (key, value) in &wanted.tags {
+    for (key, value) in &alternative.tags {
         let is_good = |text: &String| {
             let length = text.chars().count();
             (1..=TAG_LENGTH_MAX).contains(&length) && !text.chars().any(char::is_control)

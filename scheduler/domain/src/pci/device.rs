@@ -55,8 +55,8 @@ pub enum PciKind {
     Pci,
     /// A virtual function: it shares the hardware of its physical one.
     Virtual,
-    /// A physical function with SR-IOV. A guest gets one only if it asks for this kind; then
-    /// nobody gets its virtual functions.
+    /// A physical function with SR-IOV. A guest gets one only if it requests this kind; then
+    /// no other guest gets its virtual functions.
     Physical,
 }
 
@@ -69,7 +69,7 @@ pub struct PciDevice {
     pub vendor: PciId,
     /// What it is.
     pub product: PciId,
-    /// The cell that it is attached to; absent where the host does not tell.
+    /// The cell that it is attached to; absent where the host does not report it.
     pub cell: Option<CellId>,
     /// Its kind.
     pub kind: PciKind,

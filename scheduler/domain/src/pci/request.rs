@@ -1,4 +1,4 @@
-//! What a guest asks for: a number of PCI functions, and how near they must be.
+//! What a guest requests: a number of PCI functions, and how near they must be.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,15 +66,15 @@ impl PciMatch {
 }
 
 impl PciRequest {
-    /// Returns whether only functions are asked for with which a guest can be moved while it runs.
+    /// Returns whether only functions are requested with which a guest can be moved while it runs.
     #[must_use]
     pub fn is_live_migratable(&self) -> bool {
         let says_yes = |m: &PciMatch| says_yes(&m.tags);
         self.any_of.iter().all(says_yes)
     }
 
-    /// Returns whether a function is one that is asked for, wherever it is. Whole physical
-    /// functions are given only to those that ask for them by their kind.
+    /// Returns whether a function is one that is requested, wherever it is. Whole physical
+    /// functions are given only to those that request them by their kind.
     #[must_use]
     pub fn accepts(&self, device: &PciDevice) -> bool {
         let asks_physical = || {
@@ -86,14 +86,14 @@ impl PciRequest {
     }
 }
 
-/// Returns whether tags say that a guest can be moved while it runs.
+/// Returns whether tags state that a guest can be moved while it runs.
 pub(super) fn says_yes(tags: &BTreeMap<String, String>) -> bool {
     let tag = tags.get(LIVE_MIGRATABLE);
     tag.is_some_and(|tag| tag.eq_ignore_ascii_case("yes"))
 }
 
 impl fmt::Display for PciMatch {
-    /// Writes `8086:1572` and what else is asked for.
+    /// Writes `8086:1572` and what else is requested.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = |id: Option<PciId>| id.map_or_else(|| "*".to_owned(), |id| id.to_string());
         write!(f, "{}:{}", id(self.vendor), id(self.product))?;
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Goal: everything that is asked for must be so, and one of the alternatives is enough.
+    /// Goal: every requirement must be met, and one of the alternatives is enough.
     #[test]
     fn a_function_is_like_one_of_the_alternatives() {
         let vendor = |vendor| PciMatch {

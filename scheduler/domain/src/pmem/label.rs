@@ -1,7 +1,7 @@
 //! The label of persistent-memory namespaces that serve alike, and the resource class made of it.
 //!
 //! Invariant: this is the only place where labels are normalised. What an agent is configured
-//! with, what a flavor asks for and what a device remembers agree however each was written.
+//! with, what a flavor requests and what a device remembers agree however each was written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Label {
     ///
     /// # Errors
     ///
-    /// Says which rule the text breaks.
+    /// The rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidLabel> {
         let odd = |c: &char| !(c.is_ascii_alphanumeric() || *c == '_');
         if let Some(character) = text.chars().find(odd) {

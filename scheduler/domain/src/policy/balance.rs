@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 pub const THRESHOLD_MILLI_MAX: u32 = 1_000_000_000;
 /// The longest time for which a guest that was moved can be left alone: a week.
 pub const HOLD_MS_MAX: u64 = 604_800_000;
-/// The least gain of a move unless somebody says otherwise, in thousandths: that of Ganeti's hbal.
+/// The least gain of a move by default, in thousandths: that of Ganeti's hbal.
 pub const GAIN_MIN_MILLI_DEFAULT: u32 = 10;
-/// The greatest gain that can be asked of a move, in thousandths.
+/// The greatest gain that can be required of a move, in thousandths.
 pub const GAIN_MIN_MILLI_MAX: u32 = 1_000_000;
 
-/// When guests are moved so that hosts are loaded evenly. Scores are those of the cluster metric, in
-/// thousandths; the lower, the more even.
+/// When guests are moved so that hosts are loaded evenly. Scores are those of the cluster metric,
+/// in thousandths; the lower, the more even.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BalancePolicy {
     /// Nothing is moved while the score is below this; absent: it is not looked at. From 1 to

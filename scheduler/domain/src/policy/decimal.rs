@@ -1,5 +1,5 @@
-//! Numbers with up to three decimals, as people type them: kept as whole thousandths, so that members
-//! calculate with the same numbers.
+//! Numbers with up to three decimals, as people type them: kept as whole thousandths, so that
+//! members calculate with the same numbers.
 
 /// Reads a number; `None` for what is none, has a sign, an exponent or more than three decimals.
 pub(super) fn parse(text: &str) -> Option<u64> {

@@ -1,14 +1,14 @@
-//! What is asked of the room that is left for guests of a host that dies.
+//! The failover policy: the headroom for the guests of a failed host.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a new guest that would leave no room for those of a host that dies.
+/// The admission of a new guest that would take the headroom for those of a failed host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Admission {
-    /// Nobody looks.
+    /// No check.
     #[default]
     Off,
-    /// It is placed, and that is told.
+    /// It is placed, with a warning.
     Warn,
     /// It is refused.
     Refuse,
@@ -34,7 +34,7 @@ impl Admission {
     }
 }
 
-/// What is asked of the room for guests of a host that dies.
+/// The failover policy: the headroom for the guests of a failed host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FailoverPolicy {
     /// Of new guests.

@@ -1,14 +1,14 @@
-//! Who says how far memory is over-committed: the cluster, a group of hosts, a host.
+//! The settings of memory over-commitment: of the cluster, a group of hosts, a host.
 //!
 //! ```text
-//! host ──says nothing──▶ its group ──says nothing──▶ cluster ──says nothing──▶ 1.0; the agent
+//! host ──sets nothing──▶ its group ──sets nothing──▶ cluster ──sets nothing──▶ 1.0; the agent
 //! ```
 //!
-//! A group is an aggregate for which something is said here. What the word means for placement is in
+//! A group is an aggregate with settings here. What the word means for placement is in
 //! [`crate::memory`].
 //!
 //! Invariant (kept by the state): a host is in one group at most, and every group and host of which
-//! something is said is there. Terms that say nothing are not kept.
+//! a setting exists is there. Empty terms are not stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,12 +24,12 @@ use crate::overcommit::AllocationRatio;
 pub const RATIO_MILLI_MIN: u32 = 1000;
 /// The greatest ratio in thousandths.
 pub const RATIO_MILLI_MAX: u32 = 16_000;
-/// The most that a node can be said to need for itself, in MiB.
+/// The most memory that can be reserved for a node itself, in MiB.
 pub const MEM_NODE_MIB_MAX: u64 = 1 << 30;
-/// The most groups, and the most hosts, of which something is said.
+/// The most groups, and the most hosts, with settings.
 pub const TERMS_MAX: usize = 1000;
 
-/// What one of them says.
+/// The settings of one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryTerms {
     /// How many bytes of guests' memory one byte of the host's may hold, in thousandths, from
@@ -40,7 +40,7 @@ pub struct MemoryTerms {
 }
 
 impl MemoryTerms {
-    /// Returns whether they say nothing.
+    /// Returns whether they are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -75,18 +75,18 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Who said what holds of a host.
+/// The origin of an effective setting of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Source {
-    /// Said for the host.
+    /// Set for the host.
     Host,
-    /// Said for this group of it.
+    /// Set for this group of it.
     Group(AggregateName),
-    /// Said for the cluster.
+    /// Set for the cluster.
     Cluster,
-    /// Nobody: it is the default.
+    /// Not set: the default.
     Default,
-    /// Nobody: it is what the configuration of the host's agent says.
+    /// Not set: from the configuration of the host's agent.
     Agent,
 }
 
@@ -102,18 +102,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// What holds of a host, and who said so.
+/// The effective settings of a host, and their origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveMemory {
     /// What holds.
     pub rule: MemoryRule,
-    /// Who said the ratio.
+    /// The origin of the ratio.
     pub ratio_from: Source,
-    /// Who said what the node needs.
+    /// The origin of the reserved memory.
     pub mem_node_from: Source,
 }
 
-/// What is said of memory.
+/// The settings of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryPolicy {
     /// For the whole cluster.
@@ -163,7 +163,7 @@ impl MemoryPolicy {
         }
     }
 
-    /// Changes what is said for one of them.
+    /// Changes the settings of one of them.
     pub fn change(&mut self, scope: &Scope, change: impl FnOnce(&mut MemoryTerms)) {
         match scope {
             Scope::Cluster => change(&mut self.cluster),
@@ -178,7 +178,7 @@ impl MemoryPolicy {
         }
     }
 
-    /// Returns whether it is within its bounds, and keeps no terms that say nothing.
+    /// Returns whether it is within its bounds, and stores no empty terms.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         let mut each = self.groups.values().chain(self.hosts.values());
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Goal: the nearest that says something holds, of each thing by itself. Method: a table of all
-    /// that says the ratio, while what the node needs is said by others.
+    /// Goal: the nearest setting is effective, of each thing by itself. Method: a table of all
+    /// that sets the ratio, while the reserved memory is set by others.
     #[test]
     fn the_nearest_that_says_something_holds() {
         let (h7, h8) = (HostName::new("h7").unwrap(), HostName::new("h8").unwrap());

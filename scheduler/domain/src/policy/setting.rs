@@ -140,12 +140,12 @@ impl Setting {
                 SELF_FENCE_MS_MIN,
                 SELF_FENCE_MS_MAX,
             )?),
-            _ => return Self::parse_room(key, value),
+            _ => return Self::parse_reserve(key, value),
         })
     }
 
-    /// Reads a setting of memory, of the room for failures, or of balancing.
-    fn parse_room(key: &str, value: &str) -> Result<Self, Fault> {
+    /// Reads a setting of memory, of the failover headroom, or of balancing.
+    fn parse_reserve(key: &str, value: &str) -> Result<Self, Fault> {
         Ok(match key {
             "memory.ratio" => {
                 let (least, most) = (RATIO_MILLI_MIN, RATIO_MILLI_MAX);
@@ -176,8 +176,8 @@ impl Setting {
         })
     }
 
-    /// Returns the setting that takes back what was set of a key, for the cluster or, where that can
-    /// be, for a group or a host.
+    /// Returns the setting that takes back what was set of a key, for the cluster or, where that
+    /// can be, for a group or a host.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Setting {
         Self::parse(key, &found.map(|(_, value)| value).unwrap_or_default())
     }
 
-    /// Reads settings for a group or a host, and says all that is wrong with them.
+    /// Reads settings for a group or a host, and returns all their faults.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl Setting {
         }
     }
 
-    /// Reads settings, and says all that is wrong with them.
+    /// Reads settings, and returns all their faults.
     ///
     /// # Errors
     ///
@@ -469,13 +469,13 @@ mod tests {
         ];
         let settings = settings.map(|(k, v)| (k.to_owned(), v.to_owned()));
         let faults = Setting::parse_all(&settings.into()).unwrap_err();
-        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        assert_eq!(told.len(), 4, "{told:#?}");
+        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 4, "{texts:#?}");
         assert_eq!(
-            told[0],
+            texts[0],
             "scheduling.hosts = \"stack\": must be spread or pack"
         );
-        let known = told[3].split("known keys are ").nth(1).unwrap();
+        let known = texts[3].split("known keys are ").nth(1).unwrap();
         assert_eq!(known, KEYS.join(", "));
     }
 

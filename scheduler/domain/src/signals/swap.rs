@@ -1,8 +1,8 @@
 //! Whether a host has the swap space that over-committing its memory takes.
 //!
-//! Both rules are Ganeti's design's: swap of at least (ratio - 1) x (total - mem_node), and memory and
-//! swap together at least as large as what is used. Huge pages are left out of the first: they are
-//! never over-committed, and cannot be swapped out.
+//! Both rules are Ganeti's design's: swap of at least (ratio - 1) x (total - mem_node), and memory
+//! and swap together at least as large as what is used. Huge pages are left out of the first: they
+//! are never over-committed, and cannot be swapped out.
 //!
 //! Invariant: what is not known warns of itself where it could matter, and is never taken for 0.
 
@@ -36,7 +36,7 @@ pub enum Warning {
         /// What there is.
         swap_mib: u64,
         /// What there should be.
-        wanted_mib: u64,
+        required_mib: u64,
         /// The ratio.
         ratio: AllocationRatio,
         /// Memory in ordinary pages, without what the node itself needs.
@@ -60,12 +60,12 @@ impl fmt::Display for Warning {
         match self {
             Self::TooSmall {
                 swap_mib,
-                wanted_mib,
+                required_mib,
                 ratio,
                 ordinary_mib,
             } => write!(
                 f,
-                "swap space of {swap_mib} MiB is less than the {wanted_mib} MiB that a memory ratio of \
+                "swap space of {swap_mib} MiB is less than the {required_mib} MiB that a memory ratio of \
                  {ratio} takes: ({ratio} - 1) x {ordinary_mib} MiB of memory"
             ),
             Self::Short {
@@ -94,10 +94,10 @@ impl Warning {
         match self {
             Self::TooSmall {
                 swap_mib,
-                wanted_mib,
+                required_mib,
                 ..
             } => {
-                let more = wanted_mib.saturating_sub(*swap_mib);
+                let more = required_mib.saturating_sub(*swap_mib);
                 format!("add {more} MiB of swap space to the host, or lower its memory ratio")
             }
             Self::Short {
@@ -115,8 +115,8 @@ impl Warning {
     }
 }
 
-/// Returns what an operator should know of the swap space of a host on which `used_mib` of memory are
-/// used by guests, at this ratio, and of which the node itself needs `mem_node_mib`.
+/// Returns what an operator should know of the swap space of a host on which `used_mib` of memory
+/// are used by guests, at this ratio, and of which the node itself needs `mem_node_mib`.
 #[must_use]
 pub fn swap_warnings(
     signals: &MemorySignals,
@@ -130,20 +130,20 @@ pub fn swap_warnings(
     let node_kib = mem_node_mib.saturating_mul(1024);
     let available_kib = memory.total_kib.saturating_sub(node_kib);
     let ordinary_kib = available_kib.saturating_sub(memory.huge_kib);
-    let wanted_kib = ratio.capacity(ordinary_kib, 0).saturating_sub(ordinary_kib);
+    let required_kib = ratio.capacity(ordinary_kib, 0).saturating_sub(ordinary_kib);
     let used_kib = used_mib.saturating_mul(1024);
     let Some(swap) = signals.swap else {
         // What has to be swapped nowhere needs no swap space.
-        let matters = wanted_kib > 0 || used_kib > available_kib;
+        let matters = required_kib > 0 || used_kib > available_kib;
         return Vec::from_iter(matters.then_some(Warning::Unknown(Measurement::Swap)));
     };
     let swap_mib = swap.total_kib / 1024;
     let mut warnings = Vec::new();
-    if swap.total_kib < wanted_kib {
+    if swap.total_kib < required_kib {
         warnings.push(Warning::TooSmall {
             swap_mib,
-            // Rounded up: whoever follows the hint is not warned again.
-            wanted_mib: wanted_kib.div_ceil(1024),
+            // Rounded up: an operator who follows the hint is not warned again.
+            required_mib: required_kib.div_ceil(1024),
             ratio,
             ordinary_mib: ordinary_kib / 1024,
         });
@@ -180,23 +180,23 @@ mod tests {
         }
     }
 
-    /// Returns what is warned of: the swap space that is wanted, by how much memory is short.
+    /// Returns what is warned of: the required swap space, by how much memory is short.
     fn warned(signals: &MemorySignals, milli: u64, used_mib: u64) -> (Option<u64>, Option<u64>) {
         let ratio = AllocationRatio::from_milli(milli);
-        let mut told = (None, None);
+        let mut warnings = (None, None);
         for warning in swap_warnings(signals, ratio, NODE_MIB, used_mib) {
             assert!(!warning.to_string().is_empty() && !warning.hint().is_empty());
             match warning {
-                Warning::TooSmall { wanted_mib, .. } => told.0 = Some(wanted_mib),
+                Warning::TooSmall { required_mib, .. } => warnings.0 = Some(required_mib),
                 Warning::Short {
                     available_mib,
                     swap_mib,
                     used_mib,
-                } => told.1 = Some(used_mib - available_mib - swap_mib),
+                } => warnings.1 = Some(used_mib - available_mib - swap_mib),
                 Warning::Unknown(what) => panic!("{what} is known"),
             }
         }
-        told
+        warnings
     }
 
     /// Goal: both rules at their edges. Method: a table of a host of 65 GiB, of which 64 are
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn swap_is_measured_against_the_ratio_and_the_use() {
         let gib = 1024;
-        for (huge, swap, milli, used, wanted, short) in [
-            // Without over-commitment nothing is wanted.
+        for (huge, swap, milli, used, required, short) in [
+            // Without over-commitment nothing is required.
             (0, 0, 1000, 64 * gib, None, None),
             (0, 0, 1000, 64 * gib + 1, None, Some(1)),
             (0, 0, 500, 0, None, None),
@@ -221,9 +221,9 @@ mod tests {
             (80 * gib, 0, 2000, 0, None, None),
         ] {
             let signals = signals(65 * gib, huge, swap);
-            let told = warned(&signals, milli, used);
+            let warnings = warned(&signals, milli, used);
             let case = format!("huge {huge} swap {swap} ratio {milli} used {used}");
-            assert_eq!(told, (wanted, short), "{case}");
+            assert_eq!(warnings, (required, short), "{case}");
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_where_it_matters() {
+    fn unknown_figures_are_reported_where_they_matter() {
         let ratio = AllocationRatio::from_milli;
         let nothing = MemorySignals::default();
         let memory = [Warning::Unknown(Measurement::Memory)];
@@ -252,13 +252,13 @@ mod tests {
 
     #[test]
     fn texts_have_the_numbers_and_what_to_do() {
-        let told = swap_warnings(
+        let warnings = swap_warnings(
             &signals(65_536, 0, 1000),
             AllocationRatio::from_milli(1500),
             NODE_MIB,
             70_000,
         );
-        let texts: Vec<_> = told.iter().map(|w| (w.to_string(), w.hint())).collect();
+        let texts: Vec<_> = warnings.iter().map(|w| (w.to_string(), w.hint())).collect();
         assert_eq!(
             texts,
             [

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{BootSource, Disk, Nic, VmSpec};
 use crate::fault::Fault;
-use crate::flavor::Wishes;
+use crate::flavor::Requirements;
 
 /// The most disks of a VM: `vda` to `vdz`.
 pub const DISKS_MAX: usize = 26;
@@ -18,28 +18,28 @@ pub const FILE_NAME_LENGTH_MAX: usize = 255;
 const CMDLINE_LENGTH_MAX: usize = 2047;
 
 impl VmSpec {
-    /// Returns what the VM's flavor and image wish for.
+    /// Returns what the VM's flavor and image require.
     ///
     /// # Errors
     ///
     /// All faults of the specification at once.
-    pub fn validate(&self) -> Result<Wishes, Vec<Fault>> {
+    pub fn validate(&self) -> Result<Requirements, Vec<Fault>> {
         let mut faults = Vec::new();
         let (image, aliases) = (&self.image_properties, &self.pci_aliases);
-        let wishes = super::wishes_of(&self.flavor, image, aliases, &self.volumes);
-        let wishes = wishes.unwrap_or_else(|flavor| {
+        let requirements = super::requirements_of(&self.flavor, image, aliases, &self.volumes);
+        let requirements = requirements.unwrap_or_else(|flavor| {
             faults.extend(flavor);
-            Wishes::default()
+            Requirements::default()
         });
         if faults.is_empty() {
-            self.check_wishes(&wishes, &mut faults);
+            self.check_requirements(&requirements, &mut faults);
         }
         self.check_boot(&mut faults);
         self.check_disks(&mut faults);
         self.check_nics(&mut faults);
         self.check_volumes(&mut faults);
         if faults.is_empty() {
-            Ok(wishes)
+            Ok(requirements)
         } else {
             Err(faults)
         }
@@ -69,12 +69,12 @@ impl VmSpec {
         spec.validate().map(|_| spec)
     }
 
-    /// Checks that the specification carries what the flavor wishes for.
-    fn check_wishes(&self, wishes: &Wishes, faults: &mut Vec<Fault>) {
+    /// Checks that the specification carries what the flavor requires.
+    fn check_requirements(&self, requirements: &Requirements, faults: &mut Vec<Fault>) {
         for (field, is_same) in [
-            ("topology", wishes.topology == self.topology),
-            ("cpu_shape", wishes.cpu_shape == self.cpu_shape),
-            ("pci", wishes.pci == self.pci),
+            ("topology", requirements.topology == self.topology),
+            ("cpu_shape", requirements.cpu_shape == self.cpu_shape),
+            ("pci", requirements.pci == self.pci),
         ] {
             if !is_same {
                 let rule = "must be the one that flavor and image wish for";
@@ -220,7 +220,7 @@ mod tests {
     use crate::name::FlavorName;
     use crate::name::VolumeId;
     use crate::pci::{PciAliases, PciMatch, PciNumaPolicy, PciRequest};
-    use crate::vm::{AttachedAs, DiskFormat, VolumeAttachment, wishes_of};
+    use crate::vm::{AttachedAs, DiskFormat, VolumeAttachment, requirements_of};
 
     fn spec() -> VmSpec {
         VmSpec {
@@ -271,8 +271,8 @@ mod tests {
         }
     }
 
-    /// Goal: a guest with an nvdimm has a cell for it, one with a disk needs none, and the cells that
-    /// a flavor asks for stay.
+    /// Goal: a guest with an nvdimm has a cell for it, one with a disk needs none, and the cells
+    /// that a flavor requests stay.
     #[test]
     fn an_nvdimm_makes_a_cell() {
         let cells = |as_what, nodes: Option<&str>| {
@@ -286,8 +286,11 @@ mod tests {
                 ..volume(0)
             }];
             let (image, aliases) = (&spec.image_properties, &spec.pci_aliases);
-            let wishes = wishes_of(&spec.flavor, image, aliases, &spec.volumes).unwrap();
-            wishes.topology.map_or(0, |topology| topology.cells.len())
+            let requirements =
+                requirements_of(&spec.flavor, image, aliases, &spec.volumes).unwrap();
+            requirements
+                .topology
+                .map_or(0, |topology| topology.cells.len())
         };
         assert_eq!(cells(AttachedAs::Disk, None), 0);
         assert_eq!(cells(AttachedAs::Nvdimm, None), 1);
@@ -296,10 +299,10 @@ mod tests {
 
     fn check(change: impl FnOnce(&mut VmSpec), expected: &[&str]) {
         let mut spec = spec();
-        let wishes = spec
+        let requirements = spec
             .flavor
-            .wishes(&spec.image_properties, &spec.pci_aliases);
-        spec.topology = wishes.unwrap().topology;
+            .requirements(&spec.image_properties, &spec.pci_aliases);
+        spec.topology = requirements.unwrap().topology;
         change(&mut spec);
         let faults = spec.validate().err().unwrap_or_default();
         let fields: Vec<_> = faults.iter().map(|f| &*f.field).collect();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::VmSpec;
 use crate::fault::Fault;
-use crate::flavor::{Flavor, Wishes};
+use crate::flavor::{Flavor, Requirements};
 use crate::image::ImageProperties;
 use crate::name::VolumeId;
 use crate::pci::PciAliases;
@@ -54,27 +54,27 @@ pub struct VolumeAttachment {
     pub read_only: bool,
 }
 
-/// Returns what a guest with these volumes wishes for. As with namespaces of persistent memory, one
-/// that gets an nvdimm has a cell that it belongs to, asked for or not.
+/// Returns what a guest with these volumes requires. As with namespaces of persistent memory, one
+/// that gets an nvdimm has a cell that it belongs to, requested or not.
 ///
 /// # Errors
 ///
 /// All faults of flavor and image at once.
-pub fn wishes_of(
+pub fn requirements_of(
     flavor: &Flavor,
     image: &ImageProperties,
     aliases: &PciAliases,
     volumes: &[VolumeAttachment],
-) -> Result<Wishes, Vec<Fault>> {
-    let wishes = flavor.wishes(image, aliases)?;
+) -> Result<Requirements, Vec<Fault>> {
+    let requirements = flavor.requirements(image, aliases)?;
     let is_nvdimm = |v: &VolumeAttachment| v.attached_as == AttachedAs::Nvdimm;
-    if wishes.topology.is_some() || !volumes.iter().any(is_nvdimm) {
-        return Ok(wishes);
+    if requirements.topology.is_some() || !volumes.iter().any(is_nvdimm) {
+        return Ok(requirements);
     }
     let mut flavor = flavor.clone();
     let one_cell = ("hw:numa_nodes".to_owned(), "1".to_owned());
     flavor.extra_specs.extend([one_cell]);
-    flavor.wishes(image, aliases)
+    flavor.requirements(image, aliases)
 }
 
 impl VmSpec {

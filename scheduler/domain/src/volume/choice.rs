@@ -1,16 +1,16 @@
 //! Where a new volume goes: which hosts, and which region of each.
 //!
-//! The hosts that are preferred come first, in their order. Of the others, and of the regions of one
-//! host, the one near the cell that is asked for, and then the one that is left with the least: what
-//! is large stays whole for what needs it. Inside a region the first piece that is large enough is
-//! taken, since that is what a kernel does.
+//! The hosts that are preferred come first, in their order. Of the others, and of the regions of
+//! one host, the one near the cell that is requested, and then the one that is left with the least:
+//! what is large stays whole for what needs it. Inside a region the first piece that is large
+//! enough is taken, since that is what a kernel does.
 //!
-//! Invariant: what is chosen fits, on as many distinct hosts as were asked for; or nothing is.
+//! Invariant: what is chosen fits, on as many distinct hosts as were requested; or nothing is.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceMode, Room, Shown, Taken, net_bytes};
+use super::{DeviceMode, RegionUsage, Shown, Taken, net_bytes};
 use crate::name::{HostName, RegionName};
 use crate::refusal::{Code, HOSTS_MAX, HostRefusal, Missing, Refusal};
 use crate::topology::CellId;
@@ -22,13 +22,13 @@ pub struct Candidate {
     pub host: HostName,
     /// Why nothing new comes here now; empty: it may.
     pub closed: String,
-    /// Its regions, each with how far it is from the cell that is asked for.
-    pub rooms: Vec<(u32, Room)>,
+    /// Its regions, each with how far it is from the cell that is requested.
+    pub regions: Vec<(u32, RegionUsage)>,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct VolumeRequest {
     /// How much must be usable at least, in bytes.
     pub required_bytes: u64,
     /// How much at most; 0: no limit.
@@ -62,70 +62,78 @@ pub struct Chosen {
 ///
 /// # Errors
 ///
-/// There is no room, or no size that can be made is within the limits.
-pub fn choose(candidates: &[Candidate], wish: &Wish) -> Result<Vec<Chosen>, Box<Refusal>> {
-    if wish.limit_bytes > 0 && wish.limit_bytes < wish.required_bytes {
-        return Err(Box::new(out_of_range(wish, wish.required_bytes)));
+/// There is no space, or no size that can be made is within the limits.
+pub fn choose(
+    candidates: &[Candidate],
+    request: &VolumeRequest,
+) -> Result<Vec<Chosen>, Box<Refusal>> {
+    if request.limit_bytes > 0 && request.limit_bytes < request.required_bytes {
+        return Err(Box::new(out_of_range(request, request.required_bytes)));
     }
-    let allowed = |c: &&Candidate| wish.requisite.is_empty() || wish.requisite.contains(&c.host);
+    let allowed =
+        |c: &&Candidate| request.requisite.is_empty() || request.requisite.contains(&c.host);
     let allowed: Vec<&Candidate> = candidates.iter().filter(allowed).collect();
     let turn = |host: &HostName| {
-        let at = wish.preferred.iter().position(|other| other == host);
-        at.unwrap_or(wish.preferred.len())
+        let at = request.preferred.iter().position(|other| other == host);
+        at.unwrap_or(request.preferred.len())
     };
     let open = allowed.iter().filter(|c| c.closed.is_empty());
     let mut found: Vec<_> = open
         .filter_map(|candidate| {
-            let (distance, left, chosen) = best(candidate, wish)?;
+            let (distance, left, chosen) = best(candidate, request)?;
             Some((turn(&candidate.host), distance, left, chosen))
         })
         .collect();
     found.sort_by(|a, b| (a.0, a.1, a.2, &a.3.host).cmp(&(b.0, b.1, b.2, &b.3.host)));
-    if found.len() < wish.replicas.max(1) {
-        return Err(Box::new(nowhere(&allowed, wish, found.len())));
+    if found.len() < request.replicas.max(1) {
+        return Err(Box::new(nowhere(&allowed, request, found.len())));
     }
-    found.truncate(wish.replicas.max(1));
+    found.truncate(request.replicas.max(1));
     let mut chosen: Vec<Chosen> = found.into_iter().map(|(.., chosen)| chosen).collect();
     chosen.sort_by(|a, b| a.host.cmp(&b.host));
     Ok(chosen)
 }
 
 /// Returns the best region of a host, with what is left of it.
-fn best(candidate: &Candidate, wish: &Wish) -> Option<(u32, u64, Chosen)> {
-    let fitting = candidate.rooms.iter().filter_map(|(distance, room)| {
-        let taken = room.place(wish.required_bytes)?;
-        let size_bytes = net_bytes(room.region.mode, taken.gross_bytes);
-        if wish.limit_bytes > 0 && size_bytes > wish.limit_bytes {
+fn best(candidate: &Candidate, request: &VolumeRequest) -> Option<(u32, u64, Chosen)> {
+    let fitting = candidate.regions.iter().filter_map(|(distance, usage)| {
+        let taken = usage.place(request.required_bytes)?;
+        let size_bytes = net_bytes(usage.region.mode, taken.gross_bytes);
+        if request.limit_bytes > 0 && size_bytes > request.limit_bytes {
             return None;
         }
-        let left = room.free_bytes() - taken.gross_bytes;
-        Some((*distance, left, room, taken, size_bytes))
+        let left = usage.free_bytes() - taken.gross_bytes;
+        Some((*distance, left, usage, taken, size_bytes))
     });
-    let (distance, left, room, taken, size_bytes) =
-        fitting.min_by_key(|(distance, left, room, ..)| (*distance, *left, room.name()))?;
+    let (distance, left, usage, taken, size_bytes) =
+        fitting.min_by_key(|(distance, left, usage, ..)| (*distance, *left, usage.name()))?;
     let chosen = Chosen {
         host: candidate.host.clone(),
-        region: room.name().clone(),
-        cell: room.region.cell,
-        mode: room.region.mode,
+        region: usage.name().clone(),
+        cell: usage.region.cell,
+        mode: usage.region.mode,
         taken,
         size_bytes,
     };
     Some((distance, left, chosen))
 }
 
-/// Why a host has no room.
+/// Why a host has no space.
 struct Obstacle {
     cause: &'static str,
     message: String,
     /// How much can be used of the largest volume that can be made here, in bytes.
     largest: u64,
-    /// What is made of the size that is asked for, where that is beyond the limit.
+    /// What is made of the size that is requested, where that is beyond the limit.
     too_large: Option<u64>,
 }
 
-fn obstacle(candidate: &Candidate, wish: &Wish) -> Obstacle {
-    let largest = candidate.rooms.iter().map(|(_, room)| room.largest()).max();
+fn obstacle(candidate: &Candidate, request: &VolumeRequest) -> Obstacle {
+    let largest = candidate
+        .regions
+        .iter()
+        .map(|(_, usage)| usage.largest())
+        .max();
     let largest = largest.unwrap_or(0);
     let say = |cause, message: String| Obstacle {
         cause,
@@ -139,28 +147,28 @@ fn obstacle(candidate: &Candidate, wish: &Wish) -> Obstacle {
             ..say("HOST_CLOSED", candidate.closed.clone())
         };
     }
-    if candidate.rooms.is_empty() {
+    if candidate.regions.is_empty() {
         return say("NO_REGION", "it has no region for volumes".to_owned());
     }
-    let placed = candidate.rooms.iter().filter_map(|(_, room)| {
-        let taken = room.place(wish.required_bytes)?;
-        Some(net_bytes(room.region.mode, taken.gross_bytes))
+    let placed = candidate.regions.iter().filter_map(|(_, usage)| {
+        let taken = usage.place(request.required_bytes)?;
+        Some(net_bytes(usage.region.mode, taken.gross_bytes))
     });
     if let Some(size) = placed.min() {
         let message = format!(
-            "the smallest volume for this has {}, and at most {} are wanted",
+            "the smallest volume for this has {}, and at most {} are requested",
             Shown(size),
-            Shown(wish.limit_bytes)
+            Shown(request.limit_bytes)
         );
         return Obstacle {
             too_large: Some(size),
             ..say("SIZE_LIMIT", message)
         };
     }
-    let troubled = candidate.rooms.iter().find(|(_, room)| !room.is_open());
+    let troubled = candidate.regions.iter().find(|(_, usage)| !usage.is_open());
     match troubled {
-        Some((_, room)) if largest == 0 => {
-            let (name, trouble) = (room.name(), &room.region.trouble);
+        Some((_, usage)) if largest == 0 => {
+            let (name, trouble) = (usage.name(), &usage.region.trouble);
             say("REGION_TROUBLE", format!("region {name}: {trouble}"))
         }
         Some(_) | None => say(
@@ -170,23 +178,23 @@ fn obstacle(candidate: &Candidate, wish: &Wish) -> Obstacle {
     }
 }
 
-fn nowhere(allowed: &[&Candidate], wish: &Wish, found: usize) -> Refusal {
-    let obstacles = allowed.iter().map(|c| (&c.host, obstacle(c, wish)));
+fn nowhere(allowed: &[&Candidate], request: &VolumeRequest, found: usize) -> Refusal {
+    let obstacles = allowed.iter().map(|c| (&c.host, obstacle(c, request)));
     let mut obstacles: Vec<_> = obstacles.collect();
     let sizes = obstacles.iter().map(|(_, o)| o.too_large);
     let smallest = sizes.clone().flatten().min();
     if let Some(smallest) = smallest.filter(|_| found == 0) {
         let may_help = |o: &Obstacle| o.too_large.is_none() && o.cause == "VOLUME_SPACE";
         if !obstacles.iter().any(|(_, o)| may_help(o)) {
-            return out_of_range(wish, smallest);
+            return out_of_range(request, smallest);
         }
     }
-    let wanted = wish.required_bytes;
+    let requested = request.required_bytes;
     let best = obstacles
         .iter()
         .max_by_key(|(host, o)| (o.largest, Reverse(*host)));
-    let size = Shown(wanted);
-    let what = match wish.replicas {
+    let size = Shown(requested);
+    let what = match request.replicas {
         0 | 1 => format!("no host has room for a volume of {size}"),
         many => format!("{found} hosts have room for {size}, and {many} are needed"),
     };
@@ -213,13 +221,13 @@ fn nowhere(allowed: &[&Candidate], wish: &Wish, found: usize) -> Refusal {
         host_cell: None,
         missing: Some(Missing {
             resource: "usable bytes in one volume".to_owned(),
-            requested: wanted,
+            requested,
             available: obstacle.largest,
         }),
     });
     let hosts: Vec<HostRefusal> = hosts.collect();
     let refusal = Refusal::new(Code::ResourceExhausted, "NO_SPACE", message)
-        .with("required_bytes", wanted)
+        .with("required_bytes", requested)
         .with("largest_bytes", largest)
         .with_hint(
             "`berth volume capacity` says what can be made where; where space is in pieces, \
@@ -232,17 +240,17 @@ fn nowhere(allowed: &[&Candidate], wish: &Wish, found: usize) -> Refusal {
     }
 }
 
-fn out_of_range(wish: &Wish, size_bytes: u64) -> Refusal {
-    let Wish {
+fn out_of_range(request: &VolumeRequest, size_bytes: u64) -> Refusal {
+    let VolumeRequest {
         required_bytes,
         limit_bytes,
         ..
-    } = wish;
+    } = request;
     let (required, limit) = (Shown(*required_bytes), Shown(*limit_bytes));
     let message = match limit_bytes < required_bytes {
-        true => format!("at least {required} are wanted, and at most {limit}"),
+        true => format!("at least {required} are requested, and at most {limit}"),
         false => format!(
-            "a volume of at least {required} has {} after rounding, and at most {limit} are wanted",
+            "a volume of at least {required} has {} after rounding, and at most {limit} are requested",
             Shown(size_bytes)
         ),
     };

@@ -33,8 +33,8 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Returns the free pieces of a region, by offset, none of them empty. What is taken may overlap and
-/// come in any order; what is beyond the end of the region counts up to its end.
+/// Returns the free pieces of a region, by offset, none of them empty. What is taken may overlap
+/// and come in any order; what is beyond the end of the region counts up to its end.
 #[must_use]
 pub fn holes(capacity_bytes: u64, taken: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let taken = taken.into_iter().filter(|piece| piece.length_bytes > 0);
@@ -61,8 +61,8 @@ pub fn holes(capacity_bytes: u64, taken: impl IntoIterator<Item = Extent>) -> Ve
     free
 }
 
-/// Returns where a new piece of this length comes to lie: at the beginning of the first hole that has
-/// room for it, which is where the kernel puts a namespace.
+/// Returns where a new piece of this length comes to lie: at the beginning of the first hole that
+/// has space for it, which is where the kernel puts a namespace.
 #[must_use]
 pub fn first_fit(holes: &[Extent], length_bytes: u64) -> Option<Extent> {
     let hole = holes

@@ -1,4 +1,4 @@
-//! Volumes that a host could not make: why, for whoever waits for them after they are gone.
+//! Volumes that a host could not make: why, for a client that waits for them after their removal.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,13 +18,13 @@ pub struct Failed {
     pub display_name: DisplayName,
     /// Why; at most [`FAILURE_LENGTH_MAX`] bytes.
     pub why: String,
-    /// When that was told.
+    /// When it was reported.
     pub at: TimeMs,
 }
 
 impl Failed {
     /// Writes it down as the last one, and forgets the first one where there are too many.
-    pub fn note(self, failed: &mut Vec<Self>) {
+    pub fn record(self, failed: &mut Vec<Self>) {
         failed.retain(|other| other.volume != self.volume);
         let too_many = (failed.len() + 1).saturating_sub(FAILED_MAX);
         failed.drain(..too_many);
@@ -63,9 +63,9 @@ mod tests {
     fn the_last_ones_are_kept() {
         let mut kept = Vec::new();
         for number in 0..20 {
-            failed(number).note(&mut kept);
+            failed(number).record(&mut kept);
         }
-        failed(10).note(&mut kept);
+        failed(10).record(&mut kept);
         let expected: Vec<u128> = (4..10).chain(11..20).chain([10]).collect();
         assert_eq!(kept, expected.into_iter().map(failed).collect::<Vec<_>>());
     }

@@ -1,17 +1,17 @@
 //! Whether several volumes fit on one host together.
 //!
-//! They fit if there is an order in which they can be made, each in a region where it has room by
-//! then. A sum says too little (two volumes of 40 GiB are not 80 GiB in one piece), and the largest
-//! free piece says too little too (they may lie in two regions). So it is tried: first the largest
+//! They fit if there is an order in which they can be made, each in a region where it has space by
+//! then. A sum is too weak (two volumes of 40 GiB are not 80 GiB in one piece), and the largest
+//! free piece is too weak too (they may lie in two regions). So it is tried: first the largest
 //! ones where they leave the least, then every order and every region, up to a bound.
 //!
-//! Invariant: "fits" is only said once all of them were placed. Beyond the bound it is not said, though
-//! it may be so.
+//! Invariant: "fits" is only returned once all of them were placed. Beyond the bound it is not
+//! returned, though it may be so.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::{Room, Shown, Taken, gross_bytes};
+use super::{RegionUsage, Shown, Taken, gross_bytes};
 
 /// The most volumes that are fitted together.
 pub const FIT_MAX: usize = 64;
@@ -33,18 +33,18 @@ pub struct Fit {
 /// # Errors
 ///
 /// Why they do not fit, in a sentence.
-pub fn fit(rooms: &[Room], required_bytes: &[u64]) -> Result<Fit, String> {
+pub fn fit(usages: &[RegionUsage], required_bytes: &[u64]) -> Result<Fit, String> {
     let mut sizes = required_bytes.to_vec();
     sizes.sort_unstable_by_key(|size| Reverse(*size));
-    let spaces: Vec<Space> = rooms
+    let spaces: Vec<Space> = usages
         .iter()
         .filter(|r| r.is_open())
         .map(Space::new)
         .collect();
     if sizes.is_empty() {
-        return Ok(judge(&spaces, &spaces));
+        return Ok(compare_spaces(&spaces, &spaces));
     }
-    if let Some(why) = cannot(rooms, &spaces, &sizes) {
+    if let Some(why) = cannot(usages, &spaces, &sizes) {
         return Err(why);
     }
     let mut search = Search {
@@ -53,7 +53,7 @@ pub fn fit(rooms: &[Room], required_bytes: &[u64]) -> Result<Fit, String> {
     };
     let found = greedy(&spaces, &sizes).or_else(|| search.search(&spaces, &sizes));
     match found {
-        Some(after) => Ok(judge(&spaces, &after)),
+        Some(after) => Ok(compare_spaces(&spaces, &after)),
         None if search.tries == 0 => Err(format!(
             "no way was found to place the {} volumes together",
             sizes.len()
@@ -68,7 +68,7 @@ pub fn fit(rooms: &[Room], required_bytes: &[u64]) -> Result<Fit, String> {
 /// A region in which volumes are placed on trial.
 #[derive(Clone)]
 struct Space<'r> {
-    room: &'r Room,
+    usage: &'r RegionUsage,
     taken: Vec<Taken>,
     /// How much is free, in bytes.
     free_bytes: u64,
@@ -76,17 +76,17 @@ struct Space<'r> {
 }
 
 impl<'r> Space<'r> {
-    fn new(room: &'r Room) -> Self {
+    fn new(usage: &'r RegionUsage) -> Self {
         Self {
-            room,
-            taken: room.taken(),
-            free_bytes: room.free_bytes(),
+            usage,
+            taken: usage.taken(),
+            free_bytes: usage.free_bytes(),
             is_used: false,
         }
     }
 
     fn place(&self, size: u64) -> Option<Taken> {
-        self.room.region.place(size, &self.taken)
+        self.usage.region.place(size, &self.taken)
     }
 
     fn with(&self, taken: Taken) -> Self {
@@ -97,9 +97,9 @@ impl<'r> Space<'r> {
         after
     }
 
-    /// Returns what tells whether two spaces give the same from now on.
+    /// Returns a key by which two spaces give the same from now on.
     fn key(&self) -> Holes {
-        let free = self.room.region.free(&self.taken);
+        let free = self.usage.region.free(&self.taken);
         let free = free
             .iter()
             .map(|hole| (hole.offset_bytes, hole.length_bytes));
@@ -108,15 +108,15 @@ impl<'r> Space<'r> {
 }
 
 /// Returns why they cannot fit where that is seen at once. The sizes begin with the largest.
-fn cannot(rooms: &[Room], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String> {
-    if rooms.is_empty() {
+fn cannot(usages: &[RegionUsage], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String> {
+    if usages.is_empty() {
         return Some("it has no region for volumes".to_owned());
     }
-    let largest = spaces.iter().map(|s| s.room.largest()).max().unwrap_or(0);
+    let largest = spaces.iter().map(|s| s.usage.largest()).max().unwrap_or(0);
     if largest == 0 {
-        let trouble = rooms.iter().find(|room| !room.is_open());
+        let trouble = usages.iter().find(|usage| !usage.is_open());
         return Some(match trouble {
-            Some(room) => format!("region {}: {}", room.name(), room.region.trouble),
+            Some(usage) => format!("region {}: {}", usage.name(), usage.region.trouble),
             None => "nothing is free in its regions".to_owned(),
         });
     }
@@ -134,7 +134,7 @@ fn cannot(rooms: &[Room], spaces: &[Space<'_>], sizes: &[u64]) -> Option<String>
     // The least that each takes, wherever that is.
     let least = |size: &u64| {
         let gross = spaces.iter().filter_map(|space| {
-            let region = &space.room.region;
+            let region = &space.usage.region;
             gross_bytes(region.mode, *size, region.align_bytes)
         });
         gross.min().unwrap_or(u64::MAX)
@@ -206,7 +206,7 @@ impl Search {
     }
 }
 
-fn judge(before: &[Space<'_>], after: &[Space<'_>]) -> Fit {
+fn compare_spaces(before: &[Space<'_>], after: &[Space<'_>]) -> Fit {
     let left = after.iter().map(|space| space.free_bytes);
     let used = || before.iter().zip(after).filter(|(_, after)| after.is_used);
     let had: u128 = used().map(|(b, _)| u128::from(b.free_bytes)).sum();

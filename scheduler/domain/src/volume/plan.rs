@@ -1,12 +1,12 @@
-//! Which volumes of a region have to go elsewhere so that one of a given size has room.
+//! Which volumes of a region have to go elsewhere so that one of a given size has space.
 //!
-//! In mode direct a piece becomes free by taking out neighbours, from one volume to another with
-//! nobody else's between them; every such run is looked at, so that the fewest bytes go. In mode lvm
+//! In mode direct a piece becomes free by taking out neighbours, from one volume to another with no
+//! foreign one between them; every such run is looked at, so that the fewest bytes go. In mode lvm
 //! any volumes will do: the fewest bytes are found among a few, and nearly the fewest among many.
 //!
-//! It is a plan only: nobody moves a volume by it.
+//! It is a plan only: it moves no volume.
 
-use super::{DeviceMode, Extent, Held, Room, Taken, gross_bytes, holes};
+use super::{DeviceMode, Extent, Held, RegionUsage, Taken, gross_bytes, holes};
 use crate::name::{HostName, RegionName, VolumeId};
 
 /// Up to how many volumes in mode lvm every set of them is looked at.
@@ -42,23 +42,27 @@ impl Plan {
     }
 }
 
-/// Returns what would have to go from a region so that a volume of which so much can be used has room;
-/// nothing where no volumes that go make that room. What is being deleted goes by itself, and is not
-/// counted.
+/// Returns what would have to go from a region so that a volume of which so much can be used has
+/// space; nothing where no volumes that go free that space. What is being deleted goes by itself,
+/// and is not counted.
 #[must_use]
-pub fn make_room(room: &Room, required_bytes: u64) -> Option<Plan> {
-    if !room.is_open() {
+pub fn plan_space(usage: &RegionUsage, required_bytes: u64) -> Option<Plan> {
+    if !usage.is_open() {
         return None;
     }
-    let region = &room.region;
+    let region = &usage.region;
     let gross = gross_bytes(region.mode, required_bytes, region.align_bytes)?;
-    let ours: Vec<&Held> = room.held.iter().filter(|h| h.mode == region.mode).collect();
+    let ours: Vec<&Held> = usage
+        .held
+        .iter()
+        .filter(|h| h.mode == region.mode)
+        .collect();
     let (extent, gone) = match region.mode {
         DeviceMode::Direct => {
-            let (extent, gone) = window(room, &ours, gross)?;
+            let (extent, gone) = window(usage, &ours, gross)?;
             (Some(extent), gone)
         }
-        DeviceMode::Lvm => (None, pieces(room, &ours, gross)?),
+        DeviceMode::Lvm => (None, pieces(usage, &ours, gross)?),
     };
     let moves = gone.into_iter().map(|held| Move {
         volume: held.volume.clone(),
@@ -66,31 +70,31 @@ pub fn make_room(room: &Room, required_bytes: u64) -> Option<Plan> {
         to: None,
     });
     Some(Plan {
-        region: room.name().clone(),
+        region: usage.name().clone(),
         extent,
         moves: moves.collect(),
     })
 }
 
-/// Says where what has to go would fit, one after the other: in another region of `rooms`, each with
-/// its host. Of those the one that is left with the least is taken.
-pub fn find_places(
+/// Finds destinations for the volumes that have to move, one after the other: in another region of
+/// `usages`, each with its host. Of those the one that is left with the least is taken.
+pub fn find_destinations(
     plan: &mut Plan,
     from: &HostName,
-    rooms: &mut [(HostName, Room)],
+    usages: &mut [(HostName, RegionUsage)],
     usable: impl Fn(&VolumeId) -> u64,
 ) {
     for one in &mut plan.moves {
-        let fitting = rooms.iter().enumerate().filter_map(|(at, (host, room))| {
-            let is_elsewhere = host != from || *room.name() != plan.region;
-            let taken = room.place(usable(&one.volume)).filter(|_| is_elsewhere)?;
-            Some((room.free_bytes() - taken.gross_bytes, at, taken))
+        let fitting = usages.iter().enumerate().filter_map(|(at, (host, usage))| {
+            let is_elsewhere = host != from || *usage.name() != plan.region;
+            let taken = usage.place(usable(&one.volume)).filter(|_| is_elsewhere)?;
+            Some((usage.free_bytes() - taken.gross_bytes, at, taken))
         });
         let best = fitting.min_by_key(|(left, at, _)| (*left, *at));
         one.to = best.map(|(_, at, taken)| {
-            let (host, room) = &mut rooms[at];
-            room.hold(&one.volume, taken);
-            (host.clone(), room.name().clone())
+            let (host, usage) = &mut usages[at];
+            usage.hold(&one.volume, taken);
+            (host.clone(), usage.name().clone())
         });
     }
 }
@@ -103,10 +107,14 @@ fn cost(held: &Held) -> u64 {
 }
 
 /// Returns the piece that costs the least, and the volumes in it that do not go by themselves.
-fn window<'h>(room: &Room, ours: &[&'h Held], gross: u64) -> Option<(Extent, Vec<&'h Held>)> {
-    let region = &room.region;
+fn window<'h>(
+    usage: &RegionUsage,
+    ours: &[&'h Held],
+    gross: u64,
+) -> Option<(Extent, Vec<&'h Held>)> {
+    let region = &usage.region;
     let mut best: Option<(u64, Extent, Vec<&Held>)> = None;
-    // What nobody else has; each of our volumes lies in one of these.
+    // What no other guest has; each of our volumes lies in one of these.
     for part in holes(region.capacity_bytes, region.foreign.iter().copied()) {
         let lies = |held: &&&Held| held.taken.extent.is_some_and(|e| e.overlaps(part));
         let mut inside: Vec<&Held> = ours.iter().filter(lies).copied().collect();
@@ -150,10 +158,10 @@ fn window<'h>(room: &Room, ours: &[&'h Held], gross: u64) -> Option<(Extent, Vec
 }
 
 /// Returns volumes that take enough together, with as few bytes as can be.
-fn pieces<'h>(room: &Room, ours: &[&'h Held], gross: u64) -> Option<Vec<&'h Held>> {
+fn pieces<'h>(usage: &RegionUsage, ours: &[&'h Held], gross: u64) -> Option<Vec<&'h Held>> {
     let leaving = ours.iter().filter(|held| held.is_leaving);
     let leaving: u64 = leaving.map(|held| held.taken.gross_bytes).sum();
-    let free = room.free_bytes().saturating_add(leaving);
+    let free = usage.free_bytes().saturating_add(leaving);
     let Some(missing) = gross.checked_sub(free).filter(|missing| *missing > 0) else {
         return Some(Vec::new());
     };
@@ -195,13 +203,13 @@ fn fewest_bytes<'h>(ours: &[&'h Held], missing: u64) -> Vec<&'h Held> {
     chosen(best.unwrap_or(0)).collect()
 }
 
-/// Returns where pieces come to lie that are placed again one after the other, in the first hole that
-/// has room for each; nothing for one that has none. What lies fast is in `fixed`.
+/// Returns where pieces come to lie that are placed again one after the other, in the first hole
+/// that has space for each; nothing for one that has none. What lies fast is in `fixed`.
 #[must_use]
-pub fn place_again(room: &Room, fixed: &[Taken], lengths: &[u64]) -> Vec<Option<Extent>> {
+pub fn repack(usage: &RegionUsage, fixed: &[Taken], lengths: &[u64]) -> Vec<Option<Extent>> {
     let mut taken = fixed.to_vec();
     let places = lengths.iter().map(|length| {
-        let free = room.region.free(&taken);
+        let free = usage.region.free(&taken);
         let extent = super::first_fit(&free, *length);
         taken.extend(extent.map(|extent| Taken {
             gross_bytes: *length,

@@ -1,4 +1,4 @@
-//! A volume as the cluster records it: what was asked for, and its replicas with their lives.
+//! A volume as the cluster records it: what was requested, and its replicas with their lives.
 //!
 //! ```text
 //! CREATING ──created──▶ READY ──delete──▶ DELETING ──deleted──▶ gone
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: either all replicas of a volume are DELETING or none is, and there is one at least. A
-//! replica takes from its region until its host says that it is gone.
+//! replica takes from its region until its host reports that it is removed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl DisplayName {
         &self.0
     }
 
-    /// Returns the id of a volume of this name: a few characters by which people recognise it, and a
-    /// number that nobody draws twice. It can name a namespace and a logical volume.
+    /// Returns the id of a volume of this name: a few characters by which people recognise it, and
+    /// a number that is never drawn twice. It can name a namespace and a logical volume.
     #[must_use]
     pub fn id(&self, number: Uuid) -> VolumeId {
         let known = self.0.chars().map(|c| c.to_ascii_lowercase());
@@ -106,7 +106,8 @@ impl From<DisplayName> for String {
     }
 }
 
-/// Returns the consumer that takes what a volume of this id takes; nothing for what is no id of ours.
+/// Returns the consumer that takes what a volume of this id takes; nothing for what is no id of
+/// ours.
 #[must_use]
 pub fn consumer_of(id: &VolumeId) -> Option<ConsumerId> {
     let (_, number) = id.as_str().rsplit_once('-')?;
@@ -183,7 +184,7 @@ pub struct Replica {
     pub host: HostName,
     /// The region.
     pub region: RegionName,
-    /// The cell of the region, where the host told.
+    /// The cell of the region, where the host reported it.
     pub cell: Option<CellId>,
     /// How it is made. It stays so, whatever mode the region is in later.
     pub mode: DeviceMode,
@@ -191,15 +192,16 @@ pub struct Replica {
     pub gross_bytes: u64,
     /// How much of it can be used, in bytes.
     pub size_bytes: u64,
-    /// Where it lies; only in mode direct. Absent there too once it turned out that it has no room.
+    /// Where it lies; only in mode direct. Absent there too once it turned out that it has no
+    /// space.
     pub extent: Option<Extent>,
-    /// Whether its host said where it lies. Until then `extent` says where it will.
+    /// Whether its host reported its offset. Until then `extent` is the planned one.
     pub placed: bool,
     /// Where it is in its life.
     pub phase: Phase,
     /// The revision of its claim: replicas of one region are made in this order.
     pub sequence: u64,
-    /// How much of it is erased, in bytes, as its agent last said.
+    /// How much of it is erased, in bytes, as its agent last reported.
     pub erased_bytes: u64,
     /// What was wrong last when its host tried to make or to remove it; empty where nothing was.
     pub failure: String,
@@ -208,7 +210,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Returns what it takes of its region; nothing where it turned out to have no room.
+    /// Returns what it takes of its region; nothing where it turned out to have no space.
     #[must_use]
     pub fn taken(&self) -> Option<Taken> {
         if self.mode == DeviceMode::Direct && self.extent.is_none() {
@@ -230,7 +232,7 @@ pub struct Volume {
     pub display_name: DisplayName,
     /// How long it lives, and where.
     pub kind: Kind,
-    /// How much was asked for at least, in bytes.
+    /// How much was requested at least, in bytes.
     pub required_bytes: u64,
     /// What its hosts have to know.
     pub parameters: Parameters,
@@ -309,8 +311,8 @@ impl Volume {
         After::Changed(Box::new(after))
     }
 
-    /// Returns it as it is to be removed from a host that is none of the cluster's any more: if that
-    /// comes back, it is told.
+    /// Returns it as it is to be removed from a host that is none of the cluster's any more: if
+    /// that comes back, it is instructed.
     #[must_use]
     pub fn left_on(&self, host: &HostName) -> Self {
         let mut after = self.clone();
@@ -336,7 +338,7 @@ impl Volume {
         after
     }
 
-    /// Says of each part that is to be removed why.
+    /// The reason for each part that is to be removed.
     fn say(&mut self, why: &str) {
         for replica in &mut self.replicas {
             replica.failure = cut(why.to_owned());
@@ -344,7 +346,8 @@ impl Volume {
         }
     }
 
-    /// Returns what becomes of it by what the agent of a host says. What is out of date is passed over.
+    /// Returns what becomes of it by the report of a host's agent. What is out of date is passed
+    /// over.
     #[must_use]
     pub fn after(&self, host: &HostName, outcome: &Outcome) -> After {
         let Some(at) = self.replicas.iter().position(|r| r.host == *host) else {
@@ -355,7 +358,7 @@ impl Volume {
             return self.without(host);
         }
         if let (Outcome::Failed { why }, Phase::Creating) = (outcome, self.replicas[at].phase) {
-            // All or nothing: a cache on fewer hosts than were asked for is none.
+            // All or nothing: a cache on fewer hosts than were requested is none.
             return match self.without(host) {
                 After::Changed(rest) => {
                     let mut rest = rest.deleted();
@@ -379,15 +382,15 @@ impl Replica {
     fn take(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Created { size_bytes, extent } => {
-                let told = extent.filter(|extent| extent.length_bytes > 0);
-                match (self.mode, told) {
+                let extent_bytes = extent.filter(|extent| extent.length_bytes > 0);
+                match (self.mode, extent_bytes) {
                     (DeviceMode::Lvm, Some(_) | None) => {}
                     (DeviceMode::Direct, Some(extent)) => {
                         self.gross_bytes = extent.length_bytes;
                         self.extent = Some(extent);
                         self.placed = true;
                     }
-                    // What lies nobody knows where is not made: it could be given to others.
+                    // A volume at an unknown offset is not made: it could be given to others.
                     (DeviceMode::Direct, None) => return,
                 }
                 self.size_bytes = *size_bytes;
@@ -486,7 +489,7 @@ mod tests {
         ]
     }
 
-    /// Goal: every phase by everything that an agent can say, as the drawing has it.
+    /// Goal: every phase by every report of an agent, as the drawing has it.
     #[test]
     fn replicas_live_as_drawn() {
         use Phase::{Creating, Deleting, Ready};

@@ -11,7 +11,7 @@ use crate::topology::CellId;
 pub struct Region {
     /// Its name, as `region0`.
     pub name: RegionName,
-    /// The cell that it is attached to; absent where the host does not tell.
+    /// The cell that it is attached to; absent where the host does not report it.
     pub cell: Option<CellId>,
     /// How volumes are made of it.
     pub mode: DeviceMode,
@@ -19,7 +19,7 @@ pub struct Region {
     pub capacity_bytes: u64,
     /// What sizes are rounded up to, in bytes.
     pub align_bytes: u64,
-    /// The pieces that somebody else has; only in mode direct.
+    /// The pieces that are used outside of Berth; only in mode direct.
     pub foreign: Vec<Extent>,
     /// Why no volume can be made of it now; empty: one can.
     pub trouble: String,
@@ -35,8 +35,8 @@ pub struct Taken {
 }
 
 impl Region {
-    /// Returns the free pieces of it beside what volumes take, by offset. In mode lvm it is one: the
-    /// amount counts, and where it lies does not.
+    /// Returns the free pieces of it beside what volumes take, by offset. In mode lvm it is one:
+    /// the amount counts, and where it lies does not.
     #[must_use]
     pub fn free(&self, taken: &[Taken]) -> Vec<Extent> {
         match self.mode {
@@ -70,7 +70,8 @@ impl Region {
         })
     }
 
-    /// Returns how much can be used of the largest volume that fits beside the others; 0: none fits.
+    /// Returns how much can be used of the largest volume that fits beside the others; 0: none
+    /// fits.
     #[must_use]
     pub fn largest(&self, taken: &[Taken]) -> u64 {
         let free = self.free(taken);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Goal: what is told as the largest can be created, and one byte more cannot.
+        /// Goal: what is reported as the largest can be created, and one byte more cannot.
         #[test]
         fn the_largest_is_what_fits(
             is_direct: bool,

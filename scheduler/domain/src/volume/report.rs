@@ -1,12 +1,12 @@
-//! What an agent says of the volumes of its host.
+//! An agent's reports of the volumes of its host.
 
 use super::Extent;
 use crate::name::VolumeId;
 
-/// The most volumes of which is told at once.
+/// The most volumes in one report.
 pub const REPORTS_MAX: usize = 1000;
 
-/// What an agent says of one volume.
+/// An agent's report of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Which.
@@ -40,6 +40,6 @@ pub enum Outcome {
         /// Why.
         why: String,
     },
-    /// It is gone, and erased if it was to be.
+    /// It is removed, and erased if that was requested.
     Deleted,
 }

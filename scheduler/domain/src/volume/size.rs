@@ -12,7 +12,7 @@ use super::DeviceMode;
 pub const LVM_ALIGN_BYTES: u64 = 4 << 20;
 
 /// What sizes of namespaces are multiples of, for each interleaved module, unless the host's
-/// configuration says otherwise.
+/// configuration sets another.
 pub const DIRECT_ALIGN_BYTES: u64 = 1 << 30;
 
 const PAGE_BYTES: u64 = 4 << 10;
@@ -57,8 +57,8 @@ pub fn gross_bytes(mode: DeviceMode, required_bytes: u64, align_bytes: u64) -> O
         .filter(enough)
 }
 
-/// A size as Kubernetes writes it: a whole number of the largest unit that does, so that nothing of it
-/// is lost. PMEM-CSI's users know the sentences that it stands in.
+/// A size as Kubernetes writes it: a whole number of the largest unit that does, so that nothing of
+/// it is lost. PMEM-CSI's users know the sentences that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown(pub u64);
 
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(gross(u64::MAX), None);
     }
 
-    /// A namespace of 128 MiB has 130,023,424 usable bytes, as a real kernel says.
+    /// A namespace of 128 MiB has 130,023,424 usable bytes, as a real kernel reports.
     #[test]
     fn namespaces_lose_what_the_kernel_keeps() {
         assert_eq!(net_bytes(DeviceMode::Direct, 128 * MIB), 130_023_424);

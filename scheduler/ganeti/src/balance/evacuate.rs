@@ -76,7 +76,7 @@ fn empty_each(cluster: &mut Cluster, group: GroupIndex, nodes: &[NodeIndex]) -> 
     found
 }
 
-/// Empties one node after the other, and puts everything back each time, until told to stop.
+/// Empties one node after the other, and puts everything back each time, until it is stopped.
 fn empty_while(
     cluster: &mut Cluster,
     group: GroupIndex,

@@ -1,4 +1,4 @@
-//! The numbers of a group's nodes in the order in which candidates are judged, and the bound by
+//! The numbers of a group's nodes in the order in which candidates are evaluated, and the bound by
 //! which nearly all candidates are put away without drafting them.
 //!
 //! A move changes two or three nodes. What it does to the nodes that the instance leaves is the
@@ -13,7 +13,7 @@
 use crate::model::{Cluster, GroupIndex, Instance, InstanceIndex, NodeIndex};
 use crate::score::{COLUMN_COMPONENTS, COLUMNS, COMPONENTS, RESERVED, Totals, columns};
 
-/// Columns that are judged as one.
+/// Columns that are evaluated as one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Lane {
     column: usize,
@@ -152,9 +152,9 @@ pub(super) struct Base<const W: usize> {
 
 /// Which node keeps memory for the instance after a candidate.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Keeper<'a> {
+pub(super) enum Reserve<'a> {
     /// None.
-    Nobody,
+    None,
     /// The target, which keeps this much for the instance's primary already.
     Target(&'a [f64]),
     /// This node, which keeps that much without the instance, and for each target this.
@@ -165,7 +165,7 @@ pub(super) enum Keeper<'a> {
 pub(super) struct Targets<'a, const W: usize> {
     /// What the target takes, by lane.
     pub(super) amount: &'a [f64; W],
-    pub(super) keeper: Keeper<'a>,
+    pub(super) reserve: Reserve<'a>,
     /// Memory that is kept for the instance.
     pub(super) memory: f64,
     /// The instance's own nodes.
@@ -320,8 +320,8 @@ impl<const W: usize> Field<W> {
         bound
     }
 
-    /// Judges every target, and keeps those that may get below the limit.
-    pub(super) fn judge(
+    /// Evaluates every target, and keeps those that may get below the limit.
+    pub(super) fn evaluate(
         &self,
         base: &Base<W>,
         targets: &Targets<'_, W>,
@@ -329,19 +329,19 @@ impl<const W: usize> Field<W> {
     ) {
         let per_node = 1.0 / self.totals.count;
         let unmoved = self.deviation(base.reserved_sum, base.reserved_square);
-        let fixed = match targets.keeper {
-            Keeper::Nobody | Keeper::Target(_) => None,
-            Keeper::Node(node, _, _) => self.place(node).map(|at| at as usize),
+        let fixed = match targets.reserve {
+            Reserve::None | Reserve::Target(_) => None,
+            Reserve::Node(node, _, _) => self.place(node).map(|at| at as usize),
         };
         for at in 0..self.online.len() {
-            let reserved = match targets.keeper {
-                Keeper::Nobody => None,
-                Keeper::Target(for_peer) => {
+            let reserved = match targets.reserve {
+                Reserve::None => None,
+                Reserve::Target(for_peer) => {
                     let needed = for_peer[at] + targets.memory;
                     let kept = self.reserved[at].max(needed);
                     (kept > self.reserved[at]).then(|| self.reserved_change(at, kept))
                 }
-                Keeper::Node(_, without, for_target) => {
+                Reserve::Node(_, without, for_target) => {
                     let kept = (for_target[at] + targets.memory).max(without);
                     fixed.map(|fixed| self.reserved_change(fixed, kept))
                 }

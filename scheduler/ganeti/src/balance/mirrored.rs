@@ -2,7 +2,7 @@
 //!
 //! Not whether a move is allowed there: that is drafted, for those few that are left.
 
-use super::field::{Base, Candidate, Field, Keeper, Targets, amounts};
+use super::field::{Base, Candidate, Field, Reserve, Targets, amounts};
 use super::{Options, is_allowed};
 use crate::model::{Cluster, InstanceIndex, Move, NodeIndex};
 
@@ -57,7 +57,7 @@ impl Reserves {
 
     /// Judges every move of an instance, keeps those that may get below the limit, and returns
     /// how many there were.
-    pub(super) fn judge<const W: usize>(
+    pub(super) fn evaluate<const W: usize>(
         &mut self,
         around: &Around<'_, W>,
         pair: &Pair,
@@ -74,7 +74,7 @@ impl Reserves {
             without: reserve_without(around.cluster, pair, memory),
         };
         self.fill(around, pair, false);
-        let mut judged = failover(around, pair, base, &takes, kept);
+        let mut evaluated = failover(around, pair, base, &takes, kept);
         for (kind, what) in [
             Move::ReplaceSecondary(pair.primary),
             Move::ReplaceAndFailover(pair.primary),
@@ -88,10 +88,10 @@ impl Reserves {
                 continue;
             }
             let mut base = base.clone();
-            let (amount, keeper) = self.leave(around, pair, &takes, kind as u32, &mut base);
+            let (amount, reserve) = self.leave(around, pair, &takes, kind as u32, &mut base);
             let targets = Targets {
                 amount: &amount,
-                keeper,
+                reserve,
                 memory: takes.memory,
                 except: [
                     around.field.place(pair.primary),
@@ -100,11 +100,11 @@ impl Reserves {
                 limit: around.limit,
                 kind: kind as u32,
             };
-            around.field.judge(&base, &targets, kept);
-            judged += around.field.online.len() as u64;
+            around.field.evaluate(&base, &targets, kept);
+            evaluated += around.field.online.len() as u64;
         }
         self.fill(around, pair, true);
-        judged
+        evaluated
     }
 
     /// Takes into the sums what a kind of move does to the instance's own nodes; returns what the
@@ -116,7 +116,7 @@ impl Reserves {
         takes: &Amounts<W>,
         kind: u32,
         base: &mut Base<W>,
-    ) -> ([f64; W], Keeper<'_>) {
+    ) -> ([f64; W], Reserve<'_>) {
         let field = around.field;
         let becomes_secondary = minus(&takes.secondary, &takes.primary);
         let becomes_primary = negative(&becomes_secondary);
@@ -126,24 +126,24 @@ impl Reserves {
         match kind {
             REPLACE_SECONDARY => {
                 field.shift(base, pair.secondary, &negative(&takes.secondary));
-                (takes.secondary, Keeper::Target(&self.for_primary))
+                (takes.secondary, Reserve::Target(&self.for_primary))
             }
             REPLACE_AND_FAILOVER => {
                 field.shift(base, pair.secondary, &negative(&takes.secondary));
                 field.shift(base, pair.primary, &becomes_secondary);
                 let reserved = around.cluster.state(pair.primary).reserved_memory as f64;
-                let keeper = Keeper::Node(pair.primary, reserved, &self.by_primary);
-                (takes.primary, keeper)
+                let reserve = Reserve::Node(pair.primary, reserved, &self.by_primary);
+                (takes.primary, reserve)
             }
             REPLACE_PRIMARY => {
                 field.shift(base, pair.primary, &negative(&takes.primary));
-                let keeper = Keeper::Node(pair.secondary, takes.without, &self.by_secondary);
-                (takes.primary, keeper)
+                let reserve = Reserve::Node(pair.secondary, takes.without, &self.by_secondary);
+                (takes.primary, reserve)
             }
             _ => {
                 field.shift(base, pair.primary, &negative(&takes.primary));
                 field.shift(base, pair.secondary, &becomes_primary);
-                (takes.secondary, Keeper::Target(&self.for_secondary))
+                (takes.secondary, Reserve::Target(&self.for_secondary))
             }
         }
     }
@@ -166,8 +166,8 @@ impl Reserves {
                 }
             };
             for instance in &lists.primaries {
-                if let Some(keeper) = cluster.placement(*instance).secondary {
-                    set(kept_for, keeper, cluster.peer_memory(keeper, node));
+                if let Some(secondary) = cluster.placement(*instance).secondary {
+                    set(kept_for, secondary, cluster.peer_memory(secondary, node));
                 }
             }
             for (peer, memory) in &lists.peers {

@@ -1,6 +1,6 @@
 //! The search: the best move of an instance, the descent over all of them, and the second phase.
 //!
-//! Not where a move is judged: [`Field`] puts candidates away by their bound, and what is left is
+//! Not where a move is evaluated: [`Field`] puts candidates away by their bound, and what is left is
 //! drafted by the cluster's own rules and scored exactly.
 
 use std::cmp::Reverse;
@@ -8,14 +8,14 @@ use std::collections::BinaryHeap;
 
 use super::evacuate::first_full;
 use super::exhaustive::breaks_n1;
-use super::field::{Candidate, Field, Keeper, Targets, amounts};
+use super::field::{Candidate, Field, Reserve, Targets, amounts};
 use super::mirrored::{Around, FAILOVER, Pair, Reserves, negative};
 use super::{Options, Plan, Step, is_allowed};
 use crate::model::{Change, Cluster, InstanceIndex, Move, NodeIndex, Placement};
 
 /// A move that was found to be allowed, with the score after it.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct AllowedMove {
     pub(super) what: Move,
     pub(super) score: f64,
     pub(super) change: Change,
@@ -129,7 +129,7 @@ impl<'a, const W: usize> Search<'a, W> {
         score - self.options.gain_above(score)
     }
 
-    fn make(&mut self, instance: InstanceIndex, found: &Found) {
+    fn make(&mut self, instance: InstanceIndex, found: &AllowedMove) {
         self.cluster.apply(&found.change);
         self.field.refresh(self.cluster);
         self.changes.push(found.change.clone());
@@ -309,7 +309,7 @@ impl<'a, const W: usize> Search<'a, W> {
         change: &Change,
         except: InstanceIndex,
         mut goal: f64,
-    ) -> Option<(InstanceIndex, Found)> {
+    ) -> Option<(InstanceIndex, AllowedMove)> {
         let mut best = None;
         for instance in self.neighbours(change) {
             if instance == except {
@@ -358,20 +358,20 @@ impl<'a, const W: usize> Search<'a, W> {
     }
 
     /// Returns the best move of an instance with a score below the limit.
-    pub(super) fn best(&mut self, instance: InstanceIndex, limit: f64) -> Option<Found> {
+    pub(super) fn best(&mut self, instance: InstanceIndex, limit: f64) -> Option<AllowedMove> {
         self.ranked(instance, limit, 1).pop()
     }
 
     /// Returns the best moves of an instance with scores below the limit, the best one first.
-    fn ranked(&mut self, instance: InstanceIndex, limit: f64, count: usize) -> Vec<Found> {
+    fn ranked(&mut self, instance: InstanceIndex, limit: f64, count: usize) -> Vec<AllowedMove> {
         self.kept.clear();
         let Placement { primary, secondary } = self.cluster.placement(instance);
         let mut found = Vec::new();
         match (primary, secondary) {
             (Some(primary), Some(secondary)) => {
-                self.judge_mirrored(instance, primary, secondary, limit);
+                self.evaluate_mirrored(instance, primary, secondary, limit);
             }
-            (Some(primary), None) => self.judge_shared(instance, primary, limit),
+            (Some(primary), None) => self.evaluate_shared(instance, primary, limit),
             (None, _) => return found,
         }
         let mut kept = std::mem::take(&mut self.kept);
@@ -392,10 +392,10 @@ impl<'a, const W: usize> Search<'a, W> {
             if score >= limit {
                 continue;
             }
-            let at = found.partition_point(|f: &Found| f.score <= score);
+            let at = found.partition_point(|f: &AllowedMove| f.score <= score);
             found.insert(
                 at,
-                Found {
+                AllowedMove {
                     what,
                     score,
                     change,
@@ -448,7 +448,7 @@ impl<'a, const W: usize> Search<'a, W> {
         gain as f64
     }
 
-    fn judge_shared(&mut self, instance: InstanceIndex, primary: NodeIndex, limit: f64) {
+    fn evaluate_shared(&mut self, instance: InstanceIndex, primary: NodeIndex, limit: f64) {
         let any = Move::FailoverTo(primary);
         if !is_allowed(self.cluster, instance, any, self.options) {
             return;
@@ -459,17 +459,17 @@ impl<'a, const W: usize> Search<'a, W> {
         self.field.shift(&mut base, primary, &negative(&as_primary));
         let targets = Targets {
             amount: &as_primary,
-            keeper: Keeper::Nobody,
+            reserve: Reserve::None,
             memory: 0.0,
             except: [self.field.place(primary), None],
             limit,
             kind: 0,
         };
         self.candidates += self.field.online.len() as u64;
-        self.field.judge(&base, &targets, &mut self.kept);
+        self.field.evaluate(&base, &targets, &mut self.kept);
     }
 
-    fn judge_mirrored(
+    fn evaluate_mirrored(
         &mut self,
         instance: InstanceIndex,
         primary: NodeIndex,
@@ -482,7 +482,7 @@ impl<'a, const W: usize> Search<'a, W> {
             primary,
             secondary,
         };
-        let judged = self.reserves.judge(
+        let evaluated = self.reserves.evaluate(
             &Around {
                 cluster: self.cluster,
                 field: &self.field,
@@ -493,7 +493,7 @@ impl<'a, const W: usize> Search<'a, W> {
             &self.field.base(gain),
             &mut self.kept,
         );
-        self.candidates += judged;
+        self.candidates += evaluated;
     }
 }
 

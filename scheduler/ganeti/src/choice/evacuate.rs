@@ -1,6 +1,6 @@
 //! Whether a node could be evacuated: its mirrored instances fail over, those on shared storage
 //! go one after the other to the node of the group where the score is lowest, and what is bound
-//! to the node is made anew, the greatest first.
+//! to the node is recreated, the greatest first.
 //!
 //! This is htools' global N+1, word for word: greedy, with soft checks ignored. It may say no
 //! where a cleverer plan would do.
@@ -32,8 +32,8 @@ impl Redundancy {
             return false;
         }
         for node in cluster.node_indexes() {
-            let asked = scope.is_none_or(|group| cluster.node(node).group == group);
-            if asked && self.failed != Some(node) && !can_evacuate(cluster, node, scope, disks) {
+            let in_scope = scope.is_none_or(|group| cluster.node(node).group == group);
+            if in_scope && self.failed != Some(node) && !can_evacuate(cluster, node, scope, disks) {
                 self.failed = Some(node);
                 return false;
             }

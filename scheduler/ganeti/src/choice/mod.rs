@@ -162,7 +162,7 @@ impl Targets {
     }
 }
 
-/// Which nodes are asked for.
+/// Which nodes are requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wish<'a> {
     /// Pairs, for mirrored disks.

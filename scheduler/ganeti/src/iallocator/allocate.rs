@@ -2,30 +2,34 @@
 //! placement with the lowest score.
 
 use super::answer::{Answer, list, text, texts};
-use super::{Wanted, Work};
+use super::{InstanceRequest, Work};
 use crate::choice::{Search, Solution, Targets, Wish};
 use crate::model::{GroupIndex, InstanceIndex, Placement};
 use crate::text::{AllocationPolicy, DiskTemplate};
 
-/// Where an instance can go, with what is to be said of it.
-pub(super) struct Found {
+/// Where an instance can go, with the text of the answer.
+pub(super) struct Proposal {
     pub(super) solution: Solution,
     pub(super) log: Vec<String>,
     /// The group, where one was chosen among several.
     pub(super) group: Option<GroupIndex>,
 }
 
-impl Found {
+impl Proposal {
     fn info(&self) -> String {
         self.log.join(", ")
     }
 }
 
 impl Work<'_> {
-    pub(super) fn allocate(&mut self, wanted: &Wanted, only: Option<&[String]>) -> Answer {
-        let instance = self.add(wanted);
-        let dedicated = self.is_dedicated(wanted.group.as_deref());
-        match self.find(instance, wanted, only, dedicated) {
+    pub(super) fn allocate(
+        &mut self,
+        request: &InstanceRequest,
+        only: Option<&[String]>,
+    ) -> Answer {
+        let instance = self.add(request);
+        let dedicated = self.is_dedicated(request.group.as_deref());
+        match self.find(instance, request, only, dedicated) {
             Err(why) => Answer::no(&why),
             Ok(found) => match &found.solution.best {
                 None => Answer::no(&found.info()),
@@ -37,7 +41,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn allocate_all(&mut self, all: &[Wanted]) -> Answer {
+    pub(super) fn allocate_all(&mut self, all: &[InstanceRequest]) -> Answer {
         let mut named: Vec<&str> = all.iter().filter_map(|w| w.group.as_deref()).collect();
         named.sort_unstable();
         named.dedup();
@@ -46,19 +50,19 @@ impl Work<'_> {
             [..] => None,
         });
         let (mut placed, mut failed) = (Vec::new(), Vec::new());
-        for wanted in all {
-            let instance = self.add(wanted);
-            let found = match self.find(instance, wanted, None, dedicated) {
+        for request in all {
+            let instance = self.add(request);
+            let found = match self.find(instance, request, None, dedicated) {
                 Ok(found) => found,
-                // The whole request, as hail does: half of it is not what was asked for.
+                // The whole request, as hail does: half of it is not what was requested.
                 Err(why) => return Answer::no(&why),
             };
             match &found.solution.best {
-                None => failed.push((wanted.line.name.clone(), found.info())),
+                None => failed.push((request.line.name.clone(), found.info())),
                 Some(best) => {
                     self.cluster.apply(&best.change);
                     let nodes = best.nodes().into_iter().map(|n| self.node_name(n));
-                    placed.push((wanted.line.name.clone(), nodes.collect::<Vec<_>>()));
+                    placed.push((request.line.name.clone(), nodes.collect::<Vec<_>>()));
                 }
             }
         }
@@ -109,20 +113,20 @@ impl Work<'_> {
         }
     }
 
-    /// Returns where an instance can go: in the group that is asked for, or in the best one.
+    /// Returns where an instance can go: in the requested group, or in the best one.
     fn find(
         &mut self,
         instance: InstanceIndex,
-        wanted: &Wanted,
+        request: &InstanceRequest,
         only: Option<&[String]>,
         dedicated: bool,
-    ) -> Result<Found, String> {
-        let count = wanted.node_count;
+    ) -> Result<Proposal, String> {
+        let count = request.node_count;
         if count != 1 && count != 2 {
             return Err("Unsupported number of nodes, only one or two  supported".to_owned());
         }
         let pair = count == 2;
-        let Some(name) = &wanted.group else {
+        let Some(name) = &request.group else {
             if dedicated {
                 return self.find_dedicated((instance, pair), None, only);
             }
@@ -140,7 +144,7 @@ impl Work<'_> {
         }
         let solution = self.search((instance, pair), group, only, Some(group))?;
         let log = vec![self.group_description(group, &solution, None)];
-        Ok(Found {
+        Ok(Proposal {
             solution,
             log,
             group: Some(group),
@@ -154,7 +158,7 @@ impl Work<'_> {
         pair: bool,
         allowed: Option<&[GroupIndex]>,
         only: Option<&[String]>,
-    ) -> Result<Found, String> {
+    ) -> Result<Proposal, String> {
         let mut log = Vec::new();
         let mut unreached = Vec::new();
         let mut found: Vec<(AllocationPolicy, GroupIndex, Solution)> = Vec::new();
@@ -196,7 +200,7 @@ impl Work<'_> {
         let name = &self.cluster.groups()[group.at()].name;
         let mut log = vec![format!("Selected group: {name}")];
         log.append(&mut unreached);
-        Ok(Found {
+        Ok(Proposal {
             solution,
             log,
             group: Some(group),
@@ -259,8 +263,8 @@ impl Work<'_> {
     ) -> String {
         let group = &self.cluster.groups()[group.at()];
         let policy = policy_word(group.allocation_policy);
-        let told = self.description(solution, score);
-        format!("Group {} ({policy}): {told}", group.name)
+        let description = self.description(solution, score);
+        format!("Group {} ({policy}): {description}", group.name)
     }
 
     fn description(&self, solution: &Solution, score: Option<String>) -> String {

@@ -41,20 +41,20 @@ impl Answer {
 
 /// Returns a string in JSON.
 pub(super) fn text(text: &str) -> String {
-    let mut told = String::with_capacity(text.len() + 2);
-    told.push('"');
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
     for character in text.chars() {
         match character {
-            '"' => told.push_str("\\\""),
-            '\\' => told.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
             c if c < ' ' || c == '\u{7f}' => {
-                write!(told, "\\u{:04x}", u32::from(c)).expect("a string takes all of it");
+                write!(quoted, "\\u{:04x}", u32::from(c)).expect("a string takes all of it");
             }
-            c => told.push(c),
+            c => quoted.push(c),
         }
     }
-    told.push('"');
-    told
+    quoted.push('"');
+    quoted
 }
 
 /// Returns a list in JSON of what is JSON already.

@@ -3,10 +3,10 @@
 //!
 //! There not the score decides but what is lost: by how many fewer of the smallest instances of
 //! each range the nodes hold afterwards, those with the greatest disks first; then the free disk
-//! that is left, the less the better. Global N+1 is not asked for, as hail does not.
+//! that is left, the less the better. Global N+1 is not required, as hail does not.
 
 use super::Work;
-use super::allocate::Found;
+use super::allocate::Proposal;
 use crate::choice::{Chosen, Reason, Solution, Targets, Wish, disks_of, matches};
 use crate::model::{Change, GroupIndex, InstanceIndex, NodeIndex, Status};
 use crate::text::{AllocationPolicy, DiskTemplate, InstanceLine};
@@ -23,11 +23,11 @@ impl Work<'_> {
     pub(super) fn is_dedicated(&self, group: Option<&str>) -> bool {
         self.cluster.nodes().iter().all(|node| {
             let its = &self.cluster.groups()[node.group.at()];
-            let asked = match group {
+            let is_eligible = match group {
                 Some(name) => its.name == name,
                 None => its.allocation_policy != AllocationPolicy::Unallocable,
             };
-            node.exclusive_storage || !asked
+            node.exclusive_storage || !is_eligible
         })
     }
 
@@ -37,11 +37,11 @@ impl Work<'_> {
         (instance, pair): (InstanceIndex, bool),
         group: Option<GroupIndex>,
         only: Option<&[String]>,
-    ) -> Result<Found, String> {
+    ) -> Result<Proposal, String> {
         if let Some(group) = group {
             let (solution, loss) = self.least_loss((instance, pair), group, only)?;
             let log = vec![self.loss_description(group, &solution, loss.as_ref())];
-            return Ok(Found {
+            return Ok(Proposal {
                 solution,
                 log,
                 group: Some(group),
@@ -76,7 +76,7 @@ impl Work<'_> {
         };
         let name = &self.cluster.groups()[group.at()].name;
         log.insert(0, format!("Selected group: {name}"));
-        Ok(Found {
+        Ok(Proposal {
             solution,
             log,
             group: Some(group),
@@ -211,10 +211,10 @@ impl Work<'_> {
         solution: &Solution,
         loss: Option<&Loss>,
     ) -> String {
-        let told = loss.map(|(lost, free)| {
+        let loss = loss.map(|(lost, free)| {
             let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
             format!("([{}],{free})", lost.join(","))
         });
-        self.group_description(group, solution, told)
+        self.group_description(group, solution, loss)
     }
 }

@@ -1,7 +1,7 @@
 //! Ganeti's IAllocator protocol, version 2: a request with the whole cluster in JSON comes in, one
 //! line of JSON goes out, as `hail` answers.
 //!
-//! Not a client of Ganeti: nothing is asked and nothing is done. What cannot be read is an error
+//! Not a client of Ganeti: nothing is queried and nothing is changed. What cannot be read is an error
 //! with its place; what can be read and not be done is an answer that says so.
 
 mod allocate;
@@ -26,9 +26,9 @@ pub struct Terms {
     pub no_capacity_checks: bool,
 }
 
-/// An instance that is asked for.
+/// A requested instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct InstanceRequest {
     /// What it is; its nodes mean nothing.
     pub line: InstanceLine,
     /// Its disks.
@@ -76,10 +76,10 @@ impl<'a> Work<'a> {
     }
 
     /// Adds an instance that is placed nowhere yet.
-    fn add(&mut self, wanted: &Wanted) -> InstanceIndex {
-        self.disks.push(wanted.disks.clone());
-        self.networks.push(wanted.networks.clone());
-        self.cluster.add_instance(&wanted.line)
+    fn add(&mut self, request: &InstanceRequest) -> InstanceIndex {
+        self.disks.push(request.disks.clone());
+        self.networks.push(request.networks.clone());
+        self.cluster.add_instance(&request.line)
     }
 
     fn node_name(&self, node: NodeIndex) -> String {
@@ -96,8 +96,8 @@ impl<'a> Work<'a> {
 pub fn answer(request: &Request, terms: &Terms) -> Answer {
     let mut work = Work::new(request, terms);
     match &request.task {
-        Task::Allocate { wanted, only } => work.allocate(wanted, only.as_deref()),
-        Task::MultiAllocate(wanted) => work.allocate_all(wanted),
+        Task::Allocate { instance, only } => work.allocate(instance, only.as_deref()),
+        Task::MultiAllocate(requests) => work.allocate_all(requests),
         Task::AllocateSecondary(instance) => work.allocate_secondary(*instance),
         Task::Relocate {
             instance,

@@ -1,11 +1,11 @@
-//! Reads a request: the cluster into the form of a text, and what is asked.
+//! Reads a request: the cluster into the form of a text, and the task.
 //!
 //! Keys that nothing is known of are passed over, since Ganeti sends many that no allocator
 //! needs; in a policy they are refused, since a limit that is not understood is not kept.
 
 use std::collections::BTreeMap;
 
-use super::{EvacuationMode, Wanted};
+use super::{EvacuationMode, InstanceRequest};
 use crate::choice::Disk;
 use crate::json::{At, Error, Value};
 use crate::model::{GroupIndex, InstanceIndex, NodeIndex};
@@ -46,18 +46,18 @@ impl From<Document> for Cluster {
     }
 }
 
-/// What is asked.
+/// The requested task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// A place for a new instance.
     Allocate {
         /// The instance.
-        wanted: Box<Wanted>,
+        instance: Box<InstanceRequest>,
         /// The only nodes that may be taken.
         only: Option<Vec<String>>,
     },
     /// Places for several new instances.
-    MultiAllocate(Vec<Wanted>),
+    MultiAllocate(Vec<InstanceRequest>),
     /// A second node for an instance that has one.
     AllocateSecondary(InstanceIndex),
     /// Another node for one that an instance has.
@@ -90,7 +90,7 @@ pub enum Task {
 pub struct Request {
     /// The cluster.
     pub cluster: Cluster,
-    /// What is asked of it.
+    /// The requested task.
     pub task: Task,
 }
 
@@ -110,7 +110,7 @@ pub fn read(value: &Value, instead: Option<Document>) -> Result<Request, Error> 
     let names = Names::new(&cluster.document);
     let task = match kind.text()? {
         "allocate" => Task::Allocate {
-            wanted: Box::new(wanted(&request, &request)?),
+            instance: Box::new(instance_request(&request, &request)?),
             only: match request.optional("restrict-to-nodes")? {
                 Some(nodes) => Some(nodes.texts()?),
                 None => None,
@@ -118,7 +118,9 @@ pub fn read(value: &Value, instead: Option<Document>) -> Result<Request, Error> 
         },
         "multi-allocate" => {
             let instances = request.get("instances")?.items()?;
-            let instances = instances.iter().map(|each| wanted(each, &request));
+            let instances = instances
+                .iter()
+                .map(|each| instance_request(each, &request));
             Task::MultiAllocate(instances.collect::<Result<_, _>>()?)
         }
         "allocate-secondary" => Task::AllocateSecondary(names.instance(&request.get("name")?)?),
@@ -394,7 +396,7 @@ fn node(name: &str, group: usize, at: &At<'_>, kvm: bool) -> Result<NodeLine, Er
     })
 }
 
-/// What an instance that is there and one that is asked for have in common.
+/// What an instance that is there and one that is requested have in common.
 struct Base {
     line: InstanceLine,
     disks: Vec<Disk>,
@@ -445,13 +447,13 @@ fn base(name: &str, at: &At<'_>) -> Result<Base, Error> {
     })
 }
 
-fn wanted(at: &At<'_>, request: &At<'_>) -> Result<Wanted, Error> {
+fn instance_request(at: &At<'_>, request: &At<'_>) -> Result<InstanceRequest, Error> {
     let Base {
         line,
         disks,
         networks,
     } = base(at.get("name")?.text()?, at)?;
-    Ok(Wanted {
+    Ok(InstanceRequest {
         line,
         disks,
         networks,

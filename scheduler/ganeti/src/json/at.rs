@@ -32,8 +32,8 @@ impl<'a> At<'a> {
         }
     }
 
-    fn of_kind(&self, wanted: &str) -> Error {
-        let found = match &self.value.kind {
+    fn of_kind(&self, expected: &str) -> Error {
+        let actual = match &self.value.kind {
             Kind::Number(text) | Kind::Text(text) => {
                 format!("{} ({})", self.value.kind.name(), shortened(text))
             }
@@ -41,11 +41,11 @@ impl<'a> At<'a> {
                 self.value.kind.name().to_owned()
             }
         };
-        let (path, wanted) = (self.path.clone(), wanted.to_owned());
+        let (path, expected) = (self.path.clone(), expected.to_owned());
         self.error(Fault::Kind {
             path,
-            wanted,
-            found,
+            expected,
+            actual,
         })
     }
 

@@ -87,12 +87,12 @@ pub enum Fault {
         limit: usize,
     },
     /// The text is not JSON.
-    #[error("not JSON: {wanted} was expected, and here is {found}")]
+    #[error("not JSON: {expected} was expected, and here is {actual}")]
     Syntax {
         /// What should stand there.
-        wanted: &'static str,
+        expected: &'static str,
         /// What stands there.
-        found: String,
+        actual: String,
     },
     /// A key that an object has already.
     #[error("the key '{key}' is already in this object")]
@@ -119,14 +119,14 @@ pub enum Fault {
         known: String,
     },
     /// A value of another kind.
-    #[error("{path} must be {wanted}, and is {found}")]
+    #[error("{path} must be {expected}, and is {actual}")]
     Kind {
         /// The value.
         path: String,
         /// What it should be.
-        wanted: String,
+        expected: String,
         /// What it is.
-        found: String,
+        actual: String,
     },
     /// A name of something that is not there.
     #[error("{path} names the {what} '{name}', which is not in this request")]

@@ -1,4 +1,4 @@
-//! Reads JSON byte by byte as it is asked for, and refuses at the first fault, so that a
+//! Reads JSON byte by byte as it is requested, and refuses at the first fault, so that a
 //! gigabyte of something else ends after its first bytes.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Reads a whole text; no byte after a fault is asked for.
+/// Reads a whole text; no byte after a fault is read.
 ///
 /// # Errors
 ///
@@ -74,13 +74,13 @@ impl<I: Iterator<Item = u8>> Parser<I> {
         }
     }
 
-    fn unexpected(&self, wanted: &'static str) -> Error {
-        let found = match self.next {
+    fn unexpected(&self, expected: &'static str) -> Error {
+        let actual = match self.next {
             None => "the end".to_owned(),
             Some(byte) if byte.is_ascii_graphic() => format!("'{}'", char::from(byte)),
             Some(byte) => format!("the byte {byte:#04x}"),
         };
-        self.error(Fault::Syntax { wanted, found })
+        self.error(Fault::Syntax { expected, actual })
     }
 
     /// Goes to the next byte.
@@ -234,8 +234,8 @@ impl<I: Iterator<Item = u8>> Parser<I> {
         }
         let text = String::from_utf8(bytes).map_err(|_| {
             self.error(Fault::Syntax {
-                wanted: "UTF-8",
-                found: "a string with other bytes before".to_owned(),
+                expected: "UTF-8",
+                actual: "a string with other bytes before".to_owned(),
             })
         })?;
         self.advance()?;
@@ -341,11 +341,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let told = match parse(text.bytes(), Limits::default()) {
+        let outcome = match parse(text.bytes(), Limits::default()) {
             Ok(value) => format!("{:?}", value.kind),
             Err(error) => error.to_string(),
         };
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(outcome, expected, "{text}");
     }
 
     /// Goal: what is JSON is read, and what is not is refused by its place.
@@ -390,25 +390,25 @@ mod tests {
     /// Goal: a gigabyte of something else is not read.
     #[test]
     fn nothing_is_read_after_a_fault() {
-        let mut asked = 0;
-        let garbage = std::iter::repeat_n(0, 1 << 30).inspect(|_| asked += 1);
+        let mut read = 0;
+        let garbage = std::iter::repeat_n(0, 1 << 30).inspect(|_| read += 1);
         assert!(parse(garbage, Limits::default()).is_err());
-        assert_eq!(asked, 1);
-        let mut asked = 0;
+        assert_eq!(read, 1);
+        let mut read = 0;
         let limits = Limits {
             text_bytes: 1000,
             ..Limits::default()
         };
-        let spaces = std::iter::repeat_n(b' ', 1 << 30).inspect(|_| asked += 1);
+        let spaces = std::iter::repeat_n(b' ', 1 << 30).inspect(|_| read += 1);
         let error = parse(spaces, limits).unwrap_err();
         assert_eq!(error.fault, Fault::TooLong { limit: 1000 });
-        assert_eq!(asked, 1001);
+        assert_eq!(read, 1001);
         for (first, then) in [(b' ', b' '), (b'"', b'a'), (b'1', b'1')] {
-            let mut asked = 0;
+            let mut read = 0;
             let bytes = std::iter::once(first).chain(std::iter::repeat_n(then, 1 << 30));
-            let error = parse(bytes.inspect(|_| asked += 1), Limits::default()).unwrap_err();
+            let error = parse(bytes.inspect(|_| read += 1), Limits::default()).unwrap_err();
             assert_eq!(error.fault, Fault::Endless { limit: LONGEST });
-            assert!(asked < LONGEST + 10);
+            assert!(read < LONGEST + 10);
         }
     }
 }

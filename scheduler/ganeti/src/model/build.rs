@@ -88,7 +88,7 @@ pub(super) struct Prefixes {
 impl Prefixes {
     fn new(tags: &[String], options: &Options) -> Self {
         let colon = |prefix: String| prefix + ":";
-        let told = options.exclusion_tags.iter().cloned().map(colon);
+        let from_options = options.exclusion_tags.iter().cloned().map(colon);
         let whole = with_prefix(tags, "htools:iextags:").into_iter();
         let desired = with_prefix(tags, "htools:desiredlocation:").into_iter();
         let location = with_prefix(tags, "htools:nlocation:").into_iter();
@@ -99,7 +99,9 @@ impl Prefixes {
             Some(_) | None => None,
         };
         Prefixes {
-            exclusion: told.chain(whole.filter(|p| !p.is_empty())).collect(),
+            exclusion: from_options
+                .chain(whole.filter(|p| !p.is_empty()))
+                .collect(),
             desired: desired.filter(|p| !p.is_empty()).collect(),
             location: location.map(colon).collect(),
             migration: migration.map(colon).collect(),
@@ -340,10 +342,10 @@ fn node(
         RatioSource::Fixed(ratio) => ratio,
     };
     let available = line.total_memory as i64 - line.node_memory;
-    // Of a node whose numbers nobody knows, htools does not know the tags either.
-    let told = if line.unknown { &[] } else { &line.tags[..] };
-    let locations = as_set(tags.selected(told, &prefixes.location));
-    let migration_tags = as_set(tags.selected(told, &prefixes.migration));
+    // Of a node of unknown numbers, htools does not know the tags either.
+    let node_tags = if line.unknown { &[] } else { &line.tags[..] };
+    let locations = as_set(tags.selected(node_tags, &prefixes.location));
+    let migration_tags = as_set(tags.selected(node_tags, &prefixes.migration));
     let mut receivable = migration_tags.clone();
     for (from, to) in &prefixes.allowed {
         let to = tags.index(to);

@@ -1,4 +1,4 @@
-//! Further copies of an instance, placed nowhere: what making it anew elsewhere would need.
+//! Further copies of an instance, placed nowhere: what recreating it elsewhere would need.
 
 use super::{Cluster, DiskTemplate, InstanceIndex, Placement};
 

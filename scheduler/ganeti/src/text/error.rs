@@ -41,22 +41,22 @@ pub enum Fault {
     },
     /// The text ends too early.
     #[error(
-        "the text has {found} of at least 4 sections (groups, nodes, instances, cluster tags); \
+        "the text has {actual} of at least 4 sections (groups, nodes, instances, cluster tags); \
          sections are separated by one empty line, also empty ones"
     )]
     MissingSections {
         /// How many there are.
-        found: usize,
+        actual: usize,
     },
     /// A line has too few fields.
-    #[error("a line of the {section} section has at least {least} fields, this one has {found}")]
+    #[error("a line of the {section} section has at least {least} fields, this one has {actual}")]
     FieldCount {
         /// The section.
         section: &'static str,
         /// The smallest number of fields.
         least: usize,
         /// How many there are.
-        found: usize,
+        actual: usize,
     },
     /// A field that must say something is empty.
     #[error("the {field} is empty")]
@@ -65,14 +65,14 @@ pub enum Fault {
         field: &'static str,
     },
     /// A field is not a number.
-    #[error("the {field} is '{value}', which is not {wanted}")]
+    #[error("the {field} is '{value}', which is not {expected}")]
     NotANumber {
         /// The field.
         field: &'static str,
         /// What it says.
         value: String,
         /// What it should be.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// A number is below what makes sense.
     #[error("the {field} is {value}, and must not be below {least}")]
@@ -131,16 +131,16 @@ pub enum Fault {
     /// A specification with the wrong number of values.
     #[error(
         "a specification has 6 values (memory,cpus,disk size,disks,network cards,spindle use), \
-         this one has {found}"
+         this one has {actual}"
     )]
     SpecCount {
         /// How many there are.
-        found: usize,
+        actual: usize,
     },
     /// A minimum without its maximum.
-    #[error("the ranges are pairs of specifications (min;max), and there are {found}")]
+    #[error("the ranges are pairs of specifications (min;max), and there are {actual}")]
     OddRanges {
         /// How many specifications there are.
-        found: usize,
+        actual: usize,
     },
 }

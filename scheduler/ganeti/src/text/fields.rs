@@ -81,9 +81,9 @@ impl<'a> Field<'a> {
     pub(super) fn integer(&self, field: &'static str, least: i64) -> Result<i64, Error> {
         let digits = self.text.strip_prefix('-').unwrap_or(self.text);
         let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let wanted = "a whole number";
+        let expected = "a whole number";
         if !plain {
-            return Err(self.not_a_number(field, wanted));
+            return Err(self.not_a_number(field, expected));
         }
         let value = self.text.parse::<i64>().map_err(|_| self.too_great(field));
         let value = value?;
@@ -98,17 +98,17 @@ impl<'a> Field<'a> {
 
     /// Returns a number that is not negative, with or without a fraction.
     pub(super) fn real(&self, field: &'static str) -> Result<f64, Error> {
-        let wanted = "a number";
+        let expected = "a number";
         let plain = self
             .text
             .bytes()
             .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'e' | b'E'));
         let begins = self.text.trim_start_matches('-').bytes().next();
         if !plain || !begins.is_some_and(|b| b.is_ascii_digit()) {
-            return Err(self.not_a_number(field, wanted));
+            return Err(self.not_a_number(field, expected));
         }
         let value = self.text.parse::<f64>();
-        let value = value.map_err(|_| self.not_a_number(field, wanted))?;
+        let value = value.map_err(|_| self.not_a_number(field, expected))?;
         if value < 0.0 {
             return Err(self.too_small(field, 0));
         }
@@ -162,7 +162,7 @@ impl<'a> Field<'a> {
         let values = self.split(',');
         let [memory, cpus, disk_size, disk_count, nic_count, spindle_use] = values[..] else {
             let found = values.len();
-            return Err(self.error(Fault::SpecCount { found }));
+            return Err(self.error(Fault::SpecCount { actual: found }));
         };
         Ok(Spec {
             memory: memory.integer("memory of a specification", 0)?,
@@ -174,11 +174,11 @@ impl<'a> Field<'a> {
         })
     }
 
-    fn not_a_number(&self, field: &'static str, wanted: &'static str) -> Error {
+    fn not_a_number(&self, field: &'static str, expected: &'static str) -> Error {
         self.error(Fault::NotANumber {
             field,
             value: shortened(self.text),
-            wanted,
+            expected,
         })
     }
 

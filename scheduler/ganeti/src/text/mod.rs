@@ -1,7 +1,7 @@
 //! The text format of Ganeti's htools: five sections of `|`-separated lines.
 //!
 //! [`Document`] keeps every byte that was read beside what it means, so that writing gives the
-//! same bytes wherever nothing was changed: comments of nobody, additional fields and odd
+//! same bytes wherever nothing was changed: unused comments, additional fields and odd
 //! spellings of numbers included. What is not understood is refused with its line and column;
 //! nothing is guessed.
 
@@ -73,7 +73,7 @@ pub struct NodeLine {
     pub total_cpus: f64,
     /// Regular, master or offline.
     pub role: NodeRole,
-    /// Some number was `?`: nobody knows this node's state. It counts as offline and empty.
+    /// Some number was `?`: this node's state is unknown. It counts as offline and empty.
     pub unknown: bool,
     /// The group, as an index into [`Document::groups`].
     pub group: usize,

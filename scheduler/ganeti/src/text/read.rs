@@ -152,7 +152,7 @@ impl Reader {
         }
         let found = self.section.count();
         if found < 4 {
-            return Err(self.here(1, Fault::MissingSections { found }));
+            return Err(self.here(1, Fault::MissingSections { actual: found }));
         }
         Ok(self.document)
     }
@@ -294,7 +294,7 @@ impl Reader {
         let specs = fields[2].split(';');
         if !specs.len().is_multiple_of(2) {
             let found = specs.len();
-            return Err(fields[2].error(Fault::OddRanges { found }));
+            return Err(fields[2].error(Fault::OddRanges { actual: found }));
         }
         let mut ranges = Vec::new();
         for pair in specs.chunks_exact(2) {
@@ -333,7 +333,7 @@ fn enough<'a>(
         return Err(last.error(Fault::FieldCount {
             section,
             least,
-            found,
+            actual: found,
         }));
     }
     Ok(fields)

@@ -24,7 +24,7 @@ impl<M: Machine> Replica<M> {
         // Leaving a joint configuration appends to the log, so what is queued goes first.
         self.flush_proposals();
         self.node.advance_apply_to(self.position.index);
-        self.note_applied(commands);
+        self.record_applied(commands);
         self.start_deciding();
         self.serve_reads();
         self.observe();
@@ -143,7 +143,7 @@ impl<M: Machine> Replica<M> {
         })
     }
 
-    fn note_applied(&mut self, mut commands: Vec<AppliedCommand<M>>) {
+    fn record_applied(&mut self, mut commands: Vec<AppliedCommand<M>>) {
         if let Some(earlier) = self.out.applied.take() {
             let later = std::mem::replace(&mut commands, earlier.commands);
             commands.extend(later);

@@ -205,14 +205,14 @@ impl<M: Machine> Replica<M> {
                 })
         });
         if let Some(id) = ready.map(|member| member.id) {
-            tracing::info!(member = id, "promoting a member that has caught up");
+            tracing::info!(member = id, "promoting learner");
             if let Err(error) = self.append_change(&[Change::Promote(id)]) {
-                tracing::debug!(member = id, %error, "the promotion has to wait");
+                tracing::debug!(member = id, %error, "promotion deferred");
             }
         }
     }
 
-    /// A leader does not take itself out, but the leader before it may have asked for that.
+    /// A leader does not take itself out, but the leader before it may have requested that.
     /// raft-rs would let it lead on and then miss it among its own members.
     fn step_down_without_a_vote(&mut self) {
         if self.leads() && !self.membership.is_voter(self.config.id) {
@@ -233,7 +233,7 @@ impl<M: Machine> Replica<M> {
                 self.step_down_without_a_vote();
             }
             // Every member finds the same, so all pass over it alike.
-            Err(error) => tracing::warn!(index, %error, "a change of the membership has no effect"),
+            Err(error) => tracing::warn!(index, %error, "membership change has no effect"),
         }
         if let Some((_, ticket)) = self.change.take_if(|(at, _)| *at <= index) {
             self.out.changed.push(ticket);

@@ -18,6 +18,7 @@
 
 mod apply;
 mod change;
+mod contradiction;
 mod persist;
 mod propose;
 mod reads;
@@ -78,6 +79,8 @@ pub struct Replica<M: Machine> {
     /// Commands applied since hashes were last compared.
     unchecked_commands: u64,
     ticks: u64,
+    /// Why this replica must not go on. Nothing is taken from other members any more.
+    stopped: Option<Fatal>,
     out: Effects<M>,
 }
 
@@ -130,6 +133,7 @@ impl<M: Machine> Replica<M> {
             checkpoint_under_way: false,
             unchecked_commands: 0,
             ticks: 0,
+            stopped: None,
             out: Effects::default(),
         };
         replica.reads.incarnation = replica.seed.next();
@@ -156,6 +160,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Takes a message from another member. Snapshots come by [`step_snapshot`](Self::step_snapshot).
+    /// One that shows that a member lost acknowledged entries stops this replica: `ready` says so.
     pub fn step(&mut self, message: Message) {
         self.flush_proposals();
         match message.get_msg_type() {
@@ -179,13 +184,17 @@ impl<M: Machine> Replica<M> {
             | MessageType::MsgRequestPreVote
             | MessageType::MsgRequestPreVoteResponse => {}
         }
+        self.stopped = self.stopped.take().or_else(|| self.contradiction(&message));
+        if self.stopped.is_some() {
+            return;
+        }
         // What raft-rs refuses here (an unknown sender, a local message) needs no answer.
         let _ = self.node.step(message);
         self.observe();
     }
 
     /// Takes a snapshot that was received whole and verified. Says whether it is used; if so, an
-    /// effect asks to install it.
+    /// effect requests to install it.
     pub fn step_snapshot(&mut self, message: Message, header: Header, machine: M) -> bool {
         self.flush_proposals();
         let metadata = message.get_snapshot().get_metadata();
@@ -197,7 +206,11 @@ impl<M: Machine> Replica<M> {
         if !fits {
             return false;
         }
-        // One that comes too late goes to Raft all the same: its answer tells the leader, which
+        self.stopped = self.stopped.take().or_else(|| self.contradiction(&message));
+        if self.stopped.is_some() {
+            return false;
+        }
+        // One that comes too late goes to Raft all the same: its answer informs the leader, which
         // would send the snapshot for ever otherwise.
         let _ = self.node.step(message);
         self.observe();
@@ -245,7 +258,7 @@ impl<M: Machine> Replica<M> {
         self.out.compact_log = Some(before + 1);
     }
 
-    /// Asks for a checkpoint now, for instance before a shutdown.
+    /// Requests a checkpoint now, for instance before a shutdown.
     pub fn request_checkpoint(&mut self) {
         let due = self
             .node
@@ -266,7 +279,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Asks the other member to take over leadership.
+    /// Transfers leadership to the other member.
     pub fn transfer_leader(&mut self, to: u64) -> Result<(), crate::error::Refused> {
         self.flush_proposals();
         self.must_lead()?;
@@ -381,7 +394,7 @@ impl<M: Machine> Replica<M> {
             self.stop_deciding();
         }
         if (role.term, role.leader) != (self.role.term, self.role.leader) {
-            self.reads.ask_again();
+            self.reads.restart_rounds();
         }
         self.role = role;
         self.out.role = Some(role);

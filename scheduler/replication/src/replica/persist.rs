@@ -27,12 +27,15 @@ pub(super) struct Outstanding<M: Machine> {
 impl<M: Machine> Replica<M> {
     /// Returns what there is to do, if anything. Call until it returns `None`.
     pub fn ready(&mut self) -> Result<Option<Effects<M>>, Fatal> {
+        if let Some(fatal) = self.stopped.take() {
+            return Err(fatal);
+        }
         self.flush_proposals();
-        self.ask_reads();
+        self.start_read_round();
         if self.node.has_ready() {
             self.take_ready()?;
         }
-        if self.node.store().take_wanted() {
+        if self.node.store().take_checkpoint_request() {
             self.request_checkpoint();
         }
         if self.out.is_empty() {

@@ -86,7 +86,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Takes back proposals that Raft did not accept. It accepts all that `may_propose` lets
-    /// through, as far as its source tells; this keeps the copy honest if it does not.
+    /// through, according to its source; this keeps the copy honest if it does not.
     fn drop_pending_from(&mut self, first: u64) {
         let kept = self.pending.partition_point(|p| p.index < first);
         let dropped = self.pending.split_off(kept);
@@ -113,7 +113,7 @@ impl<M: Machine> Replica<M> {
         self.speculative = self.machine.clone();
         self.role.deciding = true;
         self.out.role = Some(self.role);
-        self.reads.ask_again();
+        self.reads.restart_rounds();
     }
 
     /// Leadership is lost: the copy goes, and what was in flight has an unknown fate.

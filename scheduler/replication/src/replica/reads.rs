@@ -1,7 +1,7 @@
 //! Linearizable reads by ReadIndex, and answers that need no command.
 //!
 //! raft-rs drops a read silently when it cannot serve it (no leader, nothing committed in the
-//! term). So each round has its own name, is asked again after a while, and fails after a longer
+//! term). So each round has its own name, is repeated after a while, and fails after a longer
 //! one. At most two rounds are under way; requests gather for the next meanwhile.
 //!
 //! A decision that was made on the speculative state without becoming a command is a read too: it
@@ -26,17 +26,17 @@ struct Request {
     index: u64,
     /// The tick at which it fails.
     deadline: u64,
-    /// Whether it must be confirmed under the leadership it was asked of.
+    /// Whether it must be confirmed under the leadership of the request.
     decision: bool,
 }
 
 /// Reads under way.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    /// Tells rounds of this start of the process from those of an earlier one.
+    /// Distinguishes rounds of this start of the process from those of an earlier one.
     pub(super) incarnation: u64,
     waiting: Vec<Request>,
-    /// Rounds by number: when they were asked, for whom.
+    /// Rounds by number: when they were requested, and for which requests.
     rounds: BTreeMap<u64, (u64, Vec<Request>)>,
     last_round: u64,
     /// Confirmed, waiting for the index to be applied.
@@ -44,8 +44,8 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Rounds that a change of leader has made void are asked again.
-    pub(super) fn ask_again(&mut self) {
+    /// Rounds that a change of leader has made void are repeated.
+    pub(super) fn restart_rounds(&mut self) {
         for (_, (_, requests)) in std::mem::take(&mut self.rounds) {
             self.waiting.extend(requests);
         }
@@ -53,7 +53,7 @@ impl Reads {
 }
 
 impl<M: Machine> Replica<M> {
-    /// Asks for a moment at which the applied state contains everything that was acknowledged
+    /// Requests a moment at which the applied state contains everything that was acknowledged
     /// anywhere before this call.
     pub fn read_index(&mut self, ticket: Ticket) {
         self.reads.waiting.push(Request {
@@ -64,7 +64,7 @@ impl<M: Machine> Replica<M> {
         });
     }
 
-    /// Asks when a decision that was just made on the speculative state may be told.
+    /// Requests the moment at which a decision that was just made on the speculative state may be returned.
     pub fn confirm_decision(&mut self, ticket: Ticket) {
         self.reads.waiting.push(Request {
             ticket,
@@ -75,7 +75,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Starts a round for the requests that wait.
-    pub(super) fn ask_reads(&mut self) {
+    pub(super) fn start_read_round(&mut self) {
         let answerable = match self.leads() {
             true => self.role.deciding,
             false => self.role.leader.is_some() && self.machine.is_some(),
@@ -134,7 +134,7 @@ impl<M: Machine> Replica<M> {
         });
     }
 
-    /// Asks rounds again that got lost, and gives up on old requests.
+    /// Repeats rounds that got lost, and gives up on old requests.
     pub(super) fn tick_reads(&mut self) {
         let now = self.ticks;
         let lost_before = now.saturating_sub(self.config.read_retry_ticks);
@@ -142,7 +142,7 @@ impl<M: Machine> Replica<M> {
             .reads
             .rounds
             .iter()
-            .filter(|(_, (asked, _))| *asked < lost_before)
+            .filter(|(_, (requested_at, _))| *requested_at < lost_before)
             .map(|(round, _)| *round)
             .collect();
         for round in lost {
@@ -164,7 +164,7 @@ impl<M: Machine> Replica<M> {
 
     /// Decisions of a leadership that is over are void.
     pub(super) fn fail_decision_reads(&mut self) {
-        self.reads.ask_again();
+        self.reads.restart_rounds();
         let failed = &mut self.out.failed_reads;
         let mut keep = |request: &Request| {
             if request.decision {

@@ -1,4 +1,4 @@
-//! The handle: how the rest of the server asks a member for something.
+//! The handle: how the rest of the server sends requests to a member.
 //!
 //! A handle is cheap to clone and holds no state. Every request goes through one bounded channel
 //! to the owner; closures run there, on the owner's states, and must be short.
@@ -18,7 +18,7 @@ use crate::replica::{Change, MemberStatus};
 pub enum Decision<C, R> {
     /// Replicate this command and answer with its outcome.
     Command(C),
-    /// Nothing is to be changed: answer with this. It is told only after everything that the
+    /// Nothing is to be changed: answer with this. It is returned only after everything that the
     /// decision saw is committed and the leader is known to lead still.
     Answer(R),
 }
@@ -61,13 +61,14 @@ pub enum ProposeError {
         /// The leader, if known.
         leader: Option<Member>,
     },
-    /// Leadership was lost while the command was in flight; it may or may not commit.
+    /// Leadership was lost, or the member stopped, while the command was in flight; it may or may
+    /// not commit.
     #[error("leadership was lost before the command was seen to commit{}", hint(.leader))]
     Lost {
         /// The new leader, if known.
         leader: Option<Member>,
     },
-    /// The member is shutting down, or stopped.
+    /// The member is shutting down, or stopped, and had decided nothing; nothing happened.
     #[error("this member is stopping")]
     Stopped,
 }
@@ -100,13 +101,14 @@ pub enum MembershipError {
         /// The leader, if known.
         leader: Option<Member>,
     },
-    /// Leadership was lost while the change was in flight; it may or may not take effect.
+    /// Leadership was lost, or the member stopped, while the change was in flight; it may or may
+    /// not take effect.
     #[error("leadership was lost before the change was seen to take effect{}", hint(.leader))]
     Lost {
         /// The new leader, if known.
         leader: Option<Member>,
     },
-    /// The member is shutting down, or stopped.
+    /// The member is shutting down, or stopped, and had begun nothing; nothing happened.
     #[error("this member is stopping")]
     Stopped,
 }
@@ -181,13 +183,44 @@ pub(super) struct Settled<'m, M: Machine> {
 }
 
 /// What a decision came to, and what was read of the state then.
-type Told<M, R, T> = Result<(Proposed<<M as Machine>::Outcome, R>, T), ProposeError>;
+type DecisionResult<M, R, T> = Result<(Proposed<<M as Machine>::Outcome, R>, T), ProposeError>;
 
 struct DecideJob<M: Machine, F, R, G, T> {
     decide: Option<F>,
     answer: Option<R>,
     then: G,
-    reply: oneshot::Sender<Told<M, R, T>>,
+    reply: DecisionReply<M, R, T>,
+}
+
+/// The way back for the result of a decision.
+///
+/// Invariant: the caller is answered. A job can end without an answer anywhere (its owner stops,
+/// panics or is aborted), so what the caller then gets follows from what was begun, not from the
+/// place: once the decision is made, the command may be on its way to other members.
+struct DecisionReply<M: Machine, R, T> {
+    sender: Option<oneshot::Sender<DecisionResult<M, R, T>>>,
+    decided: bool,
+}
+
+impl<M: Machine, R, T> DecisionReply<M, R, T> {
+    fn send(mut self, result: DecisionResult<M, R, T>) {
+        if let Some(sender) = self.sender.take() {
+            // The caller may have gone; the command stands all the same.
+            let _ = sender.send(result);
+        }
+    }
+}
+
+impl<M: Machine, R, T> Drop for DecisionReply<M, R, T> {
+    fn drop(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            // As above.
+            let _ = sender.send(Err(match self.decided {
+                true => ProposeError::Lost { leader: None },
+                false => ProposeError::Stopped,
+            }));
+        }
+    }
 }
 
 impl<M, F, R, G, T> Job<M> for DecideJob<M, F, R, G, T>
@@ -199,6 +232,7 @@ where
     T: Send,
 {
     fn decide(&mut self, state: &M) -> Option<M::Command> {
+        self.reply.decided = true;
         match self.decide.take()?(state) {
             Decision::Command(command) => Some(command),
             Decision::Answer(answer) => {
@@ -215,7 +249,7 @@ where
             reply,
             ..
         } = *self;
-        let told = result.and_then(|Settled { machine, committed }| {
+        let outcome = result.and_then(|Settled { machine, committed }| {
             let proposed = match (committed, answer) {
                 (Some(committed), _) => Proposed::Committed(committed),
                 (None, Some(answer)) => Proposed::Answered(answer),
@@ -224,8 +258,7 @@ where
             let read = then(machine, &proposed);
             Ok((proposed, read))
         });
-        // Who asked may have gone; the command stands all the same.
-        let _ = reply.send(told);
+        reply.send(outcome);
     }
 }
 
@@ -249,7 +282,7 @@ where
     }
 }
 
-/// What the owner is asked.
+/// A request to the owner.
 pub(super) enum Request<M: Machine> {
     Decide(Box<dyn Job<M>>),
     Read(Box<dyn ReadJob<M>>),
@@ -270,7 +303,29 @@ pub(super) enum Request<M: Machine> {
     Checkpoint,
 }
 
-/// The way to ask a member for something.
+impl<M: Machine> Request<M> {
+    /// Ends a request that the owner has not begun.
+    pub(super) fn stop(self) {
+        match self {
+            Self::AddMember { reply, .. } | Self::Change { reply, .. } => {
+                // The caller may have gone.
+                let _ = reply.send(Err(MembershipError::Stopped));
+            }
+            Self::Transfer { reply, .. } => {
+                // As above.
+                let _ = reply.send(Err(MembershipError::Stopped));
+            }
+            // Dropping these answers them.
+            Self::Decide(_)
+            | Self::Read(_)
+            | Self::ReadStale(_)
+            | Self::Status(_)
+            | Self::Checkpoint => {}
+        }
+    }
+}
+
+/// Sends requests to a member.
 pub struct Handle<M: Machine> {
     requests: mpsc::Sender<Request<M>>,
     events: broadcast::Sender<Event<M>>,
@@ -344,13 +399,16 @@ impl<M: Machine> Handle<M> {
             decide: Some(decide),
             answer: None,
             then,
-            reply,
+            reply: DecisionReply {
+                sender: Some(reply),
+                decided: false,
+            },
         };
-        self.requests
-            .send(Request::Decide(Box::new(job)))
+        // A job that the owner does not take is dropped, which answers it.
+        let _ = self.requests.send(Request::Decide(Box::new(job))).await;
+        answer
             .await
-            .map_err(|_| ProposeError::Stopped)?;
-        answer.await.unwrap_or(Err(ProposeError::Stopped))
+            .unwrap_or(Err(ProposeError::Lost { leader: None }))
     }
 
     /// Replicates a command and answers with what it did.
@@ -418,7 +476,7 @@ impl<M: Machine> Handle<M> {
     }
 
     /// Follows what is applied, from now on. A receiver that lags behind by thousands of batches
-    /// is told so and must start over.
+    /// gets that error and must start over.
     pub fn watch(&self) -> broadcast::Receiver<Event<M>> {
         self.events.subscribe()
     }
@@ -441,7 +499,7 @@ impl<M: Machine> Handle<M> {
             .await
     }
 
-    /// Takes a member out. The leader hands leadership over instead and refuses: ask the next.
+    /// Takes a member out. The leader hands leadership over instead and refuses: repeat it at the next leader.
     pub async fn remove_member(&self, id: u64) -> Result<u64, MembershipError> {
         self.change_members(vec![Change::Remove(id)]).await
     }
@@ -458,7 +516,7 @@ impl<M: Machine> Handle<M> {
             .await
     }
 
-    /// Hands leadership to this member, or to whoever is furthest. Returns when it was asked for;
+    /// Hands leadership to this member, or to the one with the longest log. Returns when it was requested;
     /// watch the leader to see it happen.
     pub async fn transfer_leader(&self, to: Option<u64>) -> Result<(), MembershipError> {
         let (reply, answer) = oneshot::channel();
@@ -469,7 +527,7 @@ impl<M: Machine> Handle<M> {
         answer.await.unwrap_or(Err(MembershipError::Stopped))
     }
 
-    /// Asks for a checkpoint soon.
+    /// Requests a checkpoint soon.
     pub async fn request_checkpoint(&self) {
         // A member that has stopped needs none.
         let _ = self.requests.send(Request::Checkpoint).await;
@@ -484,6 +542,9 @@ impl<M: Machine> Handle<M> {
             .send(request(reply))
             .await
             .map_err(|_| MembershipError::Stopped)?;
-        answer.await.unwrap_or(Err(MembershipError::Stopped))
+        // The owner ended without a word about it, and may have begun it.
+        answer
+            .await
+            .unwrap_or(Err(MembershipError::Lost { leader: None }))
     }
 }

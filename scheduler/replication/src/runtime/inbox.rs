@@ -94,7 +94,7 @@ impl<M: Machine> Inbox<M> {
 
     /// Reports that messages to another member were lost.
     pub fn unreachable(&self, to: u64) {
-        // A member that has stopped has nobody to tell.
+        // A member that has stopped needs no report.
         let _ = self.internal.send(Internal::Unreachable(to));
     }
 
@@ -159,7 +159,7 @@ impl IncomingSnapshot {
     }
 }
 
-/// Tells the replica how sending a snapshot ended. Dropping it counts as a failure, so that the
+/// Reports to the replica how sending a snapshot ended. Dropping it counts as a failure, so that the
 /// replica never waits for a report that does not come.
 pub struct SnapshotReport {
     pub(super) report: Option<Box<dyn FnOnce(bool) + Send>>,

@@ -8,7 +8,7 @@ use berth_store::{CheckpointSink, LogBatch, LogStore};
 
 use super::handle::LogError;
 
-/// What the thread is asked to do.
+/// A request to the thread.
 pub(super) enum LogJob {
     /// Make this durable and report the number.
     Persist {
@@ -25,7 +25,7 @@ pub(super) enum LogJob {
 /// ended the thread.
 ///
 /// raft-engine panics when a synchronisation fails, since what is durable is unknown then. That is
-/// an end like any other here, and must be told: nobody would wait for a thread that is gone.
+/// an end like any other here, and must be reported: no other task waits for a thread that has ended.
 pub(super) fn start<L: LogStore>(
     log: L,
     done: impl Fn(Result<u64, LogError>) + Send + 'static,

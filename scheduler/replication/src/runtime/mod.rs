@@ -95,7 +95,7 @@ pub trait Network: Send + 'static {
     fn send(&mut self, to: &Member, messages: Vec<Message>);
     /// Sends a snapshot and reports how it ended.
     fn send_snapshot(&mut self, to: &Member, snapshot: OutgoingSnapshot, report: SnapshotReport);
-    /// Tells who the members are now.
+    /// Reports the current members.
     fn members(&mut self, membership: &Arc<Membership>);
 }
 
@@ -166,7 +166,7 @@ pub enum StopError {
 /// How a member ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As it was told to.
+    /// By the shutdown that its caller requested.
     Shutdown,
     /// It was removed from its cluster and must not start again.
     Removed,
@@ -266,7 +266,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         &self.identity
     }
 
-    /// Returns the way to ask this member for something.
+    /// Returns a handle that sends requests to this member.
     pub fn handle(&self) -> Handle<M> {
         self.handle.clone()
     }
@@ -276,7 +276,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         self.inbox.clone()
     }
 
-    /// Runs until told to shut down, removed, or unable to go on.
+    /// Runs until it is shut down, removed, or unable to go on.
     pub async fn run(
         self,
         network: impl Network,
@@ -338,7 +338,7 @@ fn bootstrap<M: Machine, D: Disk>(
     Ok(())
 }
 
-/// Mixes what tells members apart; only used to make election timeouts differ.
+/// Mixes what distinguishes members; only used to make election timeouts differ.
 fn seed_of(identity: &Identity) -> u64 {
     let mut seed = identity.member_id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for byte in identity.disk_id.bytes() {

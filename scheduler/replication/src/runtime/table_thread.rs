@@ -23,7 +23,7 @@ use crate::machine::Machine;
 
 const REBUILD_ROWS: usize = 4096;
 
-/// What the thread is asked to do.
+/// A request to the thread.
 pub(super) enum TableJob<M: Machine> {
     /// Follow these commands.
     Applied(Arc<AppliedBatch<M>>),
@@ -98,9 +98,7 @@ fn run<M: Machine, T: TableStore>(
                 writer.follow(&batch);
                 due = due.or_else(|| Some(rested.max(Instant::now() + pace.every)));
                 if writer.changes.len() > pace.changes {
-                    tracing::debug!(
-                        "more rows change than the table can follow; it is left behind"
-                    );
+                    tracing::debug!("table falls behind: more rows change than it can write");
                     writer.forget();
                     behind = true;
                 }

@@ -1,7 +1,7 @@
-//! The way to the leader for a command that a client asked this member for.
+//! The way to the leader for a command that a client sent to this member.
 //!
-//! One connection, to whoever led last. What is *not* here: repeating. Whether a command that was
-//! not answered may be sent again is known to whoever made it.
+//! One connection, to the last known leader. What is *not* here: repeating. Whether a command that was
+//! not answered may be sent again is known to its author.
 
 use std::sync::{Mutex, PoisonError};
 

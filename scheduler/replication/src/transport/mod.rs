@@ -5,7 +5,7 @@
 //! sender's address and disk. Snapshots travel on streams of their own, so that a large state
 //! holds up no heartbeat.
 //!
-//! A command that a client asked the wrong member for travels to the leader by a call of its own
+//! A command that a client sent to a follower travels to the leader by a call of its own
 //! ([`Forwarder`]), under the same hello. What is in it is for the server's eyes.
 //!
 //! What is *not* here: who may send (the listener's, which with certificates takes members of the
@@ -56,7 +56,7 @@ pub struct Options {
     pub backoff_max: Duration,
     /// Messages that may wait for one member before the oldest are dropped.
     pub queue: usize,
-    /// What this member's program can do, which it tells the others.
+    /// What this member's program supports, which it reports to the others.
     pub version: u32,
     /// What makes the connections to the others.
     pub dialer: Dialer,

@@ -75,7 +75,7 @@ impl Peer {
         tokio::spawn(async move {
             let sent = send_snapshot(&address, hello, &options, snapshot).await;
             if let Err(status) = &sent {
-                tracing::info!(to, error = %status.message(), "a snapshot did not arrive");
+                tracing::info!(to, error = %status.message(), "sending snapshot failed");
                 // The leader would try again at once.
                 tokio::time::sleep(options.backoff_min).await;
             }
@@ -150,7 +150,7 @@ async fn keep_connected(
 ) {
     let to = hello.to;
     let mut pause = options.backoff_min;
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         let started = tokio::time::Instant::now();
         let (refused, why) = match exchange(&address, &hello, &options, &queue).await {
@@ -159,16 +159,16 @@ async fn keep_connected(
         };
         if started.elapsed() > options.backoff_max {
             pause = options.backoff_min;
-            told.clear();
+            logged.clear();
         }
         // Once per reason: a member that is down is tried for hours.
-        if why != told {
+        if why != logged {
             if refused {
-                tracing::warn!(to, address, reason = why, "a member refuses this one");
+                tracing::warn!(to, address, reason = why, "peer refused the connection");
             } else {
-                tracing::info!(to, address, reason = why, "no connection to a member");
+                tracing::info!(to, address, reason = why, "connecting to peer failed");
             }
-            told = why;
+            logged = why;
         }
         if queue.clear() > 0 {
             lost();
@@ -199,7 +199,7 @@ async fn exchange(
 ) -> Result<(), tonic::Status> {
     let generation = options.dialer.generation();
     let mut client = connect(address, options).await?;
-    tracing::debug!(to = hello.to, address, "connected to a member");
+    tracing::debug!(to = hello.to, address, "connected to peer");
     let (batches, stream) = mpsc::channel(BATCHES_AHEAD);
     let first = ExchangeRequest {
         hello: Some(hello.clone()),
@@ -209,11 +209,11 @@ async fn exchange(
     let _ = batches.try_send(first);
     let pump = async {
         loop {
-            let Ok(room) = batches.reserve().await else {
+            let Ok(permit) = batches.reserve().await else {
                 return;
             };
             let messages = queue.take().await.iter().map(encode).collect();
-            room.send(ExchangeRequest {
+            permit.send(ExchangeRequest {
                 hello: None,
                 messages,
             });
@@ -272,14 +272,14 @@ async fn connect(
     let endpoint = endpoint(address, options)?;
     let channel = endpoint.connect_with_connector(connector(options)).await;
     let channel = channel.map_err(|e| {
-        tonic::Status::unavailable(format!("connecting to {address}: {}", told(&e)))
+        tonic::Status::unavailable(format!("connecting to {address}: {}", root_cause(&e)))
     })?;
     Ok(client(channel))
 }
 
-fn told(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     match error.source() {
-        Some(source) => told(source),
+        Some(source) => root_cause(source),
         None => error.to_string(),
     }
 }
@@ -316,7 +316,7 @@ async fn send_snapshot(
     }
 }
 
-/// Cuts a checkpoint into pieces until it ends or nobody wants more.
+/// Cuts a checkpoint into pieces until it ends or the receiver is gone.
 fn read_pieces(
     mut content: impl Read,
     first: InstallSnapshotRequest,

@@ -29,23 +29,23 @@ pub struct RaftReceiver<M: Machine> {
     versions: Versions,
 }
 
-/// How many different refusals are told, and how long they may be. Anybody who reaches the port
-/// can make new ones.
+/// How many different refusals are logged, and how long they may be. Any client that reaches the
+/// port can cause new ones.
 const TURNED_AWAY_MAX: usize = 64;
 const TURNED_AWAY_BYTES_MAX: usize = 1024;
 
-/// Who was turned away and why, as far as it was told: a peer that has no business here knocks for
-/// as long as it runs.
+/// Peers that were refused, with the reasons that were logged: a peer of another cluster retries
+/// for as long as it runs.
 #[derive(Default)]
 struct TurnedAway(Mutex<BTreeSet<(String, String)>>);
 
 impl TurnedAway {
-    /// Returns whether this has not been told yet, and may be.
-    fn is_news(&self, address: &str, reason: &str) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns whether this was not logged yet and may be, and records it.
+    fn is_unlogged(&self, address: &str, reason: &str) -> bool {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         address.len() + reason.len() <= TURNED_AWAY_BYTES_MAX
-            && told.len() < TURNED_AWAY_MAX
-            && told.insert((address.to_owned(), reason.to_owned()))
+            && logged.len() < TURNED_AWAY_MAX
+            && logged.insert((address.to_owned(), reason.to_owned()))
     }
 }
 
@@ -66,13 +66,13 @@ impl<M: Machine> RaftReceiver<M> {
         }
     }
 
-    /// Refuses who has no business here, which is told once, and remembers where the others are.
+    /// Refuses peers of other clusters, logs that once, and remembers the addresses of the others.
     fn admit(&self, hello: Option<Hello>) -> Result<Hello, Status> {
         let hello = hello.ok_or_else(|| Status::invalid_argument("the stream has no hello"))?;
         if let Err(status) = self.check(&hello) {
             if self
                 .turned_away
-                .is_news(&hello.from_address, status.message())
+                .is_unlogged(&hello.from_address, status.message())
             {
                 tracing::warn!(
                     from = hello.from,
@@ -244,7 +244,7 @@ fn stopping() -> Status {
 
 fn refused(error: &InboxError) -> Status {
     // The sender hears of it too, but it is this member's operator who can do something.
-    tracing::warn!(%error, "a snapshot was not taken");
+    tracing::warn!(%error, "receiving snapshot failed");
     match error {
         InboxError::Store(_) => Status::resource_exhausted(error.to_string()),
         InboxError::Content(_) => Status::data_loss(error.to_string()),
@@ -257,17 +257,17 @@ fn refused(error: &InboxError) -> Status {
 mod tests {
     use super::*;
 
-    /// Goal: an operator hears once of each peer and cause, and nobody can fill the log or the
+    /// Goal: the log names each peer and cause once, and no client can fill the log or the
     /// memory with them.
     #[test]
     fn each_peer_is_turned_away_aloud_once_per_cause() {
-        let told = TurnedAway::default();
-        assert!(told.is_news("h1:7100", "another cluster"));
-        assert!(!told.is_news("h1:7100", "another cluster"));
-        assert!(told.is_news("h1:7100", "removed"));
-        assert!(told.is_news("h2:7100", "removed"));
-        assert!(!told.is_news("h3:7100", &"x".repeat(TURNED_AWAY_BYTES_MAX)));
-        let more = (0..1000).filter(|n| told.is_news("h4:7100", &n.to_string()));
+        let refusals = TurnedAway::default();
+        assert!(refusals.is_unlogged("h1:7100", "another cluster"));
+        assert!(!refusals.is_unlogged("h1:7100", "another cluster"));
+        assert!(refusals.is_unlogged("h1:7100", "removed"));
+        assert!(refusals.is_unlogged("h2:7100", "removed"));
+        assert!(!refusals.is_unlogged("h3:7100", &"x".repeat(TURNED_AWAY_BYTES_MAX)));
+        let more = (0..1000).filter(|n| refusals.is_unlogged("h4:7100", &n.to_string()));
         assert_eq!(more.count(), TURNED_AWAY_MAX - 3);
     }
 }

@@ -45,7 +45,7 @@ fn measure(kind: Kind, count: usize) {
     let domains: Vec<Domain> = names.iter().map(Domain::host).collect();
     let judged: Vec<_> = domains
         .iter()
-        .map(|domain| failover::judge(&mut fleet, domain, failover::Budget::default()))
+        .map(|domain| failover::evaluate(&mut fleet, domain, failover::Budget::default()))
         .collect();
     let proven = super::cpu_seconds();
     let pairs = domains.iter().zip(&judged);

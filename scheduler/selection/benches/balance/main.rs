@@ -7,17 +7,12 @@
 //! process's own CPU, so that other work on the machine says little.
 
 mod count;
-#[path = "../../tests/common/hosts.rs"]
-mod hosts;
-#[allow(dead_code, unused_imports)]
-#[path = "../fleet/mix.rs"]
-mod mix;
 mod room;
 mod world;
 
 use berth_selection::Fleet;
 use berth_selection::balance::{Guard, Options, Proposal, plan};
-use berth_selection::failover::{Budget, Domain, judge};
+use berth_selection::failover::{Budget, Domain, evaluate};
 use world::Kind;
 
 const SEED: u64 = 7;
@@ -75,7 +70,7 @@ fn guarded(counts: &[usize]) {
             let budget = Budget::default();
             let verdicts = domains
                 .iter()
-                .map(|domain| judge(&mut fleet, domain, budget));
+                .map(|domain| evaluate(&mut fleet, domain, budget));
             let verdicts: Vec<_> = verdicts.collect();
             let judged = cpu_seconds();
             let mut guard = Guard::new(domains.iter().zip(&verdicts), budget);

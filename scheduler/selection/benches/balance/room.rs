@@ -6,8 +6,8 @@ use berth_domain::numa::Strategy;
 use berth_selection::Fleet;
 use berth_selection::balance::defragment::{self, Verdict};
 use berth_selection::balance::{Goal, defragment as make_room};
+use berth_testkit::selection::mix;
 
-use super::mix;
 use super::world;
 
 pub(crate) fn run(counts: &[usize]) {
@@ -27,9 +27,9 @@ pub(crate) fn run(counts: &[usize]) {
 fn load(fleet: &Fleet) -> (f64, f64) {
     let (mut free, mut all, mut left, mut memory) = (0, 0, 0, 0);
     for view in fleet.views() {
-        free += view.room.dedicated;
+        free += view.headroom.dedicated;
         all += view.cells().map(|cell| cell.dedicated_all).sum::<u32>();
-        left += u64::from(view.room.memory_mib);
+        left += u64::from(view.headroom.memory_mib);
         memory += view.host.report.topology.memory_mib();
     }
     let part = |free: f64, all: f64| 100.0 - 100.0 * free / all;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State};
-use berth_domain::constraint::{Applicant, Demand, How, Leaving};
+use berth_domain::constraint::{Demand, Leaving, MoveKind, PreparedDemand};
 use berth_domain::flavor::Flavor;
 use berth_domain::host_view::HostView;
 use berth_domain::id::ClaimId;
@@ -14,10 +14,9 @@ use berth_domain::numa::Strategy;
 use berth_domain::pci::PciAliases;
 use berth_domain::version::ServiceVersion;
 use berth_selection::{Fleet, FleetGuest, Rescue, capacity};
+use berth_testkit::selection::hosts::{Shape, host, topology};
+use berth_testkit::selection::mix;
 use uuid::Uuid;
-
-use super::hosts::{Shape, host, topology};
-use super::mix;
 
 /// The generator of all that is random: splitmix64.
 pub(crate) struct Dice(pub(crate) u64);
@@ -99,7 +98,7 @@ fn filled(kind: Kind, count: usize, guests_a_host: usize, seed: u64) -> Fleet {
     }
     let mut guests = Vec::new();
     for demand in demands(kind, count * guests_a_host, &mut dice) {
-        let applicant = Applicant::new(&demand);
+        let applicant = PreparedDemand::new(&demand);
         for _ in 0..100 {
             let drawn = dice.part() * sum;
             let at = sums.partition_point(|sum| *sum < drawn).min(count - 1);
@@ -168,11 +167,11 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
         disk_gib: shape.disk_gib,
         extra_specs: BTreeMap::new(),
     };
-    let wishes = flavor.wishes(&ImageProperties::default(), &PciAliases::new());
-    let wishes = wishes.expect("a good flavor");
+    let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
+    let requirements = requirements.expect("a good flavor");
     Demand {
-        resources: wishes.resources,
-        topology: wishes.topology,
+        resources: requirements.resources,
+        topology: requirements.topology,
         pci: Vec::new(),
         pmem: Default::default(),
         required: Default::default(),
@@ -206,7 +205,7 @@ fn claim(
 
 fn guest(claim: Claim, mut demand: Demand) -> FleetGuest {
     demand.leaving = Some(Leaving {
-        how: How::Live,
+        kind: MoveKind::Live,
         host: claim.host.clone(),
         version: ServiceVersion::CURRENT,
         driver: "sim".to_owned(),

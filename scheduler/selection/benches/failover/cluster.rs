@@ -1,4 +1,4 @@
-//! Hosts and guests as [`super::mix`] draws them, without those whose vCPUs all float.
+//! Hosts and guests as [`berth_testkit::selection::mix`] draws them, without those whose vCPUs all float.
 //!
 //! Guests arrive and are placed by the choice itself until a tenth more is taken than is wanted,
 //! then random ones leave: so the holes are where they happen to be.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State};
-use berth_domain::constraint::{Demand, How, Leaving};
+use berth_domain::constraint::{Demand, Leaving, MoveKind};
 use berth_domain::host_view::HostView;
 use berth_domain::id::ClaimId;
 use berth_domain::name::{HostName, VmName};
@@ -15,11 +15,10 @@ use berth_domain::numa::Strategy;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::version::ServiceVersion;
 use berth_selection::{Fleet, FleetGuest, Index, Request, Rescue};
+use berth_testkit::selection::hosts::host;
+use berth_testkit::selection::mix::{self, DEDICATED, Kind};
 use imbl::OrdMap;
 use uuid::Uuid;
-
-use super::hosts::host;
-use super::mix::{self, DEDICATED, Kind};
 
 /// The generator of all that is random: splitmix64.
 struct Dice(u64);
@@ -107,7 +106,7 @@ impl Cluster {
         };
         let choice = self.index.select(&request).ok()?;
         demand.leaving = Some(Leaving {
-            how: How::Cold { may_stay: false },
+            kind: MoveKind::Cold { may_stay: false },
             host: choice.host.clone(),
             version: ServiceVersion::CURRENT,
             driver: "sim".to_owned(),

@@ -8,17 +8,12 @@
 //! a proof. At the end all plans are carried out step by step, and all verdicts made anew.
 
 mod cluster;
-#[path = "../../tests/common/hosts.rs"]
-mod hosts;
-#[path = "../fleet/mix.rs"]
-#[allow(dead_code, reason = "the other benchmark uses more of it")]
-mod mix;
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use berth_domain::numa::Strategy;
-use berth_selection::failover::{Budget, Keeper, Verdict, judge};
+use berth_selection::failover::{Budget, Verdict, VerdictTracker, evaluate};
 use cluster::Cluster;
 
 const SEED: u64 = 7;
@@ -53,9 +48,9 @@ fn measure(hosts: usize, strategy: Strategy, load: f64) {
     let guests = cluster.guests.len();
     let fleet = cluster.fleet();
     let start = Instant::now();
-    let mut keeper = Keeper::new(fleet, Vec::new(), Budget::default());
+    let mut tracker = VerdictTracker::new(fleet, Vec::new(), Budget::default());
     let scratch = start.elapsed().as_secs_f64();
-    let tally = keeper.tally();
+    let tally = tracker.tally();
     let (mut changes, mut behind, mut asked) = (Vec::new(), Vec::new(), Vec::new());
     let mut breaks = 0;
     for turn in 0..CHANGES {
@@ -67,18 +62,18 @@ fn measure(hosts: usize, strategy: Strategy, load: f64) {
                 continue;
             };
             let start = Instant::now();
-            let broken = black_box(keeper.would_break(&guest)).expect("a host of the fleet");
+            let broken = black_box(tracker.would_break(&guest)).expect("a host of the fleet");
             asked.push(start.elapsed());
             breaks += usize::from(!broken.is_empty());
             cluster.arrive(guest)
         };
         let (view, guests) = cluster.host(&host);
         let start = Instant::now();
-        black_box(keeper.renew(&view, guests)).expect("hosts as they are");
+        black_box(tracker.renew(&view, guests)).expect("hosts as they are");
         changes.push(start.elapsed());
         let start = Instant::now();
-        while keeper.is_behind() {
-            black_box(keeper.catch_up(Budget::default().per_change));
+        while tracker.is_behind() {
+            black_box(tracker.catch_up(Budget::default().per_change));
         }
         behind.push(start.elapsed());
     }
@@ -94,23 +89,23 @@ fn measure(hosts: usize, strategy: Strategy, load: f64) {
         tally.unknown,
         asked.len(),
     );
-    check(&keeper, &cluster);
+    check(&tracker, &cluster);
 }
 
 /// Carries out all plans, and makes all verdicts anew.
-fn check(keeper: &Keeper, cluster: &Cluster) {
+fn check(tracker: &VerdictTracker, cluster: &Cluster) {
     let mut fleet = cluster.fleet();
     let mut differ = 0;
-    for (domain, verdict) in keeper.verdicts() {
+    for (domain, verdict) in tracker.verdicts() {
         if let Verdict::Proven(plan) = verdict {
             plan.verify(&mut fleet, domain)
                 .expect("a plan that can be carried out");
         }
-        let anew = judge(&mut fleet, domain, Budget::default());
+        let anew = evaluate(&mut fleet, domain, Budget::default());
         let is_same = std::mem::discriminant(verdict) == std::mem::discriminant(&anew);
         differ += usize::from(!is_same);
     }
-    let tally = keeper.tally();
+    let tally = tracker.tally();
     eprintln!(
         "after {CHANGES} changes: {tally:?}, all plans carried out, {differ} verdicts differ from \
          those made anew"

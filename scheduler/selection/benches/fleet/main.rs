@@ -1,11 +1,6 @@
 //! Many hosts, and guests that come and go: `cargo bench -p berth-selection --bench fleet -- packing`
 //! says how full the hosts get, `… -- scale` what a decision costs.
 
-#[path = "../../tests/common/claims.rs"]
-mod claims;
-#[path = "../../tests/common/hosts.rs"]
-mod hosts;
-mod mix;
 mod packing;
 mod report;
 mod scale;

@@ -1,15 +1,15 @@
 //! How full hosts get: `cargo bench -p berth-selection --bench fleet -- packing [POLICY…]`.
 //!
-//! 1,000 hosts and the mix of guests in [`super::mix`]. How much is used when, without departures,
+//! 1,000 hosts and the mix of guests in [`berth_testkit::selection::mix`]. How much is used when, without departures,
 //! the first guest of up to eight vCPUs is refused; and what is used, refused and stranded in the
 //! steady state, over 100,000 arrivals at loads of 70, 85 and 100 % of the dedicated CPUs. The seed is
 //! fixed. It prints a table in Markdown.
 
-use super::mix::{self, DEDICATED};
 use super::report::Report;
 use super::world::World;
 use berth_domain::numa::Strategy;
 use berth_domain::policy::{SchedulingPolicy, Weights};
+use berth_testkit::selection::mix::{self, DEDICATED};
 
 const HOSTS: usize = 1000;
 const ARRIVALS: usize = 100_000;

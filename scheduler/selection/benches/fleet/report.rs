@@ -2,7 +2,7 @@
 
 use berth_domain::host_view::HostView;
 use berth_domain::instance::InstanceTopology;
-use berth_domain::numa::{Ground, Guest, HostUsage, Outline, Wish, is_feasible};
+use berth_domain::numa::{ExactDemand, Ground, Guest, HostUsage, Outline, is_feasible};
 use berth_domain::topology::{HostCell, HostTopology};
 
 use super::world::World;
@@ -98,5 +98,5 @@ fn takes_any(view: &HostView, at: usize, guests: &[InstanceTopology]) -> bool {
         outline: &outline,
     };
     let mut guests = guests.iter();
-    guests.any(|guest| is_feasible(ground, &Guest::new(Wish::cells(guest))))
+    guests.any(|guest| is_feasible(ground, &Guest::new(ExactDemand::cells(guest))))
 }

@@ -1,6 +1,6 @@
 //! What a decision costs among many hosts: `cargo bench -p berth-selection --bench fleet -- scale`.
 //!
-//! Hosts of 8 cells at 70 % of their dedicated CPUs, filled with the mix of [`super::mix`]. The
+//! Hosts of 8 cells at 70 % of their dedicated CPUs, filled with the mix of [`berth_testkit::selection::mix`]. The
 //! guests that are measured have pins, huge pages and a PCI function on their socket. A decision is
 //! the choice alone; what claiming it and bringing the table up to date costs is in `select`. One
 //! thread. Memory is what the process has resident, by the number of hosts, which share one shape.
@@ -8,12 +8,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::claims::claim;
-use super::mix;
 use super::world::World;
 use berth_domain::numa::Strategy;
 use berth_domain::policy::SchedulingPolicy;
 use berth_selection::{NoHost, explain};
+use berth_testkit::selection::claims::claim;
+use berth_testkit::selection::mix;
 
 const LOAD: f64 = 0.7;
 const SEED: u64 = 7;

@@ -5,17 +5,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use berth_domain::claim::Claim;
-use berth_domain::constraint::Applicant;
+use berth_domain::constraint::PreparedDemand;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::policy::SchedulingPolicy;
 use berth_selection::{Choice, Examined, Index, Request};
+use berth_testkit::selection::claims::claim;
+use berth_testkit::selection::hosts::host;
+use berth_testkit::selection::mix::{self, DEDICATED, Kind, LONG_HOURS, SHORT_HOURS, SHORT_SHARE};
 use imbl::OrdMap;
 use uuid::Uuid;
-
-use super::claims::claim;
-use super::hosts::host;
-use super::mix::{self, DEDICATED, Kind, LONG_HOURS, SHORT_HOURS, SHORT_SHARE};
 
 /// The generator of all that is random: splitmix64.
 pub(crate) struct Dice(u64);
@@ -126,7 +125,8 @@ impl World {
             while (taken as f64) < target && in_vain < 30 {
                 let request = self.draw();
                 let request = self.request(request);
-                let placed = Applicant::new(&request.demand).try_place(view, self.policy.cells);
+                let placed =
+                    PreparedDemand::new(&request.demand).try_place(view, self.policy.cells);
                 in_vain += 1;
                 if let Some(assignment) = placed {
                     taken += assignment.dedicated().len();

@@ -10,7 +10,7 @@
 //! Where a guest takes dedicated CPUs or huge pages, it is taken to fill cells that are begun first.
 //! It does not hold for guests that may take other pages elsewhere: these are tried everywhere.
 
-use super::board::{Columns, Piece};
+use super::cluster_model::{Columns, Piece};
 use super::metric::{CPU_HOLES, Change, Gauge, LANES, PAGE_HOLES};
 
 /// A spread at nothing is not divided by.

@@ -10,7 +10,7 @@ use berth_domain::constraint::Demand;
 use berth_domain::server_group::GroupPolicy;
 
 use super::aim::Aim;
-use super::board::Board;
+use super::cluster_model::ClusterModel;
 use super::policy::Options;
 
 /// More than is lost in rounding a score.
@@ -32,19 +32,19 @@ pub(super) type Refused = BTreeMap<(usize, usize), usize>;
 
 /// Returns the best move off a host that gains more than `floor` by host.
 pub(super) fn best(
-    board: &mut Board<'_>,
+    model: &mut ClusterModel<'_>,
     options: &Options,
     refused: &Refused,
     source: usize,
     floor: f64,
 ) -> Option<Candidate> {
-    if !board.columns.can_leave[source] {
+    if !model.columns.can_leave[source] {
         return None;
     }
     let mut best = None;
-    for at in 0..board.lodgers[source].len() {
-        let piece = board.lodgers[source][at];
-        let mut search = Search::new(board, options, refused, piece, floor, best);
+    for at in 0..model.lodgers[source].len() {
+        let piece = model.lodgers[source][at];
+        let mut search = Search::new(model, options, refused, piece, floor, best);
         let bounds = search.bounds();
         // The one that looks best first, so that few of the others do look better.
         let lowest = bounds.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
@@ -55,14 +55,14 @@ pub(super) fn best(
             search.try_host(to, *bound);
         }
         best = search.best;
-        board.bounds = bounds;
+        model.bounds = bounds;
     }
     best
 }
 
 /// The search of a host for one guest.
 struct Search<'a, 'f> {
-    board: &'a mut Board<'f>,
+    model: &'a mut ClusterModel<'f>,
     options: &'a Options,
     refused: &'a Refused,
     piece: usize,
@@ -83,24 +83,24 @@ struct Search<'a, 'f> {
 
 impl<'a, 'f> Search<'a, 'f> {
     fn new(
-        board: &'a mut Board<'f>,
+        model: &'a mut ClusterModel<'f>,
         options: &'a Options,
         refused: &'a Refused,
         piece: usize,
         floor: f64,
         best: Option<Candidate>,
     ) -> Self {
-        let outbound = board.outbound(piece);
-        let aim = Aim::new(&board.gauge, &outbound, &board.pieces[piece]);
-        let guest = board.pieces[piece].guest.clone();
-        let demand = board.fleet.demand(&guest).into_owned();
-        let cost = cost(options, board.pieces[piece].memory_mib);
+        let outbound = model.outbound(piece);
+        let aim = Aim::new(&model.gauge, &outbound, &model.pieces[piece]);
+        let guest = model.pieces[piece].guest.clone();
+        let demand = model.fleet.demand(&guest).into_owned();
+        let cost = cost(options, model.pieces[piece].memory_mib);
         let mut search = Self {
-            source: board.pieces[piece].at,
-            is_flexible: board.pieces[piece].is_flexible,
-            only: only_place(board, &demand),
-            scale: scale(board),
-            board,
+            source: model.pieces[piece].at,
+            is_flexible: model.pieces[piece].is_flexible,
+            only: only_place(model, &demand),
+            scale: scale(model),
+            model,
             options,
             refused,
             piece,
@@ -118,12 +118,12 @@ impl<'a, 'f> Search<'a, 'f> {
     /// Works out the score that has to be beaten.
     fn raise(&mut self) {
         let reached = self.best.map_or(self.floor, |best| best.net);
-        self.below = self.board.gauge.now - (reached + self.cost) / self.scale;
+        self.below = self.model.gauge.now - (reached + self.cost) / self.scale;
     }
 
     fn bounds(&mut self) -> Vec<f64> {
-        let mut bounds = std::mem::take(&mut self.board.bounds);
-        self.aim.bounds(&self.board.columns, &mut bounds);
+        let mut bounds = std::mem::take(&mut self.model.bounds);
+        self.aim.bounds(&self.model.columns, &mut bounds);
         bounds
     }
 
@@ -133,7 +133,7 @@ impl<'a, 'f> Search<'a, 'f> {
         // In case of doubt it is looked at: the bound is rounded, too.
         if self.is_flexible
             || bound < self.below + SLACK
-                && self.aim.total(&self.board.columns, to) < self.below + SLACK
+                && self.aim.total(&self.model.columns, to) < self.below + SLACK
         {
             self.look_at(to);
         }
@@ -141,25 +141,25 @@ impl<'a, 'f> Search<'a, 'f> {
 
     fn look_at(&mut self, to: usize) {
         let is_out = to == self.source
-            || !self.board.columns.is_open[to]
+            || !self.model.columns.is_open[to]
             || self.only.is_some_and(|only| only != to)
             || self.refused.contains_key(&(self.piece, to));
         if is_out {
             return;
         }
         let Some(inbound) = self
-            .board
+            .model
             .inbound(self.piece, to, &self.demand, self.options.cells)
         else {
             return;
         };
-        let outbound = self.board.outbound(self.piece);
-        let total = self.board.gauge.total_with(&outbound, &inbound);
-        let views = self.board.fleet.views();
+        let outbound = self.model.outbound(self.piece);
+        let total = self.model.gauge.total_with(&outbound, &inbound);
+        let views = self.model.fleet.views();
         let (from, there) = (&views[self.source], &views[to]);
-        let sent_mib = self.board.pieces[self.piece].sent_mib(from, there);
+        let sent_mib = self.model.pieces[self.piece].sent_mib(from, there);
         let cost = cost(self.options, sent_mib);
-        let net = (self.board.gauge.now - total) * self.scale - cost;
+        let net = (self.model.gauge.now - total) * self.scale - cost;
         if net > self.best.map_or(self.floor, |best| best.net) {
             self.best = Some(Candidate {
                 piece: self.piece,
@@ -173,14 +173,14 @@ impl<'a, 'f> Search<'a, 'f> {
 }
 
 /// Returns the only host that a hard affinity leaves; where it leaves none, one that is not there.
-fn only_place(board: &Board<'_>, demand: &Demand) -> Option<usize> {
+fn only_place(model: &ClusterModel<'_>, demand: &Demand) -> Option<usize> {
     let group = demand.group.as_ref()?;
     match group.policy {
         GroupPolicy::Affinity => {
             let mut hosts = group.hosts.keys();
             let first = hosts.next()?;
             let only = hosts.next().is_none().then_some(first);
-            let place = only.and_then(|host| board.fleet.place(host));
+            let place = only.and_then(|host| model.fleet.place(host));
             Some(place.unwrap_or(usize::MAX))
         }
         GroupPolicy::AntiAffinity | GroupPolicy::SoftAffinity | GroupPolicy::SoftAntiAffinity => {
@@ -190,8 +190,8 @@ fn only_place(board: &Board<'_>, demand: &Demand) -> Option<usize> {
 }
 
 /// Returns what a gain is multiplied with to be one by host.
-pub(super) fn scale(board: &Board<'_>) -> f64 {
-    board.metric.online().max(1) as f64
+pub(super) fn scale(model: &ClusterModel<'_>) -> f64 {
+    model.metric.online().max(1) as f64
 }
 
 fn cost(options: &Options, sent_mib: u64) -> f64 {

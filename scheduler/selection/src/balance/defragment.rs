@@ -13,14 +13,14 @@
 //! Not here: the new guest. Its claim is made when the moves are done, by the choice itself.
 //!
 //! Invariant: each move keeps every rule on the fleet as the moves before it leave it, and the
-//! rooms fit beside each other at the end. *Impossible* is only said where a bound shows it.
+//! placements fit beside each other at the end. *Impossible* is only said where a bound shows it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State};
-use berth_domain::constraint::{Applicant, Demand};
+use berth_domain::constraint::{Demand, PreparedDemand};
 use berth_domain::id::ClaimId;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, Strategy};
@@ -80,9 +80,9 @@ pub struct Shift {
     pub set: usize,
 }
 
-/// Room for one new guest.
+/// A placement for one new guest.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Room {
+pub struct FreedPlacement {
     /// Where.
     pub host: HostName,
     /// What it would take there.
@@ -96,8 +96,8 @@ pub struct Way {
     pub moves: Vec<Shift>,
     /// The number of sets that they are in.
     pub sets: usize,
-    /// The rooms that there are then.
-    pub rooms: Vec<Room>,
+    /// The placements that are free then.
+    pub placements: Vec<FreedPlacement>,
     /// What is sent in all, in MiB.
     pub sent_mib: u64,
     /// Whether the budget sufficed to look at all that is cheaper, among the plans that are looked
@@ -115,7 +115,7 @@ pub enum Impossible {
         /// What is left of it on all hosts together.
         free: u64,
         /// What the new guests would take.
-        wanted: u64,
+        requested: u64,
     },
     /// No host could take even one of them without all guests that can be moved.
     NoHost {
@@ -130,10 +130,10 @@ impl fmt::Display for Impossible {
             Self::Total {
                 class,
                 free,
-                wanted,
+                requested,
             } => write!(
                 f,
-                "all hosts together have {free} of {class} left, {wanted} are wanted, and moving \
+                "all hosts together have {free} of {class} left, {requested} are requested, and moving \
                  guests frees none"
             ),
             Self::NoHost { causes } => {
@@ -182,18 +182,18 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Possible(way) if way.moves.is_empty() => {
-                let rooms: Vec<&str> = way.rooms.iter().map(|r| r.host.as_str()).collect();
-                write!(f, "there is room now: on {}", rooms.join(", "))
+                let hosts: Vec<&str> = way.placements.iter().map(|r| r.host.as_str()).collect();
+                write!(f, "there is room now: on {}", hosts.join(", "))
             }
             Self::Possible(way) => {
-                let rooms: Vec<&str> = way.rooms.iter().map(|r| r.host.as_str()).collect();
+                let hosts: Vec<&str> = way.placements.iter().map(|r| r.host.as_str()).collect();
                 let moves = way.moves.iter();
                 let moves = moves.map(|m| format!("{} from {} to {}", m.vm, m.from, m.to));
                 write!(
                     f,
                     "{} MiB to send make room on {}: {}",
                     way.sent_mib,
-                    rooms.join(", "),
+                    hosts.join(", "),
                     moves.collect::<Vec<_>>().join(", ")
                 )
             }
@@ -210,7 +210,7 @@ impl fmt::Display for Verdict {
                 write!(
                     f,
                     "no way was found {how}, after {tried} placements; room for {} was",
-                    so_far.rooms.len()
+                    so_far.placements.len()
                 )
             }
         }
@@ -222,13 +222,13 @@ pub fn defragment(fleet: &mut Fleet, goal: &Goal<'_>, budget: Budget) -> Verdict
     let mark = fleet.mark();
     let verdict = match bound(fleet, goal) {
         Some(why) => Verdict::Impossible(why),
-        None => make_room(fleet, goal, budget),
+        None => free_placements(fleet, goal, budget),
     };
     fleet.undo(mark);
     verdict
 }
 
-fn make_room(fleet: &mut Fleet, goal: &Goal<'_>, mut budget: Budget) -> Verdict {
+fn free_placements(fleet: &mut Fleet, goal: &Goal<'_>, mut budget: Budget) -> Verdict {
     let mut way = Way {
         is_cheapest: true,
         ..Way::default()
@@ -248,8 +248,8 @@ fn make_room(fleet: &mut Fleet, goal: &Goal<'_>, mut budget: Budget) -> Verdict 
         way.is_cheapest &= found.is_cheapest;
         way.sent_mib += found.moves.iter().map(|m| m.sent_mib).sum::<u64>();
         way.moves.extend(found.moves);
-        occupy(fleet, goal.demand, &found.room, number);
-        way.rooms.push(found.room);
+        occupy(fleet, goal.demand, &found.placement, number);
+        way.placements.push(found.placement);
     }
     Verdict::Possible(arranged(way))
 }
@@ -264,8 +264,8 @@ fn arranged(mut way: Way) -> Way {
     way
 }
 
-/// Has a guest in a room, so that the next room is another.
-fn occupy(fleet: &mut Fleet, demand: &Demand, room: &Room, number: usize) {
+/// Puts a guest at a placement, so that the next one is another.
+fn occupy(fleet: &mut Fleet, demand: &Demand, placement: &FreedPlacement, number: usize) {
     let mut name = format!("room-{number}");
     let vm = loop {
         let vm = VmName::new(&name).expect("a good name");
@@ -279,10 +279,10 @@ fn occupy(fleet: &mut Fleet, demand: &Demand, room: &Room, number: usize) {
         id: ClaimId(Uuid::nil()),
         vm: vm.clone(),
         owner: Owner::Vm,
-        host: room.host.clone(),
+        host: placement.host.clone(),
         state: State::Held,
         resources: demand.resources.clone(),
-        assignment: room.assignment.clone(),
+        assignment: placement.assignment.clone(),
         erasures: BTreeMap::default(),
     };
     let guest = FleetGuest {
@@ -307,16 +307,16 @@ fn bound(fleet: &Fleet, goal: &Goal<'_>) -> Option<Impossible> {
             inventory.map_or(0, |inventory| inventory.free(view.used_of(class)))
         };
         let free: u64 = open.iter().map(left).sum();
-        let wanted = amount.saturating_mul(goal.count as u64);
-        if free < wanted {
+        let requested = amount.saturating_mul(goal.count as u64);
+        if free < requested {
             return Some(Impossible::Total {
                 class: class.clone(),
                 free,
-                wanted,
+                requested,
             });
         }
     }
-    let applicant = Applicant::new(goal.demand);
+    let applicant = PreparedDemand::new(goal.demand);
     let mut causes = BTreeMap::new();
     for at in 0..fleet.len() {
         let mut view = (*fleet.views()[at]).clone();

@@ -13,12 +13,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use berth_domain::constraint::{Applicant, Demand};
+use berth_domain::constraint::{Demand, PreparedDemand};
 use berth_domain::name::VmName;
 use berth_domain::numa::Strategy;
 use berth_domain::resource::ResourceClass;
 
-use super::defragment::{Budget, Room, Shift};
+use super::defragment::{Budget, FreedPlacement, Shift};
 use crate::fleet::{Fleet, FleetGuest, Seeker};
 
 /// Up to so many hosts, everything is tried.
@@ -26,18 +26,18 @@ const FEW_HOSTS: usize = 16;
 /// In larger fleets, so many hosts are tried for a guest that leaves another.
 const TRIED_MAX: usize = 24;
 /// In larger fleets, so many placements are tried for the guests that leave one host.
-const PATIENCE: u64 = 400;
+const PLACEMENTS_PER_HOST_MAX: u64 = 400;
 
 /// What was found for one new guest.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Solution {
     pub(super) moves: Vec<Shift>,
-    pub(super) room: Room,
+    pub(super) placement: FreedPlacement,
     /// Whether all that is cheaper was looked at.
     pub(super) is_cheapest: bool,
 }
 
-impl Found {
+impl Solution {
     fn cost_mib(&self) -> u64 {
         self.moves.iter().map(|step| step.sent_mib).sum()
     }
@@ -71,8 +71,8 @@ enum Trial {
     Direct,
     /// One further guest moves first. What that costs at least is counted.
     Chain,
-    /// It was found so, at this cost: see [`Search::found`].
-    Found(usize),
+    /// It was found so, at this cost: see [`Search::solutions`].
+    Solved(usize),
 }
 
 /// Guests that could leave a target, by their places in it, ascending.
@@ -93,7 +93,7 @@ pub(super) struct Search<'a> {
     /// The cheapest guest of all.
     least_mib: u64,
     /// What was found while something cheaper may still be.
-    found: Vec<Found>,
+    solutions: Vec<Solution>,
 }
 
 impl<'a> Search<'a> {
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
             budget,
             targets: Vec::new(),
             least_mib: 0,
-            found: Vec::new(),
+            solutions: Vec::new(),
         };
         search.targets = search.find_targets();
         let leavers = search.targets.iter().flat_map(|t| &t.leavers);
@@ -124,11 +124,11 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the cheapest moves that make room.
-    pub(super) fn run(&mut self) -> Option<Found> {
-        if let Some(room) = self.room_now() {
-            return Some(Found {
+    pub(super) fn run(&mut self) -> Option<Solution> {
+        if let Some(placement) = self.placement_now() {
+            return Some(Solution {
                 moves: Vec::new(),
-                room,
+                placement,
                 is_cheapest: true,
             });
         }
@@ -147,12 +147,12 @@ impl<'a> Search<'a> {
         while let Some(Reverse(attempt)) = queue.pop() {
             self.budget.sets = self.budget.sets.saturating_sub(1);
             if self.budget.sets == 0 || self.budget.placements == 0 {
-                return self.cheapest_found();
+                return self.cheapest_solution();
             }
             match attempt.trial {
                 Trial::Direct => self.push_next(&attempt, &mut queue),
                 Trial::Chain => {}
-                Trial::Found(at) => return Some(self.again(at)),
+                Trial::Solved(at) => return Some(self.again(at)),
             }
             if !self.frees_enough(&attempt) {
                 continue;
@@ -168,8 +168,8 @@ impl<'a> Search<'a> {
                 return Some(found);
             }
             self.fleet.undo(mark);
-            let trial = Trial::Found(self.found.len());
-            self.found.push(found);
+            let trial = Trial::Solved(self.solutions.len());
+            self.solutions.push(found);
             queue.push(Reverse(Attempt {
                 cost_mib,
                 trial,
@@ -208,8 +208,8 @@ impl<'a> Search<'a> {
             let found = self.disperse(self.targets[attempt.target].at, &vms);
             self.fleet.undo(mark);
             if let Some(found) = found {
-                let trial = Trial::Found(self.found.len());
-                self.found.push(found);
+                let trial = Trial::Solved(self.solutions.len());
+                self.solutions.push(found);
                 queue.push(Reverse(Attempt { trial, ..attempt }));
                 return;
             }
@@ -243,8 +243,8 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the cheapest of what was found, which may not be the cheapest that there is.
-    fn cheapest_found(&mut self) -> Option<Found> {
-        let costs = self.found.iter().map(Found::cost_mib).enumerate();
+    fn cheapest_solution(&mut self) -> Option<Solution> {
+        let costs = self.solutions.iter().map(Solution::cost_mib).enumerate();
         let (at, _) = costs.min_by_key(|(_, cost)| *cost)?;
         let mut found = self.again(at);
         found.is_cheapest = false;
@@ -252,8 +252,8 @@ impl<'a> Search<'a> {
     }
 
     /// Makes the moves of what was found before.
-    fn again(&mut self, at: usize) -> Found {
-        let found = self.found[at].clone();
+    fn again(&mut self, at: usize) -> Solution {
+        let found = self.solutions[at].clone();
         for step in &found.moves {
             let to = self.fleet.place(&step.to).expect("a host of the fleet");
             self.fleet.shift(&step.vm, to, step.assignment.clone());
@@ -263,7 +263,7 @@ impl<'a> Search<'a> {
 
     /// Returns the hosts that could take the new guest if guests left them.
     fn find_targets(&self) -> Vec<Target> {
-        let applicant = Applicant::new(self.demand);
+        let applicant = PreparedDemand::new(self.demand);
         let mut suits = BTreeMap::new();
         let mut targets = Vec::new();
         for (at, view) in self.fleet.views().iter().enumerate() {
@@ -316,7 +316,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn room_now(&mut self) -> Option<Room> {
+    fn placement_now(&mut self) -> Option<FreedPlacement> {
         let seeker = Seeker::new(self.fleet, self.demand);
         for at in 0..self.fleet.len() {
             if seeker.glance(self.fleet, at, self.cells).is_none() {
@@ -325,7 +325,7 @@ impl<'a> Search<'a> {
             self.budget.placements = self.budget.placements.saturating_sub(1);
             if let Some(assignment) = seeker.try_place(self.fleet, at, self.cells) {
                 let host = self.fleet.name(at).clone();
-                return Some(Room { host, assignment });
+                return Some(FreedPlacement { host, assignment });
             }
         }
         None
@@ -372,7 +372,7 @@ impl<'a> Search<'a> {
         &mut self,
         attempt: &Attempt,
         queue: &mut BinaryHeap<Reverse<Attempt>>,
-    ) -> Option<Found> {
+    ) -> Option<Solution> {
         let target = self.targets[attempt.target].at;
         let vms = self.vms(attempt);
         if attempt.trial == Trial::Chain {
@@ -423,36 +423,36 @@ impl<'a> Search<'a> {
             let guest = self.fleet.guest(vm).expect("it is on this host");
             view.release(&guest.claim);
         }
-        let applicant = Applicant::new(self.demand);
+        let applicant = PreparedDemand::new(self.demand);
         applicant.try_place(&view, self.cells).is_some()
     }
 
     /// Finds hosts for all of these but their own; the moves are made then.
-    fn disperse(&mut self, target: usize, vms: &[VmName]) -> Option<Found> {
-        let mut patience = match self.fleet.len() <= FEW_HOSTS {
+    fn disperse(&mut self, target: usize, vms: &[VmName]) -> Option<Solution> {
+        let mut attempts_left = match self.fleet.len() <= FEW_HOSTS {
             true => u64::MAX,
-            false => PATIENCE,
+            false => PLACEMENTS_PER_HOST_MAX,
         };
-        self.disperse_rest(target, vms, &mut patience)
+        self.disperse_rest(target, vms, &mut attempts_left)
     }
 
     fn disperse_rest(
         &mut self,
         target: usize,
         vms: &[VmName],
-        patience: &mut u64,
-    ) -> Option<Found> {
+        attempts_left: &mut u64,
+    ) -> Option<Solution> {
         let Some((vm, others)) = vms.split_first() else {
             return self.settle(target);
         };
         for to in self.hosts_for(vm, target) {
             let mark = self.fleet.mark();
             self.spend()?;
-            *patience = patience.checked_sub(1)?;
+            *attempts_left = attempts_left.checked_sub(1)?;
             let Some(shift) = self.shift(vm, to) else {
                 continue;
             };
-            if let Some(mut found) = self.disperse_rest(target, others, patience) {
+            if let Some(mut found) = self.disperse_rest(target, others, attempts_left) {
                 found.moves.insert(0, shift);
                 return Some(found);
             }
@@ -462,14 +462,14 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the room for the new guest, once all that have to leave have left.
-    fn settle(&mut self, target: usize) -> Option<Found> {
+    fn settle(&mut self, target: usize) -> Option<Solution> {
         self.spend()?;
         let seeker = Seeker::new(self.fleet, self.demand);
         let assignment = seeker.try_place(self.fleet, target, self.cells)?;
         let host = self.fleet.name(target).clone();
-        Some(Found {
+        Some(Solution {
             moves: Vec::new(),
-            room: Room { host, assignment },
+            placement: FreedPlacement { host, assignment },
             is_cheapest: true,
         })
     }
@@ -484,7 +484,7 @@ impl<'a> Search<'a> {
         let mut hosts: Vec<(u16, u32, usize)> = places
             .filter_map(|at| {
                 let left = seeker.glance(self.fleet, at, self.cells)?;
-                Some((left, self.fleet.views()[at].room.memory_mib, at))
+                Some((left, self.fleet.views()[at].headroom.memory_mib, at))
             })
             .collect();
         hosts.sort_unstable();
@@ -512,7 +512,7 @@ impl<'a> Search<'a> {
     }
 
     /// Finds hosts for all of these, where one further guest moves first: the cheapest that helps.
-    fn chain(&mut self, target: usize, vms: &[VmName]) -> Option<Found> {
+    fn chain(&mut self, target: usize, vms: &[VmName]) -> Option<Solution> {
         let all = self.fleet.guests().filter(|guest| {
             let at = self.fleet.place_of(&guest.vm);
             guest.fixed.is_none() && at.is_some_and(|at| at != target)

@@ -1,8 +1,8 @@
 //! Moves that keep hosts able to fail: no proof of N+1 is lost by balancing.
 //!
-//! Of each proposed move only those proofs are asked that it may break: of the host that gets the
+//! Of each proposed move only those proofs are checked that it may break: of the host that gets the
 //! guest, of hosts whose guests are to go there, and of hosts with members of its server group. One
-//! that does not hold any more is looked for anew; where none is found, the move is refused.
+//! that does not hold any more is searched again; where none is found, the move is refused.
 //!
 //! Not here: hosts that are not proven to begin with. A move may leave them so.
 //!
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::name::HostName;
 
 use super::plan::Proposal;
-use crate::failover::{Budget, Domain, Plan, Verdict, judge};
+use crate::failover::{Budget, Domain, Plan, Verdict, evaluate};
 use crate::fleet::Fleet;
 
 /// The proofs that are to be kept.
@@ -73,7 +73,7 @@ impl Guard {
                 renewed.push((domain.clone(), plan));
                 continue;
             }
-            match judge(fleet, domain, self.budget) {
+            match evaluate(fleet, domain, self.budget) {
                 Verdict::Proven(plan) => renewed.push((domain.clone(), plan)),
                 Verdict::Refuted(bound) => {
                     return Err(format!("{name} could not fail any more: {bound}"));

@@ -8,7 +8,7 @@
 //! Not here: what to do about it ([`super::plan`](mod@super::plan)).
 //!
 //! Invariant: parts are whole numbers of 2^-30, and sums of them exact. So a metric that followed
-//! any number of changes says the same to the last bit as one that is made anew, on every machine.
+//! any number of changes has the same bits as one that is computed from scratch, on every machine.
 
 use std::collections::BTreeMap;
 
@@ -517,9 +517,9 @@ mod tests {
         assert_eq!(metric.online(), 2);
     }
 
-    /// Goal: nothing drifts. Method: ten thousand changes, against a metric that is made anew.
+    /// Goal: nothing drifts. Method: ten thousand changes, against a metric that is computed from scratch.
     #[test]
-    fn what_followed_changes_is_what_is_made_anew() {
+    fn a_metric_after_changes_is_that_from_scratch() {
         let mut metric = Metric::new(Weights::default(), None);
         let mut all: Vec<Standing> = (0..50).map(|n| standing(n * 7, 900 - n)).collect();
         all.iter().for_each(|one| metric.add(one));
@@ -538,9 +538,9 @@ mod tests {
             all[at] = new;
             assert!((metric.total() - predicted).abs() < 1e-12);
         }
-        let mut anew = Metric::new(Weights::default(), None);
-        all.iter().for_each(|one| anew.add(one));
-        assert_eq!(metric, anew);
-        assert_eq!(metric.score(), anew.score());
+        let mut scratch = Metric::new(Weights::default(), None);
+        all.iter().for_each(|one| scratch.add(one));
+        assert_eq!(metric, scratch);
+        assert_eq!(metric.score(), scratch.score());
     }
 }

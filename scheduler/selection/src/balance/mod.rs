@@ -1,12 +1,12 @@
 //! Balancing: how evenly hosts are filled, and which moves would help.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`metric`] | how well the guests are spread, in one number |
 //! | [`weights`] | how much each of its components says |
 //! | [`policy`] | what a plan is to reach, and what a move may cost |
 //! | [`mod@plan`] | the moves that help, until no single one is worth its cost |
-//! | `board`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
+//! | `cluster_model`, `aim`, `best` | hosts and guests in numbers, and the best move off a host |
 //! | [`guard`] | moves that keep hosts able to fail |
 //! | [`mod@defragment`] | the moves that make room for a guest |
 //! | `words`, `sets` | a move in words, moves that may be made at the same time |
@@ -16,7 +16,7 @@
 
 mod aim;
 mod best;
-mod board;
+mod cluster_model;
 pub mod defragment;
 mod evict;
 pub mod guard;
@@ -27,7 +27,7 @@ mod sets;
 pub mod weights;
 mod words;
 
-pub use defragment::{Budget, Goal, Impossible, Room, Shift, Verdict, Way, defragment};
+pub use defragment::{Budget, FreedPlacement, Goal, Impossible, Shift, Verdict, Way, defragment};
 pub use guard::Guard;
 pub use metric::{Component, Metric, Score, Signals, Standing};
 pub use plan::{Admit, Effort, End, Move, Plan, Proposal, plan};

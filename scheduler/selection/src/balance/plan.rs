@@ -3,11 +3,11 @@
 //! ```text
 //! every host's best move ──▶ queue ──best──▶ exact fit, admission ──▶ made in the fleet
 //!        ▲                     ▲                                           │
-//!        │                     └── the host is asked again ◀───────────────┘
+//!        │                     └── the host is queued again ◀───────────────┘
 //!        └── queue empty: every move of every guest is looked at again; none: the end
 //! ```
 //!
-//! A move in the queue is worked out anew before it is made, as others have changed what it gains;
+//! A move in the queue is computed again before it is made, as others have changed what it gains;
 //! it is made where it still is about the best. So the path is not quite the steepest, but the end
 //! is what it would be: no single move gains more than the minimum.
 //!
@@ -23,7 +23,7 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::Assignment;
 
 use super::best::{self, Candidate, Refused};
-use super::board::Board;
+use super::cluster_model::ClusterModel;
 use super::metric::Score;
 use super::policy::Options;
 use super::{sets, words};
@@ -120,7 +120,7 @@ pub struct Plan {
 pub fn plan(fleet: &mut Fleet, options: &Options, admit: Option<&mut Admit<'_>>) -> Plan {
     let mark = fleet.mark();
     let mut planner = Planner {
-        board: Board::new(fleet, options),
+        model: ClusterModel::new(fleet, options),
         options,
         admit,
         queue: Queue::default(),
@@ -129,14 +129,14 @@ pub fn plan(fleet: &mut Fleet, options: &Options, admit: Option<&mut Admit<'_>>)
         moves: Vec::new(),
         effort: Effort::default(),
     };
-    let before = planner.board.metric.score();
-    let usage = planner.board.worst_usage();
+    let before = planner.model.metric.score();
+    let usage = planner.model.worst_usage();
     let end = if options.threshold.is_exceeded(before.total, usage) {
         planner.run()
     } else {
         End::BelowThreshold
     };
-    let after = planner.board.metric.score();
+    let after = planner.model.metric.score();
     let Planner {
         mut moves,
         reasons: refused,
@@ -161,7 +161,7 @@ pub fn plan(fleet: &mut Fleet, options: &Options, admit: Option<&mut Admit<'_>>)
 }
 
 struct Planner<'a, 'f, 'p> {
-    board: Board<'f>,
+    model: ClusterModel<'f>,
     options: &'a Options,
     admit: Option<&'a mut Admit<'p>>,
     queue: Queue,
@@ -176,7 +176,7 @@ impl Planner<'_, '_, '_> {
         loop {
             self.sweep();
             if self.queue.is_empty() {
-                if !self.ask_again() {
+                if !self.requeue_host() {
                     return End::Balanced;
                 }
                 continue;
@@ -190,7 +190,7 @@ impl Planner<'_, '_, '_> {
     /// Puts the best move of every host into the queue.
     fn sweep(&mut self) {
         self.effort.sweeps += 1;
-        for source in 0..self.board.columns.len() {
+        for source in 0..self.model.columns.len() {
             let found = self.best(source);
             let turn = self.moves.len();
             self.queue.put(source, found.map(|found| (found, turn)));
@@ -200,7 +200,7 @@ impl Planner<'_, '_, '_> {
     fn best(&mut self, source: usize) -> Option<Candidate> {
         self.effort.hosts += 1;
         let (options, floor) = (self.options, self.options.gain_min.max(GAIN_LEAST));
-        best::best(&mut self.board, options, &self.refused, source, floor)
+        best::best(&mut self.model, options, &self.refused, source, floor)
     }
 
     /// Makes moves until the queue is empty.
@@ -231,18 +231,18 @@ impl Planner<'_, '_, '_> {
 
     /// Makes a move, unless it is not admitted.
     fn make(&mut self, candidate: &Candidate) -> bool {
-        let board = &mut self.board;
+        let model = &mut self.model;
         let Candidate { piece, to, .. } = *candidate;
-        let from = board.pieces[piece].at;
-        let vm = board.pieces[piece].guest.vm.clone();
-        let mark = board.fleet.mark();
-        let assignment = board.fleet.try_place(&vm, to, self.options.cells);
+        let from = model.pieces[piece].at;
+        let vm = model.pieces[piece].guest.vm.clone();
+        let mark = model.fleet.mark();
+        let assignment = model.fleet.try_place(&vm, to, self.options.cells);
         let assignment = assignment.expect("it was just tried");
-        board.fleet.shift(&vm, to, assignment.clone());
+        model.fleet.shift(&vm, to, assignment.clone());
         if let Some(admit) = &mut self.admit {
             let proposal = Proposal { vm, from, to };
-            if let Err(reason) = admit(board.fleet, &proposal) {
-                board.fleet.undo(mark);
+            if let Err(reason) = admit(model.fleet, &proposal) {
+                model.fleet.undo(mark);
                 self.refused.insert((piece, to), self.moves.len());
                 let is_known = self.reasons.contains_key(&reason);
                 if is_known || self.reasons.len() < REASONS_MAX {
@@ -251,14 +251,15 @@ impl Planner<'_, '_, '_> {
                 return false;
             }
         }
-        let step = words::Before::of(board, piece, to);
-        board.follow(piece, to);
-        self.moves.push(step.tell(board, candidate, assignment));
+        let step = words::Before::of(model, piece, to);
+        model.follow(piece, to);
+        self.moves
+            .push(step.into_move(model, candidate, assignment));
         true
     }
 
     /// Forgets refusals from before the last move. Returns whether there were any.
-    fn ask_again(&mut self) -> bool {
+    fn requeue_host(&mut self) -> bool {
         let turn = self.moves.len();
         let before = self.refused.len();
         self.refused.retain(|_, then| *then == turn);
@@ -311,7 +312,7 @@ impl Queue {
         }
     }
 
-    /// Has a host asked again, where at most so much can be gained.
+    /// Queues a host again, where at most so much can be gained.
     fn ask(&mut self, source: usize, most: f64) {
         let gain = Gain(most);
         self.heap.push((gain, Reverse(source)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_domain::numa::Assignment;
 
 use super::best::{Candidate, scale};
-use super::board::Board;
+use super::cluster_model::ClusterModel;
 use super::metric::{CPU_HOLES, MEMORY, N1, NAMES, OFFLINE_ALL, PAGE_HOLES, Standing};
 use super::plan::Move;
 use crate::fleet::FleetGuest;
@@ -34,30 +34,30 @@ pub(super) struct Before {
 
 impl Before {
     /// Takes note of what is before a guest moves.
-    pub(super) fn of(board: &Board<'_>, piece: usize, to: usize) -> Self {
-        let from = board.pieces[piece].at;
+    pub(super) fn of(model: &ClusterModel<'_>, piece: usize, to: usize) -> Self {
+        let from = model.pieces[piece].at;
         Self {
-            guest: Arc::clone(&board.pieces[piece].guest),
+            guest: Arc::clone(&model.pieces[piece].guest),
             from,
             to,
-            source: board.standings[from],
-            target: board.standings[to],
-            total: board.metric.total(),
-            values: board.gauge.values,
+            source: model.standings[from],
+            target: model.standings[to],
+            total: model.metric.total(),
+            values: model.gauge.values,
         }
     }
 
-    /// Returns the move, which the board has followed.
-    pub(super) fn tell(
+    /// Returns the move, which the model has followed.
+    pub(super) fn into_move(
         self,
-        board: &Board<'_>,
+        model: &ClusterModel<'_>,
         candidate: &Candidate,
         assignment: Assignment,
     ) -> Move {
-        let views = board.fleet.views();
+        let views = model.fleet.views();
         let (from, to) = (&views[self.from].host, &views[self.to].host);
-        let score_after = board.metric.total();
-        let at = self.main_component(board);
+        let score_after = model.metric.total();
+        let at = self.main_component(model);
         let how = self.how(at);
         let why = format!(
             "from {} ({}) to {} ({}): score {:.4} -> {score_after:.4}, {} by host, mostly {}",
@@ -66,7 +66,7 @@ impl Before {
             to.name,
             how.1,
             self.total,
-            gained((self.total - score_after) * scale(board)),
+            gained((self.total - score_after) * scale(model)),
             NAMES[at]
         );
         Move {
@@ -74,7 +74,7 @@ impl Before {
             from: from.name.clone(),
             to: to.name.clone(),
             assignment,
-            sent_mib: board.pieces[candidate.piece].sent_mib(&views[self.from], &views[self.to]),
+            sent_mib: model.pieces[candidate.piece].sent_mib(&views[self.from], &views[self.to]),
             cost: candidate.cost,
             score_before: self.total,
             score_after,
@@ -85,10 +85,10 @@ impl Before {
     }
 
     /// Returns the component that says most of the difference; of equal ones the first.
-    fn main_component(&self, board: &Board<'_>) -> usize {
+    fn main_component(&self, model: &ClusterModel<'_>) -> usize {
         let gained = |at: usize| {
-            let weight = board.metric.weight(at);
-            weight * (self.values[at] - board.gauge.values[at])
+            let weight = model.metric.weight(at);
+            weight * (self.values[at] - model.gauge.values[at])
         };
         let mut main = 0;
         for at in 1..NAMES.len() {

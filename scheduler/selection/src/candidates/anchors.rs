@@ -1,7 +1,7 @@
 //! Which trees a search looks at, and in which order.
 //!
 //! Most queries find what they want in the first trees that they look at. Where something rare is
-//! asked for, the trees are taken from the lists of those that have it.
+//! requested, the trees are taken from the lists of those that have it.
 //!
 //! Invariant: no tree that could serve the query is left out, and none comes twice.
 
@@ -81,13 +81,13 @@ pub(crate) fn rotation(seed: u64, length: usize) -> usize {
 /// Returns whether collecting and sorting `cost` trees is cheaper than looking at one tree after
 /// the other until the limit is reached, if what was collected is spread evenly.
 fn pays(cost: usize, all: usize, limit: Option<u32>) -> bool {
-    let wanted = limit.map_or(usize::MAX, |l| l as usize);
+    let limit = limit.map_or(usize::MAX, |l| l as usize);
     let looked_at = match cost {
         0 => all,
-        _ => all.min(wanted.saturating_mul(all) / cost),
+        _ => all.min(limit.saturating_mul(all) / cost),
     };
     // To look at a tree costs about twice what collecting one does.
-    cost + 2 * cost.min(wanted) < 2 * looked_at
+    cost + 2 * cost.min(limit) < 2 * looked_at
 }
 
 /// Something that one provider of every candidate has, or its root.
@@ -137,7 +137,7 @@ fn narrowest<'a>(index: &'a Index, plan: &'a Plan) -> Option<Narrow<'a>> {
 }
 
 /// Returns whether every candidate is found at the tree of its provider. It is where one provider
-/// serves all and nothing is asked of the root: what a sharing provider gives at other trees it
+/// serves all and there are no requirements on the root: what a sharing provider gives at other trees it
 /// gives at its own.
 fn serves_at_home(plan: &Plan) -> bool {
     plan.slots.len() == 1
@@ -164,9 +164,9 @@ pub(crate) fn lists_of<'a>(index: &'a Index, kind: &Kind, few: usize) -> Vec<Vec
     }
     for demand in &kind.demands {
         let all = index.classes.list(demand.class);
-        let with_room = || index.few_with_room(demand.class, demand.amount, few);
-        let with_room = (all.len() > few).then(with_room).flatten();
-        lists.push(vec![with_room.map_or_else(|| all.into(), Cow::from)]);
+        let with_headroom = || index.few_with_headroom(demand.class, demand.amount, few);
+        let with_headroom = (all.len() > few).then(with_headroom).flatten();
+        lists.push(vec![with_headroom.map_or_else(|| all.into(), Cow::from)]);
     }
     lists.extend(kind.required.iter().map(|set| traits(index, set)));
     lists.extend(kind.member_of.iter().map(aggregates));

@@ -16,12 +16,12 @@ pub struct Candidate {
     pub mappings: BTreeMap<Suffix, Vec<ProviderId>>,
 }
 
-/// All candidates that were wanted.
+/// All requested candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidates {
     /// The candidates, each of them once.
     pub candidates: Vec<Candidate>,
-    /// Whether the search was stopped by its bounds while more were wanted: there may be others.
+    /// Whether the search was stopped by its bounds while more were requested: there may be others.
     pub stopped: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Bounds {
     pub steps: u64,
     /// Bytes of the candidates that are found, roughly.
     pub bytes: u64,
-    /// Steps at one tree without a candidate, after which it is asked at each further step whether
+    /// Steps at one tree without a candidate, after which it is checked at each further step whether
     /// the rest can be completed. It changes the cost only.
     pub dead_ends: u64,
 }
@@ -51,7 +51,7 @@ impl Default for Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the search for allocation candidates was stopped after {steps} steps and {bytes} bytes of \
-     candidates ({found} found): {}",
+     candidates ({candidates_total} found): {}",
     match limited {
         true => "ask for less, or narrow the groups by traits, aggregates or in_tree",
         false => "ask for fewer candidates with `limit`",
@@ -63,7 +63,7 @@ pub struct SearchBound {
     /// Bytes of the candidates that were found.
     pub bytes: u64,
     /// How many candidates were found.
-    pub found: u64,
+    pub candidates_total: u64,
     /// Whether the query has a limit.
     pub limited: bool,
 }

@@ -13,7 +13,7 @@ use berth_domain::refusal::{Code, Missing, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 
 use crate::candidates::candidate::Bounds;
-use crate::candidates::explain_rules::{Rule, Wish, root_rules, wishes};
+use crate::candidates::explain_rules::{Rule, SlotRequest, root_rules, slot_requests};
 use crate::candidates::index::Index;
 use crate::candidates::node::{NONE, Node};
 use crate::candidates::plan::Plan;
@@ -21,7 +21,7 @@ use crate::candidates::query::{Group, Query, Suffix};
 use crate::candidates::tree::Tree;
 use crate::candidates::walk::{Came, Walk};
 
-/// Something that is asked of a provider or a tree.
+/// A requirement on a provider or a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// It is in the tree of this provider.
@@ -63,10 +63,10 @@ pub enum Requirement {
 /// What one requirement removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// The group that asks, and the class it asks for if its classes may come from several
+    /// The group of the request, and the class that it requests if its classes may come from several
     /// providers; absent where trees are counted.
     pub group: Option<(Suffix, Option<ResourceClass>)>,
-    /// What is asked.
+    /// The requirement.
     pub requirement: Requirement,
     /// How many providers, or trees, do not have it.
     pub removed: u64,
@@ -106,68 +106,69 @@ impl Index {
     /// Returns why a query has no candidates.
     #[must_use]
     pub fn explain(&self, query: &Query) -> Explanation {
-        let wishes = wishes(self, query);
+        let slot_requests = slot_requests(self, query);
         let mut explanation = Explanation {
             providers: self.len() as u64,
             trees: self.order.len() as u64,
             removed: Vec::new(),
             nearest: None,
         };
-        let serving: Vec<Vec<bool>> = wishes
+        let serving: Vec<Vec<bool>> = slot_requests
             .iter()
-            .map(|wish| self.count_providers(wish, &mut explanation.removed))
+            .map(|slot_request| self.count_providers(slot_request, &mut explanation.removed))
             .collect();
-        let nearest = self.count_trees(query, &wishes, &serving, &mut explanation.removed);
-        explanation.nearest = nearest.map(|tree| self.nearest(query, &wishes, &serving, tree));
+        let nearest = self.count_trees(query, &slot_requests, &serving, &mut explanation.removed);
+        explanation.nearest =
+            nearest.map(|tree| self.nearest(query, &slot_requests, &serving, tree));
         explanation
     }
 
     /// Returns about how much [`Self::explain`] has to look at: providers, each as often as
-    /// something is asked of it.
+    /// there are requirements on it.
     #[must_use]
     pub fn explaining_takes(&self, query: &Query) -> u64 {
-        let asked = |(suffix, group): (&Suffix, &Group)| {
+        let steps = |(suffix, group): (&Suffix, &Group)| {
             let required: usize = group.required.iter().map(BTreeSet::len).sum();
             let member_of: usize = group.member_of.iter().map(BTreeSet::len).sum();
             let forbidden = group.forbidden.len() + group.forbidden_aggregates.len();
-            let wishes = if suffix.is_empty() {
+            let slot_requests = if suffix.is_empty() {
                 group.resources.len()
             } else {
                 1
             };
             // At a tree the sharing providers are looked at as well.
             let names = 2 + required + member_of + forbidden;
-            (group.resources.len() * 3 + wishes * names) as u64
+            (group.resources.len() * 3 + slot_requests * names) as u64
         };
-        let asked: u64 = query.groups.iter().map(asked).sum();
+        let steps: u64 = query.groups.iter().map(steps).sum();
         let shared = |tree: &u32| {
             let aggregates = self.trees[*tree as usize].aggregates.iter();
             let sharing = aggregates.filter_map(|a| self.sharing_in.get(*a as usize));
             sharing.map(Vec::len).sum::<usize>()
         };
         let shared: usize = self.order.iter().map(shared).sum();
-        asked.saturating_mul((self.len() + shared) as u64)
+        steps.saturating_mul((self.len() + shared) as u64)
     }
 
-    /// Counts what each rule of a wish removes; returns by number who is left.
-    fn count_providers(&self, wish: &Wish, removed: &mut Vec<Removed>) -> Vec<bool> {
-        let mut counts = vec![0_u64; wish.rules.len()];
+    /// Counts what each rule of a slot request removes; returns by number which providers are left.
+    fn count_providers(&self, slot_request: &SlotRequest, removed: &mut Vec<Removed>) -> Vec<bool> {
+        let mut counts = vec![0_u64; slot_request.rules.len()];
         let mut serving = vec![false; self.nodes.len()];
         for (node, serving) in self.nodes.iter().zip(&mut serving) {
             // Its number waits for another provider.
             if node.tree == NONE {
                 continue;
             }
-            match self.first_broken(&wish.rules, node) {
+            match self.first_broken(&slot_request.rules, node) {
                 Some(at) => counts[at] += 1,
                 None => *serving = true,
             }
         }
         let mut left = self.len() as u64;
-        for (rule, count) in wish.rules.iter().zip(counts) {
+        for (rule, count) in slot_request.rules.iter().zip(counts) {
             left -= count;
             removed.push(Removed {
-                group: Some((wish.suffix.clone(), wish.class.clone())),
+                group: Some((slot_request.suffix.clone(), slot_request.class.clone())),
                 requirement: rule.requirement.clone(),
                 removed: count,
                 left,
@@ -185,14 +186,14 @@ impl Index {
     fn count_trees(
         &self,
         query: &Query,
-        wishes: &[Wish],
+        slot_requests: &[SlotRequest],
         serving: &[Vec<bool>],
         removed: &mut Vec<Removed>,
     ) -> Option<u32> {
         let root_rules = root_rules(self, query);
         let mut by_root = vec![0_u64; root_rules.len()];
         let (mut lacking, mut best, mut seen) = (0, None, Vec::new());
-        // As they lie in memory. Of equals the one with the smallest identifier is told, so that
+        // As they lie in memory. Of equals the one with the smallest identifier is reported, so that
         // the answer does not depend on their numbers.
         for (number, tree) in (0..).zip(&self.trees) {
             let Some(root) = tree.members.first() else {
@@ -209,9 +210,9 @@ impl Index {
             self.seen_from(tree, &mut seen);
             let serves = |serving: &&Vec<bool>| seen.iter().any(|n| serving[*n as usize]);
             let served = serving.iter().filter(serves).count();
-            lacking += u64::from(served < wishes.len());
+            lacking += u64::from(served < slot_requests.len());
             let first = serving.iter().position(|s| !serves(&s));
-            let progress = first.map(|at| self.progress(&wishes[at].rules, &seen).0);
+            let progress = first.map(|at| self.progress(&slot_requests[at].rules, &seen).0);
             let score = (served, progress, Reverse(tree.root));
             if best.as_ref().is_none_or(|(_, known)| score > *known) {
                 best = Some((number, score));
@@ -261,7 +262,13 @@ impl Index {
         best.map_or(((0, 0), None), |(far, number)| (far, Some(number)))
     }
 
-    fn nearest(&self, query: &Query, wishes: &[Wish], serving: &[Vec<bool>], tree: u32) -> Nearest {
+    fn nearest(
+        &self,
+        query: &Query,
+        slot_requests: &[SlotRequest],
+        serving: &[Vec<bool>],
+        tree: u32,
+    ) -> Nearest {
         let root = self.trees[tree as usize].root;
         let mut seen = Vec::new();
         self.seen_from(&self.trees[tree as usize], &mut seen);
@@ -275,14 +282,14 @@ impl Index {
                 missing: None,
             };
         };
-        let wish = &wishes[at];
-        let ((broken, _), number) = self.progress(&wish.rules, &seen);
-        let rule = wish.rules.get(broken);
+        let slot_request = &slot_requests[at];
+        let ((broken, _), number) = self.progress(&slot_request.rules, &seen);
+        let rule = slot_request.rules.get(broken);
         let node = number.map(|n| &self.nodes[n as usize]);
         Nearest {
             root,
             provider: node.map(|node| node.id),
-            suffix: Some(wish.suffix.clone()),
+            suffix: Some(slot_request.suffix.clone()),
             requirement: rule.map_or(Requirement::EachGroup, |rule| rule.requirement.clone()),
             missing: rule.zip(node).and_then(|(rule, node)| rule.missing(node)),
         }
@@ -327,16 +334,16 @@ impl Explanation {
         let mut refusal = Refusal::new(Code::ResourceExhausted, "NO_CANDIDATES", self.to_string());
         for removed in self.removed.iter().filter(|r| r.removed > 0) {
             let count = u32::try_from(removed.removed).unwrap_or(u32::MAX);
-            refusal.causes.insert(removed.asked(), count);
+            refusal.causes.insert(removed.describe(), count);
         }
         refusal
     }
 }
 
 impl Removed {
-    /// Returns who asks for what, in words.
+    /// Describes the group and its requirement.
     #[must_use]
-    pub fn asked(&self) -> String {
+    pub fn describe(&self) -> String {
         match &self.group {
             None => self.requirement.to_string(),
             Some((suffix, None)) => format!("{}: {}", Name(suffix), self.requirement),
@@ -363,8 +370,8 @@ impl fmt::Display for Explanation {
             } else {
                 "trees"
             };
-            let (asked, count, left) = (removed.asked(), removed.removed, removed.left);
-            write!(f, "; {asked}: removed {count} {what}, left {left}")?;
+            let (requirement, count, left) = (removed.describe(), removed.removed, removed.left);
+            write!(f, "; {requirement}: removed {count} {what}, left {left}")?;
         }
         match &self.nearest {
             Some(nearest) => write!(f, "; nearest is {nearest}"),
@@ -426,10 +433,10 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// How many names of a requirement are told.
+/// How many names of a requirement are listed.
 pub const NAMES_SHOWN: usize = 16;
 
-/// Some names, the first of them told.
+/// Some names, of which the first are listed.
 struct OneOf<'a, T>(&'static str, &'a BTreeSet<T>);
 
 impl<T: fmt::Display> fmt::Display for OneOf<'_, T> {

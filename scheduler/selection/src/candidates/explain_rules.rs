@@ -1,6 +1,6 @@
-//! What a query asks of one provider, requirement by requirement, for counting.
+//! What a query requires of one provider, requirement by requirement, for counting.
 //!
-//! The search itself asks all at once ([`crate::candidates::plan`]); a test holds that both agree
+//! The search itself checks all at once ([`crate::candidates::plan`]); a test holds that both agree
 //! on who serves.
 
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use crate::candidates::node::{Node, holds_any};
 use crate::candidates::plan::known;
 use crate::candidates::query::{Group, Query, Suffix};
 
-/// What one slot asks.
-pub(crate) struct Wish {
+/// The requirements of one slot.
+pub(crate) struct SlotRequest {
     pub(crate) suffix: Suffix,
     /// The class, where the classes of a group may come from several providers.
     pub(crate) class: Option<ResourceClass>,
@@ -77,7 +77,7 @@ impl Rule {
     }
 }
 
-/// Returns what is asked of the root of a tree.
+/// Returns the requirements on the root of a tree.
 pub(crate) fn root_rules(index: &Index, query: &Query) -> Vec<Rule> {
     let one = |name: &Trait| BTreeSet::from([name.clone()]);
     let required = query.root_required.iter().map(|name| Rule {
@@ -89,7 +89,7 @@ pub(crate) fn root_rules(index: &Index, query: &Query) -> Vec<Rule> {
         test: Test::NoTraits(known(&index.traits, &one(name))),
     });
     // A sharing provider below a root in such an aggregate still serves other trees, so this is
-    // asked of the tree that is served and not of the provider.
+    // required of the tree that is served and not of the provider.
     let together = query.groups.iter().filter(|(suffix, _)| suffix.is_empty());
     let outside = together.filter(|(_, group)| !group.forbidden_aggregates.is_empty());
     let outside = outside.map(|(_, group)| Rule {
@@ -99,16 +99,16 @@ pub(crate) fn root_rules(index: &Index, query: &Query) -> Vec<Rule> {
     required.chain(forbidden).chain(outside).collect()
 }
 
-/// Returns what each slot asks.
-pub(crate) fn wishes(index: &Index, query: &Query) -> Vec<Wish> {
-    let mut wishes = Vec::new();
+/// Returns the requirements of each slot.
+pub(crate) fn slot_requests(index: &Index, query: &Query) -> Vec<SlotRequest> {
+    let mut slot_requests = Vec::new();
     for (suffix, group) in &query.groups {
         if suffix.is_empty() {
             for (class, amount) in &group.resources {
                 let mut rules = tree_rules(index, group);
                 rules.extend(class_rules(index, class, *amount));
                 rules.extend(other_rules(index, group, false));
-                wishes.push(Wish {
+                slot_requests.push(SlotRequest {
                     suffix: suffix.clone(),
                     class: Some(class.clone()),
                     rules,
@@ -125,13 +125,13 @@ pub(crate) fn wishes(index: &Index, query: &Query) -> Vec<Wish> {
             test: Test::Traits(known(&index.traits, set)),
         }));
         rules.extend(other_rules(index, group, true));
-        wishes.push(Wish {
+        slot_requests.push(SlotRequest {
             suffix: suffix.clone(),
             class: None,
             rules,
         });
     }
-    wishes
+    slot_requests
 }
 
 fn tree_rules(index: &Index, group: &Group) -> Vec<Rule> {

@@ -24,7 +24,7 @@ pub(crate) struct Choice {
     pub(crate) home: bool,
     /// Whether it is a sharing provider.
     pub(crate) shares: bool,
-    /// Which of the traits that are wanted together it has.
+    /// Which of the traits that are requested together it has.
     pub(crate) met: u128,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Frame {
     /// By kind.
     pub(crate) choices: Vec<Vec<Choice>>,
     /// What is left for one consumer, by place and contended class.
-    pub(crate) rooms: Vec<u64>,
+    pub(crate) headroom: Vec<u64>,
     /// Which places serve a group with a suffix already, where each wants its own.
     pub(crate) taken: Vec<bool>,
     /// Sharing providers of other trees that serve this one, by their place, ascending.
@@ -115,7 +115,7 @@ impl Frame {
             }
         }
         let places = members.len() + self.visible.len();
-        self.fill_rooms(index, plan, places);
+        self.fill_headroom(index, plan, places);
         self.taken.clear();
         self.taken.resize(places, false);
         true
@@ -134,10 +134,10 @@ impl Frame {
         self.visible.retain(|place| tree_of(*place) != tree);
     }
 
-    fn fill_rooms(&mut self, index: &Index, plan: &Plan, places: usize) {
+    fn fill_headroom(&mut self, index: &Index, plan: &Plan, places: usize) {
         let width = plan.contended.len();
-        self.rooms.clear();
-        self.rooms.resize(places * width, 0);
+        self.headroom.clear();
+        self.headroom.resize(places * width, 0);
         if width == 0 {
             return;
         }
@@ -145,21 +145,24 @@ impl Frame {
             for demand in kind.demands.iter().filter(|d| d.contended != NONE) {
                 for choice in choices {
                     let cell = index.nodes[choice.number as usize].cell(demand.class);
-                    let room = cell.expect("a choice has what is wanted of it").room();
-                    self.rooms[choice.place as usize * width + demand.contended as usize] = room;
+                    let headroom = cell
+                        .expect("a choice has what is requested of it")
+                        .headroom();
+                    self.headroom[choice.place as usize * width + demand.contended as usize] =
+                        headroom;
                 }
             }
         }
     }
 
     /// Returns whether a choice has room for one more slot.
-    pub(crate) fn has_room(&self, plan: &Plan, kind: &Kind, choice: &Choice) -> bool {
+    pub(crate) fn has_headroom(&self, plan: &Plan, kind: &Kind, choice: &Choice) -> bool {
         if plan.isolate && kind.suffixed && self.taken[choice.place as usize] {
             return false;
         }
         let first = choice.place as usize * plan.contended.len();
         let mut contended = kind.demands.iter().filter(|d| d.contended != NONE);
-        contended.all(|d| d.amount <= self.rooms[first + d.contended as usize])
+        contended.all(|d| d.amount <= self.headroom[first + d.contended as usize])
     }
 
     /// Takes what a slot wants from a choice that has room for it.
@@ -167,7 +170,7 @@ impl Frame {
         self.taken[choice.place as usize] |= plan.isolate && kind.suffixed;
         let first = choice.place as usize * plan.contended.len();
         for demand in kind.demands.iter().filter(|d| d.contended != NONE) {
-            self.rooms[first + demand.contended as usize] -= demand.amount;
+            self.headroom[first + demand.contended as usize] -= demand.amount;
         }
     }
 
@@ -178,7 +181,7 @@ impl Frame {
         }
         let first = choice.place as usize * plan.contended.len();
         for demand in kind.demands.iter().filter(|d| d.contended != NONE) {
-            self.rooms[first + demand.contended as usize] += demand.amount;
+            self.headroom[first + demand.contended as usize] += demand.amount;
         }
     }
 }

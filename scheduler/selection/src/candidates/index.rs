@@ -1,7 +1,7 @@
 //! All providers in dense tables, with the lists of who has what: what a search reads.
 //!
-//! Invariant: the tables hold exactly what [`Index::sync`] was last told; answers in
-//! [`crate::candidates::Order::Stable`] do not depend on the order in which it was told.
+//! Invariant: the tables hold exactly the sources of the last [`Index::sync`]; answers in
+//! [`crate::candidates::Order::Stable`] do not depend on the order of the updates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Index {
     pub(crate) names: BTreeMap<String, u32>,
     pub(crate) classes: Postings<ResourceClass>,
     /// Providers by how much of a class one consumer may take of them, by the class's number.
-    rooms: Vec<BTreeSet<(u64, u32)>>,
+    headroom: Vec<BTreeSet<(u64, u32)>>,
     pub(crate) traits: Postings<Trait>,
     pub(crate) aggregates: Postings<AggregateId>,
     pub(crate) trees: Vec<Tree>,
@@ -53,7 +53,7 @@ pub struct Index {
     pub(crate) sharing_in: Vec<Vec<u32>>,
     free_nodes: Vec<u32>,
     free_trees: Vec<u32>,
-    /// What [`Self::sync`] was last told: shares its structure with the next one.
+    /// The sources of the last [`Self::sync`]: shares its structure with the next one.
     seen: Sources,
 }
 
@@ -136,13 +136,13 @@ impl Index {
             return;
         };
         let node = &mut self.nodes[number as usize];
-        let before: Vec<u64> = node.cells.iter().map(Cell::room).collect();
+        let before: Vec<u64> = node.cells.iter().map(Cell::headroom).collect();
         node.set_used(used, |class| self.classes.number(class));
         for (cell, before) in node.cells.iter().zip(before) {
-            if cell.room() != before {
-                let rooms = &mut self.rooms[cell.class as usize];
-                rooms.remove(&(before, number));
-                rooms.insert((cell.room(), number));
+            if cell.headroom() != before {
+                let headroom = &mut self.headroom[cell.class as usize];
+                headroom.remove(&(before, number));
+                headroom.insert((cell.headroom(), number));
             }
         }
     }
@@ -151,23 +151,28 @@ impl Index {
     fn replace_cells(&mut self, number: u32, cells: Cells) {
         let node = &mut self.nodes[number as usize];
         for cell in &node.cells {
-            self.rooms[cell.class as usize].remove(&(cell.room(), number));
+            self.headroom[cell.class as usize].remove(&(cell.headroom(), number));
         }
         for cell in &cells {
             let class = cell.class as usize;
-            if self.rooms.len() <= class {
-                self.rooms.resize_with(class + 1, BTreeSet::new);
+            if self.headroom.len() <= class {
+                self.headroom.resize_with(class + 1, BTreeSet::new);
             }
-            self.rooms[class].insert((cell.room(), number));
+            self.headroom[class].insert((cell.headroom(), number));
         }
         node.cells = cells;
     }
 
     /// Returns the providers that have room for so much of a class, ascending, if they are at
     /// most `most`.
-    pub(crate) fn few_with_room(&self, class: u32, amount: u64, most: usize) -> Option<Vec<u32>> {
-        let rooms = self.rooms[class as usize].range((amount, 0)..);
-        let mut few: Vec<u32> = rooms.take(most + 1).map(|(_, number)| *number).collect();
+    pub(crate) fn few_with_headroom(
+        &self,
+        class: u32,
+        amount: u64,
+        most: usize,
+    ) -> Option<Vec<u32>> {
+        let headroom = self.headroom[class as usize].range((amount, 0)..);
+        let mut few: Vec<u32> = headroom.take(most + 1).map(|(_, number)| *number).collect();
         (few.len() <= most).then(|| {
             few.sort_unstable();
             few
@@ -362,7 +367,7 @@ impl Index {
         }
     }
 
-    /// Finds the sharing providers anew; they are few, and rarely change.
+    /// Finds the sharing providers again; they are few, and rarely change.
     fn find_sharing(&mut self) {
         let name = Trait::new(SHARES).expect("a standard trait");
         let number = self.traits.number(&name);

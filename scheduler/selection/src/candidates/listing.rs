@@ -12,7 +12,7 @@ use crate::candidates::index::Index;
 use crate::candidates::node::{NONE, Node, holds_of_each};
 use crate::candidates::plan::{Demand, Kind, known, sets};
 
-/// Which providers are wanted; all of it has to hold, and of nothing all do.
+/// Which providers are listed: all conditions have to hold; without any, all providers are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The one with this identifier.
@@ -33,7 +33,7 @@ pub struct Filter {
     pub in_tree: Option<ProviderId>,
 }
 
-/// Which part of a list is wanted.
+/// Which part of a list is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Those after this identifier; absent: from the first on.
@@ -54,18 +54,18 @@ impl Part {
     }
 }
 
-/// A list of those that may be wanted pays if at most one of so many is on it: to read it in the
+/// A list of those that may match pays if at most one of so many is on it: to read it in the
 /// order of the identifiers it has to be sorted, while the index is in that order.
 const PAYS: usize = 4;
 
 impl Index {
-    /// Returns the providers that are wanted, by identifier.
+    /// Returns the matching providers, by identifier.
     #[must_use]
     pub fn list(&self, filter: &Filter) -> Vec<ProviderId> {
         self.list_part(filter, Part::WHOLE)
     }
 
-    /// Returns a part of the providers that are wanted, by identifier. Where few have what is asked
+    /// Returns a part of the matching providers, by identifier. Where few have what is requested
     /// for, it costs what they are; else, the part that is looked through to fill it.
     #[must_use]
     pub fn list_part(&self, filter: &Filter, part: Part) -> Vec<ProviderId> {
@@ -82,17 +82,17 @@ impl Index {
         } else {
             let from = part.after.map_or(Bound::Unbounded, Bound::Excluded);
             let rest = self.numbers.range((from, Bound::Unbounded));
-            let wanted = rest.filter(|(_, number)| suits(**number));
-            return wanted.map(|(id, _)| *id).take(part.most).collect();
+            let matching = rest.filter(|(_, number)| suits(**number));
+            return matching.map(|(id, _)| *id).take(part.most).collect();
         }
         few.retain(|(id, _)| part.begins_before(*id));
         few.sort_unstable();
         few.dedup();
-        let wanted = few.into_iter().filter(|(_, number)| suits(*number));
-        wanted.map(|(id, _)| id).take(part.most).collect()
+        let matching = few.into_iter().filter(|(_, number)| suits(*number));
+        matching.map(|(id, _)| id).take(part.most).collect()
     }
 
-    /// Returns the only provider that may be wanted, if it is there.
+    /// Returns the only provider that may match, if it exists.
     fn named(&self, filter: &Filter) -> Option<(ProviderId, u32)> {
         let named = filter.name.as_ref().map(|name| self.names.get(name));
         let number = match (filter.id, named) {
@@ -103,8 +103,8 @@ impl Index {
         number.map(|number| (self.nodes[*number as usize].id, *number))
     }
 
-    /// Returns the filter as what a search asks of one provider; nothing if no provider has
-    /// something that is wanted.
+    /// Returns the filter as what a search requires of one provider; nothing if no provider has
+    /// something that is required.
     fn kind(&self, filter: &Filter) -> Option<Kind> {
         let demands = filter.resources.iter().map(|(class, amount)| {
             Some(Demand {
@@ -129,7 +129,7 @@ impl Index {
         })
     }
 
-    /// Returns the shortest lists that hold all that is wanted, if they are short enough to pay.
+    /// Returns the shortest lists that hold all matching providers, if they are short enough to pay.
     fn narrowest(&self, kind: &Kind) -> Option<Vec<std::borrow::Cow<'_, [u32]>>> {
         let most = self.len() / PAYS;
         let lists = lists_of(self, kind, most).into_iter();
@@ -141,7 +141,7 @@ impl Index {
     }
 }
 
-/// Returns whether a provider alone has everything that is wanted.
+/// Returns whether a provider alone satisfies all conditions.
 fn alone(kind: &Kind, node: &Node) -> bool {
     kind.suits(node) && holds_of_each(&node.aggregates, &kind.member_of)
 }

@@ -31,13 +31,13 @@ pub(crate) fn could_fill(frame: &Frame, plan: &Plan, open: &[usize]) -> bool {
             .filter_map(|kind| amount_of(&plan.kinds[kind], class))
             .collect();
         amounts.sort_unstable();
-        let room = |choice: &Choice| {
+        let headroom = |choice: &Choice| {
             let first = choice.place as usize * plan.contended.len();
-            frame.rooms[first + class]
+            frame.headroom[first + class]
         };
         amounts.len() < 2
             || could_assign(frame, plan, kinds().filter(wants), |choice| {
-                held(&amounts, room(choice))
+                held(&amounts, headroom(choice))
             })
     })
 }
@@ -51,13 +51,13 @@ fn amount_of(kind: &Kind, class: usize) -> Option<u64> {
 }
 
 /// Returns how many of these amounts, which ascend, fit into a room.
-fn held(amounts: &[u64], room: u64) -> usize {
+fn held(amounts: &[u64], headroom: u64) -> usize {
     let (least, most) = (amounts[0], amounts[amounts.len() - 1]);
     if least == most {
-        let count = usize::try_from(room / least).unwrap_or(usize::MAX);
+        let count = usize::try_from(headroom / least).unwrap_or(usize::MAX);
         return count.min(amounts.len());
     }
-    let mut left = Some(room);
+    let mut left = Some(headroom);
     let fits = |amount: &&u64| {
         left = left.and_then(|left| left.checked_sub(**amount));
         left.is_some()
@@ -66,7 +66,7 @@ fn held(amounts: &[u64], room: u64) -> usize {
 }
 
 /// The slots of one kind, and where they could go.
-struct Wish {
+struct SlotGroup {
     slots: usize,
     /// Places with how many slots they hold.
     places: Vec<(u32, usize)>,
@@ -87,69 +87,69 @@ fn could_assign(
     if all < 2 {
         return true;
     }
-    let mut wishes: Vec<Wish> = Vec::with_capacity(counts.len());
+    let mut groups: Vec<SlotGroup> = Vec::with_capacity(counts.len());
     for (kind, slots) in counts {
         let choices = frame.choices[kind].iter();
-        let open = choices.filter(|c| frame.has_room(plan, &plan.kinds[kind], c));
+        let open = choices.filter(|c| frame.has_headroom(plan, &plan.kinds[kind], c));
         let places: Vec<_> = open.take(all).map(|c| (c.place, holds(c))).collect();
         if places.iter().map(|(_, holds)| *holds).sum::<usize>() < slots {
             // Counted to the end, unless there are so many places that they surely suffice.
             return false;
         }
-        wishes.push(Wish { slots, places });
+        groups.push(SlotGroup { slots, places });
     }
-    // Whoever has as many places as there are slots goes last, and finds one.
+    // A kind with as many places as there are slots goes last, and finds one.
     let mut open = all;
     loop {
         let before = open;
-        wishes.retain(|wish| {
-            let stays = wish.places.len() < open;
-            open -= if stays { 0 } else { wish.slots };
+        groups.retain(|group| {
+            let stays = group.places.len() < open;
+            open -= if stays { 0 } else { group.slots };
             stays
         });
-        if wishes.len() < 2 || open == before {
+        if groups.len() < 2 || open == before {
             break;
         }
     }
-    wishes.len() < 2 || Assignment::default().holds_all(&wishes)
+    groups.len() < 2 || Assignment::default().holds_all(&groups)
 }
 
 /// Slots on their places while they are being matched.
 #[derive(Default)]
 struct Assignment {
-    /// By place: the wishes whose slots stand there.
+    /// By place: the groups whose slots stand there.
     held: BTreeMap<u32, Vec<usize>>,
 }
 
 impl Assignment {
-    fn holds_all(&mut self, wishes: &[Wish]) -> bool {
-        let slots = wishes
+    fn holds_all(&mut self, groups: &[SlotGroup]) -> bool {
+        let slots = groups
             .iter()
             .enumerate()
-            .flat_map(|(at, wish)| std::iter::repeat_n(at, wish.slots));
-        slots.into_iter().all(|wish| {
+            .flat_map(|(at, group)| std::iter::repeat_n(at, group.slots));
+        slots.into_iter().all(|group| {
             let mut visited = Vec::new();
-            self.assign(wishes, wish, &mut visited)
+            self.assign(groups, group, &mut visited)
         })
     }
 
     /// Finds a place for a slot, moving others where that helps.
-    fn assign(&mut self, wishes: &[Wish], wish: usize, visited: &mut Vec<u32>) -> bool {
-        for (place, holds) in &wishes[wish].places {
+    fn assign(&mut self, groups: &[SlotGroup], group: usize, visited: &mut Vec<u32>) -> bool {
+        for (place, holds) in &groups[group].places {
             if visited.contains(place) {
                 continue;
             }
             visited.push(*place);
             let held = self.held.entry(*place).or_default();
             if held.len() < *holds {
-                held.push(wish);
+                held.push(group);
                 return true;
             }
             for at in 0..held.len() {
                 let other = self.held[place][at];
-                // Slots of one wish are alike: moving one for another changes nothing.
-                if other != wish && self.assign(wishes, other, visited) {
-                    self.held.entry(*place).or_default()[at] = wish;
+                // Slots of one group are alike: moving one for another changes nothing.
+                if other != group && self.assign(groups, other, visited) {
+                    self.held.entry(*place).or_default()[at] = group;
                     return true;
                 }
             }
@@ -162,13 +162,13 @@ impl Assignment {
 mod tests {
     use super::*;
 
-    fn holds_all(wishes: &[(usize, &[(u32, usize)])]) -> bool {
-        let wish = |(slots, places): &(usize, &[(u32, usize)])| Wish {
+    fn holds_all(groups: &[(usize, &[(u32, usize)])]) -> bool {
+        let group = |(slots, places): &(usize, &[(u32, usize)])| SlotGroup {
             slots: *slots,
             places: places.to_vec(),
         };
-        let wishes: Vec<Wish> = wishes.iter().map(wish).collect();
-        Assignment::default().holds_all(&wishes)
+        let groups: Vec<SlotGroup> = groups.iter().map(group).collect();
+        Assignment::default().holds_all(&groups)
     }
 
     #[test]
@@ -186,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn a_room_holds_so_many_of_the_smallest_amounts() {
-        for (amounts, room, expected) in [
+    fn headroom_holds_so_many_of_the_smallest_amounts() {
+        for (amounts, headroom, expected) in [
             (&[3, 3, 3][..], 8, 2),
             (&[3, 3][..], 80, 2),
             (&[1, 2, 5][..], 2, 1),
             (&[1, 2, 5][..], 8, 3),
             (&[4, 5][..], 3, 0),
         ] {
-            assert_eq!(held(amounts, room), expected, "{amounts:?} {room}");
+            assert_eq!(held(amounts, headroom), expected, "{amounts:?} {headroom}");
         }
     }
 }

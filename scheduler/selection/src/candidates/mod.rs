@@ -9,9 +9,9 @@
 //! Invariant: the answer is that of OpenStack Placement's documented rules, each candidate once;
 //! the cost of a query with a limit follows the limit, not the number of ways there are.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`query`], [`candidate`] | what is asked, what is yielded, what bounds the search |
+//! | [`query`], [`candidate`] | the query, its results, the bounds of the search |
 //! | [`index`], `node`, `tree`, `posting` | the providers in dense tables, kept up to date |
 //! | `plan` | a query in the numbers of an index |
 //! | `anchors` | which trees are looked at, in which order |

@@ -45,7 +45,7 @@ impl Cell {
     }
 
     /// Returns how much one consumer may take by several groups together.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn headroom(&self) -> u64 {
         self.free().min(self.max_unit)
     }
 

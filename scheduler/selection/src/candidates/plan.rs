@@ -86,7 +86,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the plan; nothing if the query asks for something that no provider has.
+    /// Returns the plan; nothing if the query requests something that no provider has.
     pub(crate) fn new(index: &Index, query: &Query) -> Option<Self> {
         let names = |traits: &BTreeSet<Trait>| -> Vec<Option<u32>> {
             traits.iter().map(|t| index.traits.number(t)).collect()
@@ -244,13 +244,13 @@ impl Kind {
             && holds_of_each(&node.aggregates, &self.member_of)
     }
 
-    /// Returns whether a provider has what is asked of it, wherever it serves.
+    /// Returns whether a provider satisfies the requirements, wherever it serves.
     pub(crate) fn suits(&self, node: &Node) -> bool {
-        let has_room = |demand: &Demand| {
+        let has_headroom = |demand: &Demand| {
             let cell = node.cell(demand.class);
             cell.is_some_and(|cell| cell.admits(demand.amount))
         };
-        self.demands.iter().all(has_room)
+        self.demands.iter().all(has_headroom)
             && (self.tree == NONE || self.tree == node.tree)
             && holds_of_each(&node.traits, &self.required)
             && !holds_any(&node.traits, &self.forbidden)
@@ -280,11 +280,11 @@ pub(crate) fn sets<K: Ord + Clone>(
 
 /// Returns the classes that several slots want.
 fn contended(index: &Index, query: &Query) -> Vec<u32> {
-    let mut wanted: BTreeMap<&ResourceClass, u32> = BTreeMap::new();
+    let mut slots: BTreeMap<&ResourceClass, u32> = BTreeMap::new();
     for class in query.groups.values().flat_map(|g| g.resources.keys()) {
-        *wanted.entry(class).or_default() += 1;
+        *slots.entry(class).or_default() += 1;
     }
-    let several = wanted.into_iter().filter(|(_, slots)| *slots > 1);
+    let several = slots.into_iter().filter(|(_, count)| *count > 1);
     several
         .filter_map(|(c, _)| index.classes.number(c))
         .collect()

@@ -1,6 +1,6 @@
-//! What is asked of allocation candidates: the query parameters of OpenStack Placement, in types.
+//! The query for allocation candidates: the query parameters of OpenStack Placement, in types.
 //!
-//! It does not know how they are written in a URL or a message: whoever parses them builds this.
+//! It does not know how they are written in a URL or a message: their parser builds this.
 //!
 //! Invariant: a query that [`Query::validate`] passes can be answered; the bounds that it states
 //! keep the work for one query in proportion to the query.
@@ -72,7 +72,7 @@ impl fmt::Debug for Suffix {
     }
 }
 
-/// What is wanted together of one provider or, without a suffix, of one tree and its sharers.
+/// What is requested together of one provider or, without a suffix, of one tree and its sharers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// How much of which class. Empty only in a group with a suffix: a provider that is there for
@@ -116,7 +116,7 @@ pub enum Order {
 /// A query for allocation candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// What is wanted, by suffix.
+    /// The request groups, by suffix.
     pub groups: BTreeMap<Suffix, Group>,
     /// How the groups with a suffix share providers; absent is as [`GroupPolicy::None`].
     pub group_policy: Option<GroupPolicy>,
@@ -153,7 +153,7 @@ impl Default for Query {
 /// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// Nothing is wanted.
+    /// The query requests nothing.
     #[error("no group wants any resources: give at least one of them `resources`")]
     NoResources,
     /// The group without a suffix wants no resources.

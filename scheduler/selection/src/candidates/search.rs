@@ -1,6 +1,6 @@
 //! Candidates, one after the other: tree by tree, and at each tree way by way.
 //!
-//! Nothing is made before it is asked for, so that a search with a limit costs what it yields and
+//! Nothing is computed before it is requested, so that a search with a limit costs what it yields and
 //! what it has to look through, not what there is.
 //!
 //! A candidate that takes from any provider which does not share belongs to that provider's tree
@@ -22,7 +22,7 @@ use crate::candidates::walk::{Came, Walk};
 /// Under a rotated order, so many trees have to share the limit before one may use it alone.
 const SHARES: u32 = 16;
 
-/// Trees that are looked at, for each candidate that is wanted, to find others to share with.
+/// Trees that are looked at, for each requested candidate, to find others to share with.
 const LOOKED_AT: u64 = 4;
 
 /// A tree that gave its share and may have more.
@@ -38,7 +38,7 @@ struct Held {
 #[derive(Debug)]
 pub struct Search<'a> {
     index: &'a Index,
-    /// Absent when something is asked for that no provider has.
+    /// Absent when something is requested that no provider has.
     plan: Option<Plan>,
     anchors: Anchors,
     bounds: Bounds,
@@ -59,7 +59,7 @@ pub struct Search<'a> {
     walked: BTreeSet<Vec<u32>>,
     /// Candidates of sharing providers only.
     shared: BTreeSet<Vec<u32>>,
-    found: u64,
+    candidates_total: u64,
     steps: u64,
     bytes: u64,
     tired: bool,
@@ -67,7 +67,7 @@ pub struct Search<'a> {
 }
 
 impl Index {
-    /// Begins a search; candidates come as they are asked for.
+    /// Begins a search; candidates come as they are requested.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Index {
             looked_at: 0,
             walked: BTreeSet::new(),
             shared: BTreeSet::new(),
-            found: 0,
+            candidates_total: 0,
             steps: 0,
             bytes: 0,
             tired: false,
@@ -109,7 +109,7 @@ impl Index {
         })
     }
 
-    /// Returns the candidates that are wanted.
+    /// Returns the requested candidates.
     ///
     /// # Errors
     ///
@@ -145,7 +145,9 @@ impl Iterator for Search<'_> {
     type Item = Result<Candidate, SearchBound>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let enough = self.limit.is_some_and(|l| self.found >= u64::from(l));
+        let enough = self
+            .limit
+            .is_some_and(|l| self.candidates_total >= u64::from(l));
         if self.ended || enough {
             return None;
         }
@@ -200,7 +202,7 @@ impl Search<'_> {
             if self.is_new(plan) {
                 let candidate = candidate(self.index, plan, &self.walk);
                 self.bytes += bytes_of(&candidate);
-                self.found += 1;
+                self.candidates_total += 1;
                 return Some(Ok(candidate));
             }
         }
@@ -210,7 +212,7 @@ impl Search<'_> {
         SearchBound {
             steps: self.steps(),
             bytes: self.bytes,
-            found: self.found,
+            candidates_total: self.candidates_total,
             limited: self.limit.is_some(),
         }
     }

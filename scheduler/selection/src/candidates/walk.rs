@@ -50,7 +50,7 @@ pub(crate) struct Walk {
     need_home: bool,
     /// Steps since the last way.
     dead: u64,
-    /// After so many steps without a way, the matching is asked at each step.
+    /// After so many steps without a way, the matching is computed at each step.
     dead_ends_max: u64,
     /// Whether dead ends were met.
     hard: bool,
@@ -161,7 +161,7 @@ impl Walk {
             let choice = self.frame.choices[kind_at][at];
             self.steps += 1;
             self.dead += 1;
-            if !self.frame.has_room(plan, kind, &choice) || !self.keeps(plan, &choice) {
+            if !self.frame.has_headroom(plan, kind, &choice) || !self.keeps(plan, &choice) {
                 continue;
             }
             self.frame.take(plan, kind, &choice);
@@ -254,7 +254,7 @@ impl Walk {
         self.looked_at.set(self.looked_at.get() + looked_at as u64);
     }
 
-    /// Returns whether the open slots are enough for the traits that are wanted together: each of
+    /// Returns whether the open slots are enough for the traits that are requested together: each of
     /// them brings at most what its best choice does.
     fn traits_can_be_met(&self, plan: &Plan) -> bool {
         let missing = all_of(plan) & !self.met[self.depth];
@@ -297,7 +297,7 @@ impl Walk {
     }
 }
 
-/// Returns the bits of all traits that are wanted together.
+/// Returns the bits of all traits that are requested together.
 fn all_of(plan: &Plan) -> u128 {
     match plan.together.len() {
         0 => 0,

@@ -4,7 +4,7 @@
 //! one more. Guests that are alike do not compete across hosts, so each host is filled by itself,
 //! and hosts that are alike are filled once.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | here | how many fit now |
 //! | [`failure`] | how many fit after the worst failure |
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State};
-use berth_domain::constraint::{Applicant, Demand, Violation};
+use berth_domain::constraint::{Demand, PreparedDemand, Violation};
 use berth_domain::host_view::HostView;
 use berth_domain::id::ClaimId;
 use berth_domain::name::VmName;
@@ -76,7 +76,7 @@ impl Stop {
     pub(super) fn rule(violation: &Violation) -> Self {
         Self {
             cause: violation.cause().into(),
-            is_full: violation.is_lack_of_room(),
+            is_full: violation.is_lack_of_capacity(),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Counts {
 /// Fills hosts with guests of one demand.
 pub(super) struct Filler<'a> {
     demand: &'a Demand,
-    applicant: Applicant<'a>,
+    applicant: PreparedDemand<'a>,
     cells: Strategy,
     /// By likeness.
     known: BTreeMap<u64, (u64, Stop)>,
@@ -141,7 +141,7 @@ impl<'a> Filler<'a> {
     pub(super) fn new(demand: &'a Demand, cells: Strategy) -> Self {
         Self {
             demand,
-            applicant: Applicant::new(demand),
+            applicant: PreparedDemand::new(demand),
             cells,
             known: BTreeMap::new(),
         }
@@ -162,13 +162,13 @@ impl<'a> Filler<'a> {
         {
             return known.clone();
         }
-        let (count, stop, _) = self.fill_anew(view);
+        let (count, stop, _) = self.fill_copy(view);
         self.known.insert(likeness, (count, stop.clone()));
         (count, stop)
     }
 
     /// Returns how many fit on a host, why no further one does, and the host with them.
-    pub(super) fn fill_anew(&self, view: &HostView) -> (u64, Stop, HostView) {
+    pub(super) fn fill_copy(&self, view: &HostView) -> (u64, Stop, HostView) {
         let mut view = view.clone();
         let (most, why) = self.limit(&view);
         let mut count = 0;

@@ -180,7 +180,7 @@ fn fill_all(views: &mut [Arc<HostView>], demand: &Demand, cells: Strategy) -> (u
     for view in views {
         let (count, stop) = filler.fill(view);
         if count > 0 {
-            *view = Arc::new(filler.fill_anew(view).2);
+            *view = Arc::new(filler.fill_copy(view).2);
             sum += count;
         }
         stops.push(stop);
@@ -202,7 +202,7 @@ fn by_frequency(stops: &[Stop]) -> Vec<String> {
 /// Passes over shapes for which no host has memory.
 fn pass_over(shape: Shape, views: &[Arc<HostView>], steps: Steps, least: Least) -> Shape {
     let open = views.iter().filter(|view| view.host.is_open());
-    let most = open.map(|view| u64::from(view.room.memory_mib)).max();
+    let most = open.map(|view| u64::from(view.headroom.memory_mib)).max();
     let excess = shape.memory_mib.saturating_sub(most.unwrap_or(0));
     let step = steps.0.memory_mib.max(1);
     let memory_mib = shape

@@ -3,14 +3,14 @@
 //! Not here: whether it is refused for that. A policy says so, and evacuations may use what is kept
 //! for them.
 //!
-//! Invariant: the keeper is as before afterwards.
+//! Invariant: the tracker is as before afterwards.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 
-use super::keeper::{Doubt, Keeper, Key};
+use super::tracker::{Doubt, Key, VerdictTracker};
 use super::{Domain, Verdict};
 use crate::fleet::{Error, FleetGuest};
 
@@ -23,13 +23,13 @@ pub struct Broken {
     pub verdict: Verdict,
 }
 
-/// As much as so many changes may cost, one question may: what it is too much for is told as not
+/// As much as so many changes may cost, one question may: what exceeds it is reported as not
 /// known any more.
 const ADMISSION_CHANGES: u64 = 4;
 
-impl Keeper {
+impl VerdictTracker {
     /// Returns the first few domains that are proven and would not be any more with this claim:
-    /// none, if it does no harm. What is refuted now is not asked; what a change was too much for
+    /// none, if it does no harm. What is refuted now is not checked; what a change was too much for
     /// is, as if it were proven.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Keeper {
             if broken.len() >= HOSTS_MAX {
                 break;
             }
-            // One that a change was too much for may be proven: it is asked like those that are.
+            // One that a change was too much for may be proven: it is checked like those that are.
             if self.kept[&key].verdict.plan().is_none() && !self.is_pending(&key) {
                 continue;
             }

@@ -25,9 +25,9 @@ use crate::request::Request;
 /// So many guests are named.
 const NAMES: usize = 4;
 
-/// The hosts that could take a guest are told apart up to so many, or as many as there are guests.
+/// The hosts that could take a guest are distinguished up to so many, or as many as there are guests.
 const FEW: usize = 16;
-/// More hosts than this are told apart for no guest, and summed up only for more guests than this.
+/// More hosts than this are distinguished for no guest, and summed up only for more guests than this.
 const SOME: usize = 64;
 
 /// Why there is no plan.
@@ -69,14 +69,14 @@ pub enum Bound {
         /// How many hosts could take any of them.
         hosts: u64,
     },
-    /// There are more guests of at least this size than rooms for such.
-    Rooms {
+    /// There are more guests of at least this size than slots for such.
+    Slots {
         /// The least of them.
         vm: VmName,
         /// All of them.
         guests: Vec<VmName>,
         /// For how many the hosts have room, at most.
-        rooms: u64,
+        slots: u64,
         /// How many hosts could take any of them.
         hosts: u64,
     },
@@ -90,18 +90,18 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Returns the guest that is told of, if it is one.
+    /// Returns the guest that the bound is about, if it is one.
     #[must_use]
     pub fn vm(&self) -> Option<&VmName> {
         match self {
-            Self::Impossible { vm, .. } | Self::Alone { vm, .. } | Self::Rooms { vm, .. } => {
+            Self::Impossible { vm, .. } | Self::Alone { vm, .. } | Self::Slots { vm, .. } => {
                 Some(vm)
             }
             Self::Together { .. } | Self::Amount { .. } | Self::Searched { .. } => None,
         }
     }
 
-    /// Returns the guests that are told of. As long as a host that gets more room can take none of
+    /// Returns the guests that the bound is about. As long as a host that gets more room can take none of
     /// them alone, the bound holds.
     #[must_use]
     pub fn guests(&self) -> &[VmName] {
@@ -109,7 +109,7 @@ impl Bound {
             Self::Impossible { vm, .. } | Self::Alone { vm, .. } => std::slice::from_ref(vm),
             Self::Together { guests, .. }
             | Self::Amount { guests, .. }
-            | Self::Rooms { guests, .. }
+            | Self::Slots { guests, .. }
             | Self::Searched { guests, .. } => guests,
         }
     }
@@ -148,12 +148,12 @@ impl Bound {
                     needed.saturating_sub(*left)
                 ),
             },
-            Self::Rooms {
-                vm, guests, rooms, ..
+            Self::Slots {
+                vm, guests, slots, ..
             } => format!(
                 "make room for {} more guests of the size of vm {vm}: move smaller guests together \
                  on other hosts, or move such a guest off this one",
-                (guests.len() as u64).saturating_sub(*rooms)
+                (guests.len() as u64).saturating_sub(*slots)
             ),
             Self::Searched { .. } => {
                 "make room on other hosts, or move guests off this one".to_owned()
@@ -195,15 +195,15 @@ impl fmt::Display for Bound {
                 guests.len(),
                 names(guests)
             ),
-            Self::Rooms {
+            Self::Slots {
                 vm,
                 guests,
-                rooms,
+                slots,
                 hosts,
             } => write!(
                 f,
                 "{} guests ({}) are at least as great as vm {vm}, and the {hosts} hosts that could \
-                 take any of them have room for {rooms} such at most",
+                 take any of them have room for {slots} such at most",
                 guests.len(),
                 names(guests)
             ),
@@ -289,13 +289,13 @@ impl<'a> Bounds<'a> {
             }
         }
         let members = |group: &ServerGroupName, at| self.members(group, at);
-        let has_room = |at: usize| {
+        let has_headroom = |at: usize| {
             let members = |group: &ServerGroupName| members(group, at);
             let left = Left::new(&self.fleet.views()[at], &members);
             sum.iter().all(|(thing, amount)| left.of(thing) >= *amount)
         };
         let mut others = (0..self.fleet.len()).filter(|at| !self.fleet.has_failed_at(*at));
-        if party.guests.len() < 2 || others.any(has_room) {
+        if party.guests.len() < 2 || others.any(has_headroom) {
             return None;
         }
         Some(Bound::Together {
@@ -390,11 +390,11 @@ impl<'a> Bounds<'a> {
         kinds.into_iter().find_map(|(least, need)| {
             let great = guests.iter().filter(|guest| guest.1.covers(need));
             let great: Vec<VmName> = great.map(|(guest, _)| guest.vm.clone()).collect();
-            let rooms = sum(&|left| need.rooms(left));
-            (great.len() as u64 > rooms).then(|| Bound::Rooms {
+            let slots = sum(&|left| need.slots(left));
+            (great.len() as u64 > slots).then(|| Bound::Slots {
                 vm: least.vm.clone(),
                 guests: great,
-                rooms,
+                slots,
                 hosts: hosts.len() as u64,
             })
         })

@@ -12,30 +12,30 @@
 //! budget is counted in placements tried, never in time, so that every member finds the same.
 //!
 //! Guests on the other hosts stay where they are. All guests of the host count, stopped ones too:
-//! their claims move with them; those that nobody wants to be started say so
+//! their claims move with them; those that are not to be started say so
 //! ([`Rescue::Spare`](crate::fleet::Rescue)). Members of a server group on hosts that fail are on no
 //! host any more.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`plan`] | where each guest goes, and whether that is still so |
 //! | [`bound`] | why there is no plan |
 //! | `need` | what guests need and hosts have left, in amounts that add up |
 //! | `search` | the search for a plan |
-//! | [`keeper`] | the verdicts of all hosts, kept up to date by what changed |
+//! | [`tracker`] | the verdicts of all hosts, kept up to date by what changed |
 //! | [`admission`] | which proofs a new claim would break |
 
 pub mod admission;
 pub mod bound;
-pub mod keeper;
 mod need;
 pub mod plan;
 mod search;
+pub mod tracker;
 
 pub use admission::Broken;
 pub use bound::Bound;
-pub use keeper::{Keeper, Tally};
 pub use plan::{Move, Plan};
+pub use tracker::{Tally, VerdictTracker};
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ pub struct Budget {
     /// How often a guest is fitted to a host, for one verdict.
     pub placements: u64,
     /// The same for all verdicts that one change touches; those that are left are open until
-    /// [`Keeper::catch_up`].
+    /// [`VerdictTracker::catch_up`].
     pub per_change: u64,
 }
 
@@ -120,12 +120,12 @@ impl Verdict {
 
 /// Returns whether the guests of a domain can be started elsewhere when all its hosts fail at once.
 /// The fleet is as before afterwards.
-pub fn judge(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> Verdict {
-    judge_counted(fleet, domain, budget).0
+pub fn evaluate(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> Verdict {
+    evaluate_counted(fleet, domain, budget).0
 }
 
-/// Returns what [`judge`] returns, and how often a guest was fitted to a host.
-fn judge_counted(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> (Verdict, u64) {
+/// Returns what [`evaluate`] returns, and how often a guest was fitted to a host.
+fn evaluate_counted(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> (Verdict, u64) {
     let mark = fleet.mark();
     let mut search = search::Search::new(fleet, domain, budget);
     let verdict = search.run();

@@ -22,7 +22,7 @@ pub enum Thing {
     Class(ResourceClass),
     /// Dedicated CPUs of cells.
     DedicatedCpus,
-    /// MiB in small pages that nobody else has.
+    /// Free MiB in small pages.
     SmallPages,
     /// Pages of so many KiB: of 2 MiB or of 1 GiB.
     Pages(u64),
@@ -97,7 +97,7 @@ impl CellNeed {
     }
 
     /// Returns how many such cells have room in one host cell, at most.
-    fn rooms_in(&self, cell: &Self) -> u64 {
+    fn slots_in(&self, cell: &Self) -> u64 {
         let times = |have: u64, need: u64| have.checked_div(need).unwrap_or(u64::MAX);
         times(cell.dedicated, self.dedicated)
             .min(times(cell.small_mib, self.small_mib))
@@ -175,7 +175,7 @@ impl Need {
     }
 
     /// Returns for how many such guests the host has room, at most.
-    pub(super) fn rooms(&self, left: &Left<'_>) -> u64 {
+    pub(super) fn slots(&self, left: &Left<'_>) -> u64 {
         let amounts = self.amounts.iter();
         let counted = amounts.map(|(thing, amount)| left.of(thing) / amount).min();
         let counted = counted.unwrap_or(u64::MAX);
@@ -183,12 +183,12 @@ impl Need {
             return counted;
         }
         // A guest's cells go to different host cells: none of these holds more guests than it
-        // has rooms, and none holds two cells of one guest.
-        let cells = left.cells().map(|cell| self.cell.rooms_in(&cell));
+        // has slots, and none holds two cells of one guest.
+        let cells = left.cells().map(|cell| self.cell.slots_in(&cell));
         let cells: Vec<u64> = cells.collect();
         let holds = |guests: u64| {
-            let rooms = cells.iter().map(|rooms| u128::from(*rooms.min(&guests)));
-            rooms.sum::<u128>() >= u128::from(self.cells) * u128::from(guests)
+            let slots = cells.iter().map(|slots| u128::from(*slots.min(&guests)));
+            slots.sum::<u128>() >= u128::from(self.cells) * u128::from(guests)
         };
         let (mut least, mut most) = (0, counted.min(1 << 20));
         while least < most {

@@ -119,9 +119,9 @@ pub(super) fn claim(guest: &FleetGuest, step: &Move) -> Claim {
 pub(super) fn evacuees(fleet: &Fleet, domain: &Domain) -> Vec<Arc<FleetGuest>> {
     let places = domain.hosts.iter().filter_map(|host| fleet.place(host));
     let guests = places.flat_map(|at| fleet.guests_at(at));
-    let wanted = guests.filter(|guest| match guest.rescue {
+    let restarted = guests.filter(|guest| match guest.rescue {
         Rescue::Restart | Rescue::Impossible(_) => true,
         Rescue::Spare(_) => false,
     });
-    wanted.cloned().collect()
+    restarted.cloned().collect()
 }

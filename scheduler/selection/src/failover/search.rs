@@ -3,9 +3,9 @@
 //! 1. Each guest goes to the first host that takes it, beginning at a place that differs from domain
 //!    to domain: so the plans of many domains do not all lean on the same few hosts, and a change
 //!    of one host touches few plans.
-//! 2. Where one is left that some host could take alone, it goes first, and all begin anew, each on
-//!    the host that it leaves the least room of. Where one is left again, all bounds are asked; if
-//!    none forbids a plan, all begin anew a few times more: those first that could go to the fewest
+//! 2. Where one is left that some host could take alone, it goes first, and all start again, each on
+//!    the host that it leaves the least room of. Where one is left again, all bounds are checked; if
+//!    none forbids a plan, all start again a few times more: those first that could go to the fewest
 //!    hosts, then each time the one that was left.
 //! 3. If that does not help either, guests are taken back one by one and tried elsewhere, until the
 //!    budget is spent or everything was tried.
@@ -26,7 +26,7 @@ use super::plan::{self, Move, Plan};
 use super::{Bound, Budget, Domain, Verdict, fail};
 use crate::fleet::{Fleet, FleetGuest, Mark, Rescue, Seeker};
 
-/// How often all begin anew with the one that was left.
+/// How often all start again with the one that was left.
 const ROUNDS: usize = 6;
 /// Up to so many hosts, the cells of a host are tried in both orders.
 const FEW_HOSTS: usize = 16;
@@ -270,12 +270,12 @@ impl<'f> Search<'f> {
     /// Returns the hosts with room at a glance, those first of which least would be left. Those with
     /// free PCI functions come last for guests that do not ask for any.
     fn candidates(&self, seeker: &Seeker<'_>) -> Vec<usize> {
-        let asks = !seeker.demand.pci.is_empty();
+        let requests_pci = !seeker.demand.pci.is_empty();
         let all = (0..self.fleet.len()).filter_map(|at| {
             let left = seeker.glance(self.fleet, at, Strategy::Pack)?;
-            let room = &self.fleet.views()[at].room;
+            let room = &self.fleet.views()[at].headroom;
             let load = room.memory_load.max(room.vcpu_load).max(room.pcpu_load);
-            Some((!asks && room.pci > 0, left, Reverse(load), at))
+            Some((!requests_pci && room.pci > 0, left, Reverse(load), at))
         });
         let mut all: Vec<_> = all.collect();
         all.sort_unstable();

@@ -1,17 +1,17 @@
 //! The number of cells.
 
-use berth_domain::host_view::Room;
+use berth_domain::host_view::Headroom;
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 
 /// Returns how many cells the host has.
 #[must_use]
-pub fn offered(room: &Room) -> [u32; 1] {
-    [u32::from(room.cells)]
+pub fn offered(headroom: &Headroom) -> [u32; 1] {
+    [u32::from(headroom.cells)]
 }
 
 /// Returns how many cells the guest has.
 #[must_use]
-pub fn asked(ask: &Ask) -> [u32; 1] {
-    [u32::from(ask.cells)]
+pub fn requested(demand: &MinimumDemand) -> [u32; 1] {
+    [u32::from(demand.cells)]
 }

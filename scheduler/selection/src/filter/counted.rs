@@ -1,17 +1,22 @@
 //! Counted resources.
 
-use berth_domain::host_view::Room;
+use berth_domain::host_view::Headroom;
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 
 /// Returns what is free of each counted resource.
 #[must_use]
-pub fn offered(room: &Room) -> [u32; 4] {
-    [room.vcpu, room.pcpu, room.memory_mib, room.disk_gib]
+pub fn offered(headroom: &Headroom) -> [u32; 4] {
+    [
+        headroom.vcpu,
+        headroom.pcpu,
+        headroom.memory_mib,
+        headroom.disk_gib,
+    ]
 }
 
 /// Returns what the guest counts as.
 #[must_use]
-pub fn asked(ask: &Ask) -> [u32; 4] {
-    [ask.vcpu, ask.pcpu, ask.memory_mib, ask.disk_gib]
+pub fn requested(demand: &MinimumDemand) -> [u32; 4] {
+    [demand.vcpu, demand.pcpu, demand.memory_mib, demand.disk_gib]
 }

@@ -1,10 +1,10 @@
-//! PCI functions that nobody has, by what they are.
+//! Free PCI functions, by kind.
 
 use berth_domain::host_view::HostView;
 use berth_domain::pci::{PciDevice, PciRequest};
 use smallvec::SmallVec;
 
-/// Fewer kinds of functions than this are told apart. Where the hosts have more, every host passes.
+/// Fewer kinds of functions than this are distinguished. Where the hosts have more, every host passes.
 pub const KINDS: usize = 16;
 
 /// How many functions of each kind are free on a host.
@@ -17,9 +17,9 @@ pub struct Kinds {
     known: Vec<PciDevice>,
 }
 
-/// What a guest asks for: of which kinds, and how many in sum.
+/// The functions that a guest demands: of which kinds, and how many in sum.
 #[derive(Clone, Debug, Default)]
-pub struct DeviceAsks(SmallVec<[(u32, u32); 2]>);
+pub struct DeviceDemand(SmallVec<[(u32, u32); 2]>);
 
 impl Kinds {
     /// Counts the free functions of a host. Kinds that are new are numbered.
@@ -54,23 +54,23 @@ impl Kinds {
         })
     }
 
-    /// Returns what these requests ask for; nothing while there are more kinds than are told
-    /// apart.
+    /// Returns what these requests demand; nothing while there are more kinds than are
+    /// distinguished.
     #[must_use]
-    pub fn asked(&self, requests: &[PciRequest]) -> DeviceAsks {
+    pub fn requested(&self, requests: &[PciRequest]) -> DeviceDemand {
         if self.known.len() == KINDS {
-            return DeviceAsks::default();
+            return DeviceDemand::default();
         }
         let bits = |request: &PciRequest| {
             let kinds = self.known.iter().enumerate();
             let accepted = kinds.filter(|(_, kind)| request.accepts(kind));
             accepted.fold(0, |bits, (number, _)| bits | 1 << number)
         };
-        DeviceAsks(requests.iter().map(|r| (bits(r), r.count)).collect())
+        DeviceDemand(requests.iter().map(|r| (bits(r), r.count)).collect())
     }
 }
 
-impl DeviceAsks {
+impl DeviceDemand {
     /// Returns whether there are enough for each request alone.
     #[must_use]
     pub fn are_met(&self, free: &Devices) -> bool {

@@ -1,17 +1,17 @@
 //! Memory of the emptiest cell.
 
-use berth_domain::host_view::Room;
+use berth_domain::host_view::Headroom;
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 
 /// Returns what is free under the ratio, and of small pages.
 #[must_use]
-pub fn offered(room: &Room) -> [u32; 2] {
-    [room.memory_max, room.small_max]
+pub fn offered(headroom: &Headroom) -> [u32; 2] {
+    [headroom.memory_max, headroom.small_max]
 }
 
 /// Returns what the greatest cell of the guest takes.
 #[must_use]
-pub fn asked(ask: &Ask) -> [u32; 2] {
-    [ask.memory_max, ask.small_max]
+pub fn requested(demand: &MinimumDemand) -> [u32; 2] {
+    [demand.memory_max, demand.small_max]
 }

@@ -1,29 +1,29 @@
 //! What rules a host out at a glance.
 //!
-//! A filter sees only [`Room`] and [`Ask`], and says of each a few numbers: what the host offers
-//! and what the guest asks. A host passes if it offers enough of all. The numbers of all filters
+//! A filter sees only [`Headroom`] and [`MinimumDemand`], and returns a few numbers of each: what the host
+//! offers and what the guest demands. A host passes if it offers enough of all. The numbers of all filters
 //! stand side by side in [`Lanes`], one cache line a host, so that the compiler compares several
-//! at once and a thousand hosts are filtered in a few microseconds. Hosts that pass are asked for
-//! room in one and the same cell ([`rooms`]) and for enough PCI functions of a kind ([`devices`]).
+//! at once and a thousand hosts are filtered in a few microseconds. Hosts that pass are checked for
+//! headroom in one and the same cell ([`headroom`]) and for enough PCI functions of a kind ([`devices`]).
 //!
 //! It spares the rules of [`berth_domain::constraint`] hosts that cannot pass; it is never the
-//! only one to say no, and what it says is not told to people.
+//! only one to say no, and its reasons are not reported to people.
 
 pub mod cells;
 pub mod counted;
 pub mod cpus;
 pub mod devices;
+pub mod headroom;
 pub mod memory;
 pub mod open;
 pub mod pages;
-pub mod rooms;
 
-use berth_domain::host_view::Room;
+use berth_domain::host_view::Headroom;
 
-pub use devices::{DeviceAsks, Devices};
-pub use rooms::{CellAsks, Rooms};
+pub use devices::{DeviceDemand, Devices};
+pub use headroom::{CellDemands, CellHeadroom};
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 
 /// The numbers of all filters; those at the end that no filter uses are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,23 +50,25 @@ macro_rules! lanes {
 impl Lanes {
     /// Returns what a host offers.
     #[must_use]
-    pub fn offered(room: &Room) -> Self {
-        lanes!(offered, room)
+    pub fn offered(headroom: &Headroom) -> Self {
+        lanes!(offered, headroom)
     }
 
-    /// Returns what a guest asks.
+    /// Returns what a guest demands.
     #[must_use]
-    pub fn asked(ask: &Ask) -> Self {
-        lanes!(asked, ask)
+    pub fn requested(demand: &MinimumDemand) -> Self {
+        lanes!(requested, demand)
     }
 
-    /// Returns whether what is offered suffices for what is asked.
+    /// Returns whether what is offered suffices for what is requested.
     #[must_use]
-    pub fn suffice(&self, asked: &Self) -> bool {
+    pub fn suffice(&self, requested: &Self) -> bool {
         // Without an early end, so that it becomes a few wide comparisons.
         self.0
             .iter()
-            .zip(&asked.0)
-            .fold(true, |enough, (offered, asked)| enough & (offered >= asked))
+            .zip(&requested.0)
+            .fold(true, |enough, (offered, requested)| {
+                enough & (offered >= requested)
+            })
     }
 }

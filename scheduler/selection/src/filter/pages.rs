@@ -1,17 +1,17 @@
 //! Huge pages of the emptiest cell.
 
-use berth_domain::host_view::Room;
+use berth_domain::host_view::Headroom;
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 
 /// Returns what is free of pages of 2 MiB and of 1 GiB.
 #[must_use]
-pub fn offered(room: &Room) -> [u32; 2] {
-    [room.pages_2m_max, room.pages_1g_max]
+pub fn offered(headroom: &Headroom) -> [u32; 2] {
+    [headroom.pages_2m_max, headroom.pages_1g_max]
 }
 
 /// Returns what the greatest cell of the guest takes.
 #[must_use]
-pub fn asked(ask: &Ask) -> [u32; 2] {
-    [ask.pages_2m_max, ask.pages_1g_max]
+pub fn requested(demand: &MinimumDemand) -> [u32; 2] {
+    [demand.pages_2m_max, demand.pages_1g_max]
 }

@@ -14,7 +14,7 @@ use berth_domain::server_group::GroupDemand;
 pub enum Rescue {
     /// It is started on another host.
     Restart,
-    /// Nobody wants it to be: the reason, for people.
+    /// It is not to be restarted: the reason, for people.
     Spare(String),
     /// It cannot be, whatever room there is: the reason, for people.
     Impossible(String),

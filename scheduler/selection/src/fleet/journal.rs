@@ -1,6 +1,6 @@
 //! How a fleet goes back to what it was, and how it follows what really happens.
 //!
-//! Invariant: a step is undone only after all that came later; what really happens is told only to
+//! Invariant: a step is undone only after all that came later; what really happens is reported only to
 //! a fleet whose steps are undone.
 
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Fleet {
 
     /// Takes a host with its guests as they really are now, in place of what was known of it.
     ///
-    /// A guest that was known to be elsewhere is here now; the other host is told of in a call of
+    /// A guest that was known to be elsewhere is here now; the other host is reported in a call of
     /// its own.
     ///
     /// # Errors

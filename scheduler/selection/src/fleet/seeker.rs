@@ -1,23 +1,23 @@
-//! A demand made ready to be asked of many hosts of a fleet: the filters first, the exact fit last.
+//! A demand prepared for many hosts of a fleet: the filters first, the exact fit last.
 //!
 //! The rules are those of the choice itself ([`crate::pipeline`]).
 
-use berth_domain::constraint::{Applicant, Demand, Violation};
+use berth_domain::constraint::{Demand, PreparedDemand, Violation};
 use berth_domain::numa::{Assignment, Strategy};
 
 use super::Fleet;
-use crate::ask::Ask;
-use crate::filter::{CellAsks, DeviceAsks, Lanes};
+use crate::filter::{CellDemands, DeviceDemand, Lanes};
+use crate::minimum_demand::MinimumDemand;
 
 /// A demand, made ready.
 #[derive(Clone, Debug)]
 pub struct Seeker<'a> {
     /// What is demanded.
     pub demand: &'a Demand,
-    applicant: Applicant<'a>,
+    applicant: PreparedDemand<'a>,
     lanes: Lanes,
-    cells: CellAsks,
-    devices: DeviceAsks,
+    cells: CellDemands,
+    devices: DeviceDemand,
 }
 
 impl<'a> Seeker<'a> {
@@ -26,10 +26,10 @@ impl<'a> Seeker<'a> {
     pub fn new(fleet: &Fleet, demand: &'a Demand) -> Self {
         Self {
             demand,
-            applicant: Applicant::new(demand),
-            lanes: Lanes::asked(&Ask::new(demand)),
-            cells: CellAsks::new(demand.topology.as_ref()),
-            devices: fleet.table.kinds.asked(&demand.pci),
+            applicant: PreparedDemand::new(demand),
+            lanes: Lanes::requested(&MinimumDemand::new(demand)),
+            cells: CellDemands::new(demand.topology.as_ref()),
+            devices: fleet.table.kinds.requested(&demand.pci),
         }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Seeker<'a> {
         if !table.offers[at].suffice(&self.lanes) || !self.devices.are_met(&table.devices[at]) {
             return None;
         }
-        table.rooms[at].left(&self.cells, cells)
+        table.headroom[at].left(&self.cells, cells)
     }
 
     /// Returns what the guest would take of the host at this place. It is to have room at a glance.

@@ -3,17 +3,17 @@
 use berth_domain::name::HostName;
 use berth_domain::server_group::GroupDemand;
 
-/// How much hosts are liked for the sake of a guest's group.
+/// How well hosts suit a guest's server group.
 #[derive(Clone, Debug, Default)]
-pub struct Liking {
+pub struct AffinityScore {
     /// By place in the table, ascending: those that members are on.
     known: Vec<(usize, u16)>,
     /// All others.
     others: u16,
 }
 
-impl Liking {
-    /// Returns how much hosts are liked; `place` says where each stands in the table.
+impl AffinityScore {
+    /// Returns the scores of hosts; `place` returns the position of each in the table.
     pub fn new(group: Option<&GroupDemand>, place: impl Fn(&HostName) -> Option<usize>) -> Self {
         let Some(group) = group else {
             return Self::default();
@@ -39,7 +39,7 @@ impl Liking {
         }
     }
 
-    /// Returns more for a host that is liked more.
+    /// Returns more for a host that suits the group better.
     #[must_use]
     pub fn weigh(&self, place: usize) -> u16 {
         if self.known.is_empty() {

@@ -16,9 +16,9 @@ use berth_domain::audit::Points;
 use berth_domain::host_view::HostView;
 use berth_domain::policy::SchedulingPolicy;
 
-pub use affinity::Liking;
+pub use affinity::AffinityScore;
 
-use crate::ask::Ask;
+use crate::minimum_demand::MinimumDemand;
 use crate::request::Request;
 
 /// How good a host is; the greater the better. Whether it sees the guest's disks, above what the
@@ -37,7 +37,7 @@ pub struct Facts {
     loads: load::Loads,
     /// All dedicated CPUs of the greatest cell.
     cell: u16,
-    /// PCI functions that nobody has.
+    /// Free PCI functions.
     pci: u16,
     /// Stands for its storage of guest disks.
     storage: u64,
@@ -52,39 +52,39 @@ impl Facts {
         let cells = view.host.report.topology.cells().iter();
         let greatest = cells.map(|cell| cell.dedicated.len()).max().unwrap_or(0);
         Self {
-            loads: load::Loads::of_room(&view.room),
+            loads: load::Loads::from_headroom(&view.headroom),
             cell: u16::try_from(greatest).unwrap_or(u16::MAX),
-            pci: u16::try_from(view.room.pci).unwrap_or(u16::MAX),
+            pci: u16::try_from(view.headroom.pci).unwrap_or(u16::MAX),
             storage: storage::key(&view.host.report.storage_id),
             key: turn::key(&view.host.name),
         }
     }
 }
 
-/// The weighers as one request asks them.
+/// The weighers for one request.
 #[derive(Clone, Debug)]
 pub struct Weighing {
     policy: SchedulingPolicy,
-    counted: load::Asked,
+    counted: load::ResourceMask,
     /// Dedicated CPUs of the guest's greatest cell.
     taken: u16,
-    asks_pci: bool,
+    requests_pci: bool,
     /// Where the disks of a running guest are.
     storage: Option<u64>,
-    liking: Liking,
+    affinity: AffinityScore,
     seed: u64,
 }
 
 impl Weighing {
     /// Returns the weighers for a request.
     #[must_use]
-    pub fn new(request: &Request, ask: &Ask, liking: Liking) -> Self {
+    pub fn new(request: &Request, demand: &MinimumDemand, affinity: AffinityScore) -> Self {
         Self {
-            liking,
+            affinity,
             policy: request.policy.clone(),
-            counted: load::Loads::asked(ask),
-            taken: u16::try_from(ask.dedicated_max).unwrap_or(u16::MAX),
-            asks_pci: !request.demand.pci.is_empty(),
+            counted: load::Loads::mask(demand),
+            taken: u16::try_from(demand.dedicated_max).unwrap_or(u16::MAX),
+            requests_pci: !request.demand.pci.is_empty(),
             storage: storage::of_guest(&request.demand),
             seed: turn::seed(request.seed),
         }
@@ -95,7 +95,7 @@ impl Weighing {
     #[must_use]
     pub fn score(&self, place: usize, facts: &Facts, left: u16) -> Score {
         let mut sum = 0;
-        self.ask_each(place, facts, left, |_, weight, value| {
+        self.for_each_weigher(place, facts, left, |_, weight, value| {
             sum += u32::from(weight) * u32::from(value);
         });
         let turn = turn::weigh(facts.key, self.seed);
@@ -107,7 +107,7 @@ impl Weighing {
     #[must_use]
     pub fn points(&self, place: usize, facts: &Facts, left: u16) -> Vec<Points> {
         let mut all = Vec::new();
-        self.ask_each(place, facts, left, |weigher, weight, value| {
+        self.for_each_weigher(place, facts, left, |weigher, weight, value| {
             if weight > 0 {
                 all.push(Points {
                     weigher: weigher.to_owned(),
@@ -118,28 +118,28 @@ impl Weighing {
         all
     }
 
-    /// Tells the word of each weigher with its weight.
+    /// Passes the score of each weigher with its weight to `record`.
     #[inline]
-    fn ask_each(
+    fn for_each_weigher(
         &self,
         place: usize,
         facts: &Facts,
         left: u16,
-        mut tell: impl FnMut(&'static str, u16, u16),
+        mut record: impl FnMut(&'static str, u16, u16),
     ) {
         let weights = &self.policy.weights;
         let load = facts.loads.weigh(self.counted, self.policy.hosts);
-        tell("load", weights.load, load);
+        record("load", weights.load, load);
         if self.taken > 0 {
             let tight = numa::weigh(left, facts.cell, self.policy.cells);
-            tell("numa", weights.numa, tight);
+            record("numa", weights.numa, tight);
             let whole = fragmentation::weigh(left, self.taken, facts.cell);
-            tell("fragmentation", weights.fragmentation, whole);
+            record("fragmentation", weights.fragmentation, whole);
         }
-        if !self.asks_pci {
-            tell("pci", weights.pci, pci::weigh(facts.pci));
+        if !self.requests_pci {
+            record("pci", weights.pci, pci::weigh(facts.pci));
         }
-        let liked = self.liking.weigh(place);
-        tell("soft_affinity", weights.soft_affinity, liked);
+        let score = self.affinity.weigh(place);
+        record("soft_affinity", weights.soft_affinity, score);
     }
 }

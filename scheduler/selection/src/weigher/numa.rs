@@ -1,5 +1,5 @@
 //! Tightness: how little is left of the cell that the guest goes to, where cells are packed. A
-//! remainder that nobody fits into is lost.
+//! remainder that no guest fits into is lost.
 
 use berth_domain::numa::Strategy;
 

@@ -1,4 +1,4 @@
-//! Waste of PCI functions: a guest that asks for none goes where few are free.
+//! Waste of PCI functions: a guest that requests none goes where few are free.
 
 /// So many free functions are as bad as any number of them.
 const MANY: u16 = 64;

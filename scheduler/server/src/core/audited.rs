@@ -1,68 +1,68 @@
-//! What the audit notes of a request: the method, what it is about, and a few words.
+//! What the audit log records of a request: the method, its target, and a short summary.
 //!
-//! Only what is listed here is noted, never a whole message: what users write into images, disks
-//! or properties stays out. What nobody asks for (reports, leases, steps of operations) is not
-//! noted at all; what came of an operation stands in its own record.
+//! Only what is listed here is recorded, never a whole message: what users write into images, disks
+//! or properties stays out. Commands that no client requests (reports, leases, steps of operations)
+//! are not recorded; the outcome of an operation is in its own record.
 
 use std::fmt::Display;
 
-use berth_domain::audit::{Asked, Chosen, shortened};
+use berth_domain::audit::{Chosen, RequestSummary, shortened};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::policy::Scope;
 use berth_selection::Choice;
 use berth_state::command::{Command, ConsumerUpdate};
 
-use super::request::{Ask, Request, ScheduleVm};
+use super::request::{Action, DecisionRequest, ScheduleVm};
 
-/// A request in a few words.
-struct Words<'r> {
+/// The audit summary of a request.
+struct Summary<'r> {
     method: &'static str,
     vm: Option<&'r VmName>,
     host: Option<&'r HostName>,
-    summary: String,
+    text: String,
 }
 
-/// Returns what is noted of a request, if anything is.
+/// Returns what is recorded of a request, if anything is.
 #[must_use]
-pub fn asked(ask: &Ask, choice: Option<&Choice>) -> Option<Asked> {
-    if ask.is_duty() {
+pub fn audit_record(request: &DecisionRequest, choice: Option<&Choice>) -> Option<RequestSummary> {
+    if request.is_duty() {
         return None;
     }
-    let words = match &ask.request {
-        Request::ScheduleVm(wanted) => Some(Words {
+    let summary = match &request.action {
+        Action::ScheduleVm(params) => Some(Summary {
             method: "ScheduleVm",
-            vm: Some(&wanted.vm),
-            host: wanted.host.as_ref(),
-            summary: vm(wanted),
+            vm: Some(&params.vm),
+            host: params.host.as_ref(),
+            text: vm_summary(params),
         }),
-        Request::ScheduleMigration(wanted) => Some(Words {
+        Action::ScheduleMigration(params) => Some(Summary {
             method: "ScheduleMigration",
-            vm: Some(&wanted.vm),
-            host: wanted.host.as_ref(),
-            summary: String::new(),
+            vm: Some(&params.vm),
+            host: params.host.as_ref(),
+            text: String::new(),
         }),
-        Request::ScheduleMove(wanted) => {
-            let words = [("evacuate", wanted.evacuate), ("verify", wanted.verify)];
+        Action::ScheduleMove(params) => {
+            let words = [("evacuate", params.evacuate), ("verify", params.verify)];
             let words = words.into_iter().filter(|(_, is_so)| *is_so);
             let mut words: Vec<_> = words.map(|(word, _)| word.to_owned()).collect();
-            words.extend(wanted.flavor.iter().map(|f| format!("flavor={f}")));
-            Some(Words {
+            words.extend(params.flavor.iter().map(|f| format!("flavor={f}")));
+            Some(Summary {
                 method: "ScheduleMove",
-                vm: Some(&wanted.vm),
-                host: wanted.host.as_ref(),
-                summary: words.join(" "),
+                vm: Some(&params.vm),
+                host: params.host.as_ref(),
+                text: words.join(" "),
             })
         }
-        Request::ScheduleUnshelve(wanted) => Some(Words {
+        Action::ScheduleUnshelve(params) => Some(Summary {
             method: "ScheduleUnshelve",
-            vm: Some(&wanted.vm),
-            host: wanted.host.as_ref(),
-            summary: String::new(),
+            vm: Some(&params.vm),
+            host: params.host.as_ref(),
+            text: String::new(),
         }),
-        Request::ScheduleNext { operation, .. } => {
+        Action::ScheduleNext { operation, .. } => {
             some("ScheduleNext", format!("operation={operation}"))
         }
-        Request::SetPolicy {
+        Action::SetPolicy {
             scope, settings, ..
         } => {
             let settings = settings.iter().map(|setting| format!("{setting:?}"));
@@ -72,34 +72,34 @@ pub fn asked(ask: &Ask, choice: Option<&Choice>) -> Option<Asked> {
             }
             some("UpdateSchedulingPolicy", words.join(" "))
         }
-        Request::CreateVolume(wanted) => some(
+        Action::CreateVolume(params) => some(
             "CreateVolume",
             format!(
                 "volume={:?} kind={} required_bytes={} replicas={}",
-                wanted.display_name.as_str(),
-                wanted.kind,
-                wanted.required_bytes,
-                wanted.replicas
+                params.display_name.as_str(),
+                params.kind,
+                params.required_bytes,
+                params.replicas
             ),
         ),
-        Request::Plain(command) => plain(command),
+        Action::Plain(command) => command_summary(command),
     }?;
-    Some(Asked {
-        method: words.method.to_owned(),
-        request_id: ask.key.as_ref().map(|key| key.id),
-        vm: words.vm.cloned(),
-        host: words.host.cloned(),
-        summary: shortened(words.summary),
+    Some(RequestSummary {
+        method: summary.method.to_owned(),
+        request_id: request.key.as_ref().map(|key| key.id),
+        vm: summary.vm.cloned(),
+        host: summary.host.cloned(),
+        summary: shortened(summary.text),
         choice: choice.map(chosen),
     })
 }
 
-fn some<'r>(method: &'static str, summary: String) -> Option<Words<'r>> {
-    Some(Words {
+fn some<'r>(method: &'static str, summary: String) -> Option<Summary<'r>> {
+    Some(Summary {
         method,
         vm: None,
         host: None,
-        summary,
+        text: summary,
     })
 }
 
@@ -113,9 +113,9 @@ fn chosen(choice: &Choice) -> Chosen {
     }
 }
 
-fn vm(wanted: &ScheduleVm) -> String {
-    let mut words = vec![format!("flavor={}", wanted.flavor)];
-    let hints = &wanted.hints;
+fn vm_summary(params: &ScheduleVm) -> String {
+    let mut words = vec![format!("flavor={}", params.flavor)];
+    let hints = &params.hints;
     words.extend(
         hints
             .server_group
@@ -126,14 +126,14 @@ fn vm(wanted: &ScheduleVm) -> String {
     words.join(" ")
 }
 
-/// A command as it was asked for. One table, so that a new command has to say what is noted of it.
-fn plain(command: &Command) -> Option<Words<'_>> {
+/// Returns the summary of a command. One exhaustive table, so that every new command is decided on.
+fn command_summary(command: &Command) -> Option<Summary<'_>> {
     let about = |method, vm, host| {
-        Some(Words {
+        Some(Summary {
             method,
             vm,
             host,
-            summary: String::new(),
+            text: String::new(),
         })
     };
     let named = |method, what: &str, name: &dyn Display| some(method, format!("{what}={name}"));
@@ -142,11 +142,11 @@ fn plain(command: &Command) -> Option<Words<'_>> {
         Command::ConfirmResize { vm, .. } => about("ConfirmResize", Some(vm), None),
         Command::BeginRevertResize { vm, .. } => about("BeginRevertResize", Some(vm), None),
         Command::BeginShelve { vm, .. } => about("BeginShelve", Some(vm), None),
-        Command::BeginPower { vm, kind, .. } => Some(Words {
+        Command::BeginPower { vm, kind, .. } => Some(Summary {
             method: "BeginPower",
             vm: Some(vm),
             host: None,
-            summary: format!("task={}", kind.task().unwrap_or_default()),
+            text: format!("task={}", kind.task().unwrap_or_default()),
         }),
         Command::FinalizeUpgrade { version, .. } => named("FinalizeUpgrade", "version", version),
         Command::UnregisterService { service } => named("UnregisterService", "service", service),
@@ -162,18 +162,18 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             };
             about(method, None, Some(host))
         }
-        Command::WriteOffPmem { host, namespace } => Some(Words {
+        Command::WriteOffPmem { host, namespace } => Some(Summary {
             method: "WriteOffPmem",
             vm: None,
             host: Some(host),
-            summary: format!("namespace={namespace}"),
+            text: format!("namespace={namespace}"),
         }),
         Command::DeleteVolume { volume, .. } => named("DeleteVolume", "volume", volume),
-        Command::FenceHost { host, how, .. } => Some(Words {
+        Command::FenceHost { host, method, .. } => Some(Summary {
             method: "FenceHost",
             vm: None,
             host: Some(host),
-            summary: format!("how={how:?}"),
+            text: format!("how={method:?}"),
         }),
         Command::RemoveHost { host } => about("RemoveHost", None, Some(host)),
         Command::CreateFlavor(flavor) => named("CreateFlavor", "flavor", &flavor.name),
@@ -236,7 +236,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
             "ImportConsumers",
             format!("source={source} consumers={}", consumers.len()),
         ),
-        // Users ask for these through a request of their own, or nobody does.
+        // Users request these through an action of their own, or no client requests them.
         Command::BeginBoot { .. }
         | Command::BeginMigration { .. }
         | Command::BeginMove { .. }
@@ -255,7 +255,7 @@ fn plain(command: &Command) -> Option<Words<'_>> {
     }
 }
 
-/// Names the consumer, or says how many there are.
+/// Returns the consumer, or the number of consumers.
 fn these(consumers: &[ConsumerUpdate]) -> String {
     match consumers {
         [one] => format!("consumer={} project={}", one.consumer, one.project),
@@ -270,31 +270,31 @@ mod tests {
 
     use super::*;
 
-    fn noted(command: Command) -> Option<Asked> {
-        asked(&Ask::new("me", Request::Plain(command)), None)
+    fn recorded(command: Command) -> Option<RequestSummary> {
+        audit_record(&DecisionRequest::new("me", Action::Plain(command)), None)
     }
 
-    /// Goal: what somebody asks for is noted in bounded words, and what nobody asks for is not.
+    /// Goal: clients' requests are recorded in bounded summaries, other commands are not.
     #[test]
-    fn what_is_asked_for_is_noted_in_few_words() {
+    fn client_requests_are_recorded_in_short_summaries() {
         let flavor = FlavorName::new("small").unwrap();
-        let asked = noted(Command::DeleteFlavor { flavor }).unwrap();
+        let record = recorded(Command::DeleteFlavor { flavor }).unwrap();
         assert_eq!(
-            (&*asked.method, &*asked.summary),
+            (&*record.method, &*record.summary),
             ("DeleteFlavor", "flavor=small")
         );
         let long = Command::ImportConsumers {
             source: "x".repeat(10_000),
             consumers: Vec::new(),
         };
-        let summary = noted(long).unwrap().summary;
+        let summary = recorded(long).unwrap().summary;
         assert!(
             summary.len() <= berth_domain::audit::SUMMARY_MAX,
             "{summary}"
         );
         let cordon = |cordoned| {
             let host = HostName::new("h1").unwrap();
-            noted(Command::SetCordon { host, cordoned }).unwrap()
+            recorded(Command::SetCordon { host, cordoned }).unwrap()
         };
         assert_eq!(cordon(true).method, "CordonHost");
         assert_eq!(cordon(false).method, "UncordonHost");
@@ -304,6 +304,6 @@ mod tests {
             leases: Vec::new(),
             ttl_ms: TimeMs(1).0,
         };
-        assert_eq!(noted(renewed), None);
+        assert_eq!(recorded(renewed), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How well guests are spread over the hosts, and which moves would help, asked of a state.
+//! How well guests are spread over the hosts of a state, and which moves would improve it.
 //!
 //! Pure. Live signals of hosts are given by the caller: they are not part of the state.
 
@@ -13,32 +13,32 @@ use berth_domain::policy::Admission;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_selection::balance::defragment::{
-    Budget as DefragmentBudget, Goal, Verdict as Room, Way, defragment,
+    Budget as DefragmentBudget, Goal, Verdict as Headroom, Way, defragment,
 };
 use berth_selection::balance::{
     Admit, Guard, Metric, Options, Plan, Proposal, Score, Signals, Standing, Threshold, Weights,
     plan,
 };
-use berth_selection::failover::{Budget, Domain, Verdict, judge};
+use berth_selection::failover::{Budget, Domain, Verdict, evaluate};
 use berth_selection::fleet::Fleet;
 use berth_state::State;
 
 use super::capacity::spec_of;
 use super::fleet::{Purpose, fleet_of};
 
-/// What hosts say of their memory: what guests really hold there, in MiB.
+/// The memory that guests really occupy on each host, in MiB, as reported by the agents.
 pub type Live = BTreeMap<HostName, u64>;
 
-/// What is asked of a plan; what is absent follows from the policy.
+/// The parameters of a plan; absent ones follow from the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
-    /// What a move must gain.
+pub struct BalanceParams {
+    /// Minimum gain of a move.
     pub gain_min: Option<f64>,
-    /// The score below which nothing is moved.
+    /// Score below which nothing is moved.
     pub threshold: Option<f64>,
-    /// The share of the fullest host below which nothing is moved.
+    /// Usage of the fullest host below which nothing is moved.
     pub usage: f64,
-    /// The most moves; 0 for as many as help.
+    /// Maximum number of moves; 0 for no limit.
     pub moves_max: u32,
 }
 
@@ -56,10 +56,10 @@ pub fn score(state: &State, live: &Live) -> Result<Score, Refusal> {
 ///
 /// # Errors
 ///
-/// What is asked makes no sense; the state contradicts itself.
-pub fn plan_balance(state: &State, live: Live, wanted: &Wanted) -> Result<Plan, Refusal> {
+/// The parameters are invalid; the state is inconsistent.
+pub fn plan_balance(state: &State, live: Live, params: &BalanceParams) -> Result<Plan, Refusal> {
     let mut fleet = fleet_of(state, Purpose::Balance)?;
-    let options = options(state, &fleet, live, wanted)?;
+    let options = options(state, &fleet, live, params)?;
     if state.policy().failover.admission == Admission::Off {
         return Ok(plan(&mut fleet, &options, None));
     }
@@ -69,12 +69,16 @@ pub fn plan_balance(state: &State, live: Live, wanted: &Wanted) -> Result<Plan, 
     Ok(plan(&mut fleet, &options, Some(admit)))
 }
 
-/// Plans the moves that make room for so many VMs of a flavor.
+/// Plans the moves that free capacity for `count` VMs of a flavor.
 ///
 /// # Errors
 ///
-/// The flavor is not known; there can be no room, or no way to make it was found.
-pub fn plan_room(state: &State, flavor: &FlavorName, count: usize) -> Result<Made, Refusal> {
+/// The flavor is unknown; the capacity cannot be freed, or no plan was found.
+pub fn plan_headroom(
+    state: &State,
+    flavor: &FlavorName,
+    count: usize,
+) -> Result<HeadroomPlan, Refusal> {
     let spec = spec_of(state, flavor)?;
     let demand = Demand::boot(&spec)?;
     let mut fleet = fleet_of(state, Purpose::Balance)?;
@@ -84,9 +88,9 @@ pub fn plan_room(state: &State, flavor: &FlavorName, count: usize) -> Result<Mad
         cells: state.policy().cells,
     };
     let verdict = defragment(&mut fleet, &goal, DefragmentBudget::default());
-    let told = verdict.to_string();
-    let Room::Possible(way) = verdict else {
-        let message = format!("no room can be made for {count} of flavor {flavor}: {told}");
+    let summary = verdict.to_string();
+    let Headroom::Possible(way) = verdict else {
+        let message = format!("cannot free capacity for {count} of flavor {flavor}: {summary}");
         let refusal = Refusal::new(Code::ResourceExhausted, "NO_ROOM_CAN_BE_MADE", message);
         return Err(refusal.with("flavor", flavor));
     };
@@ -105,31 +109,31 @@ pub fn plan_room(state: &State, flavor: &FlavorName, count: usize) -> Result<Mad
         let vm = step.vm.clone();
         let proposal = Proposal { vm, from, to };
         if let Some(Err(why)) = proofs.as_mut().map(|p| p.admit(&fleet, &proposal)) {
-            let message = format!("room could be made, but not without breaking a proof: {why}");
+            let message = format!("cannot free capacity without breaking a failover proof: {why}");
             let refusal = Refusal::new(Code::ResourceExhausted, "NO_ROOM_CAN_BE_MADE", message);
             return Err(refusal.with("flavor", flavor));
         }
         scores.push(score_of(&fleet, &Live::new()));
     }
-    Ok(Made {
+    Ok(HeadroomPlan {
         way,
         before,
         scores,
-        told,
+        summary,
     })
 }
 
-/// How room is made.
+/// A plan that frees capacity.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Made {
-    /// The moves, and where there is room then.
+pub struct HeadroomPlan {
+    /// The moves, and the hosts with the freed capacity.
     pub way: Way,
     /// The score before them.
     pub before: Score,
     /// The score after each of them.
     pub scores: Vec<Score>,
-    /// All of it in words.
-    pub told: String,
+    /// The plan as text.
+    pub summary: String,
 }
 
 fn score_of(fleet: &Fleet, live: &Live) -> Score {
@@ -142,7 +146,12 @@ fn score_of(fleet: &Fleet, live: &Live) -> Score {
     metric.score()
 }
 
-fn options(state: &State, fleet: &Fleet, live: Live, wanted: &Wanted) -> Result<Options, Refusal> {
+fn options(
+    state: &State,
+    fleet: &Fleet,
+    live: Live,
+    params: &BalanceParams,
+) -> Result<Options, Refusal> {
     let policy = &state.policy().balance;
     let milli = |milli: u32| f64::from(milli) / 1000.0;
     let score = policy.threshold_milli.map_or(0.0, milli);
@@ -154,12 +163,12 @@ fn options(state: &State, fleet: &Fleet, live: Live, wanted: &Wanted) -> Result<
             n1_cnt: None,
         },
         cells: state.policy().cells,
-        gain_min: wanted.gain_min.unwrap_or(milli(policy.gain_min_milli)),
+        gain_min: params.gain_min.unwrap_or(milli(policy.gain_min_milli)),
         threshold: Threshold {
-            score: wanted.threshold.unwrap_or(score),
-            usage: wanted.usage,
+            score: params.threshold.unwrap_or(score),
+            usage: params.usage,
         },
-        moves_max: match wanted.moves_max {
+        moves_max: match params.moves_max {
             0 => defaults.moves_max,
             most => usize::try_from(most).unwrap_or(usize::MAX),
         },
@@ -172,7 +181,7 @@ fn options(state: &State, fleet: &Fleet, live: Live, wanted: &Wanted) -> Result<
     }
 }
 
-/// The more memory is promised than there is anywhere, the more it matters what guests really hold.
+/// Real memory usage weighs more the more memory is over-committed anywhere.
 fn weights(fleet: &Fleet) -> Weights {
     let ratio = |view: &Arc<HostView>| {
         let memory = view.inventories.get(&ResourceClass::memory_mb());
@@ -182,9 +191,9 @@ fn weights(fleet: &Fleet) -> Weights {
     Weights::at_ratio(greatest)
 }
 
-/// Which failures are survived, as the moves of a plan are made one by one. What an evacuation
-/// demands is not what a live migration does, so it has a fleet of its own, in which the same moves
-/// are made.
+/// The failures that are survived as the moves of a plan are applied one by one. The demand of an
+/// evacuation differs from that of a live migration, so it has a fleet of its own, in which the same
+/// moves are applied.
 struct Proofs {
     fleet: Fleet,
     guard: Guard,
@@ -196,21 +205,21 @@ impl Proofs {
         let budget = Budget::default();
         let views = fleet.views().iter();
         let domains: Vec<Domain> = views.map(|view| Domain::host(&view.host.name)).collect();
-        let judged = domains
+        let verdicts = domains
             .iter()
-            .map(|domain| judge(&mut fleet, domain, budget));
-        let verdicts: Vec<Verdict> = judged.collect();
+            .map(|domain| evaluate(&mut fleet, domain, budget));
+        let verdicts: Vec<Verdict> = verdicts.collect();
         let guard = Guard::new(domains.iter().zip(&verdicts), budget);
         Ok(Self { fleet, guard })
     }
 
-    /// Says of a move whether it leaves every proof; then it counts as made.
+    /// Checks that a move keeps every proof, and applies it if so.
     fn admit(&mut self, fleet: &Fleet, proposal: &Proposal) -> Result<(), String> {
         let vm = &proposal.vm;
         let moved = fleet.guest(vm).ok_or_else(|| format!("vm {vm} is gone"))?;
         let assignment = moved.claim.assignment.clone();
         let mark = self.fleet.mark();
-        // Both fleets are made of the same hosts in the same order: places are the same.
+        // Both fleets consist of the same hosts in the same order: the positions are the same.
         self.fleet.shift(vm, proposal.to, assignment);
         let admitted = self.guard.admit(&mut self.fleet, proposal);
         if admitted.is_err() {

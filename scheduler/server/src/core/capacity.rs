@@ -17,57 +17,57 @@ use berth_domain::vm::{BootSource, SchedulingHints, VmSpec};
 use berth_selection::capacity::{
     Fill, Least, Shape, Steps, Tiered, Worst, after_failures, fill, tiered,
 };
-use berth_selection::failover::{Budget, Domain, Verdict, judge};
+use berth_selection::failover::{Budget, Domain, Verdict, evaluate};
 use berth_selection::fleet::Fleet;
 use berth_state::State;
 
 use super::fleet::{Purpose, fleet_where};
 use super::schedule::{Rest, sized};
 
-/// What is asked.
+/// The parameters of a capacity query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CapacityParams {
     /// The flavor.
     pub flavor: FlavorName,
-    /// The ratios of memory in thousandths; none for what is set.
+    /// Memory allocation ratios in thousandths; empty for the configured one.
     pub ratios_milli: Vec<u64>,
-    /// Whether failures are looked at.
+    /// Whether to include the worst failure.
     pub with_failure: bool,
-    /// Whether smaller shapes follow.
+    /// Whether to include smaller shapes.
     pub with_tiers: bool,
 }
 
-/// What fits at one ratio.
+/// The capacity at one ratio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtRatio {
-    /// The ratio in thousandths; absent for what is set.
+    /// The ratio in thousandths; absent for the configured one.
     pub ratio_milli: Option<u64>,
     /// What fits now.
     pub now: Fill,
-    /// What fits after the worst failure, if that was asked for.
+    /// What fits after the worst failure, if requested.
     pub after: Option<Worst>,
-    /// What fits of shrinking shapes, if that was asked for.
+    /// What fits of shrinking shapes, if requested.
     pub tiers: Option<Tiered>,
 }
 
-/// Returns what fits, in the order in which ratios were asked for.
+/// Returns what fits, in the order of the requested ratios.
 ///
 /// # Errors
 ///
-/// The flavor is not known; the state contradicts itself.
-pub fn capacity(state: &State, wanted: &Wanted) -> Result<Vec<AtRatio>, Refusal> {
-    let spec = spec_of(state, &wanted.flavor)?;
-    let ratios: Vec<Option<u64>> = match wanted.ratios_milli.is_empty() {
+/// The flavor is unknown; the state is inconsistent.
+pub fn capacity(state: &State, params: &CapacityParams) -> Result<Vec<AtRatio>, Refusal> {
+    let spec = spec_of(state, &params.flavor)?;
+    let ratios: Vec<Option<u64>> = match params.ratios_milli.is_empty() {
         true => vec![None],
-        false => wanted.ratios_milli.iter().copied().map(Some).collect(),
+        false => params.ratios_milli.iter().copied().map(Some).collect(),
     };
     let each = ratios
         .into_iter()
-        .map(|ratio| at_ratio(state, wanted, &spec, ratio));
+        .map(|ratio| at_ratio(state, params, &spec, ratio));
     each.collect()
 }
 
-/// Returns what a new VM of a flavor is.
+/// Returns the spec of a new VM of a flavor.
 pub(super) fn spec_of(state: &State, flavor: &FlavorName) -> Result<VmSpec, Refusal> {
     let rest = Rest {
         boot: BootSource::Kernel {
@@ -86,7 +86,7 @@ pub(super) fn spec_of(state: &State, flavor: &FlavorName) -> Result<VmSpec, Refu
 
 fn at_ratio(
     state: &State,
-    wanted: &Wanted,
+    params: &CapacityParams,
     spec: &VmSpec,
     ratio_milli: Option<u64>,
 ) -> Result<AtRatio, Refusal> {
@@ -97,7 +97,7 @@ fn at_ratio(
     let cells = state.policy().cells;
     let demand = Demand::boot(spec)?;
     let now = fill(&fleet, &demand, cells);
-    let after = match wanted.with_failure {
+    let after = match params.with_failure {
         true => {
             let verdicts = verdicts(&mut fleet);
             let verdicts = verdicts.iter().map(|(domain, verdict)| (domain, verdict));
@@ -105,7 +105,7 @@ fn at_ratio(
         }
         false => None,
     };
-    let tiers = match wanted.with_tiers {
+    let tiers = match params.with_tiers {
         true => Some(shrinking(state, &fleet, spec)),
         false => None,
     };
@@ -129,11 +129,11 @@ fn with_ratio(view: &HostView, ratio: AllocationRatio) -> HostView {
 fn verdicts(fleet: &mut Fleet) -> Vec<(Domain, Verdict)> {
     let views = fleet.views().iter();
     let domains: Vec<Domain> = views.map(|view| Domain::host(&view.host.name)).collect();
-    let judged = domains.into_iter().map(|domain| {
-        let verdict = judge(fleet, &domain, Budget::default());
+    let verdicts = domains.into_iter().map(|domain| {
+        let verdict = evaluate(fleet, &domain, Budget::default());
         (domain, verdict)
     });
-    judged.collect()
+    verdicts.collect()
 }
 
 fn shrinking(state: &State, fleet: &Fleet, spec: &VmSpec) -> Tiered {
@@ -153,19 +153,19 @@ fn shrinking(state: &State, fleet: &Fleet, spec: &VmSpec) -> Tiered {
         flavor.memory_mib = shape.memory_mib;
         flavor.disk_gib = shape.disk_gib;
         flavor.vcpus = shape.vcpus;
-        let wishes = flavor.wishes(&spec.image_properties, &spec.pci_aliases);
-        let wishes = wishes.ok()?;
+        let requirements = flavor.requirements(&spec.image_properties, &spec.pci_aliases);
+        let requirements = requirements.ok()?;
         let smaller = VmSpec {
             flavor,
-            topology: wishes.topology,
-            cpu_shape: wishes.cpu_shape,
-            pci: wishes.pci,
+            topology: requirements.topology,
+            cpu_shape: requirements.cpu_shape,
+            pci: requirements.pci,
             ..spec.clone()
         };
         Demand::boot(&smaller).ok()
     };
     let cells = state.policy().cells;
-    // Large disks shrink by larger steps: nobody waits for a million of them.
+    // Large disks shrink by larger steps, to bound their number.
     let steps = Steps(Shape {
         disk_gib: (flavor.disk_gib / 64).max(1),
         ..Steps::default().0

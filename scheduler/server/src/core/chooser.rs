@@ -1,4 +1,4 @@
-//! The hosts as the choice of one sees them.
+//! The choice of a host.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use imbl::OrdMap;
 use super::admission::Reserve;
 use super::request::Preferred;
 
-/// Chooses a host of a state. What it remembers from one choice to the next only makes it
-/// faster: for the same state and request every chooser chooses the same. Only where the policy asks
-/// for admission, a proof that is kept may be known where one from scratch is not found in time.
+/// Chooses a host of a state. What it caches between choices only makes it
+/// faster: for the same state and request every chooser chooses the same. Only where the policy calls
+/// for admission, a cached proof may be known where computing one would exceed the budget.
 pub trait Chooser {
     /// Returns the choice.
     ///
     /// # Errors
     ///
-    /// When no host will do.
+    /// When no host fits.
     fn choose(&mut self, state: &State, request: &Request) -> Result<Choice, NoHost>;
 
-    /// Returns which proofs that a failure is survived a guest would break.
+    /// Returns which failover proofs a guest would break.
     ///
     /// # Errors
     ///
-    /// The state contradicts itself.
+    /// The state is inconsistent.
     fn would_break(&mut self, state: &State, guest: &FleetGuest) -> Result<Vec<Broken>, Refusal>;
 
-    /// Nobody asks any more which proofs break: what is remembered for it is dropped.
+    /// Drops the cached proofs: admission control is off.
     fn forget_reserve(&mut self);
 }
 
@@ -53,8 +53,8 @@ impl Chooser for EveryHost {
     fn forget_reserve(&mut self) {}
 }
 
-/// A "no" by all hosts whose reason is still to be worked out. That takes longer than the decision,
-/// since every host is asked, so it is done elsewhere; the hosts are those of the decision.
+/// A refusal by all hosts that is still to be explained. That takes longer than the decision,
+/// since every host is evaluated, so it is done elsewhere; the hosts are those of the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unexplained {
     request: Request,
@@ -76,29 +76,29 @@ impl Unexplained {
     }
 }
 
-/// Why nothing is scheduled.
+/// Why no host was chosen.
 #[derive(Clone, Debug)]
-pub(super) enum No {
-    /// For this reason.
+pub(super) enum Unschedulable {
+    /// The request was refused.
     Refusal(Box<Refusal>),
-    /// No host will do.
-    Nowhere(Box<Unexplained>),
+    /// Unschedulable host fits.
+    NoHost(Box<Unexplained>),
 }
 
-impl From<Refusal> for No {
+impl From<Refusal> for Unschedulable {
     fn from(refusal: Refusal) -> Self {
         Self::Refusal(Box::new(refusal))
     }
 }
 
-/// Returns what a plan has, if it will do, and otherwise the choice. A plan that is followed exactly
-/// leaves for those that come later what it has for them.
+/// Returns the planned placement, if it still fits, and otherwise a choice. A plan that is followed
+/// exactly leaves to later guests what it reserves for them.
 pub(super) fn choose_preferring(
     chooser: &mut dyn Chooser,
     state: &State,
     preferred: Option<&Preferred>,
     request: Request,
-) -> Result<Choice, No> {
+) -> Result<Choice, Unschedulable> {
     let Some(preferred) = preferred else {
         return choose(chooser, state, request);
     };
@@ -122,9 +122,11 @@ pub(super) fn choose(
     chooser: &mut dyn Chooser,
     state: &State,
     request: Request,
-) -> Result<Choice, No> {
-    chooser.choose(state, &request).map_err(|no| match no {
-        NoHost::Named(refusal) => No::Refusal(refusal),
-        NoHost::Nowhere => No::Nowhere(Box::new(Unexplained::new(request, state))),
-    })
+) -> Result<Choice, Unschedulable> {
+    chooser
+        .choose(state, &request)
+        .map_err(|error| match error {
+            NoHost::Named(refusal) => Unschedulable::Refusal(refusal),
+            NoHost::Nowhere => Unschedulable::NoHost(Box::new(Unexplained::new(request, state))),
+        })
 }

@@ -1,23 +1,23 @@
-//! The moment that a leader writes on a command; replicated time follows from these.
+//! The timestamp that a leader puts on a command; replicated time follows from these.
 //!
 //! Leases are counted in replicated time, so it must go on at about the pace of real time whatever
 //! a machine's clock does. The rule:
 //!
 //! * It never runs backwards.
-//! * Who knows how old the latest replicated time is (it wrote it itself, or it followed the leader
+//! * A member that knows how old the latest replicated time is (it wrote it itself, or it followed the leader
 //!   that did) goes on from there by a monotonic clock. The machine's wall clock only bends the
 //!   pace: a wall clock that jumps or is wrong moves replicated time by at most that, and once it is
 //!   right again replicated time comes back to it by itself. Where replicated time is ahead, it
 //!   goes on more slowly (by one part in [`SLOWER`]); it never stands still. Where it is behind, it
 //!   goes on hardly faster (by one part in [`FASTER`]), since holders of leases count by their own
 //!   clocks.
-//! * Who does not know that has just started, perhaps after an outage of the whole cluster. It
+//! * A member that does not know it has just started, perhaps after an outage of the whole cluster. It
 //!   takes the wall clock, unless that is behind what is known to have passed. This is the only
 //!   jump, and it is made once in the life of a process.
 //!
 //! What this does not do: a process that starts with a clock far ahead and leads before it has
-//! followed anybody for [`SETTLED_MS`] takes replicated time with it, which comes back at the bent
-//! pace. Nothing tells such a clock from the end of a long outage.
+//! followed another member for [`SETTLED_MS`] takes replicated time with it, which comes back at the
+//! bent pace. Such a clock cannot be distinguished from the end of a long outage.
 //!
 //! Pure: both clocks are passed in.
 
@@ -46,7 +46,7 @@ pub enum Age {
     AtLeast(u64),
 }
 
-/// Returns the moment to write on a command, by the rule of this module.
+/// Returns the timestamp for a command, by the rule of this module.
 #[must_use]
 pub fn stamp(known: TimeMs, age: Age, wall: TimeMs) -> TimeMs {
     match age {
@@ -92,12 +92,12 @@ pub struct Clock {
     basis: Option<Basis>,
     /// Replicated time when it was last looked at.
     seen: TimeMs,
-    /// Whom this member follows, and since when by the monotonic clock.
+    /// The leader that this member follows, and since when by the monotonic clock.
     following: Option<(u64, u64)>,
 }
 
 impl Clock {
-    /// Takes note of replicated time as this member has it now, and of another member that leads.
+    /// Records replicated time as this member has it now, and the leader if it is another member.
     /// Called every now and then, on every member.
     pub fn observe(&mut self, time: TimeMs, leader: Option<u64>, monotonic_ms: u64) {
         self.following = match (leader, self.following) {
@@ -123,7 +123,7 @@ impl Clock {
         stamp(basis.time, basis.age(monotonic_ms), wall).max(time)
     }
 
-    /// Returns the moment to write on a command that is decided now, on a state whose replicated
+    /// Returns the timestamp for a command that is decided now, on a state whose replicated
     /// time is `time`.
     pub fn stamp(&mut self, time: TimeMs, monotonic_ms: u64, wall: TimeMs) -> TimeMs {
         self.learn(time, monotonic_ms);
@@ -145,7 +145,7 @@ impl Clock {
         self.seen = self.seen.max(time);
     }
 
-    /// Returns the basis, moved on to `time` where somebody else was faster than it would be.
+    /// Returns the basis, advanced to `time` where another leader was faster than it would be.
     fn basis_with(&self, time: TimeMs, monotonic_ms: u64) -> Basis {
         match self.basis {
             Some(basis) if time <= basis.reach(monotonic_ms) => basis,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_followed_a_leader_goes_on_from_there() {
+    fn a_former_follower_continues_from_replicated_time() {
         let ahead = TimeMs(START + 9 * HOUR);
         let mut clock = Clock::default();
         clock.observe(TimeMs(START - 5 * HOUR), None, 0);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_leader_begins_the_wait_anew() {
+    fn a_change_of_leader_restarts_the_wait() {
         let wall = TimeMs(START + 9 * HOUR);
         let mut clock = Clock::default();
         clock.observe(TimeMs(START), Some(2), 0);

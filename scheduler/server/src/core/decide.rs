@@ -1,60 +1,65 @@
 //! From a request to a decision.
 //!
 //! A request whose command would be refused is refused here where that is cheap to see, so that
-//! refusals do not fill the log; what is let through is looked at again when it is applied.
+//! refusals do not fill the log; an admitted command is checked again when it is applied.
 //!
-//! Invariant: a retry gets the first answer even if the request would be refused by now, so the
-//! memory of requests is asked before anything else.
+//! Invariant: a retry gets the first response even if the request would be refused by now, so the
+//! recorded requests are looked up before anything else.
 
 use berth_domain::fault;
 use berth_domain::id::TimeMs;
 use berth_state::command::{Command, Envelope};
 use berth_state::{Recall, Reply, State};
 
-use super::chooser::{Chooser, EveryHost, No};
+use super::chooser::{Chooser, EveryHost, Unschedulable};
 use super::decision::{Decision, Proposal};
-use super::request::{Ask, Request};
+use super::request::{Action, DecisionRequest};
 use super::schedule::{self, Scheduled};
 use super::{audited, reschedule, upgrade, volume};
 
-/// Decides on a request, looking at every host where one is to be chosen, and with every reason
+/// Decides on a request, evaluating every host where one is to be chosen, and with every reason
 /// worked out.
 #[must_use]
-pub fn decide(state: &State, at: TimeMs, ask: &Ask) -> Decision {
-    decide_with(state, &mut EveryHost, at, ask).explained()
+pub fn decide(state: &State, at: TimeMs, request: &DecisionRequest) -> Decision {
+    decide_with(state, &mut EveryHost, at, request).explained()
 }
 
-/// Decides on a request. Why no host will do is left to be worked out.
+/// Decides on a request. The explanation of why no host fits is left to the caller.
 #[must_use]
-pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &Ask) -> Decision {
-    if let Some(key) = &ask.key
-        && !ask.validate_only
-        && let Recall::Answered(outcome) = state.recall(&ask.principal, key)
+pub fn decide_with(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    at: TimeMs,
+    request: &DecisionRequest,
+) -> Decision {
+    if let Some(key) = &request.key
+        && !request.validate_only
+        && let Recall::Answered(outcome) = state.recall(&request.principal, key)
     {
         return match outcome {
             Ok(reply) => Decision::answer(reply, None),
             Err(refusal) => Decision::refuse(refusal),
         };
     }
-    if let Request::CreateVolume(wanted) = &ask.request
-        && let Some(known) = volume::known(state, wanted)
+    if let Action::CreateVolume(params) = &request.action
+        && let Some(known) = volume::known(state, params)
     {
         return match known {
             Ok(known) => Decision::answer(Reply::Volume(known), None),
             Err(refusal) => Decision::Refuse(refusal),
         };
     }
-    let scheduled = match plan(state, chooser, &ask.request) {
+    let scheduled = match plan(state, chooser, &request.action) {
         Ok(scheduled) => scheduled,
-        Err(No::Refusal(refusal)) => return Decision::Refuse(refusal),
-        Err(No::Nowhere(unexplained)) => return Decision::Explain(unexplained),
+        Err(Unschedulable::Refusal(refusal)) => return Decision::Refuse(refusal),
+        Err(Unschedulable::NoHost(unexplained)) => return Decision::Explain(unexplained),
     };
     let envelope = Envelope {
         at,
-        principal: ask.principal.clone(),
-        request: ask.key.clone().filter(|_| !ask.validate_only),
-        audit: (!ask.validate_only)
-            .then(|| audited::asked(ask, scheduled.choice.as_ref()))
+        principal: request.principal.clone(),
+        request: request.key.clone().filter(|_| !request.validate_only),
+        audit: (!request.validate_only)
+            .then(|| audited::audit_record(request, scheduled.choice.as_ref()))
             .flatten()
             .map(Box::new),
         command: scheduled.command,
@@ -63,7 +68,7 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
         Ok(envelope) => envelope,
         Err(refusal) => return Decision::refuse(refusal),
     };
-    if ask.validate_only {
+    if request.validate_only {
         return match state.clone().speculate(state.revision() + 1, &envelope) {
             Ok(reply) => Decision::answer(reply, scheduled.choice),
             Err(refusal) => Decision::refuse(refusal),
@@ -80,8 +85,8 @@ pub fn decide_with(state: &State, chooser: &mut dyn Chooser, at: TimeMs, ask: &A
     }))
 }
 
-/// Says whether it is looked at before it is replicated whether a command would be refused. The
-/// others are frequent, and hardly ever are.
+/// Returns whether a command is checked before it is replicated. The others are frequent and
+/// hardly ever refused.
 fn is_tried_first(command: &Command) -> bool {
     match command {
         Command::BeginBoot { .. }
@@ -147,23 +152,27 @@ fn is_tried_first(command: &Command) -> bool {
     }
 }
 
-/// Returns the command that answers a request.
-fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<Scheduled, No> {
-    match request {
-        Request::ScheduleVm(wanted) => schedule::vm(state, chooser, wanted),
-        Request::ScheduleMigration(wanted) => schedule::migration(state, chooser, wanted),
-        Request::ScheduleMove(wanted) => reschedule::cold_move(state, chooser, wanted),
-        Request::ScheduleUnshelve(wanted) => reschedule::unshelve(state, chooser, wanted),
-        Request::ScheduleNext {
+/// Returns the command that carries out an action.
+fn plan(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    action: &Action,
+) -> Result<Scheduled, Unschedulable> {
+    match action {
+        Action::ScheduleVm(params) => schedule::vm(state, chooser, params),
+        Action::ScheduleMigration(params) => schedule::migration(state, chooser, params),
+        Action::ScheduleMove(params) => reschedule::cold_move(state, chooser, params),
+        Action::ScheduleUnshelve(params) => reschedule::unshelve(state, chooser, params),
+        Action::ScheduleNext {
             operation,
             epoch,
             claim,
         } => schedule::next(state, chooser, *operation, *epoch, *claim),
-        Request::CreateVolume(wanted) => Ok(Scheduled {
-            command: volume::create(state, wanted).map_err(No::Refusal)?,
+        Action::CreateVolume(params) => Ok(Scheduled {
+            command: volume::create(state, params).map_err(Unschedulable::Refusal)?,
             choice: None,
         }),
-        Request::SetPolicy {
+        Action::SetPolicy {
             scope,
             settings,
             generation,
@@ -183,8 +192,8 @@ fn plan(state: &State, chooser: &mut dyn Chooser, request: &Request) -> Result<S
                 choice: None,
             })
         }
-        Request::Plain(command) => {
-            // A flavor that can be made can be scheduled; what it wishes for is judged once.
+        Action::Plain(command) => {
+            // A flavor that can be made can be scheduled; its settings are validated once.
             if let Command::CreateFlavor(flavor) = command {
                 flavor
                     .validate()

@@ -1,4 +1,4 @@
-//! What deciding on a request came to.
+//! The outcome of deciding on a request.
 
 use berth_domain::refusal::Refusal;
 use berth_selection::Choice;
@@ -7,16 +7,16 @@ use berth_state::command::Envelope;
 
 use super::chooser::Unexplained;
 
-/// What deciding on a request came to.
+/// The outcome of deciding on a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Replicate this, and answer with its outcome.
+    /// Replicate this command, and respond with its outcome.
     Command(Box<Proposal>),
-    /// Nothing is to be changed: this is the answer.
+    /// Nothing has to be changed: this is the response.
     Answer(Box<Answer>),
-    /// No, and nothing is to be changed.
+    /// Refused, and nothing is changed.
     Refuse(Box<Refusal>),
-    /// No, by every host; why is to be worked out.
+    /// Unschedulable host fits; the explanation is still to be computed.
     Explain(Box<Unexplained>),
 }
 
@@ -25,16 +25,16 @@ pub enum Decision {
 pub struct Proposal {
     /// The command.
     pub envelope: Envelope,
-    /// Which host was chosen and what was looked at, where one was.
+    /// The chosen host and the examined candidates, where a host was chosen.
     pub choice: Option<Choice>,
 }
 
-/// An answer without a command: a retry of a request that was carried out, or an explanation.
+/// A response without a command: a retry of a completed request, or an explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// What the command answered, or would.
+    /// The command's reply, or what it would be.
     pub reply: Reply,
-    /// Which host would be chosen, where one would.
+    /// The host that would be chosen, where one would.
     pub choice: Option<Choice>,
 }
 
@@ -45,7 +45,7 @@ impl Decision {
         Self::Refuse(Box::new(refusal))
     }
 
-    /// Returns the decision with the reason worked out, where it is a "no".
+    /// Returns the decision with its refusal explained, if it is one.
     #[must_use]
     pub fn explained(self) -> Self {
         match self {

@@ -1,12 +1,12 @@
-//! The plan of a drain: where each VM of a host would go, in which order, if all were moved now.
+//! Drain plans: the destination of each VM of a host, in order, if all were moved now.
 //!
-//! The VMs of a dead host go where the plan has them that proves that the failure is survived (see
+//! The VMs of a dead host follow the plan that proves that the failure is survived (see
 //! [`super::verify`]), if there is one: chosen one by one, the first could take the only place of the
 //! last.
 //!
-//! Pure: each move is decided on a copy of the state in which those before it are claimed already,
-//! as the real ones will be. A plan claims nothing; what is moved later is decided anew, since
-//! others go on claiming meanwhile.
+//! Pure: each move is decided on a copy of the state in which the earlier ones are claimed already,
+//! as the real ones will be. A plan claims nothing; each move is decided again when it is made,
+//! since other requests claim meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::operation::LeaseRequest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
-use berth_domain::transfer::TransferWishes;
+use berth_domain::transfer::TransferOverrides;
 use berth_domain::vm::{self, Vm};
 use berth_selection::failover::{Budget, Plan};
 use berth_state::State;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::decide::decide;
 use super::decision::Decision;
-use super::request::{Ask, Preferred, Request, ScheduleMigration, ScheduleMove};
+use super::request::{Action, DecisionRequest, Preferred, ScheduleMigration, ScheduleMove};
 use super::verify::plan_of_host;
 
 /// One move of a plan.
@@ -34,29 +34,29 @@ use super::verify::plan_of_host;
 pub struct PlannedMove {
     /// The VM.
     pub vm: VmName,
-    /// How it is moved.
+    /// The kind of migration.
     pub how: migration::Kind,
-    /// Where it goes.
+    /// The destination.
     pub destination: HostName,
-    /// What it gets there.
+    /// Its assignment there.
     pub assignment: Assignment,
 }
 
-/// A VM that stays.
+/// A VM that cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The VM.
     pub vm: VmName,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
 }
 
-/// What a drain would do.
+/// The plan of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPlan {
-    /// What is moved, in this order: what needs most comes first, while there is most room.
+    /// The moves in order: the most demanding VMs first, while there is most headroom.
     pub moves: Vec<PlannedMove>,
-    /// What cannot be moved.
+    /// The VMs that cannot be moved.
     pub stuck: Vec<Stuck>,
 }
 
@@ -140,8 +140,8 @@ fn plan_one(
             | vm::State::Shelved,
         ) => migration::Kind::Live,
     };
-    let ask = Ask::new("plan", request(vm, how, number, preferred));
-    let proposal = match decide(future, at, &ask) {
+    let request = DecisionRequest::new("plan", action(vm, how, number, preferred));
+    let proposal = match decide(future, at, &request) {
         Decision::Command(proposal) => proposal,
         Decision::Refuse(refusal) => return Err(*refusal),
         Decision::Explain(unexplained) => return Err(unexplained.explain()),
@@ -163,8 +163,8 @@ fn plan_one(
     })
 }
 
-fn request(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Preferred>) -> Request {
-    // They are never heard of outside the plan, so that counting makes them distinct enough.
+fn action(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Preferred>) -> Action {
+    // These ids never leave the plan, so a counter makes them distinct enough.
     let id = |kind: u128| Uuid::from_u128(kind << 64 | number as u128);
     let operation = OperationId(id(1));
     let (migration, claim) = (MigrationId(id(2)), ClaimId(id(3)));
@@ -173,28 +173,26 @@ fn request(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Prefe
         ttl_ms: 1_000,
     };
     match how {
-        migration::Kind::Live => Request::ScheduleMigration(ScheduleMigration {
+        migration::Kind::Live => Action::ScheduleMigration(ScheduleMigration {
             operation,
             migration,
             vm: vm.name.clone(),
             claim,
             host: None,
             lease,
-            transfer: TransferWishes::default(),
+            transfer: TransferOverrides::default(),
         }),
-        migration::Kind::Cold | migration::Kind::Evacuation => {
-            Request::ScheduleMove(ScheduleMove {
-                operation,
-                migration,
-                vm: vm.name.clone(),
-                claim,
-                flavor: None,
-                host: None,
-                preferred,
-                verify: false,
-                evacuate: how == migration::Kind::Evacuation,
-                lease,
-            })
-        }
+        migration::Kind::Cold | migration::Kind::Evacuation => Action::ScheduleMove(ScheduleMove {
+            operation,
+            migration,
+            vm: vm.name.clone(),
+            claim,
+            flavor: None,
+            host: None,
+            preferred,
+            verify: false,
+            evacuate: how == migration::Kind::Evacuation,
+            lease,
+        }),
     }
 }

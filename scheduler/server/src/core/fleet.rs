@@ -1,14 +1,13 @@
-//! The fleet of a state: its hosts with the guests on them, for plans that look several steps
-//! ahead.
+//! The fleet of a state: its hosts with the guests on them, for plans of several steps.
 //!
-//! Pure. What is asked decides what each guest demands of another host: what an evacuation demands,
-//! or what a move while it runs does.
+//! Pure. The purpose decides the demand of each guest on another host: that of an evacuation,
+//! or that of a live migration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner};
-use berth_domain::constraint::{Anew, Demand};
+use berth_domain::constraint::{Demand, RestartReason};
 use berth_domain::host_view::HostView;
 use berth_domain::id::TimeMs;
 use berth_domain::name::{HostName, VmName};
@@ -18,53 +17,53 @@ use berth_domain::vm::{self, Vm};
 use berth_selection::fleet::{Fleet, FleetGuest, Rescue};
 use berth_state::State;
 
-/// Why guests are looked at.
+/// The purpose of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Hosts may fail: guests are started anew.
+    /// Hosts may fail: guests are restarted elsewhere.
     Failover,
-    /// Guests are moved while they run.
+    /// Guests are live-migrated.
     Balance,
 }
 
-/// The metadata of an aggregate by which its hosts are left alone by balancing.
+/// The metadata key of an aggregate that excludes its hosts from balancing.
 pub const AUTO_BALANCE: &str = "auto_balance";
 
 /// Returns the fleet of a state.
 ///
 /// # Errors
 ///
-/// The state contradicts itself.
+/// The state is inconsistent.
 pub fn fleet_of(state: &State, purpose: Purpose) -> Result<Fleet, Refusal> {
     fleet_where(state, purpose, Arc::clone)
 }
 
-/// As [`fleet_of`], with hosts that are otherwise than they are, and have the same guests.
+/// As [`fleet_of`], with modified hosts that have the same guests.
 ///
 /// # Errors
 ///
-/// The state contradicts itself.
+/// The state is inconsistent.
 pub fn fleet_where(
     state: &State,
     purpose: Purpose,
-    otherwise: impl Fn(&Arc<HostView>) -> Arc<HostView>,
+    modify: impl Fn(&Arc<HostView>) -> Arc<HostView>,
 ) -> Result<Fleet, Refusal> {
-    let rested = rested(state, purpose);
+    let recent = recently_moved(state, purpose);
     let guests = state.vms().values();
     let guests = guests.filter_map(|vm| {
         let mut guest = guest_of(state, vm, purpose)?;
-        let since = rested
+        let since = recent
             .get(&vm.name)
             .map(|at| format!("it was moved at {} ms of cluster time", at.0));
         guest.fixed = guest.fixed.or(since);
         Some(guest)
     });
-    let views: Vec<Arc<HostView>> = state.hosts().values().map(otherwise).collect();
+    let views: Vec<Arc<HostView>> = state.hosts().values().map(modify).collect();
     Fleet::new(&views, guests).map_err(|error| broken(&error.to_string()))
 }
 
-/// Returns the VMs that were moved so lately that they are left alone, and when.
-fn rested(state: &State, purpose: Purpose) -> BTreeMap<VmName, TimeMs> {
+/// Returns the VMs that were moved too recently to be moved again, and when.
+fn recently_moved(state: &State, purpose: Purpose) -> BTreeMap<VmName, TimeMs> {
     let hold_ms = state.policy().balance.hold_ms;
     if hold_ms == 0 || purpose == Purpose::Failover {
         return BTreeMap::new();
@@ -94,12 +93,12 @@ fn guest_of(state: &State, vm: &Vm, purpose: Purpose) -> Option<FleetGuest> {
     let also_on = also_on.filter(|other| other.id != claim.id && other.is_in_use());
     let also_on = also_on.map(|other| other.host.clone()).collect();
     let demand = match purpose {
-        Purpose::Failover => state.cold_demand(vm, &vm.spec, Anew::Evacuation),
+        Purpose::Failover => state.cold_demand(vm, &vm.spec, RestartReason::Evacuation),
         Purpose::Balance => state.live_demand(vm),
     };
     let (demand, refused) = match demand {
         Ok(demand) => (demand, None),
-        // It still takes what it takes, but goes nowhere.
+        // It keeps its resources, but cannot be moved.
         Err(refusal) => (Demand::boot(&vm.spec).ok()?, Some(refusal.message)),
     };
     let bound = bound_to_others(&demand, &claim.host);
@@ -133,29 +132,29 @@ fn fixed(state: &State, vm: &Vm, claim: &Claim) -> Option<String> {
     }
     if !vm.spec.flavor.auto_balance() {
         return Some(format!(
-            "flavor {} says berth:auto_balance=false",
+            "flavor {} has berth:auto_balance=false",
             vm.spec.flavor.name
         ));
     }
     let view = state.host(&claim.host)?;
-    if is_left_alone(&view.aggregates.metadata) {
+    if is_balancing_disabled(&view.aggregates.metadata) {
         return Some(format!(
-            "an aggregate of host {} says {AUTO_BALANCE}=false",
+            "an aggregate of host {} has {AUTO_BALANCE}=false",
             claim.host
         ));
     }
     None
 }
 
-/// Returns whether the aggregates of a host keep balancing away from it.
+/// Returns whether the aggregates of a host exclude it from balancing.
 #[must_use]
-pub fn is_left_alone(metadata: &BTreeMap<String, BTreeSet<String>>) -> bool {
-    let said = metadata.get(AUTO_BALANCE);
-    said.is_some_and(|values| values.contains("false"))
+pub fn is_balancing_disabled(metadata: &BTreeMap<String, BTreeSet<String>>) -> bool {
+    let values = metadata.get(AUTO_BALANCE);
+    values.is_some_and(|values| values.contains("false"))
 }
 
-/// Returns why a guest could not be evacuated although there is room: it is moved alone, and its
-/// group keeps it with members that are still on the dead host then.
+/// Returns why a guest could not be evacuated despite free capacity: it is moved alone, and its
+/// group requires it to be with members that are still on the dead host then.
 pub(super) fn bound_to_others(demand: &Demand, host: &HostName) -> Option<String> {
     let group = demand.group.as_ref()?;
     let others = group.members_on(host);
@@ -168,7 +167,7 @@ pub(super) fn bound_to_others(demand: &Demand, host: &HostName) -> Option<String
     })
 }
 
-/// Returns what is to become of a guest when its host dies.
+/// Returns how a guest is handled when its host fails.
 fn rescue(vm: &Vm, refused: Option<String>) -> Rescue {
     match vm.state {
         vm::State::Deleting => Rescue::Spare("it is being deleted".to_owned()),

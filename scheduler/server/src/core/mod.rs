@@ -1,25 +1,25 @@
-//! Deciding: from a request and the state to a command, an answer or a refusal.
+//! Decisions: from a request and the state to a command, a response or a refusal.
 //!
 //! Pure: no I/O, no clock, no randomness, no threads. The gRPC services and the simulator drive
-//! the same code. Decisions are made on the leader's speculative state, so that many of them are
-//! in flight and none meets the other's leavings.
+//! the same code. Decisions are made on the leader's speculative state, so that many of them can be
+//! in flight at once without conflicting.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | [`request`] | what can be asked |
+//! | [`request`] | the requests that change the state |
 //! | [`mod@decide`] | from a request to a decision |
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
-//! | [`decision`] | what deciding came to |
-//! | [`admission`] | whether a new guest leaves room for failures |
+//! | [`decision`] | the outcome of a decision |
+//! | [`admission`] | whether a new guest leaves headroom for failures |
 //! | [`balance`] | how well guests are spread, and which moves would help |
 //! | [`capacity`] | how many more VMs of a flavor fit |
 //! | [`drain`] | where the VMs of a host would go |
 //! | [`fleet`] | hosts and guests for plans of several steps |
-//! | [`audited`] | what the audit notes of a request |
-//! | [`upgrade`] | what the cluster version allows, and when it may be raised |
-//! | [`verify`] | what the failure of hosts would mean |
-//! | [`clock`] | the moment that is written on a command |
+//! | [`audited`] | what the audit log records of a request |
+//! | [`upgrade`] | what the cluster version allows, and when it can be raised |
+//! | [`verify`] | whether the failure of hosts would be survived |
+//! | [`clock`] | the timestamp of a command |
 
 pub mod admission;
 pub mod audited;
@@ -46,6 +46,6 @@ pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use drain::{DrainPlan, PlannedMove, Stuck, plan_drain};
 pub use request::{
-    Ask, CreateVolume, Preferred, Request, ScheduleMigration, ScheduleMove, ScheduleUnshelve,
-    ScheduleVm,
+    Action, CreateVolume, DecisionRequest, Preferred, ScheduleMigration, ScheduleMove,
+    ScheduleUnshelve, ScheduleVm,
 };

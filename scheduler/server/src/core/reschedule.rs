@@ -1,11 +1,11 @@
-//! The requests for which a host is chosen for a VM that does not run meanwhile: cold migration,
+//! The actions that choose a host for a VM that does not run meanwhile: cold migration,
 //! resize, evacuation, unshelving.
 //!
-//! Looked at here, as in [`super::schedule`], is what a person should hear of first;
-//! [`berth_state`] looks at all of it again.
+//! The checks here, as in [`super::schedule`], are those a user should see reported first;
+//! [`berth_state`] repeats all of them.
 
 use berth_domain::claim::Owner;
-use berth_domain::constraint::Anew;
+use berth_domain::constraint::RestartReason;
 use berth_domain::fence::may_evacuate;
 use berth_domain::name::FlavorName;
 use berth_domain::operation::Kind;
@@ -15,8 +15,8 @@ use berth_domain::vm::{Vm, VmSpec};
 use berth_state::State;
 use berth_state::command::Command;
 
-use super::admission::{Newcomer, choose_admitted};
-use super::chooser::{Chooser, No, choose_preferring};
+use super::admission::{IncomingVm, choose_admitted};
+use super::chooser::{Chooser, Unschedulable, choose_preferring};
 use super::request::{ScheduleMove, ScheduleUnshelve};
 use super::schedule::{Rest, Scheduled, held, known_host, known_vm, sized};
 
@@ -24,65 +24,65 @@ use super::schedule::{Rest, Scheduled, held, known_host, known_vm, sized};
 pub(super) fn cold_move(
     state: &State,
     chooser: &mut dyn Chooser,
-    wanted: &ScheduleMove,
-) -> Result<Scheduled, No> {
-    let vm = known_vm(state, &wanted.vm)?;
-    let migration = wanted.migration;
-    let kind = match wanted.evacuate {
+    params: &ScheduleMove,
+) -> Result<Scheduled, Unschedulable> {
+    let vm = known_vm(state, &params.vm)?;
+    let migration = params.migration;
+    let kind = match params.evacuate {
         true => Kind::Evacuate { migration },
         false => Kind::ColdMigrate { migration },
     };
     idle(vm, &kind)?;
-    known_host(state, wanted.host.as_ref())?;
-    if wanted.evacuate
+    known_host(state, params.host.as_ref())?;
+    if params.evacuate
         && let Some(view) = vm.host.as_ref().and_then(|name| state.host(name))
     {
         may_evacuate(&view.host, state.time())?;
     }
-    if !wanted.evacuate
+    if !params.evacuate
         && let Some(view) = vm.host.as_ref().and_then(|name| state.host(name))
     {
         power_gate(&view.host.name, view.host.report.service_version)?;
     }
-    let spec = match &wanted.flavor {
+    let spec = match &params.flavor {
         Some(flavor) => Some(resized(state, vm, flavor)?),
         None => None,
     };
     let demanded = spec.as_ref().unwrap_or(&vm.spec);
-    let why = Anew::of_move(wanted.evacuate, spec.is_some());
+    let why = RestartReason::of_move(params.evacuate, spec.is_some());
     let request = berth_selection::Request {
         demand: state.cold_demand(vm, demanded, why)?,
-        requested: wanted.host.clone(),
+        requested: params.host.clone(),
         excluded: Vec::new(),
-        seed: wanted.claim.0,
+        seed: params.claim.0,
         policy: (**state.policy()).clone(),
     };
-    let newcomer = Newcomer {
-        vm: &wanted.vm,
-        claim: wanted.claim,
+    let incoming = IncomingVm {
+        vm: &params.vm,
+        claim: params.claim,
         spec: demanded,
     };
-    let choice = match spec.is_some() && !wanted.evacuate {
-        true => choose_admitted(chooser, state, request, &newcomer)?,
-        false => choose_preferring(chooser, state, wanted.preferred.as_ref(), request)?,
+    let choice = match spec.is_some() && !params.evacuate {
+        true => choose_admitted(chooser, state, request, &incoming)?,
+        false => choose_preferring(chooser, state, params.preferred.as_ref(), request)?,
     };
     let claim = held(
-        wanted.claim,
-        &wanted.vm,
+        params.claim,
+        &params.vm,
         Owner::Migration(migration),
         &choice,
     );
     Ok(Scheduled {
         command: Command::BeginMove {
-            operation: wanted.operation,
+            operation: params.operation,
             migration,
-            vm: wanted.vm.clone(),
+            vm: params.vm.clone(),
             spec: spec.map(Box::new),
-            requested_host: wanted.host.clone(),
-            verify: wanted.verify,
-            evacuate: wanted.evacuate,
+            requested_host: params.host.clone(),
+            verify: params.verify,
+            evacuate: params.evacuate,
             claim,
-            lease: wanted.lease.clone(),
+            lease: params.lease.clone(),
         },
         choice: Some(choice),
     })
@@ -92,36 +92,36 @@ pub(super) fn cold_move(
 pub(super) fn unshelve(
     state: &State,
     chooser: &mut dyn Chooser,
-    wanted: &ScheduleUnshelve,
-) -> Result<Scheduled, No> {
-    let vm = known_vm(state, &wanted.vm)?;
+    params: &ScheduleUnshelve,
+) -> Result<Scheduled, Unschedulable> {
+    let vm = known_vm(state, &params.vm)?;
     idle(vm, &Kind::Unshelve)?;
-    known_host(state, wanted.host.as_ref())?;
-    let newcomer = Newcomer {
-        vm: &wanted.vm,
-        claim: wanted.claim,
+    known_host(state, params.host.as_ref())?;
+    let incoming = IncomingVm {
+        vm: &params.vm,
+        claim: params.claim,
         spec: &vm.spec,
     };
     let choice = choose_admitted(
         chooser,
         state,
         berth_selection::Request {
-            demand: state.cold_demand(vm, &vm.spec, Anew::Unshelving)?,
-            requested: wanted.host.clone(),
+            demand: state.cold_demand(vm, &vm.spec, RestartReason::Unshelving)?,
+            requested: params.host.clone(),
             excluded: Vec::new(),
-            seed: wanted.claim.0,
+            seed: params.claim.0,
             policy: (**state.policy()).clone(),
         },
-        &newcomer,
+        &incoming,
     )?;
-    let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
+    let claim = held(params.claim, &params.vm, Owner::Vm, &choice);
     Ok(Scheduled {
         command: Command::BeginUnshelve {
-            operation: wanted.operation,
-            vm: wanted.vm.clone(),
-            requested_host: wanted.host.clone(),
+            operation: params.operation,
+            vm: params.vm.clone(),
+            requested_host: params.host.clone(),
             claim,
-            lease: wanted.lease.clone(),
+            lease: params.lease.clone(),
         },
         choice: Some(choice),
     })
@@ -155,21 +155,9 @@ fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
     if kind.works_in(vm.state) {
         return Ok(());
     }
-    let what = match kind {
-        Kind::Unshelve => "only a shelved vm is unshelved",
-        Kind::Boot
-        | Kind::Delete
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Shelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Rebuild { .. }
-        | Kind::Snapshot { .. } => "it is moved so only while it is ACTIVE or STOPPED",
+    let what = match *kind == Kind::Unshelve {
+        true => "only a shelved vm is unshelved",
+        false => "it is moved so only while it is ACTIVE or STOPPED",
     };
     let message = format!("vm {} is {:?}: {what}", vm.name, vm.state);
     Err(Refusal::new(Code::FailedPrecondition, "VM_STATE", message).with("vm", &vm.name))

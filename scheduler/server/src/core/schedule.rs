@@ -1,7 +1,7 @@
-//! The requests for which a host is chosen: boot, migrate, and the next try of either.
+//! The actions for which a host is chosen: boot, migrate, and the next attempt of either.
 //!
-//! What is looked at here before choosing is what a person should hear of first (an unknown
-//! flavor, a busy VM) rather than a list of hosts; [`berth_state`] looks at all of it again.
+//! The checks before the choice are those a user should see reported first (an unknown
+//! flavor, a busy VM) rather than a list of hosts; [`berth_state`] repeats all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::operation::{ClaimPurpose, Mark, Operation, Step};
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{
@@ -22,11 +22,11 @@ use berth_selection::Choice;
 use berth_state::State;
 use berth_state::command::{Command, Effect};
 
-use super::admission::{Newcomer, choose_admitted};
-use super::chooser::{Chooser, No, choose};
+use super::admission::{IncomingVm, choose_admitted};
+use super::chooser::{Chooser, Unschedulable, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
 
-/// A command, and how its host was chosen.
+/// A command and the choice of its host.
 pub(super) struct Scheduled {
     pub(super) command: Command,
     pub(super) choice: Option<Choice>,
@@ -36,86 +36,86 @@ pub(super) struct Scheduled {
 pub(super) fn vm(
     state: &State,
     chooser: &mut dyn Chooser,
-    wanted: &ScheduleVm,
-) -> Result<Scheduled, No> {
-    if state.vm(&wanted.vm).is_some() {
+    params: &ScheduleVm,
+) -> Result<Scheduled, Unschedulable> {
+    if state.vm(&params.vm).is_some() {
         return Err(Refusal::new(
             Code::AlreadyExists,
             "VM_EXISTS",
-            format!("vm {} exists already", wanted.vm),
+            format!("vm {} exists already", params.vm),
         )
-        .with("vm", &wanted.vm)
+        .with("vm", &params.vm)
         .into());
     }
-    known_host(state, wanted.host.as_ref())?;
-    let spec = spec_of(state, wanted)?;
+    known_host(state, params.host.as_ref())?;
+    let spec = spec_of(state, params)?;
     state.examine_group(&spec)?;
     known_zone(state, &spec)?;
-    let newcomer = Newcomer {
-        vm: &wanted.vm,
-        claim: wanted.claim,
+    let incoming = IncomingVm {
+        vm: &params.vm,
+        claim: params.claim,
         spec: &spec,
     };
     let choice = choose_admitted(
         chooser,
         state,
         berth_selection::Request {
-            demand: state.with_relations(Demand::boot(&spec)?, &wanted.vm, &spec)?,
-            requested: wanted.host.clone(),
+            demand: state.with_relations(Demand::boot(&spec)?, &params.vm, &spec)?,
+            requested: params.host.clone(),
             excluded: Vec::new(),
-            seed: wanted.claim.0,
+            seed: params.claim.0,
             policy: (**state.policy()).clone(),
         },
-        &newcomer,
+        &incoming,
     )?;
-    let claim = held(wanted.claim, &wanted.vm, Owner::Vm, &choice);
+    let claim = held(params.claim, &params.vm, Owner::Vm, &choice);
     Ok(Scheduled {
         command: Command::BeginBoot {
-            operation: wanted.operation,
-            vm: wanted.vm.clone(),
-            uid: wanted.uid,
+            operation: params.operation,
+            vm: params.vm.clone(),
+            uid: params.uid,
             spec: Box::new(spec),
-            requested_host: wanted.host.clone(),
+            requested_host: params.host.clone(),
             claim,
-            lease: wanted.lease.clone(),
+            lease: params.lease.clone(),
         },
         choice: Some(choice),
     })
 }
 
-/// Chooses the destination of a migration, or examines the one that was named.
+/// Chooses the destination of a migration, or checks the requested one.
 pub(super) fn migration(
     state: &State,
     chooser: &mut dyn Chooser,
-    wanted: &ScheduleMigration,
-) -> Result<Scheduled, No> {
-    let vm = known_vm(state, &wanted.vm)?;
+    params: &ScheduleMigration,
+) -> Result<Scheduled, Unschedulable> {
+    let vm = known_vm(state, &params.vm)?;
     idle_and_active(vm)?;
-    known_host(state, wanted.host.as_ref())?;
+    known_host(state, params.host.as_ref())?;
     let mut policy = state.policy().migration.clone();
-    let transfer = policy.transfer.with(&wanted.transfer, &vm.spec);
+    let transfer = policy.transfer.with(&params.transfer, &vm.spec);
     policy.transfer = transfer.map_err(|faults| fault::refusal("migration", &faults))?;
     let choice = choose(
         chooser,
         state,
         berth_selection::Request {
             demand: state.live_demand(vm)?,
-            requested: wanted.host.clone(),
+            requested: params.host.clone(),
             excluded: Vec::new(),
-            seed: wanted.claim.0,
+            seed: params.claim.0,
             policy: (**state.policy()).clone(),
         },
     )?;
-    let owner = Owner::Migration(wanted.migration);
-    let claim = held(wanted.claim, &wanted.vm, owner, &choice);
+    let owner = Owner::Migration(params.migration);
+    let claim = held(params.claim, &params.vm, owner, &choice);
     Ok(Scheduled {
         command: Command::BeginMigration {
-            operation: wanted.operation,
-            migration: wanted.migration,
-            vm: wanted.vm.clone(),
-            requested_host: wanted.host.clone(),
+            operation: params.operation,
+            migration: params.migration,
+            vm: params.vm.clone(),
+            requested_host: params.host.clone(),
             claim,
-            lease: wanted.lease.clone(),
+            lease: params.lease.clone(),
             policy,
         },
         choice: Some(choice),
@@ -129,36 +129,28 @@ pub(super) fn next(
     operation: OperationId,
     epoch: Epoch,
     claim: ClaimId,
-) -> Result<Scheduled, No> {
+) -> Result<Scheduled, Unschedulable> {
     let Some(operation) = state.operation(operation) else {
         return Err(Refusal::not_found("operation", operation).into());
     };
     holds_lease(operation, epoch)?;
     let vm = known_vm(state, &operation.vm)?;
-    let demand = match &operation.kind {
-        Kind::Boot => {
+    let Some(purpose) = operation.kind.plan().claims else {
+        return Err(Refusal::new(
+            Code::FailedPrecondition,
+            "NOTHING_TO_CHOOSE",
+            format!("operation {} needs no other host", operation.id),
+        )
+        .into());
+    };
+    let demand = match purpose {
+        ClaimPurpose::Boot => {
             let demand = Demand::boot(&vm.spec)?;
             state.with_relations(demand, &vm.name, &vm.spec)?
         }
-        Kind::LiveMigrate { .. } => state.live_demand(vm)?,
-        Kind::ColdMigrate { .. } | Kind::Evacuate { .. } | Kind::Unshelve => {
+        ClaimPurpose::LiveMigration => state.live_demand(vm)?,
+        ClaimPurpose::ColdMigration | ClaimPurpose::Evacuation | ClaimPurpose::Unshelving => {
             state.next_cold_demand(operation, vm)?
-        }
-        Kind::Delete
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Shelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Rebuild { .. }
-        | Kind::Snapshot { .. } => {
-            return Err(Refusal::new(
-                Code::FailedPrecondition,
-                "NOTHING_TO_CHOOSE",
-                format!("operation {} needs no other host", operation.id),
-            )
-            .into());
         }
     };
     let owner = operation
@@ -174,14 +166,15 @@ pub(super) fn next(
     };
     let migration = operation.kind.claiming().and_then(|id| state.migration(id));
     let resize = migration.and_then(|migration| migration.resize.as_deref());
-    let newcomer = Newcomer {
+    let incoming = IncomingVm {
         vm: &vm.name,
         claim,
         spec: resize.map_or(&vm.spec, |resize| &resize.after),
     };
-    let takes_more = resize.is_some() || matches!(operation.kind, Kind::Boot | Kind::Unshelve);
+    let is_new = matches!(purpose, ClaimPurpose::Boot | ClaimPurpose::Unshelving);
+    let takes_more = resize.is_some() || is_new;
     let choice = match takes_more {
-        true => choose_admitted(chooser, state, request, &newcomer)?,
+        true => choose_admitted(chooser, state, request, &incoming)?,
         false => choose(chooser, state, request)?,
     };
     let claim = held(claim, &operation.vm, owner, &choice);
@@ -210,17 +203,17 @@ pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> C
     }
 }
 
-/// Returns what is asked for, with the flavor as it is now and every MAC address filled in.
-fn spec_of(state: &State, wanted: &ScheduleVm) -> Result<VmSpec, Refusal> {
+/// Returns the requested spec, with the current flavor and every MAC address filled in.
+fn spec_of(state: &State, params: &ScheduleVm) -> Result<VmSpec, Refusal> {
     let rest = Rest {
-        boot: wanted.boot.clone(),
-        disks: wanted.disks.clone(),
-        nics: nics_of(state, wanted)?,
-        image_properties: wanted.image_properties.clone(),
-        hints: wanted.hints.clone(),
-        volumes: wanted.volumes.clone(),
+        boot: params.boot.clone(),
+        disks: params.disks.clone(),
+        nics: nics_of(state, params)?,
+        image_properties: params.image_properties.clone(),
+        hints: params.hints.clone(),
+        volumes: params.volumes.clone(),
     };
-    sized(state, &wanted.flavor, rest)
+    sized(state, &params.flavor, rest)
 }
 
 /// What a VM is beside its flavor.
@@ -240,14 +233,16 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
     let aliases = aliases_of(state, flavor);
-    let wishes_of = |flavor: &Flavor| {
-        let wishes = vm::wishes_of(flavor, &rest.image_properties, &aliases, &rest.volumes);
-        wishes.map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
+    let requirements_of = |flavor: &Flavor| {
+        let requirements =
+            vm::requirements_of(flavor, &rest.image_properties, &aliases, &rest.volumes);
+        requirements
+            .map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
     };
     let mut flavor = (**flavor).clone();
-    let mut wishes = wishes_of(&flavor)?;
-    if state.policy().complete(&mut flavor, &wishes) {
-        wishes = wishes_of(&flavor)?;
+    let mut requirements = requirements_of(&flavor)?;
+    if state.policy().complete(&mut flavor, &requirements) {
+        requirements = requirements_of(&flavor)?;
     }
     let spec = VmSpec {
         image_properties: rest.image_properties,
@@ -256,9 +251,9 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
         boot: rest.boot,
         disks: rest.disks,
         nics: rest.nics,
-        topology: wishes.topology,
-        cpu_shape: wishes.cpu_shape,
-        pci: wishes.pci,
+        topology: requirements.topology,
+        cpu_shape: requirements.cpu_shape,
+        pci: requirements.pci,
         hints: rest.hints,
         volumes: rest.volumes,
     };
@@ -288,19 +283,19 @@ fn with_missing_alias(state: &State, flavor: &Flavor, refusal: Refusal) -> Refus
     }
 }
 
-/// Returns the interfaces that are asked for, each with a MAC address that no other VM has.
-fn nics_of(state: &State, wanted: &ScheduleVm) -> Result<Vec<Nic>, Refusal> {
-    if wanted.nics.len() > NICS_MAX {
+/// Returns the requested interfaces, each with a MAC address that no other VM has.
+fn nics_of(state: &State, params: &ScheduleVm) -> Result<Vec<Nic>, Refusal> {
+    if params.nics.len() > NICS_MAX {
         let rule = format!("at most {NICS_MAX} are allowed");
-        let fault = Fault::new("nics", wanted.nics.len(), rule);
+        let fault = Fault::new("nics", params.nics.len(), rule);
         return Err(fault::refusal("vm", &[fault]));
     }
-    state.examine_macs(&wanted.nics)?;
-    let given = wanted.nics.iter().map(|nic| nic.mac.clone());
+    state.examine_macs(&params.nics)?;
+    let given = params.nics.iter().map(|nic| nic.mac.clone());
     let mut taken: BTreeSet<String> = given.filter(|mac| !mac.is_empty()).collect();
-    let mut nics = wanted.nics.clone();
+    let mut nics = params.nics.clone();
     for nic in nics.iter_mut().filter(|nic| nic.mac.is_empty()) {
-        nic.mac = free_mac(state, wanted.uid, &taken)?;
+        nic.mac = free_mac(state, params.uid, &taken)?;
         taken.insert(nic.mac.clone());
     }
     Ok(nics)
@@ -339,7 +334,7 @@ pub(super) fn known_vm<'s>(state: &'s State, name: &VmName) -> Result<&'s Vm, Re
     }
 }
 
-/// A cluster knows its own hosts only; to it any other host does not exist.
+/// Refuses a host that is not part of this cluster.
 pub(super) fn known_host(state: &State, name: Option<&HostName>) -> Result<(), Refusal> {
     match name {
         Some(name) if state.host(name).is_none() => Err(Refusal::new(
@@ -353,7 +348,7 @@ pub(super) fn known_host(state: &State, name: Option<&HostName>) -> Result<(), R
     }
 }
 
-/// A zone that no aggregate makes does not exist; rather that than a list of all hosts.
+/// Refuses a zone that no aggregate defines, which is clearer than a list of all hosts.
 fn known_zone(state: &State, spec: &VmSpec) -> Result<(), Refusal> {
     let Some(zone) = &spec.hints.availability_zone else {
         return Ok(());

@@ -22,7 +22,7 @@ use berth_state::command::{Command, RequestKey};
 use berth_state::{Reply, State};
 use uuid::Uuid;
 
-use super::{Ask, Decision, Request, ScheduleMigration, ScheduleVm, decide};
+use super::{Action, Decision, DecisionRequest, ScheduleMigration, ScheduleVm, decide};
 use crate::machine::Machine;
 
 fn host(name: &str) -> HostName {
@@ -107,11 +107,11 @@ impl World {
         world
     }
 
-    fn decide(&self, ask: &Ask) -> Decision {
+    fn decide(&self, request: &DecisionRequest) -> Decision {
         let now = TimeMs(1000);
-        let slow = decide(self.machine.state(), now, ask);
+        let slow = decide(self.machine.state(), now, request);
         assert_eq!(
-            self.machine.decide(now, ask).explained(),
+            self.machine.decide(now, request).explained(),
             slow,
             "the table of hosts decides"
         );
@@ -119,8 +119,8 @@ impl World {
     }
 
     /// Decides, and carries out what was decided.
-    fn ask(&mut self, ask: &Ask) -> Result<Reply, String> {
-        match self.decide(ask) {
+    fn submit(&mut self, request: &DecisionRequest) -> Result<Reply, String> {
+        match self.decide(request) {
             Decision::Command(proposal) => {
                 self.index += 1;
                 let outcome = self.machine.speculate(self.index, &proposal.envelope);
@@ -134,13 +134,13 @@ impl World {
     }
 
     fn plain(&mut self, command: Command) -> Reply {
-        self.ask(&Ask::new("test", Request::Plain(command)))
+        self.submit(&DecisionRequest::new("test", Action::Plain(command)))
             .unwrap()
     }
 
     /// Boots a VM to the end and returns its claim's host.
     fn boot(&mut self, name: &str, number: u128) -> HostName {
-        let Reply::Operation(operation) = self.ask(&boot(name, number)).unwrap() else {
+        let Reply::Operation(operation) = self.submit(&boot(name, number)).unwrap() else {
             panic!("a boot is an operation");
         };
         self.advance(&operation, Step::Spawn, Mark::Started, Effect::None);
@@ -170,10 +170,10 @@ impl World {
     }
 }
 
-fn boot(name: &str, number: u128) -> Ask {
-    Ask::new(
+fn boot(name: &str, number: u128) -> DecisionRequest {
+    DecisionRequest::new(
         "test",
-        Request::ScheduleVm(ScheduleVm {
+        Action::ScheduleVm(ScheduleVm {
             operation: OperationId(id(number)),
             vm: vm(name),
             uid: VmUid(id(number)),
@@ -198,10 +198,10 @@ fn boot(name: &str, number: u128) -> Ask {
     )
 }
 
-fn migrate(name: &str, number: u128, to: Option<&str>) -> Ask {
-    Ask::new(
+fn migrate(name: &str, number: u128, to: Option<&str>) -> DecisionRequest {
+    DecisionRequest::new(
         "test",
-        Request::ScheduleMigration(ScheduleMigration {
+        Action::ScheduleMigration(ScheduleMigration {
             transfer: Default::default(),
             operation: OperationId(id(number)),
             migration: MigrationId(id(number)),
@@ -213,31 +213,31 @@ fn migrate(name: &str, number: u128, to: Option<&str>) -> Ask {
     )
 }
 
-fn keyed(ask: Ask, key: u128) -> Ask {
-    Ask {
+fn keyed(request: DecisionRequest, key: u128) -> DecisionRequest {
+    DecisionRequest {
         key: Some(RequestKey {
             method: "ScheduleVm".into(),
             id: RequestId(id(key)),
             payload_hash: 7,
         }),
-        ..ask
+        ..request
     }
 }
 
 #[test]
 fn a_retry_gets_the_first_answer_where_it_would_be_refused_now() {
     let mut world = World::new(&[("h1", 2)]);
-    let ask = keyed(boot("a", 1), 50);
-    let first = world.ask(&ask).unwrap();
+    let request = keyed(boot("a", 1), 50);
+    let first = world.submit(&request).unwrap();
     world.boot("b", 2);
-    assert_eq!(world.ask(&boot("c", 3)), Err("NO_VALID_HOST".into()));
-    assert_eq!(world.ask(&ask), Ok(first));
-    let Decision::Refuse(refusal) = world.decide(&Ask {
-        key: ask.key.clone().map(|key| RequestKey {
+    assert_eq!(world.submit(&boot("c", 3)), Err("NO_VALID_HOST".into()));
+    assert_eq!(world.submit(&request), Ok(first));
+    let Decision::Refuse(refusal) = world.decide(&DecisionRequest {
+        key: request.key.clone().map(|key| RequestKey {
             payload_hash: 8,
             ..key
         }),
-        ..ask
+        ..request
     }) else {
         panic!("another request under the same id");
     };
@@ -247,11 +247,11 @@ fn a_retry_gets_the_first_answer_where_it_would_be_refused_now() {
 #[test]
 fn an_explanation_is_no_decision() {
     let world = World::new(&[("h1", 2)]);
-    let ask = Ask {
+    let request = DecisionRequest {
         validate_only: true,
         ..keyed(boot("a", 1), 50)
     };
-    let Decision::Answer(answer) = world.decide(&ask) else {
+    let Decision::Answer(answer) = world.decide(&request) else {
         panic!("there is room");
     };
     assert_eq!(answer.choice.unwrap().host, host("h1"));
@@ -269,37 +269,42 @@ fn a_policy_that_is_set_decides_the_next_choice() {
     let set = |generation: Option<u64>, key: &str, value: &str| {
         let settings = vec![Setting::parse(key, value).unwrap()];
         let generation = generation.map(Generation);
-        let request = Request::SetPolicy {
+        let request = Action::SetPolicy {
             scope: Scope::Cluster,
             settings,
             generation,
         };
-        Ask::new("test", request)
+        DecisionRequest::new("test", request)
     };
-    let Reply::Policy(policy) = world.ask(&set(None, "scheduling.hosts", "pack")).unwrap() else {
+    let Reply::Policy(policy) = world
+        .submit(&set(None, "scheduling.hosts", "pack"))
+        .unwrap()
+    else {
         panic!("a policy");
     };
     assert_eq!(policy.generation, Generation(1));
     assert!([first, second].contains(&world.boot("c", 3)), "packed");
-    let stale = world.ask(&set(Some(0), "scheduling.cells", "pack"));
+    let stale = world.submit(&set(Some(0), "scheduling.cells", "pack"));
     assert_eq!(stale, Err("POLICY_GENERATION".into()));
-    let again = world.ask(&set(Some(1), "scheduling.hosts", "pack"));
+    let again = world.submit(&set(Some(1), "scheduling.hosts", "pack"));
     assert_eq!(again, Ok(Reply::Policy(policy)), "the same is no change");
 }
 
 /// Goal: what the cluster says of pages holds for guests with CPUs of their own that do not say,
 /// from then on, and is written into what they are.
 #[test]
-fn pages_that_nobody_names_are_those_of_the_policy() {
+fn unset_page_sizes_follow_the_policy() {
     let mut world = World::new(&[("h1", 2)]);
     world.boot("before", 1);
     let settings = vec![Setting::parse("flavor.mem_page_size", "small").unwrap()];
-    let request = Request::SetPolicy {
+    let request = Action::SetPolicy {
         scope: Scope::Cluster,
         settings,
         generation: None,
     };
-    world.ask(&Ask::new("test", request)).unwrap();
+    world
+        .submit(&DecisionRequest::new("test", request))
+        .unwrap();
     world.boot("after", 2);
     let state = world.machine.state();
     let said = |name| {
@@ -320,18 +325,18 @@ fn interfaces_get_addresses_of_their_own() {
     assert_eq!(spec.nics[0].mac, "52:54:00:ab:cd:ff");
 }
 
-fn with_nics(ask: Ask, macs: &[&str]) -> Ask {
-    let Request::ScheduleVm(mut wanted) = ask.request else {
+fn with_nics(request: DecisionRequest, macs: &[&str]) -> DecisionRequest {
+    let Action::ScheduleVm(mut params) = request.action else {
         panic!("a boot");
     };
     let nic = |mac: &&str| Nic {
         bridge: "br0".into(),
         mac: (*mac).to_owned(),
     };
-    wanted.nics = macs.iter().map(nic).collect();
-    Ask {
-        request: Request::ScheduleVm(wanted),
-        ..ask
+    params.nics = macs.iter().map(nic).collect();
+    DecisionRequest {
+        action: Action::ScheduleVm(params),
+        ..request
     }
 }
 
@@ -342,7 +347,7 @@ fn no_two_interfaces_of_the_cluster_share_an_address() {
     let ends_alike = [0x00ab_cdff, 0x0001_00ab_cdff, 0x0002_00ab_cdff];
     for (name, number) in ["a", "b", "c"].into_iter().zip(ends_alike) {
         world
-            .ask(&with_nics(boot(name, number), &["", "", ""]))
+            .submit(&with_nics(boot(name, number), &["", "", ""]))
             .unwrap();
     }
     let vms = world.machine.state().vms().values();
@@ -357,7 +362,7 @@ fn no_two_interfaces_of_the_cluster_share_an_address() {
 fn an_address_that_another_vm_has_is_refused() {
     let mut world = World::new(&[("h1", 2)]);
     let mac = "02:00:00:00:00:01";
-    world.ask(&with_nics(boot("a", 1), &[mac])).unwrap();
+    world.submit(&with_nics(boot("a", 1), &[mac])).unwrap();
     let again = with_nics(boot("b", 2), &["", mac]);
     let Decision::Refuse(refusal) = world.decide(&again) else {
         panic!("a taken address");
@@ -379,10 +384,10 @@ fn interfaces_are_bounded() {
             panic!("{count} interfaces");
         };
         assert_eq!(refusal.reason, "INVALID_VM");
-        let told = format!("nics = \"{count}\": at most 16 are allowed");
-        assert!(refusal.message.contains(&told), "{refusal}");
+        let expected = format!("nics = \"{count}\": at most 16 are allowed");
+        assert!(refusal.message.contains(&expected), "{refusal}");
     }
-    world.ask(&with_nics(boot("a", 1), &[""; 16])).unwrap();
+    world.submit(&with_nics(boot("a", 1), &[""; 16])).unwrap();
 }
 
 #[test]
@@ -391,18 +396,18 @@ fn a_migration_goes_elsewhere_and_only_within_the_cluster() {
     let source = world.boot("a", 1);
     let reason = |outcome: Result<Reply, String>| outcome.unwrap_err();
     assert_eq!(
-        reason(world.ask(&migrate("a", 2, Some("h9")))),
+        reason(world.submit(&migrate("a", 2, Some("h9")))),
         "HOST_NOT_FOUND"
     );
-    assert_eq!(reason(world.ask(&migrate("b", 2, None))), "VM_NOT_FOUND");
+    assert_eq!(reason(world.submit(&migrate("b", 2, None))), "VM_NOT_FOUND");
     assert_eq!(
-        reason(world.ask(&migrate("a", 2, Some(source.as_str())))),
+        reason(world.submit(&migrate("a", 2, Some(source.as_str())))),
         "SAME_HOST"
     );
-    world.ask(&migrate("a", 2, None)).unwrap();
+    world.submit(&migrate("a", 2, None)).unwrap();
     let claim = world.machine.state().claim(ClaimId(id(2))).unwrap();
     assert_ne!(claim.host, source);
-    assert_eq!(reason(world.ask(&migrate("a", 3, None))), "VM_BUSY");
+    assert_eq!(reason(world.submit(&migrate("a", 3, None))), "VM_BUSY");
 }
 
 #[test]
@@ -416,7 +421,7 @@ fn a_guest_with_a_topology_does_not_move_to_an_old_agent() {
         found.is_some_and(|vm| vm.host == Some(host("h1")))
     };
     let name = if on_new(&world, "a") { "a" } else { "b" };
-    let Err(reason) = world.ask(&migrate(name, 3, Some("h2"))) else {
+    let Err(reason) = world.submit(&migrate(name, 3, Some("h2"))) else {
         panic!("the agent is too old");
     };
     assert_eq!(reason, "SERVICE_VERSION_TOO_OLD");
@@ -425,7 +430,7 @@ fn a_guest_with_a_topology_does_not_move_to_an_old_agent() {
 #[test]
 fn the_next_host_needs_the_lease_and_is_not_the_one_that_refused() {
     let mut world = World::new(&[("h1", 2), ("h2", 2)]);
-    let Reply::Operation(operation) = world.ask(&boot("a", 1)).unwrap() else {
+    let Reply::Operation(operation) = world.submit(&boot("a", 1)).unwrap() else {
         panic!("a boot is an operation");
     };
     let first = world
@@ -442,16 +447,16 @@ fn the_next_host_needs_the_lease_and_is_not_the_one_that_refused() {
     };
     world.advance(&operation, Step::Claim, Mark::Undone, release);
     let next = |epoch: Epoch| {
-        let request = Request::ScheduleNext {
+        let request = Action::ScheduleNext {
             operation: operation.id,
             epoch,
             claim: ClaimId(id(2)),
         };
-        Ask::new("test", request)
+        DecisionRequest::new("test", request)
     };
-    assert_eq!(world.ask(&next(Epoch(99))), Err("STALE_EPOCH".into()));
+    assert_eq!(world.submit(&next(Epoch(99))), Err("STALE_EPOCH".into()));
     let epoch = operation.lease.as_ref().unwrap().epoch;
-    world.ask(&next(epoch)).unwrap();
+    world.submit(&next(epoch)).unwrap();
     let second = world
         .machine
         .state()
@@ -472,12 +477,12 @@ fn what_is_refused_does_not_reach_the_log() {
             flavor: FlavorName::new("none").unwrap(),
         },
     ] {
-        let ask = Ask::new("test", Request::Plain(command));
-        assert!(matches!(world.decide(&ask), Decision::Refuse(_)));
+        let request = DecisionRequest::new("test", Action::Plain(command));
+        assert!(matches!(world.decide(&request), Decision::Refuse(_)));
     }
 }
 
-/// Goal: the plan of a drain claims nothing and is the same when asked again; its moves together give
+/// Goal: the plan of a drain claims nothing and is the same when repeated; its moves together give
 /// no CPU twice, also beside what is there; and who has nowhere to go is named with the reason.
 #[test]
 fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
@@ -506,7 +511,7 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
 
     register(&mut world, "h2", 200);
     let plan = plan_of(&world, "h1");
-    assert_eq!(plan_of(&world, "h1"), plan, "asked again");
+    assert_eq!(plan_of(&world, "h1"), plan, "repeated");
     assert_eq!(world.machine.state().claims_of_host(&host("h2")).count(), 0);
     assert!(plan.stuck.is_empty(), "{plan:?}");
     let mut given = BTreeSet::new();
@@ -518,7 +523,7 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     }
     assert_eq!(given.len(), 4, "{plan:?}");
 
-    // Where there is room for one of them only, the other one is named.
+    // Where capacity suffices for one of them only, the other one is named.
     assert_eq!(world.boot("c", 12), host("h2"));
     let plan = plan_of(&world, "h1");
     assert_eq!((plan.moves.len(), plan.stuck.len()), (1, 1), "{plan:?}");

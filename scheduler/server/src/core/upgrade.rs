@@ -1,8 +1,8 @@
-//! Upgrades: what may be proposed at which cluster version, and when that may be raised.
+//! Upgrades: which commands a cluster version allows, and when it can be raised.
 //!
-//! A leader proposes only what the cluster version knows, whatever it knows itself: an older member
-//! would have to stop. So everything is refused here that would write something newer, be it into
-//! the log or, as its effect, into the state.
+//! A leader proposes only what the cluster version supports, whatever it supports itself: an older
+//! member would have to stop. So any command is refused here that would write something newer, be it
+//! into the log or, as its effect, into the state.
 
 use std::collections::BTreeSet;
 
@@ -14,26 +14,23 @@ use berth_state::command::{Command, Envelope};
 use berth_state::{State, upgrade_incomplete};
 use berth_store::codec;
 
-/// What the program of a member can do, as the leader knows it.
+/// The service version of a member, as the leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberVersion {
-    /// Which member, voter or learner.
+    /// The member, voter or learner.
     pub id: u64,
-    /// What it can do; absent where it was not heard of lately.
+    /// Its service version; absent if it has not responded recently.
     pub version: Option<ServiceVersion>,
 }
 
-/// Returns a command as the cluster version of this state allows it: what is newer and may be left
-/// out is.
+/// Returns a command as the cluster version of this state allows it, without newer optional fields.
 ///
 /// # Errors
 ///
 /// `CLUSTER_VERSION_TOO_OLD`.
 pub fn admit(state: &State, envelope: Envelope) -> Result<Envelope, Refusal> {
-    let cluster = state.header().cluster_version;
-    // It is known to all who must know it, or it would not have been asked for.
-    let raises = matches!(envelope.command, Command::FinalizeUpgrade { .. });
-    if raises || cluster >= ServiceVersion::CURRENT {
+    let cluster = read_by(state, &envelope.command);
+    if cluster >= ServiceVersion::CURRENT {
         return Ok(envelope);
     }
     let format = format::replicated();
@@ -59,12 +56,23 @@ pub fn admit(state: &State, envelope: Envelope) -> Result<Envelope, Refusal> {
     Ok(envelope)
 }
 
+/// Returns the oldest version at which a member may be that reads a command: the cluster version.
+/// Only a command that raises it is read by no older member than that it raises it to, as
+/// [`plan_finalize`] holds; it is written in that version's format, no newer one.
+fn read_by(state: &State, command: &Command) -> ServiceVersion {
+    let cluster = state.header().cluster_version;
+    if let Command::FinalizeUpgrade { version, .. } = command {
+        return cluster.max(*version);
+    }
+    cluster
+}
+
 fn too_old(cluster: ServiceVersion, newest: &Newest) -> Refusal {
     let needed = newest.version;
     Refusal::new(
         Code::FailedPrecondition,
         CLUSTER_TOO_OLD,
-        format!("this needs cluster version {needed}, and the cluster is at {cluster}"),
+        format!("this requires cluster version {needed}, and the cluster is at {cluster}"),
     )
     .with("cluster_version", cluster)
     .with("needed_version", needed)
@@ -72,58 +80,72 @@ fn too_old(cluster: ServiceVersion, newest: &Newest) -> Refusal {
     .with_hint("upgrade every scheduler and conductor, then `berth cluster upgrade finalize`")
 }
 
-/// Says in a refusal of [`admit`] who is behind, or that nobody is.
+/// Adds to a refusal of [`admit`] which members and conductors are behind, if any.
 #[must_use]
-pub fn name_who_is_behind(
-    mut refusal: Refusal,
-    state: &State,
-    members: &[MemberVersion],
-) -> Refusal {
+pub fn with_behind(mut refusal: Refusal, state: &State, members: &[MemberVersion]) -> Refusal {
     let needed = refusal.metadata.get("needed_version");
     let Some(needed) = needed.and_then(|text| text.parse().ok().map(ServiceVersion)) else {
         return refusal;
     };
     let behind = behind(state, members, needed, &BTreeSet::new());
     if behind.is_empty() {
-        refusal.message += "; all run what it takes, but the upgrade is not finalized";
+        refusal.message += "; all members support it, but the upgrade is not finalized";
         return refusal.with_hint("`berth cluster upgrade finalize`");
     }
     let behind = behind.join(", ");
-    refusal.message += &format!("; behind are {behind}");
+    refusal.message += &format!("; behind: {behind}");
     refusal.with("behind", behind)
 }
 
-/// Refuses to raise the cluster version while somebody is behind who must not be: a member, voter
-/// or learner, would have to stop at the first newer command; a conductor may take over any
-/// operation, and must know how to go on with it. Agents are not asked: none of them reads what is
-/// replicated, and each host and each pair of hosts is gated by itself.
+/// Plans to raise the cluster version: returns the command, or nothing where the cluster is there
+/// already.
+///
+/// It is refused while a required service is behind: a member, voter or learner, would have to stop
+/// at the first newer command; a conductor may take over any operation, and must know how to
+/// continue it. Agents are not checked: none of them reads what is replicated, and each host and
+/// each pair of hosts is gated by itself.
 ///
 /// # Errors
 ///
-/// `UPGRADE_INCOMPLETE`, naming them.
-pub fn examine_finalize(
+/// `INVALID_FIELD`: no member of that version could read the command. `UPGRADE_INCOMPLETE`, naming
+/// those that are behind.
+pub fn plan_finalize(
     state: &State,
     members: &[MemberVersion],
     version: ServiceVersion,
-    gone: &BTreeSet<ServiceName>,
-) -> Result<(), Refusal> {
+    gone: BTreeSet<ServiceName>,
+) -> Result<Option<Command>, Refusal> {
+    let cluster = state.header().cluster_version;
     if !(ServiceVersion::OLDEST..=ServiceVersion::CURRENT).contains(&version) {
-        let message = format!(
-            "there is no version {version}: this member knows {} to {}",
+        return Err(invalid(format!(
+            "unknown version {version}: this member supports {} to {}",
             ServiceVersion::OLDEST,
             ServiceVersion::CURRENT
-        );
-        return Err(Refusal::new(
-            Code::InvalidArgument,
-            "INVALID_FIELD",
-            message,
-        ));
+        )));
     }
-    let behind = behind(state, members, version, gone);
+    if version == cluster && gone.is_empty() {
+        return Ok(None);
+    }
+    let oldest = ServiceVersion::FINALIZE_UPGRADE;
+    if version > cluster && version < oldest {
+        let message = format!(
+            "the cluster version cannot be raised to {version}: programs before version {oldest} \
+             cannot read the command that raises it"
+        );
+        return Err(invalid(message).with_hint(format!(
+            "upgrade every scheduler and conductor to version {oldest} or newer, then `berth \
+             cluster upgrade finalize --to {oldest}`"
+        )));
+    }
+    let behind = behind(state, members, version, &gone);
     if behind.is_empty() {
-        return Ok(());
+        return Ok(Some(Command::FinalizeUpgrade { version, gone }));
     }
     Err(upgrade_incomplete(version, &behind))
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal::new(Code::InvalidArgument, "INVALID_FIELD", message)
 }
 
 fn behind(
@@ -133,7 +155,7 @@ fn behind(
     gone: &BTreeSet<ServiceName>,
 ) -> Vec<String> {
     let members = members.iter().filter_map(|member| match member.version {
-        None => Some(format!("member {} (not heard of)", member.id)),
+        None => Some(format!("member {} (not responding)", member.id)),
         Some(own) if own < version => Some(format!("member {} ({own})", member.id)),
         Some(_) => None,
     });

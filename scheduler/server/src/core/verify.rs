@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_selection::failover::bound::explain;
-use berth_selection::failover::{Bound, Budget, Domain, Plan, Verdict, judge};
+use berth_selection::failover::{Bound, Budget, Domain, Plan, Verdict, evaluate};
 use berth_state::State;
 
 use super::fleet::{Purpose, fleet_of};
 
-/// What fails together.
+/// The failure domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
     /// One host.
@@ -34,50 +34,50 @@ impl Failing {
     }
 }
 
-/// The verdict on one of them.
+/// The verdict on one failure domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct DomainVerdict {
     /// What fails.
     pub domain: Domain,
-    /// What would come of it.
+    /// Whether it would be survived.
     pub verdict: Verdict,
-    /// Why no other host takes a guest, host by host, where one alone is refused.
+    /// Why no other host fits a guest, host by host, where a single guest is refused.
     pub alone: Option<Refusal>,
 }
 
-/// Judges the failure of all of them, or of those that are named.
+/// Verifies the failure of all domains, or of the named ones.
 ///
 /// # Errors
 ///
-/// A name is not known.
+/// A name is unknown.
 pub fn verify(
     state: &State,
     failing: Failing,
     names: &BTreeSet<String>,
     budget: Budget,
-) -> Result<Vec<Judged>, Refusal> {
+) -> Result<Vec<DomainVerdict>, Refusal> {
     let domains = domains(state, failing, names)?;
     let mut fleet = fleet_of(state, Purpose::Failover)?;
-    let judged = domains.into_iter().map(|domain| {
-        let verdict = judge(&mut fleet, &domain, budget);
+    let verdicts = domains.into_iter().map(|domain| {
+        let verdict = evaluate(&mut fleet, &domain, budget);
         let alone = match verdict.bound() {
             Some(Bound::Alone { vm, .. }) => explain(&mut fleet, &domain, vm),
             Some(_) | None => None,
         };
-        Judged {
+        DomainVerdict {
             domain,
             verdict,
             alone,
         }
     });
-    Ok(judged.collect())
+    Ok(verdicts.collect())
 }
 
-/// Returns the plan for the guests of one host, and those that it has none for.
+/// Returns the plan for the guests of one host, if its failure is proven to be survived.
 ///
 /// # Errors
 ///
-/// The host is not known.
+/// The host is unknown.
 pub fn plan_of_host(
     state: &State,
     host: &HostName,
@@ -87,7 +87,7 @@ pub fn plan_of_host(
         return Err(Refusal::not_found("host", host));
     }
     let mut fleet = fleet_of(state, Purpose::Failover)?;
-    Ok(match judge(&mut fleet, &Domain::host(host), budget) {
+    Ok(match evaluate(&mut fleet, &Domain::host(host), budget) {
         Verdict::Proven(plan) => Some(plan),
         Verdict::Refuted(_) | Verdict::Unknown { .. } => None,
     })
@@ -128,9 +128,9 @@ fn domains(
 
 /// Returns why a verdict is not "proven".
 #[must_use]
-pub fn reason(judged: &Judged) -> Option<Refusal> {
-    let name = &judged.domain.name;
-    match &judged.verdict {
+pub fn reason(verdict: &DomainVerdict) -> Option<Refusal> {
+    let name = &verdict.domain.name;
+    match &verdict.verdict {
         Verdict::Proven(_) => None,
         Verdict::Refuted(bound) => {
             let refusal = Refusal::new(
@@ -138,7 +138,7 @@ pub fn reason(judged: &Judged) -> Option<Refusal> {
                 "FAILOVER_REFUTED",
                 format!("if {name} fails, {bound}"),
             );
-            let alone = judged.alone.clone();
+            let alone = verdict.alone.clone();
             let hint = alone.as_ref().and_then(|alone| alone.hint.clone());
             let refusal = refusal.with_hint(hint.unwrap_or_else(|| bound.help()));
             let refusal = refusal.with("domain", name);
@@ -157,11 +157,11 @@ pub fn reason(judged: &Judged) -> Option<Refusal> {
 
 fn undecided(name: &str, tried: u64, stuck: &VmName) -> Refusal {
     let message = format!(
-        "if {name} fails, no place was found for vm {stuck} in {tried} placements, and no bound \
-         shows that there is none"
+        "if {name} fails, no host was found for vm {stuck} in {tried} placements, and no bound \
+         proves that there is none"
     );
     Refusal::new(Code::ResourceExhausted, "FAILOVER_UNKNOWN", message)
         .with("domain", name)
         .with("vm", stuck)
-        .with_hint("look longer with a greater --budget, or make room on the other hosts")
+        .with_hint("search longer with a greater --budget, or free capacity on the other hosts")
 }

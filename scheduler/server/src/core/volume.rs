@@ -1,34 +1,34 @@
-//! The request for a volume: whether it is there already, and where it goes otherwise.
+//! Volume creation: an existing volume is returned, a new one is placed.
 
 use std::sync::Arc;
 
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::volume::{Chosen, Phase, Replica, Volume, Wish, choose};
+use berth_domain::volume::{Chosen, Phase, Replica, Volume, VolumeRequest, choose};
 use berth_state::State;
 use berth_state::command::Command;
 use berth_state::volumes::{Same, volume_differs};
 
 use super::request::CreateVolume;
 
-/// Returns the volume of the name that is asked for, if there is one: as it is, or why it will not do.
+/// Returns the volume with the requested name, if one exists, or why it differs from the request.
 pub(super) fn known(
     state: &State,
-    wanted: &CreateVolume,
+    params: &CreateVolume,
 ) -> Option<Result<Arc<Volume>, Box<Refusal>>> {
-    let volume = state.volume_named(wanted.display_name.as_str())?;
+    let volume = state.volume_named(params.display_name.as_str())?;
     let same = Same {
-        kind: wanted.kind,
-        parameters: wanted.parameters,
-        replicas: wanted.replicas,
-        required_bytes: wanted.required_bytes,
-        limit_bytes: wanted.limit_bytes,
+        kind: params.kind,
+        parameters: params.parameters,
+        replicas: params.replicas,
+        required_bytes: params.required_bytes,
+        limit_bytes: params.limit_bytes,
     };
     let examined = state.examine_same(volume, &same).and_then(|()| {
-        let is_elsewhere = |replica: &&Replica| !wanted.requisite.contains(&replica.host);
+        let is_elsewhere = |replica: &&Replica| !params.requisite.contains(&replica.host);
         match volume.replicas.iter().find(is_elsewhere) {
-            Some(replica) if !wanted.requisite.is_empty() => {
+            Some(replica) if !params.requisite.is_empty() => {
                 let how = format!("is on host {}, which is none of those", replica.host);
                 Err(volume_differs(volume, &how))
             }
@@ -39,10 +39,10 @@ pub(super) fn known(
 }
 
 /// Chooses the hosts and regions of a new volume.
-pub(super) fn create(state: &State, wanted: &CreateVolume) -> Result<Command, Box<Refusal>> {
-    let mut named = wanted.requisite.iter().chain(&wanted.preferred);
+pub(super) fn create(state: &State, params: &CreateVolume) -> Result<Command, Box<Refusal>> {
+    let mut named = params.requisite.iter().chain(&params.preferred);
     let is_known = |host: &HostName| state.host(host).is_some();
-    // Of many that are named some may be gone; of none is there nothing to choose from.
+    // Some of the named hosts may have been removed; if none is left there is nothing to choose from.
     if let Some(first) = named.clone().next().filter(|_| !named.any(is_known)) {
         let message = format!("host {first} is not part of this cluster");
         return Err(Box::new(
@@ -51,21 +51,21 @@ pub(super) fn create(state: &State, wanted: &CreateVolume) -> Result<Command, Bo
                 .with_hint("the hosts of this cluster are listed by `berth host list`"),
         ));
     }
-    let wish = Wish {
-        required_bytes: wanted.required_bytes,
-        limit_bytes: wanted.limit_bytes,
-        replicas: wanted.replicas,
-        preferred: wanted.preferred.clone(),
-        requisite: wanted.requisite.clone(),
+    let request = VolumeRequest {
+        required_bytes: params.required_bytes,
+        limit_bytes: params.limit_bytes,
+        replicas: params.replicas,
+        preferred: params.preferred.clone(),
+        requisite: params.requisite.clone(),
     };
-    let candidates = state.volume_candidates(wanted.preferred_cell, &wanted.requisite);
-    let chosen = choose(&candidates, &wish)?;
+    let candidates = state.volume_candidates(params.preferred_cell, &params.requisite);
+    let chosen = choose(&candidates, &request)?;
     let volume = Volume {
-        id: wanted.display_name.id(wanted.number),
-        display_name: wanted.display_name.clone(),
-        kind: wanted.kind,
-        required_bytes: wanted.required_bytes,
-        parameters: wanted.parameters,
+        id: params.display_name.id(params.number),
+        display_name: params.display_name.clone(),
+        kind: params.kind,
+        required_bytes: params.required_bytes,
+        parameters: params.parameters,
         replicas: chosen.into_iter().map(replica).collect(),
         // Written when it is applied.
         created_at: TimeMs(0),
@@ -73,7 +73,7 @@ pub(super) fn create(state: &State, wanted: &CreateVolume) -> Result<Command, Bo
     };
     Ok(Command::CreateVolume {
         volume: Box::new(volume),
-        limit_bytes: wanted.limit_bytes,
+        limit_bytes: params.limit_bytes,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The latest changes of what is told as events, revision by revision, bounded in number and bytes.
+//! The latest changes that are sent as events, revision by revision, bounded in number and bytes.
 //!
 //! Unlike a `ring`, it merges nothing. Readers share what is kept: who reads slowly costs nothing
 //! beyond it, and is refused once what it has not read yet was dropped.
@@ -22,13 +22,13 @@ const PART_MAX: usize = 256;
 
 /// A change of a record, as it is stored.
 #[derive(Clone, Debug)]
-pub struct Noted {
+pub struct RecordChange {
     name: Name,
     /// `None` when it is gone.
     row: Option<StoredRow>,
 }
 
-impl Noted {
+impl RecordChange {
     pub(super) fn new(name: Name, row: Option<StoredRow>) -> Self {
         Self { name, row }
     }
@@ -59,7 +59,7 @@ impl Noted {
     }
 }
 
-/// Returns a row as what is told of it, if it is told.
+/// Returns the record of a row, if its changes are sent as events.
 fn record(row: Row) -> Option<Record> {
     match row {
         Row::Vm(vm) => Some(Record::Vm(vm)),
@@ -84,25 +84,25 @@ fn record(row: Row) -> Option<Record> {
     }
 }
 
-/// What one command changed.
+/// The changes of one command.
 #[derive(Debug)]
 pub struct Revision {
     /// The command's index.
     pub revision: u64,
     /// The changes.
-    pub changes: Vec<Noted>,
+    pub changes: Vec<RecordChange>,
 }
 
 impl Revision {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.changes.iter().map(Noted::bytes).sum::<usize>()
+        size_of::<Self>() + self.changes.iter().map(RecordChange::bytes).sum::<usize>()
     }
 }
 
-/// What has changed after a revision, or the first part of it.
+/// The changes after a revision, or the first part of them.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
-    /// Up to where this tells everything.
+    /// The revision up to which this is complete.
     pub revision: u64,
     /// The revisions with their changes, in order.
     pub revisions: Vec<Arc<Revision>>,
@@ -134,9 +134,9 @@ impl History {
         }
     }
 
-    /// Takes note of all that one command changed, and forgets the oldest where that is too much.
-    /// What a single command changed is kept however much it is, so that it is told.
-    pub(super) fn push(&mut self, revision: u64, changes: Vec<Noted>) {
+    /// Records all changes of one command, and drops the oldest beyond the limits.
+    /// The changes of a single command are retained whatever their size, so that they are sent.
+    pub(super) fn push(&mut self, revision: u64, changes: Vec<RecordChange>) {
         self.last = self.last.max(revision);
         if changes.is_empty() {
             return;
@@ -156,7 +156,7 @@ impl History {
         }
     }
 
-    /// Forgets everything: what happened before this revision is not known.
+    /// Drops everything: the changes before this revision are unknown.
     pub(super) fn start_over(&mut self, revision: u64) {
         *self = Self::new(revision, self.limits);
     }
@@ -194,15 +194,15 @@ mod tests {
         bytes: 4096,
     };
 
-    fn noted(name: &str, bytes: usize) -> Noted {
+    fn change(name: &str, bytes: usize) -> RecordChange {
         let row = StoredRow {
             key: Default::default(),
             value: vec![0; bytes].into(),
         };
-        Noted::new(Name::Vm(VmName::new(name).unwrap()), Some(row))
+        RecordChange::new(Name::Vm(VmName::new(name).unwrap()), Some(row))
     }
 
-    fn told(history: &History, after: u64) -> Result<(u64, Vec<(u64, usize)>), String> {
+    fn since(history: &History, after: u64) -> Result<(u64, Vec<(u64, usize)>), String> {
         let part = history.since(after).map_err(|refusal| refusal.reason)?;
         let revisions = part.revisions.iter();
         let revisions = revisions.map(|r| (r.revision, r.changes.len()));
@@ -212,52 +212,52 @@ mod tests {
     /// Goal: nothing is merged, and the changes of one revision stay together, also when the
     /// oldest are dropped.
     #[test]
-    fn revisions_are_told_whole_and_dropped_whole() {
+    fn revisions_are_returned_whole_and_dropped_whole() {
         let mut history = History::new(10, LIMITS);
-        history.push(11, vec![noted("a", 1), noted("b", 1)]);
+        history.push(11, vec![change("a", 1), change("b", 1)]);
         history.push(12, Vec::new());
-        history.push(13, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 10), Ok((13, vec![(11, 2), (13, 1)])));
-        assert_eq!(told(&history, 11), Ok((13, vec![(13, 1)])));
-        assert_eq!(told(&history, 13), Ok((13, Vec::new())));
-        history.push(14, vec![noted("a", 1), noted("b", 1), noted("c", 1)]);
-        assert_eq!(told(&history, 10).map(|told| told.1.len()), Ok(3));
-        history.push(15, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 10), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&history, 11).map(|told| told.1.len()), Ok(3));
+        history.push(13, vec![change("a", 1)]);
+        assert_eq!(since(&history, 10), Ok((13, vec![(11, 2), (13, 1)])));
+        assert_eq!(since(&history, 11), Ok((13, vec![(13, 1)])));
+        assert_eq!(since(&history, 13), Ok((13, Vec::new())));
+        history.push(14, vec![change("a", 1), change("b", 1), change("c", 1)]);
+        assert_eq!(since(&history, 10).map(|part| part.1.len()), Ok(3));
+        history.push(15, vec![change("a", 1)]);
+        assert_eq!(since(&history, 10), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(since(&history, 11).map(|part| part.1.len()), Ok(3));
     }
 
-    /// Goal: a revision that is still to come is waited for, and what was before it is not told.
+    /// Goal: a revision that is still to come is waited for, and changes before it are not returned.
     #[test]
     fn the_future_is_empty() {
         let mut history = History::new(10, LIMITS);
-        history.push(11, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 20), Ok((20, Vec::new())));
-        history.push(20, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 20), Ok((20, Vec::new())));
-        history.push(21, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 20), Ok((21, vec![(21, 1)])));
+        history.push(11, vec![change("a", 1)]);
+        assert_eq!(since(&history, 20), Ok((20, Vec::new())));
+        history.push(20, vec![change("a", 1)]);
+        assert_eq!(since(&history, 20), Ok((20, Vec::new())));
+        history.push(21, vec![change("a", 1)]);
+        assert_eq!(since(&history, 20), Ok((21, vec![(21, 1)])));
     }
 
-    /// Goal: bytes are bounded, and one command that alone is larger is told all the same.
+    /// Goal: bytes are bounded, and one command that alone is larger is returned all the same.
     #[test]
     fn bytes_are_bounded() {
         let mut history = History::new(10, LIMITS);
         for revision in 11..14 {
-            history.push(revision, vec![noted("a", 1500)]);
+            history.push(revision, vec![change("a", 1500)]);
         }
-        assert_eq!(told(&history, 10), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&history, 11).map(|told| told.1.len()), Ok(2));
-        history.push(14, vec![noted("a", 10_000)]);
-        assert_eq!(told(&history, 12), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&history, 13), Ok((14, vec![(14, 1)])));
-        history.push(15, vec![noted("a", 1)]);
-        assert_eq!(told(&history, 14), Ok((15, vec![(15, 1)])));
+        assert_eq!(since(&history, 10), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(since(&history, 11).map(|part| part.1.len()), Ok(2));
+        history.push(14, vec![change("a", 10_000)]);
+        assert_eq!(since(&history, 12), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(since(&history, 13), Ok((14, vec![(14, 1)])));
+        history.push(15, vec![change("a", 1)]);
+        assert_eq!(since(&history, 14), Ok((15, vec![(15, 1)])));
         let kept: usize = history.revisions.iter().map(|r| r.bytes()).sum();
         assert_eq!((history.bytes, history.changes), (kept, 1));
     }
 
-    /// Goal: what is handed out at once is bounded and says how far it goes.
+    /// Goal: each returned part is bounded and has the revision that it reaches.
     #[test]
     fn parts_are_bounded() {
         let limits = Limits {
@@ -265,7 +265,7 @@ mod tests {
             bytes: 1 << 20,
         };
         let mut history = History::new(0, limits);
-        (1..=600).for_each(|revision| history.push(revision, vec![noted("a", 1)]));
+        (1..=600).for_each(|revision| history.push(revision, vec![change("a", 1)]));
         let (mut after, mut seen) = (0, Vec::new());
         loop {
             let part = history.since(after).unwrap();

@@ -35,10 +35,10 @@ pub(super) struct Ring<K> {
     limits: Limits,
 }
 
-/// What has changed after a revision, as it is stored.
+/// The changes after a revision, as stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Changes<K> {
-    /// Up to where this tells everything.
+    /// The revision up to which this is complete.
     pub(crate) revision: u64,
     /// The rows that changed, as they are at that revision; `None` for one that is gone.
     pub(crate) rows: BTreeMap<K, Option<StoredRow>>,
@@ -56,7 +56,7 @@ impl<K: Ord + Clone> Ring<K> {
         }
     }
 
-    /// Takes note of a change.
+    /// Records a change.
     pub(super) fn push(&mut self, revision: u64, key: K, row: Option<StoredRow>) {
         let change = Change { revision, key, row };
         let bytes = change.bytes();
@@ -71,12 +71,12 @@ impl<K: Ord + Clone> Ring<K> {
         self.changes.push_back(change);
     }
 
-    /// Says that everything up to this revision was noted.
+    /// Marks everything up to this revision as recorded.
     pub(super) fn complete(&mut self, revision: u64) {
         self.last = self.last.max(revision);
     }
 
-    /// Forgets everything: what happened before this revision is not known.
+    /// Drops everything: the changes before this revision are unknown.
     pub(super) fn start_over(&mut self, revision: u64) {
         *self = Self::new(revision, self.limits);
     }
@@ -116,29 +116,32 @@ mod tests {
         ring
     }
 
-    fn told(ring: &Ring<&'static str>, after: u64) -> Result<Vec<&'static str>, String> {
+    fn names_since(ring: &Ring<&'static str>, after: u64) -> Result<Vec<&'static str>, String> {
         let changes = ring.since(after).map_err(|refusal| refusal.reason)?;
         Ok(changes.rows.into_keys().collect())
     }
 
     #[test]
-    fn what_changed_after_a_revision_is_told_once() {
+    fn changes_after_a_revision_are_returned_once() {
         let ring = ring(&[(11, "a"), (12, "b"), (14, "a")]);
-        assert_eq!(told(&ring, 10), Ok(vec!["a", "b"]));
-        assert_eq!(told(&ring, 12), Ok(vec!["a"]));
-        assert_eq!(told(&ring, 14), Ok(Vec::new()));
+        assert_eq!(names_since(&ring, 10), Ok(vec!["a", "b"]));
+        assert_eq!(names_since(&ring, 12), Ok(vec!["a"]));
+        assert_eq!(names_since(&ring, 14), Ok(Vec::new()));
     }
 
     #[test]
     fn what_is_no_longer_kept_is_refused() {
         let ring = ring(&[(11, "a"), (12, "b"), (13, "c"), (14, "d")]);
-        assert_eq!(told(&ring, 10), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&ring, 11).map(|names| names.len()), Ok(3));
-        assert_eq!(told(&self::ring(&[]), 9), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(names_since(&ring, 10), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(names_since(&ring, 11).map(|names| names.len()), Ok(3));
+        assert_eq!(
+            names_since(&self::ring(&[]), 9),
+            Err("REVISION_NOT_KEPT".into())
+        );
     }
 
     /// Goal: large rows push others out before there are too many of them, and one that alone is
-    /// larger than allowed is kept all the same, so that it is told.
+    /// larger than allowed is retained all the same, so that it is sent.
     #[test]
     fn bytes_are_bounded() {
         let row = |bytes: usize| {
@@ -152,14 +155,14 @@ mod tests {
             ring.push(revision, key, row(bytes));
             ring.complete(revision);
         }
-        assert_eq!(told(&ring, 10), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&ring, 11), Ok(vec!["b", "c"]));
+        assert_eq!(names_since(&ring, 10), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(names_since(&ring, 11), Ok(vec!["b", "c"]));
         ring.push(14, "d", row(10_000));
         ring.complete(14);
-        assert_eq!(told(&ring, 12), Err("REVISION_NOT_KEPT".into()));
-        assert_eq!(told(&ring, 13), Ok(vec!["d"]));
+        assert_eq!(names_since(&ring, 12), Err("REVISION_NOT_KEPT".into()));
+        assert_eq!(names_since(&ring, 13), Ok(vec!["d"]));
         ring.push(15, "e", None);
-        assert_eq!(told(&ring, 14), Ok(vec!["e"]));
+        assert_eq!(names_since(&ring, 14), Ok(vec!["e"]));
         assert_eq!(ring.bytes, size_of::<Change<&str>>());
     }
 }

@@ -5,7 +5,7 @@ use axum::http::header::ACCEPT;
 
 /// JSON, which every body of an answer is.
 pub(super) const JSON: &str = "application/json";
-/// HTML, which errors are told in to those who take nothing else.
+/// HTML, the format of errors for clients that accept nothing else.
 pub(super) const HTML: &str = "text/html";
 
 /// The media ranges that a client takes, each with its quality in thousandths.

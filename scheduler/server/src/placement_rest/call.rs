@@ -1,4 +1,4 @@
-//! One call: what was asked, by whom, and the ways to answer it.
+//! One call: the request, its caller, and access to the state.
 
 use axum::body::Bytes;
 use axum::http::header::HOST;
@@ -28,7 +28,7 @@ pub(super) struct Call<'f> {
     pub(super) caller: Caller,
     pub(super) query: Query,
     pub(super) body: Bytes,
-    /// What the body is said to be.
+    /// The media type of the body.
     pub(super) media_type: Option<String>,
     /// Under which address the client reached us, as `http://localhost:8778`.
     pub(super) base: String,
@@ -42,7 +42,7 @@ impl Call<'_> {
         self.version.has(minor)
     }
 
-    /// Reads the body and judges it.
+    /// Reads the body and validates it.
     pub(super) fn read(&self, schema: &Schema) -> Result<Value, Fault> {
         schemas::read_body(&self.body, schema)
     }
@@ -52,7 +52,7 @@ impl Call<'_> {
         schemas::check_query(&self.query, schema)
     }
 
-    /// Returns the state as of now, with everything that anybody was told is done.
+    /// Returns the current state by a linearizable read.
     pub(super) async fn state(&self) -> Result<State, Fault> {
         let state = self.context.state(ReadConsistency::Linearizable.into());
         state
@@ -60,24 +60,27 @@ impl Call<'_> {
             .map_err(|status| refused::in_general(&from_status(&status)))
     }
 
-    /// Searches among the providers as of now; `what` says in the plural what for.
+    /// Searches the current providers; `what` is the plural noun of the results.
     pub(super) async fn search<T: Send + 'static>(
         &self,
         what: &str,
         work: impl FnOnce(&State, &Index) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let state = self.state().await?;
-        let found = self.context.search(state, work).await;
-        found.unwrap_or_else(|_| {
+        let result = self.context.search(state, work).await;
+        result.unwrap_or_else(|_| {
             let detail = format!("the search for {what} failed");
             Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
         })
     }
 
-    /// Has a command carried out by whoever leads, and returns what it came to.
+    /// Executes a command at the leader and returns its outcome.
     pub(super) async fn command(&self, command: Command) -> Result<Outcome, Refusal> {
-        let carried = self.context.carry(self.principal(), command).await;
-        carried.unwrap_or_else(|status| Err(from_status(&status)))
+        let executed = self
+            .context
+            .execute_at_leader(self.principal(), command)
+            .await;
+        executed.unwrap_or_else(|status| Err(from_status(&status)))
     }
 
     /// Returns where a client finds something.

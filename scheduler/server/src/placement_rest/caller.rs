@@ -42,7 +42,7 @@ impl Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Authority {
     /// They are believed: the token is `user` or `user:project`, and the user `admin` is an
-    /// administrator unless the roles are said. OpenStack calls this `noauth2`.
+    /// administrator unless roles are given. OpenStack calls this `noauth2`.
     Believing,
     /// By tokens in a file.
     Tokens(Tokens),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_believed_says_it_in_headers() {
+    fn unauthenticated_callers_are_named_by_headers() {
         assert_eq!(caller(&[]), None);
         let long: &'static str = Box::leak("x".repeat(256).into_boxed_str());
         assert_eq!(caller(&[(TOKEN, long)]), None);

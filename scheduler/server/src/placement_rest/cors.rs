@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response};
 
 use super::microversion;
 
-/// For how many seconds a browser may remember what it was told.
+/// Seconds for which a browser may cache a preflight response.
 const MAX_AGE: &str = "3600";
 /// Headers that every script may send.
 const SIMPLE: [&str; 8] = [
@@ -41,22 +41,22 @@ impl Cors {
         }
     }
 
-    /// Tells the browser what it may do with an answer, and answers its question before a call.
+    /// Adds the CORS headers to a response, and responds to preflight requests.
     pub(super) fn apply(
         &self,
         method: &Method,
-        asked: &HeaderMap,
+        request_headers: &HeaderMap,
         response: Response<Body>,
     ) -> Response<Body> {
         let mut response = match *method == Method::OPTIONS && !response.status().is_success() {
             true => Response::new(Body::empty()),
             false => response,
         };
-        if asked.get(ORIGIN) != Some(&self.origin) {
+        if request_headers.get(ORIGIN) != Some(&self.origin) {
             return response;
         }
         let allowed = match *method {
-            Method::OPTIONS => preflight(asked),
+            Method::OPTIONS => preflight(request_headers),
             _ => Some(Vec::new()),
         };
         let Some(allowed) = allowed else {
@@ -76,15 +76,15 @@ impl Cors {
     }
 }
 
-/// Returns what is allowed to whom who asks before a call; absent if it is not.
-fn preflight(asked: &HeaderMap) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    let method = asked.get(ACCESS_CONTROL_REQUEST_METHOD)?;
+/// Returns the headers that allow a call after a preflight request; `None` if it is not allowed.
+fn preflight(request_headers: &HeaderMap) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let method = request_headers.get(ACCESS_CONTROL_REQUEST_METHOD)?;
     if !METHODS.contains(&method.to_str().ok()?) {
         return None;
     }
     let max_age = (ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
     let mut allowed = vec![(ACCESS_CONTROL_ALLOW_METHODS, method.clone()), max_age];
-    if let Some(headers) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+    if let Some(headers) = request_headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         let mut names = headers.to_str().ok()?.split(',').map(str::trim);
         let known = |name: &str| {
             let name = name.to_ascii_lowercase();
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    fn ask(method: Method, headers: &[(&'static str, &'static str)]) -> Response<Body> {
-        let mut asked = HeaderMap::new();
+    fn respond(method: Method, headers: &[(&'static str, &'static str)]) -> Response<Body> {
+        let mut request_headers = HeaderMap::new();
         for (name, value) in headers {
-            asked.insert(*name, value.parse().unwrap());
+            request_headers.insert(*name, value.parse().unwrap());
         }
         let mut response = Response::new(Body::from("no"));
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        Cors::new("http://valid.example.com").apply(&method, &asked, response)
+        Cors::new("http://valid.example.com").apply(&method, &request_headers, response)
     }
 
     #[test]
@@ -128,12 +128,12 @@ mod tests {
                 false,
             ),
         ] {
-            let response = ask(Method::OPTIONS, &headers);
+            let response = respond(Method::OPTIONS, &headers);
             assert_eq!(response.status(), StatusCode::OK);
-            let told = response.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
-            assert_eq!(told.is_some(), let_in, "{headers:?}");
+            let allow_origin = response.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            assert_eq!(allow_origin.is_some(), let_in, "{headers:?}");
         }
-        let plain = ask(Method::GET, &[good]);
+        let plain = respond(Method::GET, &[good]);
         assert_eq!(plain.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert!(plain.headers().contains_key(ACCESS_CONTROL_ALLOW_ORIGIN));
     }

@@ -1,6 +1,6 @@
 //! Every "no" of this face: a status, a sentence and OpenStack's code, as JSON, HTML or text.
 //!
-//! Invariant: a fault tells nothing beyond what the caller sent or may read, and its length is
+//! Invariant: a fault reveals nothing beyond what the caller sent or may read, and its length is
 //! bounded: what it quotes is cut.
 
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(super) mod code {
     pub(crate) const UNDEFINED: &str = "placement.undefined_code";
     /// An inventory is in use.
     pub(crate) const INVENTORY_IN_USE: &str = "placement.inventory.inuse";
-    /// Somebody else was faster.
+    /// Another request was faster.
     pub(crate) const CONCURRENT_UPDATE: &str = "placement.concurrent_update";
     /// The name is taken.
     pub(crate) const DUPLICATE_NAME: &str = "placement.duplicate_name";
@@ -39,6 +39,8 @@ pub(super) mod code {
     pub(crate) const BAD_VALUE: &str = "placement.query.bad_value";
     /// A query value is missing.
     pub(crate) const MISSING_VALUE: &str = "placement.query.missing_value";
+    /// The write may have been carried out, or may be later.
+    pub(crate) const OUTCOME_UNKNOWN: &str = "berth.outcome_unknown";
     /// A host of Berth reports this provider, or a claim is this consumer.
     pub(crate) const READ_ONLY: &str = "berth.read_only";
 }
@@ -51,7 +53,7 @@ pub(super) struct Fault {
     code: &'static str,
     /// What else may be done here, for the header `Allow`.
     allow: Option<String>,
-    /// Whether the versions that are spoken are told.
+    /// Whether the supported versions are included.
     tell_versions: bool,
 }
 
@@ -90,7 +92,7 @@ impl Fault {
         }
     }
 
-    /// The version that was asked for is not spoken.
+    /// The requested version is not supported.
     pub(super) fn unknown_version(detail: impl Into<String>) -> Self {
         Self {
             tell_versions: true,
@@ -98,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// Nobody has said who asks.
+    /// The caller is not authenticated.
     pub(super) fn unauthorized() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -167,7 +169,7 @@ impl Fault {
             StatusCode::UNAUTHORIZED => "It is not known who asks.",
             StatusCode::SERVICE_UNAVAILABLE => "The server cannot answer right now.",
             StatusCode::INTERNAL_SERVER_ERROR => "The server has erred.",
-            // The detail says it all.
+            // The detail suffices.
             _ => "",
         };
         match (meaning, &*self.detail) {
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_is_told_from_1_23_on() {
+    fn the_code_is_included_from_1_23_on() {
         let fault = Fault::conflict("x").with_code(code::DUPLICATE_NAME);
         let new = fault.json(Some(Microversion::MAX), "req-1");
         assert!(

@@ -11,7 +11,7 @@ use super::uuids;
 /// Amounts by the name of a class, which may be unknown.
 pub(super) type Amounts = BTreeMap<String, u64>;
 
-/// Traits that are wanted, by name; a name may be unknown.
+/// Requested traits, by name; a name may be unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traits {
     /// One of each set.
@@ -20,7 +20,7 @@ pub(super) struct Traits {
     pub(super) forbidden: BTreeSet<String>,
 }
 
-/// Aggregates that are wanted.
+/// Requested aggregates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemberOf {
     /// One of each set.
@@ -145,7 +145,7 @@ pub(super) fn member_of<'v>(
             "Multiple member_of{suffix} parameters are not supported"
         )));
     }
-    let mut wanted = MemberOf::default();
+    let mut member_of = MemberOf::default();
     for value in values {
         let (is_forbidden, list) = member_list(value)?;
         let aggregates = list.split(',').map(|text| {
@@ -159,8 +159,8 @@ pub(super) fn member_of<'v>(
         });
         let aggregates: BTreeSet<Uuid> = aggregates.collect::<Result<_, _>>()?;
         match is_forbidden {
-            false => wanted.required.push(aggregates),
-            true if version.has(32) => wanted.forbidden.extend(aggregates),
+            false => member_of.required.push(aggregates),
+            true if version.has(32) => member_of.forbidden.extend(aggregates),
             true => {
                 return Err(Fault::bad_request(format!(
                     "Forbidden member_of{suffix} parameters are not supported in the specified \
@@ -169,7 +169,7 @@ pub(super) fn member_of<'v>(
             }
         }
     }
-    Ok(wanted)
+    Ok(member_of)
 }
 
 /// Returns whether the aggregates of a `member_of` value are forbidden, and their list.
@@ -266,9 +266,9 @@ mod tests {
         let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let both = format!("in:{a},{b}");
         let read = |values: &[&str], minor| member_of(values.iter().copied(), "1", version(minor));
-        let wanted = read(&[&both, &format!("!{a}")], 32).unwrap();
-        assert_eq!(wanted.required, [BTreeSet::from([a, b])]);
-        assert_eq!(wanted.forbidden, BTreeSet::from([a]));
+        let filter = read(&[&both, &format!("!{a}")], 32).unwrap();
+        assert_eq!(filter.required, [BTreeSet::from([a, b])]);
+        assert_eq!(filter.forbidden, BTreeSet::from([a]));
         wrong(read(&[&both, &both], 23), "Multiple member_of1 parameters");
         wrong(
             read(&[&format!("!{a}")], 31),

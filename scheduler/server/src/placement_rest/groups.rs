@@ -21,12 +21,12 @@ pub(super) struct Group {
     pub(super) in_tree: Option<Uuid>,
 }
 
-/// All that a query asks for.
+/// The parameters of a query for candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct CandidateParams {
     /// By suffix; the group without one has the empty suffix.
     pub(super) groups: BTreeMap<String, Group>,
-    /// Whether the groups with a suffix must be on different providers, if it is said.
+    /// Whether the groups with a suffix must be on different providers, if given.
     pub(super) isolate: Option<bool>,
     pub(super) root_required: BTreeSet<String>,
     pub(super) root_forbidden: BTreeSet<String>,
@@ -34,11 +34,11 @@ pub(super) struct Asked {
     pub(super) limit: Option<u32>,
 }
 
-impl Asked {
+impl CandidateParams {
     /// Reads a query that the schema has let through.
     pub(super) fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
         let (root_required, root_forbidden) = root(query)?;
-        let asked = Self {
+        let params = Self {
             groups: groups(query, version)?,
             isolate: isolate(query)?,
             root_required,
@@ -46,8 +46,8 @@ impl Asked {
             same_subtree: same_subtree(query)?,
             limit: limit(query)?,
         };
-        asked.check(version)?;
-        Ok(asked)
+        params.check(version)?;
+        Ok(params)
     }
 
     fn check(&self, version: Microversion) -> Result<(), Fault> {
@@ -68,7 +68,7 @@ impl Asked {
         Ok(())
     }
 
-    /// A group without resources only says where others may be.
+    /// A group without resources only restricts the providers of others.
     fn check_subtrees(&self) -> Result<(), Fault> {
         let bare = |group: &Group| group.resources.is_empty();
         if self.groups.values().all(bare) {
@@ -103,7 +103,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Every group must ask for resources.
+    /// Every group must request resources.
     fn check_orphans(&self) -> Result<(), Fault> {
         let orphans = |key: &str, has: fn(&Group) -> bool| {
             let bare = self
@@ -219,7 +219,7 @@ fn groups(query: &Query, version: Microversion) -> Result<BTreeMap<String, Group
     Ok(groups)
 }
 
-// Of these two the first value counts, where they are repeated. The schema has judged the last.
+// Of these two the first value counts, where they are repeated. The schema has validated the last.
 
 fn isolate(query: &Query) -> Result<Option<bool>, Fault> {
     match query.all("group_policy").next() {
@@ -291,35 +291,35 @@ fn same_subtree(query: &Query) -> Result<Vec<Names>, Fault> {
 mod tests {
     use super::*;
 
-    fn read(query: &str) -> Result<Asked, String> {
+    fn read(query: &str) -> Result<CandidateParams, String> {
         let query = Query::parse(Some(query)).unwrap();
-        let asked = Asked::read(&query, Microversion::MAX);
-        asked.map_err(|fault| format!("{fault:?}"))
+        let params = CandidateParams::read(&query, Microversion::MAX);
+        params.map_err(|fault| format!("{fault:?}"))
     }
 
     #[test]
-    fn groups_are_told_apart_by_their_suffix() {
-        let asked = read(
+    fn groups_are_distinguished_by_their_suffix() {
+        let params = read(
             "resources=VCPU:1&resources_A=VF:2&required_A=T,!U&required_A=in:V,W&in_tree_A=\
              b4c1f8e2-5d3a-4f6b-9c7d-1e2f3a4b5c6d&resourcesB=VF:1&group_policy=isolate&limit=3\
              &root_required=R,!S&same_subtree=_A,B",
         )
         .unwrap();
-        assert_eq!(asked.groups.keys().collect::<Vec<_>>(), ["", "B", "_A"]);
-        let group = &asked.groups["_A"];
+        assert_eq!(params.groups.keys().collect::<Vec<_>>(), ["", "B", "_A"]);
+        let group = &params.groups["_A"];
         assert_eq!(group.resources["VF"], 2);
         assert_eq!(
             (group.traits.required.len(), group.traits.forbidden.len()),
             (2, 1)
         );
         assert!(group.in_tree.is_some());
-        assert_eq!((asked.isolate, asked.limit), (Some(true), Some(3)));
-        assert!(asked.root_required.contains("R") && asked.root_forbidden.contains("S"));
-        assert_eq!(asked.same_subtree.len(), 1);
+        assert_eq!((params.isolate, params.limit), (Some(true), Some(3)));
+        assert!(params.root_required.contains("R") && params.root_forbidden.contains("S"));
+        assert_eq!(params.same_subtree.len(), 1);
     }
 
     #[test]
-    fn contradictions_are_told() {
+    fn contradictions_are_reported() {
         for (query, part) in [
             (
                 "resources1=A:1&resources2=A:1",
@@ -343,8 +343,8 @@ mod tests {
                 "since microversion 1.39",
             ),
         ] {
-            let told = read(query).unwrap_err();
-            assert!(told.contains(part), "{query}: {told}");
+            let error = read(query).unwrap_err();
+            assert!(error.contains(part), "{query}: {error}");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) enum Disagreement {
 }
 
 impl Microversion {
-    /// What is spoken with clients that ask for nothing.
+    /// The version of clients that request none.
     pub(super) const MIN: Self = Self(0);
     /// The newest.
     pub(super) const MAX: Self = Self(39);
@@ -39,7 +39,7 @@ impl Microversion {
 
     /// Agrees on a version.
     pub(super) fn negotiate(headers: &HeaderMap) -> Result<Self, Disagreement> {
-        match asked(headers) {
+        match requested_version(headers) {
             None => Ok(Self::MIN),
             Some(text) if text == "latest" => Ok(Self::MAX),
             Some(text) => Self::parse(&text),
@@ -68,8 +68,8 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// Returns what is asked of this service; the last word counts.
-fn asked(headers: &HeaderMap) -> Option<String> {
+/// Returns the version requested of this service; the last one counts.
+fn requested_version(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(HEADER).iter().rev();
     let items = values.filter_map(|value| value.to_str().ok());
     items.flat_map(|value| value.rsplit(',')).find_map(|item| {

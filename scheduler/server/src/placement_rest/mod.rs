@@ -1,34 +1,34 @@
-//! OpenStack Placement's REST API: a second face of the same state.
+//! OpenStack Placement's REST API: a second API of the same state.
 //!
 //! ```text
-//!   request ─▶ face (who, version, path, policy) ─▶ endpoints (read, ask, tell) ─▶ answer
+//!   request ─▶ api (caller, version, path, policy) ─▶ endpoints (parse, execute, render) ─▶ response
 //! ```
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | [`budget`] | how much all connections hold; how many and how slow is `berth_process::http1` |
-//! | [`face`] | the order in which everything is judged |
-//! | [`route`] | paths, methods, since when, and for whom |
-//! | [`caller`], [`tokens`], [`policy`], [`cors`] | who calls and what they may |
-//! | [`microversion`], [`accept`], [`query`], [`uuids`] | what a request says |
-//! | [`schema`], [`schemas`], [`forms`], [`groups`] | what it must look like |
-//! | [`filter`], [`names`] | from what was sent to what the state knows |
+//! | [`budget`] | memory limits of all connections; their number and timeouts are in `berth_process::http1` |
+//! | [`api`] | the order of all checks |
+//! | [`route`] | paths, methods, their versions and permissions |
+//! | [`caller`], [`tokens`], [`policy`], [`cors`] | callers and their permissions |
+//! | [`microversion`], [`accept`], [`query`], [`uuids`] | parts of a request |
+//! | [`schema`], [`schemas`], [`forms`], [`groups`] | their validation |
+//! | [`filter`], [`names`] | from parameters to objects of the state |
 //! | [`wire`] | from a query to the gRPC message of the same meaning |
 //! | [`call`] | one call: the state, commands, the body |
 //! | [`endpoints`] | one resource per file |
-//! | [`reply`], [`fault`], [`refused`] | yes and no as HTTP |
+//! | [`reply`], [`fault`], [`refused`] | responses and errors as HTTP |
 //!
-//! Invariant: nothing here decides. A write is one command of the log, whichever member it was
-//! asked of; a read is a state that is as new as anything that anybody was told. What hosts of
+//! Invariant: nothing here decides. A write is one command of the log, whichever member receives
+//! it; a read is linearizable. What hosts of
 //! Berth report and what its claims hold can be read here and not changed.
 
 mod accept;
+mod api;
 mod budget;
 mod call;
 mod caller;
 mod cors;
 mod endpoints;
-mod face;
 mod fault;
 mod filter;
 mod forms;
@@ -51,24 +51,24 @@ use std::time::Duration;
 
 use axum::body::Body;
 use berth_process::http1::{self, Limits};
-use berth_tls::material::Face as Speaks;
+use berth_tls::material::Protocol;
 use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Context;
-use face::Face;
+use api::Api;
 
 pub use policy::Profile;
 pub(crate) use tokens::Tokens;
 pub use wire::candidates_request;
 
-/// How the face is shown.
+/// The options of the API.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// What callers may do.
+    /// The permissions of callers.
     pub(crate) profile: Profile,
-    /// Who they are; absent, they are believed.
+    /// The tokens of callers; if absent, callers are not authenticated.
     pub(crate) tokens: Option<Tokens>,
     /// The longest body that is read.
     pub(crate) body_bytes_max: usize,
@@ -86,8 +86,8 @@ pub(crate) async fn serve(
     options: Options,
     stop: CancellationToken,
 ) {
-    // Who is let in is answered: while a member starts, connections wait in the backlog until
-    // somebody leads. If nobody does for long they are told so.
+    // Accepted connections get a response: while a member starts, they wait in the backlog until
+    // there is a leader. Without one they get an error after a timeout.
     let mut leader = context.handle().watch_leader();
     let led = leader.wait_for(|leader| leader.role.leader.is_some());
     tokio::select! {
@@ -97,11 +97,11 @@ pub(crate) async fn serve(
     }
     let limits = Limits {
         connections_max: options.connections_max,
-        patience: options.timeout,
-        idle: options.timeout,
+        write_timeout: options.timeout,
+        idle_timeout: options.timeout,
     };
-    let face = Arc::new(Face::new(context, options));
-    let incoming = Incoming::new(listener, tls, Speaks::Http);
-    let answer = move |request: axum::http::Request<_>| face.clone().answer(request.map(Body::new));
+    let api = Arc::new(Api::new(context, options));
+    let incoming = Incoming::new(listener, tls, Protocol::Http);
+    let answer = move |request: axum::http::Request<_>| api.clone().answer(request.map(Body::new));
     http1::listen(incoming, answer, limits, stop).await;
 }

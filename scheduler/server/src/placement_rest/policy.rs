@@ -1,6 +1,6 @@
 //! Who may do what: OpenStack's rules, in its old and its new defaults.
 //!
-//! Invariant: judged before body and query are looked at, so that a stranger learns nothing of
+//! Invariant: checked before body and query are read, so that an unauthorized caller learns nothing of
 //! what is wrong with them.
 
 use axum::http::StatusCode;
@@ -17,7 +17,7 @@ pub enum Profile {
     Default,
     /// OpenStack's new defaults: reshaping is for services, readers see their project's usages.
     SecureRbac,
-    /// Everybody who says who they are may do everything.
+    /// Every authenticated caller may do everything.
     OpenPolicy,
     /// As default, and scripts of `http://valid.example.com` may call from a browser.
     Cors,
@@ -32,13 +32,13 @@ pub(super) enum Who {
     AdminOrService,
     /// Services; by the old defaults administrators too.
     Service,
-    /// Administrators, services, and readers of the project that is asked about.
+    /// Administrators, services, and readers of the requested project.
     AdminServiceOrReader,
 }
 
 /// Judges a call of the endpoint with this rule.
 ///
-/// `project` is the project that is asked about, where one is.
+/// `project` is the requested project, if any.
 pub(super) fn check(
     profile: Profile,
     who: Who,

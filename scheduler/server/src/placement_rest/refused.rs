@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use berth_domain::refusal::{Code, Refusal};
+use berth_proto::status::OUTCOME_UNKNOWN;
 
 use super::fault::{Fault, code};
 
@@ -10,7 +11,7 @@ pub(super) const PROVIDER_READ_ONLY: &str = "PROVIDER_READ_ONLY";
 /// A claim of Berth is the consumer.
 pub(super) const CONSUMER_READ_ONLY: &str = "CONSUMER_READ_ONLY";
 
-/// Returns the fault that tells a refusal.
+/// Returns the fault of a refusal.
 pub(super) fn in_general(refusal: &Refusal) -> Fault {
     let status = match refusal.code {
         Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
@@ -32,12 +33,13 @@ pub(super) fn in_general(refusal: &Refusal) -> Fault {
     let fault = Fault::new(status, detail);
     match &*refusal.reason {
         PROVIDER_READ_ONLY | CONSUMER_READ_ONLY => fault.with_code(code::READ_ONLY),
+        OUTCOME_UNKNOWN => fault.with_code(code::OUTCOME_UNKNOWN),
         _ => fault,
     }
 }
 
 /// A reply of another kind than the command gives: a fault in the program.
 pub(super) fn mismatch() -> Fault {
-    let detail = "the state answered with something else than was asked for";
+    let detail = "the state returned a reply of another kind than requested";
     Fault::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }

@@ -33,7 +33,7 @@ impl Reply {
         }
     }
 
-    /// Done, and there is nothing to tell.
+    /// Success without a body.
     pub(super) fn done() -> Self {
         Self::empty(StatusCode::NO_CONTENT)
     }
@@ -63,7 +63,7 @@ impl Reply {
         self
     }
 
-    /// Says when what is shown was changed last; told from 1.15 on.
+    /// Sets the time of the last change; sent from 1.15 on.
     #[must_use]
     pub(super) fn modified(mut self, at: TimeMs) -> Self {
         self.modified = Some(at);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_from_1_15_on() {
+    fn times_are_sent_from_1_15_on() {
         let reply = || Reply::done().modified(TimeMs(784_111_777_000));
         let answers = Budget::new(1);
         let answer = |reply: Reply, version| reply.answer(version, &answers).unwrap();

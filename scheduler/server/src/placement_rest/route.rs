@@ -45,7 +45,7 @@ pub(super) enum Route {
     Reshaper,
 }
 
-/// What a request and its answer carry.
+/// The bodies of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
     /// The answer has a JSON body, which the client must take.
@@ -63,7 +63,7 @@ pub(super) struct Endpoint {
     /// The minor number of the first microversion that has it.
     pub(super) since: u64,
     pub(super) who: Who,
-    /// OpenStack's name of the rule that says who may, without `placement:` before it.
+    /// OpenStack's name of the policy rule, without the prefix `placement:`.
     pub(super) rule: &'static str,
     pub(super) carries: Carries,
 }

@@ -1,10 +1,10 @@
-//! Judges bodies and queries by a schema, and says what is wrong in the words of JSON Schema.
+//! Validates bodies and queries by a schema, and reports faults in the words of JSON Schema.
 //!
 //! Not a JSON Schema interpreter: a schema is built in Rust ([`super::schemas`]) of the few
 //! keywords that Placement's documents use. The words are those that OpenStack's clients and
 //! tests look for: the keyword, the path of the schema, the value.
 //!
-//! Invariant: of several faults the one nearest to the top is told, and what is told is bounded.
+//! Invariant: of several faults the one nearest to the top is reported, and reports are bounded.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const FAULTS_MAX: usize = 256;
 /// What a text must look like.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// The expression as it is told.
+    /// The expression as it is reported.
     pub(super) text: &'static str,
     /// Says whether a text matches it.
     pub(super) matches: fn(&str) -> bool,
@@ -82,15 +82,15 @@ pub(super) struct Object {
 }
 
 impl Schema {
-    /// Judges a value.
+    /// Validates a value.
     ///
     /// # Errors
     ///
     /// What is wrong, in several lines.
     pub(super) fn check(&self, value: &Value) -> Result<(), String> {
-        let mut judge = Judge::default();
-        judge.value(self, value, &Path::Root);
-        match judge.best {
+        let mut validator = Validator::default();
+        validator.value(self, value, &Path::Root);
+        match validator.best {
             None => Ok(()),
             Some((_, message)) => Err(message),
         }
@@ -148,12 +148,12 @@ impl Path<'_> {
 
 /// Collects faults and keeps the one nearest to the top.
 #[derive(Default)]
-struct Judge {
+struct Validator {
     seen: usize,
     best: Option<(usize, String)>,
 }
 
-impl Judge {
+impl Validator {
     fn fault(&mut self, path: &Path<'_>, keyword: &str, value: &Value, message: &str) {
         self.seen += 1;
         let depth = path.depth();
@@ -161,12 +161,12 @@ impl Judge {
             return;
         }
         let (schema, instance) = (path.in_schema(), path.in_instance());
-        let told = format!(
+        let message = format!(
             "{message}\n\nFailed validating '{keyword}' in schema{schema}\n\n\
              On instance{instance}:\n    {}",
             shown(value)
         );
-        self.best = Some((depth, told));
+        self.best = Some((depth, message));
     }
 
     fn value(&mut self, schema: &Schema, value: &Value, path: &Path<'_>) {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_keyword_and_path() {
+    fn faults_are_reported_with_keyword_and_path() {
         let schema = schemas::inventory();
         let good = json!({"total": 1.0, "resource_provider_generation": 3, "allocation_ratio": 2});
         assert_eq!(schema.check(&good), Ok(()));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fault_nearest_to_the_top_is_told() {
+    fn the_fault_nearest_to_the_top_is_reported() {
         let schema = schemas::create_provider(true);
         let both = json!({"name": "x".repeat(300), "uuid": "no", "color": 1});
         wrong(

@@ -56,7 +56,7 @@ static CUSTOM: Pattern = Pattern {
     text: "^CUSTOM_[A-Z0-9_]+$",
     matches: |text| text.strip_prefix("CUSTOM_").is_some_and(is_upper),
 };
-static TYPE_ASKED: Pattern = Pattern {
+static REQUESTED_TYPE: Pattern = Pattern {
     text: "^[A-Z0-9_]+$|^all|^unknown$",
     matches: |text| is_upper(text) || text == "all" || text == "unknown",
 };
@@ -413,7 +413,7 @@ pub(super) fn usage_query(version: Microversion) -> &'static Schema {
             ("user_id", text(1, NAME_MAX, None)),
         ];
         if has_type {
-            properties.push(("consumer_type", text(1, NAME_MAX, Some(&TYPE_ASKED))));
+            properties.push(("consumer_type", text(1, NAME_MAX, Some(&REQUESTED_TYPE))));
         }
         Schema::Object(object(properties, &["project_id"]))
     }
@@ -477,7 +477,7 @@ fn candidates(minor: u64) -> Schema {
     Schema::Object(schema)
 }
 
-/// Reads a body and judges it.
+/// Reads a body and validates it.
 pub(super) fn read_body(body: &[u8], schema: &Schema) -> Result<Value, Fault> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| Fault::bad_request(format!("Malformed JSON: {error}")))?;
@@ -492,7 +492,7 @@ pub(super) fn read_body(body: &[u8], schema: &Schema) -> Result<Value, Fault> {
 /// Judges a query.
 pub(super) fn check_query(query: &Query, schema: &Schema) -> Result<(), Fault> {
     let pairs = query.pairs();
-    // Of a repeated key the last value is judged, as clients know it.
+    // Of a repeated key the last value is validated, as clients expect.
     let map: Map<String, Value> = pairs
         .map(|(key, value)| (key.into(), value.into()))
         .collect();

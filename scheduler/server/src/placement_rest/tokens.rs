@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariant: a token is looked up by its hash, so that neither the file nor the time that a
-//! look-up takes tells anything of it.
+//! look-up takes reveals anything of it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,8 +51,9 @@ impl Tokens {
         let text = std::fs::read_to_string(path)
             .map_err(|error| vec![format!("{} cannot be read: {error}", path.display())])?;
         Self::parse(&text).map_err(|faults| {
-            let told = faults.into_iter();
-            told.map(|fault| format!("{}: {fault}", path.display()))
+            let faults = faults.into_iter();
+            faults
+                .map(|fault| format!("{}: {fault}", path.display()))
                 .collect()
         })
     }
@@ -61,7 +62,7 @@ impl Tokens {
         let file: File = toml::from_str(text).map_err(|error| vec![error.message().to_owned()])?;
         let (mut tokens, mut faults) = (HashMap::new(), Vec::new());
         if file.token.is_empty() {
-            faults.push("there is no [[token]] in it, so that nobody could call".to_owned());
+            faults.push("no [[token]] is defined, so that no caller could authenticate".to_owned());
         }
         for (index, entry) in file.token.into_iter().enumerate() {
             let number = index + 1;
@@ -87,7 +88,7 @@ impl Tokens {
         }
     }
 
-    /// Returns whose token this is.
+    /// Returns the owner of a token.
     pub(super) fn find(&self, token: &str) -> Option<Caller> {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         self.0.get(&hash).cloned()
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_with_a_file_is_told() {
+    fn all_faults_of_a_file_are_reported() {
         for (text, parts) in [
             ("", vec!["no [[token]]"]),
             (

@@ -1,7 +1,7 @@
 //! A query for candidates as OpenStack's clients write it, as the gRPC message of the same meaning.
 //!
 //! What the REST API would refuse is refused in the same words; whether names exist, the scheduler
-//! that is asked knows.
+//! that serves it knows.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use berth_proto::placement::v1;
 use berth_proto::placement::v1::find_allocation_candidates_request::GroupPolicy;
 
 use super::fault::Fault;
-use super::groups::{Asked, Group};
+use super::groups::{CandidateParams, Group};
 use super::microversion::Microversion;
 use super::query::Query;
 use super::schemas;
@@ -22,34 +22,34 @@ use super::schemas;
 ///
 /// What the REST API would answer.
 pub fn candidates_request(query: &str) -> Result<v1::FindAllocationCandidatesRequest, String> {
-    let asked = read(query.trim().trim_start_matches('?'));
-    asked.map(request).map_err(|fault| fault.detail)
+    let params = read(query.trim().trim_start_matches('?'));
+    params.map(request).map_err(|fault| fault.detail)
 }
 
-fn read(query: &str) -> Result<Asked, Fault> {
+fn read(query: &str) -> Result<CandidateParams, Fault> {
     let query = Query::parse(Some(query))?;
     schemas::check_query(&query, schemas::candidate_query(Microversion::MAX))?;
-    Asked::read(&query, Microversion::MAX)
+    CandidateParams::read(&query, Microversion::MAX)
 }
 
-fn request(asked: Asked) -> v1::FindAllocationCandidatesRequest {
-    let subtrees = asked.same_subtree.into_iter();
-    let policy = match asked.isolate {
+fn request(params: CandidateParams) -> v1::FindAllocationCandidatesRequest {
+    let subtrees = params.same_subtree.into_iter();
+    let policy = match params.isolate {
         None => GroupPolicy::Unspecified,
         Some(false) => GroupPolicy::None,
         Some(true) => GroupPolicy::Isolate,
     };
     v1::FindAllocationCandidatesRequest {
-        groups: asked.groups.into_iter().map(group).collect(),
+        groups: params.groups.into_iter().map(group).collect(),
         group_policy: policy.into(),
-        root_required_traits: asked.root_required.into_iter().collect(),
-        root_forbidden_traits: asked.root_forbidden.into_iter().collect(),
+        root_required_traits: params.root_required.into_iter().collect(),
+        root_forbidden_traits: params.root_forbidden.into_iter().collect(),
         same_subtree: subtrees
             .map(|set| v1::SameSubtree {
                 suffixes: set.into_iter().collect(),
             })
             .collect(),
-        limit: asked.limit.unwrap_or_default(),
+        limit: params.limit.unwrap_or_default(),
         ..v1::FindAllocationCandidatesRequest::default()
     }
 }
@@ -136,8 +136,8 @@ mod tests {
                 "\"group_policy\" parameter is required",
             ),
         ] {
-            let told = candidates_request(query).unwrap_err();
-            assert!(told.contains(part), "{query}: {told}");
+            let error = candidates_request(query).unwrap_err();
+            assert!(error.contains(part), "{query}: {error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `berth.audit.v1.AuditService`.
 
-use berth_domain::audit::{Asked, Entry, Refused};
+use berth_domain::audit::{Entry, Refused, RequestSummary};
 use berth_domain::id::TimeMs;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::refusal::Refusal;
@@ -52,7 +52,7 @@ impl AuditService for AuditApi {
         let state = self.0.state(wire.consistency).await?;
         let entries = state.audit().range(..before).rev();
         let entries = entries.map(|(_, entry)| &**entry);
-        let entries = entries.filter(|entry| filter.keeps_entry(entry));
+        let entries = entries.filter(|entry| filter.matches_entry(entry));
         let (entries, next_page_token) = page.cut(entries, |entry| entry.revision.to_string());
         Ok(Response::new(v1::ListAuditEntriesResponse {
             audit_entries: entries.into_iter().map(Into::into).collect(),
@@ -74,7 +74,7 @@ impl AuditService for AuditApi {
             return Err(refusal::elsewhere(leader.member.as_ref()));
         }
         let refusals = self.0.refusals();
-        let latest = refusals.latest().filter(|r| filter.keeps_refused(r));
+        let latest = refusals.latest().filter(|r| filter.matches_refused(r));
         let latest = latest.filter(|r| r.number < before);
         let mut latest: Vec<&Refused> = latest.collect();
         // Those that count up change their place in time; pages need one that stays.
@@ -93,7 +93,7 @@ fn before(page: &Page) -> Result<u64, Invalid> {
     Ok(before.unwrap_or(u64::MAX))
 }
 
-/// What is wanted of the audit.
+/// The selected audit entries.
 struct Filter {
     vm: Option<VmName>,
     host: Option<HostName>,
@@ -120,27 +120,27 @@ impl Filter {
         })
     }
 
-    fn keeps(&self, at: TimeMs, principal: &str, asked: &Asked) -> bool {
-        let chosen = asked.choice.as_ref().map(|choice| &choice.host);
-        let host = |host: &HostName| asked.host.as_ref() == Some(host) || chosen == Some(host);
+    fn matches(&self, at: TimeMs, principal: &str, request: &RequestSummary) -> bool {
+        let chosen = request.choice.as_ref().map(|choice| &choice.host);
+        let host = |host: &HostName| request.host.as_ref() == Some(host) || chosen == Some(host);
         at >= self.since
             && self
                 .vm
                 .as_ref()
-                .is_none_or(|vm| asked.vm.as_ref() == Some(vm))
+                .is_none_or(|vm| request.vm.as_ref() == Some(vm))
             && self.host.as_ref().is_none_or(host)
             && self.principal.as_ref().is_none_or(|who| who == principal)
             && self
                 .method
                 .as_ref()
-                .is_none_or(|method| *method == asked.method)
+                .is_none_or(|method| *method == request.method)
     }
 
-    fn keeps_entry(&self, entry: &Entry) -> bool {
-        self.keeps(entry.at, &entry.principal, &entry.asked)
+    fn matches_entry(&self, entry: &Entry) -> bool {
+        self.matches(entry.at, &entry.principal, &entry.request)
     }
 
-    fn keeps_refused(&self, refused: &Refused) -> bool {
-        self.keeps(refused.last_at, &refused.principal, &refused.asked)
+    fn matches_refused(&self, refused: &Refused) -> bool {
+        self.matches(refused.last_at, &refused.principal, &refused.request)
     }
 }

@@ -48,10 +48,10 @@ type Message = v1::FindAllocationCandidatesResponse;
 /// Finds candidates and sends them.
 pub(super) async fn find(
     context: Context,
-    asked: v1::FindAllocationCandidatesRequest,
+    wire: v1::FindAllocationCandidatesRequest,
 ) -> Result<impl Stream<Item = Result<Message, Status>>, Status> {
-    let (consistency, whole_trees) = (asked.consistency, asked.whole_trees);
-    let query = query::read(asked)?;
+    let (consistency, whole_trees) = (wire.consistency, wire.whole_trees);
+    let query = query::read(wire)?;
     let state = context.state(consistency).await?;
     query::check(&query, &state).map_err(|refusal| to_status(&refusal))?;
     let loan = match query.limit {
@@ -85,9 +85,9 @@ pub(super) async fn find(
 
 /// Why no more is sent.
 enum Ended {
-    /// The client wants no more.
+    /// The client closed the stream.
     Closed,
-    /// It is told why.
+    /// The query is refused.
     Refused(Box<Status>),
 }
 
@@ -114,7 +114,7 @@ struct Sending<'s, 't, 'u> {
     message: Message,
     bytes: usize,
     /// Providers that were summarised.
-    told: BTreeSet<ProviderId>,
+    sent: BTreeSet<ProviderId>,
 }
 
 impl<'s, 't, 'u> Sending<'s, 't, 'u> {
@@ -126,7 +126,7 @@ impl<'s, 't, 'u> Sending<'s, 't, 'u> {
             turn,
             message: Message::default(),
             bytes: 0,
-            told: BTreeSet::new(),
+            sent: BTreeSet::new(),
         };
         sending.take();
         sending
@@ -160,7 +160,7 @@ impl<'s, 't, 'u> Sending<'s, 't, 'u> {
             self.summarise(*id)?;
         }
         let candidate = write(candidate);
-        self.make_room(candidate.encoded_len())?;
+        self.reserve_bytes(candidate.encoded_len())?;
         self.message.candidates.push(candidate);
         Ok(())
     }
@@ -168,7 +168,7 @@ impl<'s, 't, 'u> Sending<'s, 't, 'u> {
     /// Summarises a provider, unless it was.
     fn summarise(&mut self, id: ProviderId) -> Result<(), Ended> {
         let state = self.state;
-        let Some(provider) = state.provider(id).filter(|_| !self.told.contains(&id)) else {
+        let Some(provider) = state.provider(id).filter(|_| !self.sent.contains(&id)) else {
             return Ok(());
         };
         if !self.whole_trees {
@@ -182,14 +182,14 @@ impl<'s, 't, 'u> Sending<'s, 't, 'u> {
 
     fn summary(&mut self, provider: &ResourceProvider) -> Result<(), Ended> {
         let summary = summarise(self.state, provider);
-        self.make_room(summary.encoded_len())?;
+        self.reserve_bytes(summary.encoded_len())?;
         self.message.summaries.push(summary);
-        self.told.insert(provider.id);
+        self.sent.insert(provider.id);
         Ok(())
     }
 
     /// Sends the message if so many bytes more would be too many.
-    fn make_room(&mut self, bytes: usize) -> Result<(), Ended> {
+    fn reserve_bytes(&mut self, bytes: usize) -> Result<(), Ended> {
         let full = self.message.candidates.len() >= MESSAGE_CANDIDATES_MAX;
         if full || self.bytes + bytes > MESSAGE_BYTES_MAX {
             self.flush()?;
@@ -285,7 +285,7 @@ fn stopped(bound: &SearchBound) -> Status {
     to_status(
         &refusal
             .with("steps", bound.steps)
-            .with("found", bound.found),
+            .with("found", bound.candidates_total),
     )
 }
 

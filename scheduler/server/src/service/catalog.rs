@@ -17,20 +17,20 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{refusal, write};
-use crate::core::{Ask, Request as Asked};
+use crate::core::{Action, DecisionRequest};
 
 /// Serves `CatalogService`.
 pub(crate) struct CatalogApi(pub(crate) Context);
 
 impl CatalogApi {
     async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
-        let ask = Ask {
+        let request = DecisionRequest {
             principal: caller.principal,
             key: caller.key,
             validate_only: false,
-            request: Asked::Plain(command),
+            action: Action::Plain(command),
         };
-        Ok(self.0.ask(ask).await?.reply)
+        Ok(self.0.submit(request).await?.reply)
     }
 
     /// Carries out what answers with a class, and whether it was there before.

@@ -13,7 +13,7 @@ use berth_proto::convert::field::ADDRESS_MAX;
 use berth_proto::convert::page::Page;
 use berth_proto::status::to_status;
 use berth_replication::Change;
-use berth_replication::runtime::{Leader, Status as MemberState};
+use berth_replication::runtime::{Leader, MembershipError, Status as MemberState};
 use berth_state::Reply;
 use berth_state::command::Command;
 use berth_store::{Member, Membership};
@@ -24,15 +24,15 @@ use super::context::Context;
 use super::keyed::{open, own_service};
 pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal};
-use crate::core::Request::Plain;
-use crate::core::upgrade::{MemberVersion, examine_finalize};
+use crate::core::Action::Plain;
+use crate::core::upgrade::{MemberVersion, plan_finalize};
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a member may take to be heard of before it counts as lost.
+/// How long a member may take to respond before it counts as unreachable.
 const HEARING: Duration = Duration::from_secs(3);
 
-/// How long a new leader is waited for unless told otherwise.
+/// The default time to wait for a new leader.
 const WAIT_MS: u64 = 1_000;
 
 /// How long at most.
@@ -42,9 +42,9 @@ const WAIT_MS_MAX: u64 = 10_000;
 pub(crate) struct ClusterApi(pub(crate) Context);
 
 impl ClusterApi {
-    /// Returns what all members can do. A member that was not heard of just now is given the time to
+    /// Returns the service versions of all members. A member that has not responded just now is given time to
     /// answer the next heartbeat: Raft forgets who was active again and again.
-    async fn members_heard_of(&self) -> Result<Vec<MemberVersion>, Status> {
+    async fn responsive_members(&self) -> Result<Vec<MemberVersion>, Status> {
         let until = Instant::now() + HEARING;
         loop {
             let members = self.0.member_versions(&self.member_state().await?);
@@ -95,8 +95,19 @@ impl ClusterApi {
             added.map_err(refusal::of_membership)?;
             id
         };
-        tracing::info!(member = id, "a member was added");
-        Ok((id, self.members(&self.member_state().await?)))
+        tracing::info!(member = id, "member added");
+        Ok((id, self.members_after_change().await?))
+    }
+
+    /// Returns the members after a change of them that was made.
+    async fn members_after_change(&self) -> Result<Vec<v1::Member>, Status> {
+        match self.0.handle().status().await {
+            Some(state) => Ok(self.members(&state)),
+            // That the member is stopping would state that nothing was changed.
+            None => Err(refusal::of_membership(MembershipError::Lost {
+                leader: None,
+            })),
+        }
     }
 
     async fn known_member(&self, id: u64) -> Result<(), Status> {
@@ -147,7 +158,7 @@ impl ClusterService for ClusterApi {
         let disk: Uuid = field::uuid(&wire.disk_id, "disk_id")?;
         let disk = disk.to_string();
         self.must_lead()?;
-        let version = ServiceVersion::told(wire.service_version);
+        let version = ServiceVersion::from_wire(wire.service_version);
         let cluster = self.0.stale(|state| state.header().cluster_version).await?;
         if version < cluster {
             return Err(to_status(&too_old_to_join(version, cluster)));
@@ -193,7 +204,7 @@ impl ClusterService for ClusterApi {
         self.known_member(id).await?;
         let promoted = self.0.handle().promote(id).await;
         promoted.map_err(refusal::of_membership)?;
-        let members = self.members(&self.member_state().await?);
+        let members = self.members_after_change().await?;
         Ok(Response::new(v1::PromoteMemberResponse { members }))
     }
 
@@ -206,8 +217,8 @@ impl ClusterService for ClusterApi {
         self.known_member(id).await?;
         let removed = self.0.handle().remove_member(id).await;
         removed.map_err(refusal::of_membership)?;
-        tracing::info!(member = id, "a member was removed");
-        let members = self.members(&self.member_state().await?);
+        tracing::info!(member = id, "member removed");
+        let members = self.members_after_change().await?;
         Ok(Response::new(v1::RemoveMemberResponse { members }))
     }
 
@@ -215,21 +226,21 @@ impl ClusterService for ClusterApi {
         &self,
         request: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
-        let wanted = Some(request.into_inner().member_id).filter(|id| *id != 0);
+        let target = Some(request.into_inner().member_id).filter(|id| *id != 0);
         self.must_lead()?;
-        if let Some(id) = wanted {
+        if let Some(id) = target {
             self.known_member(id).await?;
         }
         let handle = self.0.handle();
         let own = handle.leader().id;
         let mut watch = handle.watch_leader();
-        if wanted != Some(own) {
-            let asked = handle.transfer_leader(wanted).await;
-            asked.map_err(refusal::of_membership)?;
+        if target != Some(own) {
+            let transfer = handle.transfer_leader(target).await;
+            transfer.map_err(refusal::of_membership)?;
         }
-        let taken_over = |leader: &Leader| match (leader.role.leader, wanted) {
-            (Some(leads), Some(wanted)) => leads == wanted,
-            (Some(leads), None) => leads != own,
+        let taken_over = |leader: &Leader| match (leader.role.leader, target) {
+            (Some(leader), Some(target)) => leader == target,
+            (Some(leader), None) => leader != own,
             (None, _) => false,
         };
         match tokio::time::timeout(TRANSFER_TIMEOUT, watch.wait_for(taken_over)).await {
@@ -274,15 +285,15 @@ impl ClusterService for ClusterApi {
         };
         let gone = wire.gone.iter().map(|name| field::name(name, "gone"));
         let gone: BTreeSet<ServiceName> = gone.collect::<Result<_, _>>()?;
-        let members = self.members_heard_of().await?;
+        let members = self.responsive_members().await?;
         let state = self.0.state(0).await?;
-        let examined = examine_finalize(&state, &members, version, &gone);
-        examined.map_err(|refusal| to_status(&refusal))?;
-        let command = Command::FinalizeUpgrade { version, gone };
-        let ask = caller.ask(wire.validate_only, Plain(command));
-        self.0.ask(ask).await?;
-        if !wire.validate_only {
-            tracing::info!(%version, "the cluster version was raised");
+        let planned = plan_finalize(&state, &members, version, gone);
+        if let Some(command) = planned.map_err(|refusal| to_status(&refusal))? {
+            let request = caller.into_request(wire.validate_only, Plain(command));
+            self.0.submit(request).await?;
+            if !wire.validate_only {
+                tracing::info!(%version, "cluster version raised");
+            }
         }
         Ok(Response::new(v1::FinalizeUpgradeResponse {
             cluster_version: version.0,
@@ -309,9 +320,9 @@ impl ClusterService for ClusterApi {
         let wait = Duration::from_millis(wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
         let mut leader = self.0.handle().watch_leader();
         let url = |leader: &Leader| leader.member.as_ref().map(refusal::url);
-        let wanted = |leader: &Leader| url(leader).is_some_and(|url| url != wire.other_than);
+        let is_other = |leader: &Leader| url(leader).is_some_and(|url| url != wire.other_than);
         let found = tokio::select! {
-            found = leader.wait_for(wanted) => match found {
+            found = leader.wait_for(is_other) => match found {
                 Ok(found) => url(&found),
                 Err(_) => return Err(refusal::stopping()),
             },
@@ -400,7 +411,7 @@ impl ClusterApi {
     fn members(&self, state: &MemberState) -> Vec<v1::Member> {
         let mut members = members(state);
         for member in &mut members {
-            // What a member said to a follower may be long ago.
+            // A follower's information about a member may be outdated.
             let is_known = state.role.deciding || member.id == state.id;
             let version = self.0.version_of(state, member.id).filter(|_| is_known);
             member.service_version = version.map_or(0, |version| version.0);

@@ -1,7 +1,12 @@
-//! What all services share: asking the replica for something, and reading its state.
+//! What all services share: submitting requests to the replica, and reading its state.
 //!
 //! Everything here is cheap to clone and holds no lock across a wait.
+//!
+//! The futures that handlers await are boxed: the compiler proves for each handler that its
+//! future is `Send`, and without the box it repeats that proof for the replica's handle, the
+//! state and the transport in every one of 170 handlers. That was a third of this crate's build.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
+use berth_process::BoxFuture;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{
@@ -28,41 +34,43 @@ use super::keyed::Caller;
 use super::refusal;
 use super::table::{Loan, Table, Turn};
 use crate::core::upgrade::{self, MemberVersion};
-use crate::core::{Answer, Ask, Clock, Decision, Proposal, Request, Unexplained, audited};
+use crate::core::{
+    Action, Answer, Clock, Decision, DecisionRequest, Proposal, Unexplained, audited,
+};
 use crate::feed::Feed;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
 use crate::refusals::Refusals;
 
-/// How many reasons are worked out at once.
+/// Maximum number of refusals explained at the same time.
 const EXPLANATIONS_MAX: usize = 2;
-/// How many plans of the planner's are made at the same time: each takes a processor for a while.
+/// Maximum number of plans computed at the same time: each takes a processor for a while.
 const PLANNERS_MAX: usize = 2;
 
-/// What a context is made of.
+/// The parts of a context.
 pub(crate) struct Setup {
     pub(crate) handle: Handle<Machine>,
     pub(crate) feed: Feed,
     pub(crate) cluster_id: String,
     pub(crate) liveness_limit_ms: u64,
     pub(crate) request_timeout: Duration,
-    /// The way to whoever leads.
+    /// Forwards commands to the leader.
     pub(crate) forwarder: Forwarder,
-    /// How long a new leader is waited for.
+    /// How long to wait for a new leader.
     pub(crate) leader_wait: Duration,
-    /// How many watches of events are served at once.
+    /// Maximum number of concurrent event watches.
     pub(crate) watches_max: usize,
-    /// Ends what would otherwise wait for long.
+    /// Cancelled when the process stops.
     pub(crate) stopping: CancellationToken,
-    /// What this member can do.
+    /// This member's service version.
     pub(crate) level: ServiceVersion,
-    /// What the other members can do, as they said.
+    /// The service versions that the other members reported.
     pub(crate) versions: Versions,
 }
 
-/// How often, and how far apart, it is looked whether a new cluster has begun.
-const BEGIN_LOOKS: u32 = 100;
-const BEGIN_PAUSE: Duration = Duration::from_millis(10);
+/// How often, and how far apart, a new cluster is polled for its bootstrap.
+const BOOTSTRAP_POLLS: u32 = 100;
+const BOOTSTRAP_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 struct Inner {
     setup: Setup,
@@ -74,38 +82,40 @@ struct Inner {
     watches: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
-    /// Whether the cluster was seen to have its version and its name, or was waited for.
-    begun: AtomicBool,
+    /// Whether the cluster is known to be bootstrapped, or was waited for.
+    bootstrapped: AtomicBool,
 }
 
 /// What all services share.
 #[derive(Clone)]
 pub(crate) struct Context {
-    inner: Arc<Inner>,
+    /// `Box<Inner>` behind its `Deref`: what is `Send` and `Sync` by declaration need not be proved
+    /// field by field in every handler.
+    inner: Arc<dyn Deref<Target = Inner> + Send + Sync>,
 }
 
-/// What came of a request.
+/// The outcome of a completed request.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) reply: Reply,
-    /// How the host was chosen; absent where none was, and for a retry.
+    /// The choice of the host; absent if none was chosen, and for a retry.
     pub(crate) choice: Option<Choice>,
 }
 
-/// Why a request has no outcome.
+/// Why the outcome of a request is unknown.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The replica does not say.
+pub(crate) enum NoOutcome {
+    /// The replica failed to propose it.
     Propose(ProposeError),
-    /// It was not seen to be durable in time: it may or may not be carried out.
+    /// It was not durable in time: it may or may not be applied.
     TimedOut,
 }
 
-impl From<Unanswered> for Status {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Propose(error) => refusal::of_propose(error),
-            Unanswered::TimedOut => refusal::timed_out(),
+impl From<NoOutcome> for Status {
+    fn from(error: NoOutcome) -> Self {
+        match error {
+            NoOutcome::Propose(error) => refusal::of_propose(error),
+            NoOutcome::TimedOut => refusal::timed_out(),
         }
     }
 }
@@ -115,7 +125,7 @@ impl Context {
         let liveness = Mutex::new(Liveness::new(setup.liveness_limit_ms));
         let watches = Arc::new(Semaphore::new(setup.watches_max));
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(Box::new(Inner {
                 setup,
                 liveness,
                 clock: Mutex::default(),
@@ -125,8 +135,8 @@ impl Context {
                 watches,
                 refusals: Mutex::default(),
                 started: Instant::now(),
-                begun: AtomicBool::new(false),
-            }),
+                bootstrapped: AtomicBool::new(false),
+            })),
         }
     }
 
@@ -138,12 +148,12 @@ impl Context {
         &self.inner.setup.feed
     }
 
-    /// Returns the right to be told events, if it is still to be had.
+    /// Returns a permit for an event watch, if one is available.
     pub(crate) fn watch_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.inner.watches.clone().try_acquire_owned().ok()
     }
 
-    /// Returns the right to make a plan, if it is to be had now.
+    /// Returns a permit to compute a plan, if one is available.
     pub(crate) fn planner_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.inner.planners.clone().try_acquire_owned().ok()
     }
@@ -152,21 +162,21 @@ impl Context {
         &self.inner.setup.cluster_id
     }
 
-    /// Returns what this member can do.
+    /// Returns this member's service version.
     pub(crate) fn level(&self) -> ServiceVersion {
         self.inner.setup.level
     }
 
-    /// Returns what a member said last that it can do; one that does not say is the oldest.
+    /// Returns the service version that a member reported last; without one it is the oldest.
     pub(crate) fn version_of(&self, state: &MemberState, member: u64) -> Option<ServiceVersion> {
         if member == state.id {
             return Some(self.level());
         }
-        let told = self.inner.setup.versions.of(member);
-        told.map(ServiceVersion::told)
+        let reported = self.inner.setup.versions.of(member);
+        reported.map(ServiceVersion::from_wire)
     }
 
-    /// Returns what all members can do, as far as this one has heard of them lately.
+    /// Returns the service versions of all members, as far as they responded recently.
     pub(crate) fn member_versions(&self, state: &MemberState) -> Vec<MemberVersion> {
         let active = |id: u64| {
             let progress = state.progress.iter().find(|p| p.id == id);
@@ -219,14 +229,14 @@ impl Context {
         guard.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a refusal that is in no log, if anybody asked for what was refused.
-    fn note_refusal(&self, ask: &Ask, refusal: &Refusal) {
-        if ask.validate_only {
+    /// Records the refusal of a client's request, which is in no log.
+    fn record_refusal(&self, request: &DecisionRequest, refusal: &Refusal) {
+        if request.validate_only {
             return;
         }
-        if let Some(asked) = audited::asked(ask, None) {
+        if let Some(record) = audited::audit_record(request, None) {
             let mut refusals = self.refusals();
-            refusals.note(wall(), &ask.principal, asked, refusal.clone());
+            refusals.record(wall(), &request.principal, record, refusal.clone());
         }
     }
 
@@ -241,51 +251,62 @@ impl Context {
         guard.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of replicated time as this member has it, and of who else leads.
+    /// Records replicated time as this member has it, and the leader if it is another member.
     pub(crate) fn observe_time(&self, time: TimeMs, leader: Option<u64>) {
         self.clock().observe(time, leader, self.monotonic_ms());
     }
 
-    /// Returns what replicated time would be if something were asked now. It stands still while
-    /// nothing is.
+    /// Returns the replicated time that a command would get now. It stands still while
+    /// no command is written.
     pub(crate) fn time_by_now(&self, state: &State) -> TimeMs {
         self.clock().now(state.time(), self.monotonic_ms(), wall())
     }
 
-    /// Decides on a request and answers once what was decided is durable.
-    pub(crate) async fn ask(&self, ask: Ask) -> Result<Done, Status> {
-        let (done, ()) = self.ask_then(ask, |_, _| ()).await?;
-        Ok(done)
+    /// Decides on a request and returns its outcome once it is durable.
+    pub(crate) fn submit(&self, request: DecisionRequest) -> BoxFuture<'_, Result<Done, Status>> {
+        Box::pin(async move {
+            let (done, ()) = self.propose_and_read(request, |_, _| ()).await?;
+            Ok(done)
+        })
     }
 
-    /// Like [`ask`](Self::ask), and reads of the state what belongs to the answer. The closure
+    /// Like [`submit`](Self::submit), and reads further parts of the response from the state. The closure
     /// runs in the replica's task.
-    pub(crate) async fn ask_then<T: Default + Send + 'static>(
+    pub(crate) fn submit_then<T: Default + Send + 'static>(
         &self,
-        ask: Ask,
+        request: DecisionRequest,
+        then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
+    ) -> BoxFuture<'_, Result<(Done, T), Status>> {
+        Box::pin(self.propose_and_read(request, then))
+    }
+
+    async fn propose_and_read<T: Default + Send + 'static>(
+        &self,
+        request: DecisionRequest,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
     ) -> Result<(Done, T), Status> {
-        let (done, read) = self.propose(Arc::new(ask), then).await?;
+        let (done, read) = self.propose(Arc::new(request), then).await?;
         Ok((done.map_err(|refusal| to_status(&refusal))?, read))
     }
 
-    /// Decides on a request if this member leads, and returns what came of it once that is
+    /// Decides on a request if this member leads, and returns its outcome once that is
     /// durable. The closure runs in the replica's task.
     pub(super) async fn propose<T: Default + Send + 'static>(
         &self,
-        ask: Arc<Ask>,
+        request: Arc<DecisionRequest>,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
-    ) -> Result<(Result<Done, Refusal>, T), Unanswered> {
-        if !ask.is_duty() {
-            self.begun().await;
+    ) -> Result<(Result<Done, Refusal>, T), NoOutcome> {
+        if !request.is_duty() {
+            self.wait_for_bootstrap().await;
         }
-        // The decision is made in the replica's own task; what is not part of the command comes
-        // back by this side door.
+        // The decision is made in the replica's own task; the choice is not part of the command and comes
+        // back through this cell.
         let chosen = Arc::new(OnceLock::new());
         let chosen_in = chosen.clone();
-        let refused = ask.clone();
+        let refused = request.clone();
         let context = self.clone();
-        let decide = move |machine: &Machine| match machine.decide(context.stamp(machine), &ask) {
+        let decide = move |machine: &Machine| match machine.decide(context.stamp(machine), &request)
+        {
             Decision::Command(proposal) => {
                 let Proposal { envelope, choice } = *proposal;
                 if let Some(choice) = choice {
@@ -305,8 +326,8 @@ impl Context {
         let proposed = self.handle().propose_then(decide, read);
         let proposed = tokio::time::timeout(self.request_timeout(), proposed).await;
         let (proposed, read) = proposed
-            .map_err(|_| Unanswered::TimedOut)?
-            .map_err(Unanswered::Propose)?;
+            .map_err(|_| NoOutcome::TimedOut)?
+            .map_err(NoOutcome::Propose)?;
         let done = match proposed {
             Proposed::Committed(committed) => committed.outcome.map(|reply| Done {
                 reply,
@@ -322,32 +343,32 @@ impl Context {
                     No::Unexplained(unexplained) => self.explain(*unexplained).await?,
                 };
                 let refusal = match refusal.reason == CLUSTER_TOO_OLD {
-                    true => self.name_who_is_behind(refusal).await,
+                    true => self.with_behind(refusal).await,
                     false => refusal,
                 };
-                self.note_refusal(&refused, &refusal);
+                self.record_refusal(&refused, &refusal);
                 Err(refusal)
             }
         };
         Ok((done, read))
     }
 
-    /// Says in a refusal whom the cluster version waits for.
-    async fn name_who_is_behind(&self, refusal: Refusal) -> Refusal {
+    /// Adds to a refusal which members and conductors hold the cluster version back.
+    async fn with_behind(&self, refusal: Refusal) -> Refusal {
         let (Some(status), Ok(state)) =
             (self.handle().status().await, self.stale(State::clone).await)
         else {
             return refusal;
         };
-        upgrade::name_who_is_behind(refusal, &state, &self.member_versions(&status))
+        upgrade::with_behind(refusal, &state, &self.member_versions(&status))
     }
 
-    /// Works out a reason, away from the replica's task: a few at a time, so that many who are
-    /// refused do not keep others from being answered.
-    async fn explain(&self, unexplained: Unexplained) -> Result<Refusal, Unanswered> {
+    /// Explains a refusal outside the replica's task: a few at a time, so that many refusals
+    /// do not delay other requests.
+    async fn explain(&self, unexplained: Unexplained) -> Result<Refusal, NoOutcome> {
         let turn = self.inner.explanations.clone().acquire_owned();
         let turn = tokio::time::timeout(self.request_timeout(), turn).await;
-        let turn = turn.map_err(|_| Unanswered::TimedOut)?;
+        let turn = turn.map_err(|_| NoOutcome::TimedOut)?;
         let explained = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             unexplained.explain()
@@ -356,36 +377,43 @@ impl Context {
             Ok(refusal) => Ok(refusal),
             Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
             // The member is stopping.
-            Err(_) => Err(Unanswered::TimedOut),
+            Err(_) => Err(NoOutcome::TimedOut),
         }
     }
 
     /// Waits, once and for a second at most, until the first leader of a new cluster has given it
     /// its version and its name: what comes before would be carried out as in an old cluster.
-    async fn begun(&self) {
-        let inner = &self.inner;
-        if inner.begun.load(Ordering::Relaxed) {
+    async fn wait_for_bootstrap(&self) {
+        let inner: &Inner = &self.inner;
+        if inner.bootstrapped.load(Ordering::Relaxed) {
             return;
         }
-        for _ in 0..BEGIN_LOOKS {
+        for _ in 0..BOOTSTRAP_POLLS {
             let known = self.handle().leader();
             if known.role.leader.is_some_and(|leader| leader != known.id) {
                 return;
             }
-            // One that does not decide yet may do so before it has looked at its duties.
+            // A new leader may decide before it has run its duties.
             let named = self.stale(|state| state.cluster().is_some()).await;
             if matches!(named, Ok(true)) {
                 break;
             }
-            tokio::time::sleep(BEGIN_PAUSE).await;
+            tokio::time::sleep(BOOTSTRAP_POLL_INTERVAL).await;
         }
-        inner.begun.store(true, Ordering::Relaxed);
+        inner.bootstrapped.store(true, Ordering::Relaxed);
     }
 
-    /// As [`Self::ask`], for a command that leaves nothing to be decided.
-    pub(crate) async fn command(&self, caller: Caller, command: Command) -> Result<Reply, Status> {
-        let ask = caller.ask(false, Request::Plain(command));
-        Ok(self.ask(ask).await?.reply)
+    /// As [`Self::submit`], for a command that leaves nothing to be decided.
+    pub(crate) fn command(
+        &self,
+        caller: Caller,
+        command: Command,
+    ) -> BoxFuture<'_, Result<Reply, Status>> {
+        let request = caller.into_request(false, Action::Plain(command));
+        Box::pin(async move {
+            let (done, ()) = self.propose_and_read(request, |_, _| ()).await?;
+            Ok(done.reply)
+        })
     }
 
     fn stamp(&self, machine: &Machine) -> TimeMs {
@@ -393,8 +421,12 @@ impl Context {
         self.clock().stamp(time, self.monotonic_ms(), wall())
     }
 
-    /// Returns a frozen state, as fresh as was asked for.
-    pub(crate) async fn state(&self, consistency: i32) -> Result<State, Status> {
+    /// Returns a frozen state with the requested consistency.
+    pub(crate) fn state(&self, consistency: i32) -> BoxFuture<'_, Result<State, Status>> {
+        Box::pin(self.read_state(consistency))
+    }
+
+    async fn read_state(&self, consistency: i32) -> Result<State, Status> {
         match ReadConsistency::try_from(consistency) {
             Ok(ReadConsistency::Unspecified | ReadConsistency::Linearizable) => self
                 .bounded(self.handle().read(|machine| machine.state().clone()))
@@ -409,21 +441,25 @@ impl Context {
     }
 
     /// Returns once a majority has confirmed that this member leads.
-    pub(crate) async fn confirm(&self) -> Result<(), Status> {
-        self.bounded(self.handle().read(|_| ()))
-            .await?
-            .map_err(refusal::of_read)
+    pub(crate) fn confirm(&self) -> BoxFuture<'_, Result<(), Status>> {
+        Box::pin(async {
+            self.bounded(self.handle().read(|_| ()))
+                .await?
+                .map_err(refusal::of_read)
+        })
     }
 
     /// Reads this member's state as it is. The closure runs in the replica's task.
-    pub(crate) async fn stale<T: Send + 'static>(
+    pub(crate) fn stale<T: Send + 'static>(
         &self,
         read: impl FnOnce(&State) -> T + Send + 'static,
-    ) -> Result<T, Status> {
-        self.handle()
-            .read_stale(|machine| read(machine.state()))
-            .await
-            .map_err(refusal::of_read)
+    ) -> BoxFuture<'_, Result<T, Status>> {
+        Box::pin(async {
+            self.handle()
+                .read_stale(|machine| read(machine.state()))
+                .await
+                .map_err(refusal::of_read)
+        })
     }
 
     /// Searches among the providers of this state or a newer one, away from the replica's task.
@@ -431,12 +467,12 @@ impl Context {
     /// # Errors
     ///
     /// When the search panicked.
-    pub(crate) async fn search<T: Send + 'static>(
+    pub(crate) fn search<T: Send + 'static>(
         &self,
         state: State,
         work: impl FnOnce(&State, &Index) -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
-        self.inner.table.clone().search(state, work).await
+    ) -> BoxFuture<'_, Result<T, JoinError>> {
+        Box::pin(self.inner.table.clone().search(state, work))
     }
 
     /// Returns the right to keep the searchable table while a reader catches up, once there is one.
@@ -444,19 +480,19 @@ impl Context {
         self.inner.table.loan().await
     }
 
-    /// As [`Self::search`], for work that may wait for whoever reads what it finds.
+    /// As [`Self::search`], for work that may wait for the reader of its results.
     ///
     /// # Errors
     ///
     /// When the search panicked.
-    pub(super) async fn search_for_reader<T: Send + 'static>(
+    pub(super) fn search_for_reader<T: Send + 'static>(
         &self,
         state: State,
         loan: Option<Loan>,
         work: impl FnOnce(&State, &Index, &mut Turn<'_>) -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
+    ) -> BoxFuture<'_, Result<T, JoinError>> {
         let table = self.inner.table.clone();
-        table.search_for_reader(state, loan, work).await
+        Box::pin(table.search_for_reader(state, loan, work))
     }
 
     async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {

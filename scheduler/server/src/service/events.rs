@@ -1,9 +1,9 @@
-//! `berth.event.v1.EventService`: what changes, without gaps.
+//! `berth.event.v1.EventService`: a stream of changes without gaps.
 //!
-//! A watch reads the feed at its own pace: what it has not read waits there, for all watches once,
-//! and who is slower than the feed forgets is told so. Who does not read at all is cut off.
+//! A watch reads the feed at its own pace: unread events stay there, stored once for all watches.
+//! A client that falls behind the feed's retention gets an error; one that stops reading is cut off.
 //!
-//! Invariant: the revision of a message says up to where everything was told, and never goes back.
+//! Invariant: every change up to the revision of a message was sent, and revisions never go back.
 
 use std::collections::BTreeSet;
 use std::pin::{Pin, pin};
@@ -36,10 +36,10 @@ use crate::feed::Part;
 /// How many bytes of events a message has at most, unless one alone has more.
 const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Messages that may wait for a slow client.
+/// Messages that are queued for a slow client.
 const WAITING_MAX: usize = 4;
 
-/// The most names that are asked for.
+/// Maximum number of names in a request.
 const NAMES_MAX: usize = 100;
 
 const PROGRESS_DEFAULT_MS: u64 = 10_000;
@@ -53,7 +53,7 @@ pub(crate) struct EventApi(pub(crate) Context);
 
 #[tonic::async_trait]
 impl EventService for EventApi {
-    type WatchStream = Told;
+    type WatchStream = Messages;
 
     async fn watch(
         &self,
@@ -61,7 +61,7 @@ impl EventService for EventApi {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let wire = request.into_inner();
         let after = wire.after_revision;
-        let wanted = Wanted::read(wire)?;
+        let filter = Filter::read(wire)?;
         let permit = self.0.watch_permit().ok_or_else(too_many)?;
         let snapshot = match after {
             0 => Some(self.0.state(ReadConsistency::Linearizable.into()).await?),
@@ -76,8 +76,8 @@ impl EventService for EventApi {
             patience: self.0.request_timeout(),
             context: self.0.clone(),
             messages,
-            wanted: Arc::new(wanted),
-            told: after,
+            filter: Arc::new(filter),
+            sent_revision: after,
             last_sent: Instant::now(),
             _permit: permit,
         };
@@ -87,7 +87,7 @@ impl EventService for EventApi {
                 let _ = end.send(status);
             }
         });
-        Ok(Response::new(Told {
+        Ok(Response::new(Messages {
             messages: ReceiverStream::new(stream),
             ended,
         }))
@@ -102,7 +102,7 @@ impl EventApi {
         if after <= feed.revision() {
             return Ok(());
         }
-        // This member may only be behind: what the cluster has come to is asked.
+        // This member may only be behind: a linearizable read returns the cluster's revision.
         let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
         if after <= state.revision() {
             return Ok(());
@@ -112,7 +112,7 @@ impl EventApi {
             &Refusal::new(
                 Code::OutOfRange,
                 "REVISION_NOT_REACHED",
-                format!("the cluster has not come to revision {after}, but to {reached}"),
+                format!("the cluster has not reached revision {after}: it is at {reached}"),
             )
             .with_hint("it is of another cluster, or of one that was restored: watch from 0")
             .with("last_revision", reached),
@@ -120,19 +120,19 @@ impl EventApi {
     }
 }
 
-/// What a watch wants to be told.
-struct Wanted {
+/// The records that a watch selects.
+struct Filter {
     kinds: BTreeSet<Kind>,
     /// Empty: all of those kinds.
     names: BTreeSet<Name>,
     progress: Duration,
 }
 
-impl Wanted {
+impl Filter {
     fn read(wire: v1::WatchRequest) -> Result<Self, Invalid> {
         field::bounded(wire.kinds.len(), "kinds", NAMES_MAX)?;
         field::bounded(wire.names.len(), "names", NAMES_MAX)?;
-        let asks_for_audit = wire
+        let names_audit = wire
             .names
             .iter()
             .any(|name| name.starts_with("auditEntries/"));
@@ -145,15 +145,15 @@ impl Wanted {
         }
         if kinds.is_empty() {
             let all = Kind::ALL.into_iter();
-            // What is asked for is no record that anybody works on.
-            kinds.extend(all.filter(|kind| *kind != Kind::Audit || asks_for_audit));
+            // Audit entries are not part of the state that clients manage.
+            kinds.extend(all.filter(|kind| *kind != Kind::Audit || names_audit));
         }
         let mut names = BTreeSet::new();
         for (at, name) in wire.names.iter().enumerate() {
             let field = format!("names[{at}]");
             let name = read_name(name, &field)?;
             if !kinds.contains(&name.kind()) {
-                return Err(Invalid::new(field, "must be of a kind that is asked for"));
+                return Err(Invalid::new(field, "must be of one of the requested kinds"));
             }
             names.insert(name);
         }
@@ -172,14 +172,14 @@ impl Wanted {
         })
     }
 
-    fn wants(&self, name: &Name) -> bool {
+    fn matches(&self, name: &Name) -> bool {
         if self.names.is_empty() {
             return self.kinds.contains(&name.kind());
         }
         self.names.contains(name)
     }
 
-    /// Returns the wanted records of a state.
+    /// Returns the selected records of a state.
     fn records<'s>(&'s self, state: &'s State) -> Box<dyn Iterator<Item = Record> + Send + 's> {
         if !self.names.is_empty() {
             return Box::new(self.names.iter().filter_map(|name| find(state, name)));
@@ -212,27 +212,27 @@ fn all(state: &State, kind: Kind) -> Box<dyn Iterator<Item = Record> + Send + '_
 
 /// Why a watch ends.
 enum Ended {
-    /// The client wants no more.
+    /// The client closed the stream.
     Closed,
-    /// It is told this.
-    Told(Box<Refusal>),
+    /// The watch is refused.
+    Refused(Box<Refusal>),
     Stopping,
 }
 
 impl From<Refusal> for Ended {
     fn from(refusal: Refusal) -> Self {
-        Self::Told(Box::new(refusal))
+        Self::Refused(Box::new(refusal))
     }
 }
 
-/// The messages of a watch, and then why there are no more: a client that took none for long finds
-/// that behind those that waited for it.
-pub(crate) struct Told {
+/// The messages of a watch, followed by its final status: a client that was cut off finds
+/// that after the messages that were queued for it.
+pub(crate) struct Messages {
     messages: ReceiverStream<Message>,
     ended: oneshot::Receiver<Status>,
 }
 
-impl Stream for Told {
+impl Stream for Messages {
     type Item = Result<Message, Status>;
 
     fn poll_next(
@@ -273,28 +273,28 @@ impl Piece {
 struct Watching {
     context: Context,
     messages: mpsc::Sender<Message>,
-    wanted: Arc<Wanted>,
-    /// Up to which revision everything was told, with what is sent next.
-    told: u64,
+    filter: Arc<Filter>,
+    /// The revision up to which everything was sent, including the next message.
+    sent_revision: u64,
     last_sent: Instant,
-    /// How long a client may take for a message.
+    /// Maximum time for a client to take a message.
     patience: Duration,
     /// Held as long as the watch goes on.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watching {
-    /// Tells everything; returns why no more is told, unless nobody listens.
+    /// Sends all events; returns the final status, unless the client is gone.
     async fn run(mut self, snapshot: Option<State>) -> Option<Status> {
-        match self.tell_all(snapshot).await {
+        match self.send_all(snapshot).await {
             Err(Ended::Closed) => None,
-            Err(Ended::Told(refusal)) => Some(to_status(&refusal)),
+            Err(Ended::Refused(refusal)) => Some(to_status(&refusal)),
             Ok(()) | Err(Ended::Stopping) => Some(refusal::stopping()),
         }
     }
 
-    /// Tells everything until the replica is gone.
-    async fn tell_all(&mut self, snapshot: Option<State>) -> Result<(), Ended> {
+    /// Sends all events until the replica stops.
+    async fn send_all(&mut self, snapshot: Option<State>) -> Result<(), Ended> {
         let context = self.context.clone();
         let mut lost = pin!(leader_lost(&context));
         if let Some(state) = snapshot {
@@ -302,10 +302,10 @@ impl Watching {
         }
         let mut is_in_step = false;
         loop {
-            let part = context.feed().events(self.told)?;
+            let part = context.feed().events(self.sent_revision)?;
             self.changes(&part).await?;
             if part.is_more {
-                self.say_how_far().await?;
+                self.send_progress().await?;
                 continue;
             }
             if !is_in_step {
@@ -318,20 +318,20 @@ impl Watching {
                 () = context.stopping().cancelled() => return Err(Ended::Stopping),
                 () = &mut lost => return Err(cut_off().into()),
                 () = tokio::time::sleep_until(self.silent_until()) => {}
-                known = context.feed().beyond(self.told) => if !known {
+                known = context.feed().beyond(self.sent_revision) => if !known {
                     return Ok(());
                 },
             }
-            self.say_how_far().await?;
+            self.send_progress().await?;
         }
     }
 
-    /// Tells the records as they are; whatever happens meanwhile, this state is frozen.
+    /// Sends the records of a frozen state.
     async fn snapshot(&mut self, state: State) -> Result<(), Ended> {
         let revision = state.revision();
-        let wanted = self.wanted.clone();
+        let filter = self.filter.clone();
         let mut piece = Piece::default();
-        for record in wanted.records(&state) {
+        for record in filter.records(&state) {
             let change = Change::Put(record);
             let event = Event { revision, change };
             if let Some(full) = piece.push((&event).into()) {
@@ -341,29 +341,29 @@ impl Watching {
         if !piece.events.is_empty() {
             self.send(Phase::Snapshot, piece.events).await?;
         }
-        self.told = revision;
+        self.sent_revision = revision;
         Ok(())
     }
 
-    /// Tells what of these changes is wanted.
+    /// Sends the selected changes.
     async fn changes(&mut self, part: &Part) -> Result<(), Ended> {
-        let wanted = self.wanted.clone();
+        let filter = self.filter.clone();
         let mut piece = Piece::default();
         for revision in &part.revisions {
             let changes = revision.changes.iter();
-            for noted in changes.filter(|noted| wanted.wants(noted.name())) {
+            for changed in changes.filter(|changed| filter.matches(changed.name())) {
                 let event = Event {
                     revision: revision.revision,
-                    change: noted.read()?,
+                    change: changed.read()?,
                 };
-                // What is sent here may hold a part of this revision: it is not told yet.
+                // This message may hold a part of this revision, so it is not complete yet.
                 if let Some(full) = piece.push((&event).into()) {
                     self.send(Phase::Changes, full).await?;
                 }
             }
-            self.told = revision.revision;
+            self.sent_revision = revision.revision;
         }
-        self.told = part.revision;
+        self.sent_revision = part.revision;
         if !piece.events.is_empty() {
             self.send(Phase::Changes, piece.events).await?;
         }
@@ -371,11 +371,11 @@ impl Watching {
     }
 
     fn silent_until(&self) -> Instant {
-        self.last_sent + self.wanted.progress
+        self.last_sent + self.filter.progress
     }
 
-    /// Says up to where everything was told, if nothing was said for so long.
-    async fn say_how_far(&mut self) -> Result<(), Ended> {
+    /// Sends the current revision, if nothing was sent for the progress interval.
+    async fn send_progress(&mut self) -> Result<(), Ended> {
         match Instant::now() < self.silent_until() {
             true => Ok(()),
             false => self.send(Phase::Progress, Vec::new()).await,
@@ -385,7 +385,7 @@ impl Watching {
     async fn send(&mut self, phase: Phase, events: Vec<v1::Event>) -> Result<(), Ended> {
         let message = Message {
             phase: phase.into(),
-            revision: self.told,
+            revision: self.sent_revision,
             events,
         };
         let sent = tokio::select! {
@@ -403,8 +403,8 @@ impl Watching {
     }
 }
 
-/// Waits until this member has heard of no leader for so long that it may be cut off. What others
-/// apply then is not told here.
+/// Waits until this member has had no leader for so long that it may be partitioned from the others,
+/// whose changes it would miss.
 async fn leader_lost(context: &Context) {
     let mut leader = context.handle().watch_leader();
     loop {
@@ -423,22 +423,23 @@ async fn leader_lost(context: &Context) {
 }
 
 fn cut_off() -> Refusal {
-    let message = "this member has lost the leader and may not hear of what happens";
+    let message = "this member has no leader and may miss changes";
     Refusal::new(Code::Unavailable, "LEADER_LOST", message)
-        .with_hint("go on at another member, after the latest revision that was told")
+        .with_hint("resume at another member, after the latest revision received")
 }
 
 fn too_many() -> Status {
-    let message = "this member serves as many watches as it may";
+    let message = "this member has reached its maximum number of watches";
     let refusal = Refusal::new(Code::ResourceExhausted, "TOO_MANY_WATCHES", message);
-    to_status(&refusal.with_hint("ask another member, or give it a greater watches_max"))
+    to_status(&refusal.with_hint("use another member, or raise watches_max"))
 }
 
 fn too_slow(patience: Duration) -> Refusal {
     let message = format!(
-        "the client took none of the messages that wait for it for {} seconds",
+        "the client read none of its queued messages for {} seconds",
         patience.as_secs_f64()
     );
-    Refusal::new(Code::DeadlineExceeded, "READER_TOO_SLOW", message)
-        .with_hint("read on while they come; a new watch goes on after the latest revision")
+    Refusal::new(Code::DeadlineExceeded, "READER_TOO_SLOW", message).with_hint(
+        "read messages as they arrive; resume with a new watch after the latest revision",
+    )
 }

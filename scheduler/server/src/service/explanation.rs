@@ -1,6 +1,6 @@
-//! Why a query has no candidates, as it is told on the wire.
+//! Why a query has no candidates, in its wire form.
 //!
-//! Invariant: bounded, whatever was asked: so many requirements, so many names of each, and a
+//! Invariant: bounded, whatever the query: so many requirements, so many names of each, and a
 //! sentence that people can read.
 
 use berth_proto::convert::ResourceName as _;
@@ -13,10 +13,10 @@ use berth_selection::candidates::{Index, Query};
 use berth_state::State;
 
 /// What an explanation may cost, in providers that are looked at, each as often as something is
-/// asked of it: some seconds of the CPU.
+/// checked on it: some seconds of the CPU.
 const STEPS_MAX: u64 = 500_000_000;
 
-/// The most requirements that are told.
+/// Maximum number of requirements in a response.
 const REMOVALS_MAX: usize = 256;
 
 /// The longest sentence, in bytes.
@@ -90,12 +90,12 @@ fn nearest(state: &State, nearest: &Nearest) -> v1::NearestTree {
     }
 }
 
-fn requirement(asked: &Requirement) -> v1::CandidateRequirement {
+fn requirement(requirement: &Requirement) -> v1::CandidateRequirement {
     let mut wire = v1::CandidateRequirement {
-        text: asked.to_string(),
+        text: requirement.to_string(),
         ..v1::CandidateRequirement::default()
     };
-    let kind = match asked {
+    let kind = match requirement {
         Requirement::InTree(id) => {
             wire.in_tree = id.resource_name();
             Kind::InTree

@@ -1,6 +1,6 @@
 //! Whether a conductor that carries an operation on is the one that holds it.
 //!
-//! The state holds operations by epoch alone: whoever knows the number could carry on what is another
+//! The state identifies holders by epoch alone: a caller that knows the number could continue another
 //! one's. Conductors have names in their certificates, so it is checked here, before the log.
 //!
 //! Invariant: each epoch is given to one conductor, once and for all, and epochs of an operation only
@@ -24,9 +24,9 @@ use super::context::Context;
 enum Held {
     /// This conductor holds it.
     By(ServiceName),
-    /// Another one came after it, or the operation is done, or there is none: it is of no use to anybody.
+    /// Another one came after it, or the operation is done, or there is none: it is no longer valid.
     Past,
-    /// It was not given to anybody yet.
+    /// It was not granted yet.
     NotYet,
 }
 
@@ -42,18 +42,18 @@ fn held(state: &State, operation: OperationId, epoch: Epoch) -> Held {
     }
 }
 
-/// Checks that whoever carries an operation on under an epoch is the conductor that holds it.
+/// Checks that the caller is the conductor that holds an operation under an epoch.
 ///
 /// # Errors
 ///
-/// When it is another one's, or nobody's yet.
+/// When another conductor holds it, or none yet.
 pub(super) async fn check(
     context: &Context,
     caller: Option<Arc<Identity>>,
     operation: OperationId,
     epoch: Epoch,
 ) -> Result<(), Status> {
-    // Where nothing is encrypted nobody is known.
+    // Without TLS callers are not authenticated.
     let Some(caller) = caller else {
         return Ok(());
     };
@@ -69,11 +69,11 @@ pub(super) async fn check(
         }
     }
     match known {
-        // The state says what there is instead.
+        // The state refuses the request with the current epoch.
         Held::Past => Ok(()),
         Held::By(conductor) => access::check_is_conductor(&caller, conductor.as_str()),
         Held::NotYet => Err(access::not_yours(format!(
-            "{} does not hold operation {operation}: nobody has it under epoch {epoch}",
+            "{} does not hold operation {operation}: no conductor has it under epoch {epoch}",
             caller.principal()
         ))),
     }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{list, policy, reality, refusal, signals};
+use crate::core::Action;
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -53,11 +54,15 @@ impl HostService for HostApi {
             provider: ProviderId(Uuid::new_v4()),
             report: field::required(wire.report, "report")?,
         };
-        let Reply::Host(registered) = self.0.command(caller, command).await? else {
+        let request = caller.into_request(false, Action::Plain(command));
+        let self_fence = |state: &State, _: &Reply| state.policy().self_fence_ms;
+        let (done, self_fence_ms) = self.0.submit_then(request, self_fence).await?;
+        let Reply::Host(registered) = done.reply else {
             return Err(refusal::mismatch());
         };
-        self.0.liveness().heard(&host, self.0.monotonic_ms());
-        let self_fence_ms = self.0.stale(|state| state.policy().self_fence_ms).await?;
+        self.0
+            .liveness()
+            .record_heartbeat(&host, self.0.monotonic_ms());
         Ok(Response::new(v1::RegisterHostResponse {
             host: Some((&*registered).into()),
             report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
@@ -80,12 +85,12 @@ impl HostService for HostApi {
         if !leader.role.deciding {
             return Err(refusal::elsewhere(leader.member.as_ref()));
         }
-        // Before it is looked whether the host is taken for dead: nobody takes it for that from here on.
+        // Before the check whether the host counts as dead: from here on it does not.
         self.0.liveness().renew(&host, self.0.monotonic_ms());
         let name = host.clone();
         let known = self.0.stale(move |state| {
             let view = state.host(&name);
-            // What a newer agent said and an older cluster version had no place for is asked again.
+            // Fields of a newer agent that an older cluster version could not store are requested again.
             let cluster = state.header().cluster_version;
             let is_cut = |host: &Host| {
                 cluster >= ServiceVersion::FINALIZE_UPGRADE
@@ -107,7 +112,7 @@ impl HostService for HostApi {
             self.0.confirm().await?;
         }
         if known && is_down {
-            // Before it may count on being heard, any proof that it is dead has to end.
+            // Before it may rely on its heartbeat, any proof that it is dead has to be withdrawn.
             let liveness = Liveness::Up;
             let up = Command::SetLiveness {
                 host: host.clone(),
@@ -118,7 +123,7 @@ impl HostService for HostApi {
         if known {
             let now_ms = self.0.monotonic_ms();
             let mut liveness = self.0.liveness();
-            liveness.heard(&host, now_ms);
+            liveness.record_heartbeat(&host, now_ms);
             if let Some(measured) = measured {
                 liveness.measured(&host, measured, now_ms);
             }

@@ -1,8 +1,8 @@
-//! Request ids: from a message to the key under which its answer is remembered.
+//! Request ids: from a message to the key under which its response is recorded.
 //!
 //! The key holds a hash of the message without its id, so that one id used for two different
-//! requests is noticed. Who carries the request out is not part of it: a user whose conductor died
-//! asks another one, with the same id, and gets the first answer.
+//! requests is detected. The conductor is not part of it: a user whose conductor died
+//! retries at another one, with the same id, and gets the first response.
 
 use berth_process::access;
 use berth_proto::convert::field;
@@ -12,7 +12,7 @@ use prost::Message;
 use tonic::{Request, Status};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::core::{Ask, Request as Asked};
+use crate::core::{Action, DecisionRequest};
 
 /// A message that may carry a request id.
 pub(crate) trait Keyed: Message {
@@ -22,11 +22,11 @@ pub(crate) trait Keyed: Message {
     /// Takes the request id out.
     fn take_request_id(&mut self) -> String;
 
-    /// Exchanges who carries the request out, where it says so.
+    /// Exchanges the conductor that executes the request, if it names one.
     fn swap_carrier(&mut self, _carrier: &mut Carrier) {}
 }
 
-/// The conductor that carries a request out, and for how long it asks to.
+/// The conductor that executes a request, and the duration of its lease.
 #[derive(Default)]
 pub(crate) struct Carrier {
     conductor: String,
@@ -109,7 +109,7 @@ keyed! {
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 
-/// Who asked, and under which key the answer is remembered.
+/// The caller, and the key under which the response is recorded.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) principal: String,
@@ -117,7 +117,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Returns whoever asks for something that may be done again.
+    /// Returns the caller of a request that is idempotent without a key.
     pub(crate) fn unkeyed<T>(request: &Request<T>) -> Self {
         Self {
             principal: access::principal(request),
@@ -125,13 +125,13 @@ impl Caller {
         }
     }
 
-    /// Returns what the caller asks for.
-    pub(crate) fn ask(self, validate_only: bool, request: Asked) -> Ask {
-        Ask {
+    /// Returns the caller's request.
+    pub(crate) fn into_request(self, validate_only: bool, action: Action) -> DecisionRequest {
+        DecisionRequest {
             principal: self.principal,
             key: self.key,
             validate_only,
-            request,
+            action,
         }
     }
 }
@@ -156,7 +156,7 @@ pub(crate) fn own_service<T>(request: &Request<T>, name: &str) -> Result<(), Sta
     access::check_conductor(request.extensions(), name)
 }
 
-/// Takes a request apart into its message and who asked.
+/// Splits a request into its message and its caller.
 ///
 /// # Errors
 ///
@@ -187,20 +187,20 @@ mod tests {
     use scheduler::v1::ScheduleVmRequest;
 
     fn open_for(conductor: &str, vm: &str) -> (ScheduleVmRequest, u128) {
-        let asked = ScheduleVmRequest {
+        let message = ScheduleVmRequest {
             vm: vm.to_owned(),
             conductor: conductor.to_owned(),
             lease_ttl: Some(field::duration(conductor.len() as u64 * 1000)),
             request_id: "01234567-89ab-7def-8123-456789abcdef".to_owned(),
             ..ScheduleVmRequest::default()
         };
-        let (message, caller) = open(Request::new(asked)).unwrap();
+        let (message, caller) = open(Request::new(message)).unwrap();
         (message, caller.key.unwrap().payload_hash)
     }
 
     /// Goal: a request that is repeated through another conductor is the same request.
     #[test]
-    fn who_carries_it_out_does_not_tell_requests_apart() {
+    fn the_conductor_is_not_part_of_a_request() {
         let (message, first) = open_for("services/c1", "vms/a");
         assert_eq!(message.conductor, "services/c1");
         assert!(message.lease_ttl.is_some() && message.request_id.is_empty());

@@ -1,15 +1,15 @@
 //! The gRPC services: convert, decide or read, convert.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | [`context`] | what all services share: asking the replica, reading its state |
-//! | [`carry`] | a command on its way to whoever leads |
+//! | [`context`] | shared by all services: requests to the replica, reads of its state |
+//! | [`forward`], [`doubt`] | commands forwarded to the leader, and what is known without a response |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`holder`] | whether who carries an operation on is who holds it |
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`events`], [`watch`], [`watch_providers`] | the streams of what changes |
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
-//! | [`filter`] | which providers a list is asked for |
+//! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
 //!
@@ -18,13 +18,14 @@
 mod aggregate;
 mod audit;
 mod candidates;
-mod carry;
 mod catalog;
 mod cluster;
 mod context;
+mod doubt;
 mod events;
 mod explanation;
 mod filter;
+mod forward;
 mod holder;
 mod host;
 mod import;

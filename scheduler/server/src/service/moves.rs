@@ -17,21 +17,21 @@ use super::keyed::{Caller, open};
 use super::scheduler::{Parts, explain, lease, operation_of};
 use super::wall;
 use crate::core::{
-    PlannedMove, Preferred, Request as Asked, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
+    Action, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
 };
 
 /// Serves `MoveService`.
 pub(crate) struct MoveApi(pub(crate) Context);
 
 impl MoveApi {
-    async fn ask(
+    async fn submit(
         &self,
         caller: Caller,
         validate_only: bool,
-        request: Asked,
+        action: Action,
     ) -> Result<(Done, Parts), Status> {
-        let ask = caller.ask(validate_only, request);
-        self.0.ask_then(ask, Parts::of).await
+        let request = caller.into_request(validate_only, action);
+        self.0.submit_then(request, Parts::of).await
     }
 }
 
@@ -43,8 +43,8 @@ impl MoveService for MoveApi {
     ) -> Result<Response<v1::ScheduleMoveResponse>, Status> {
         let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = Asked::ScheduleMove(schedule_move(&wire)?);
-        let (done, parts) = self.ask(caller, validate_only, wanted).await?;
+        let action = Action::ScheduleMove(schedule_move(&wire)?);
+        let (done, parts) = self.submit(caller, validate_only, action).await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
             return Ok(Response::new(v1::ScheduleMoveResponse {
@@ -67,14 +67,14 @@ impl MoveService for MoveApi {
     ) -> Result<Response<v1::ScheduleUnshelveResponse>, Status> {
         let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = Asked::ScheduleUnshelve(ScheduleUnshelve {
+        let action = Action::ScheduleUnshelve(ScheduleUnshelve {
             operation: OperationId(Uuid::now_v7()),
             vm: field::name(&wire.vm, "vm")?,
             claim: ClaimId(Uuid::now_v7()),
             host: field::optional_name(&wire.requested_host, "requested_host")?,
             lease: lease(&wire.conductor, wire.lease_ttl, validate_only)?,
         });
-        let (done, parts) = self.ask(caller, validate_only, wanted).await?;
+        let (done, parts) = self.submit(caller, validate_only, action).await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
             return Ok(Response::new(v1::ScheduleUnshelveResponse {
@@ -103,14 +103,14 @@ impl MoveService for MoveApi {
                 Some((OperationId(Uuid::now_v7()), lease))
             }
         };
-        let request = Asked::Plain(Command::ConfirmResize {
+        let action = Action::Plain(Command::ConfirmResize {
             vm: name.clone(),
             deleter,
         });
-        let ask = caller.ask(false, request);
+        let request = caller.into_request(false, action);
         let (done, vm) = self
             .0
-            .ask_then(ask, move |state, _| state.vm(&name).cloned())
+            .submit_then(request, move |state, _| state.vm(&name).cloned())
             .await?;
         Ok(Response::new(v1::ConfirmResizeResponse {
             vm: vm.map(|vm| (&*vm).into()),
@@ -124,12 +124,12 @@ impl MoveService for MoveApi {
         request: Request<v1::BeginRevertResizeRequest>,
     ) -> Result<Response<v1::BeginRevertResizeResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let request = Asked::Plain(Command::BeginRevertResize {
+        let action = Action::Plain(Command::BeginRevertResize {
             operation: OperationId(Uuid::now_v7()),
             vm: field::name(&wire.vm, "vm")?,
             lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         });
-        let (done, _) = self.ask(caller, false, request).await?;
+        let (done, _) = self.submit(caller, false, action).await?;
         let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::BeginRevertResizeResponse {
             operation: Some((&*operation).into()),
@@ -163,12 +163,12 @@ impl MoveService for MoveApi {
         request: Request<v1::BeginShelveRequest>,
     ) -> Result<Response<v1::BeginShelveResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let request = Asked::Plain(Command::BeginShelve {
+        let action = Action::Plain(Command::BeginShelve {
             operation: OperationId(Uuid::now_v7()),
             vm: field::name(&wire.vm, "vm")?,
             lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         });
-        let (done, _) = self.ask(caller, false, request).await?;
+        let (done, _) = self.submit(caller, false, action).await?;
         let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::BeginShelveResponse {
             operation: Some((&*operation).into()),

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_domain::id::{Epoch, OperationId};
+use berth_domain::id::{Epoch, OperationId, TimeMs};
 use berth_domain::name::{ServiceName, VmName};
 use berth_domain::operation::{Effect, Operation};
 use berth_domain::refusal::{Code, Refusal};
@@ -16,8 +16,8 @@ use berth_proto::operation::v1;
 use berth_proto::operation::v1::operation_service_server::OperationService;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_state::Reply;
 use berth_state::command::Command;
+use berth_state::{Reply, State};
 use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -25,6 +25,7 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open, own_service};
 use super::{holder, list, refusal, watch};
+use crate::core::Action;
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
 const WAIT_MS_MAX: u64 = 600_000;
@@ -133,7 +134,7 @@ impl OperationService for OperationApi {
                 () = tokio::time::sleep_until(deadline) => {}
                 () = self.0.stopping().cancelled() => return Err(refusal::stopping()),
             }
-            // What was changed since is applied here: that is how it was heard of.
+            // The change is already applied here: the watch is notified by it.
             consistency = ReadConsistency::Stale;
         }
     }
@@ -223,28 +224,33 @@ impl OperationService for OperationApi {
         own_service(&request, &request.get_ref().conductor)?;
         let (wire, caller) = open(request)?;
         let (conductor, leases, ttl_ms) = renewal(wire)?;
-        let asked: Vec<OperationId> = leases.iter().map(|(id, _)| *id).collect();
+        let requested: Vec<OperationId> = leases.iter().map(|(id, _)| *id).collect();
         let command = Command::RenewLeases {
             conductor,
             leases,
             ttl_ms,
         };
-        let Reply::Leases(held) = self.0.command(caller, command).await? else {
+        let request = caller.into_request(false, Action::Plain(command));
+        let (done, expires_at) = self.0.submit_then(request, lease_end).await?;
+        let Reply::Leases(held) = done.reply else {
             return Err(refusal::mismatch());
         };
-        let first = held.first().copied();
-        let expires_at = self.0.stale(move |state| {
-            let operation = first.and_then(|id| state.operation(id));
-            operation.and_then(|o| Some(o.lease.as_ref()?.expires_at))
-        });
-        let expires_at = expires_at.await?;
-        let lost = asked.iter().filter(|id| !held.contains(id));
+        let lost = requested.iter().filter(|id| !held.contains(id));
         Ok(Response::new(v1::RenewLeasesResponse {
             lost: lost.map(ResourceName::resource_name).collect(),
             held: held.iter().map(ResourceName::resource_name).collect(),
             expire_time: expires_at.map(field::timestamp),
         }))
     }
+}
+
+/// Returns when the leases that were renewed run out.
+fn lease_end(state: &State, reply: &Reply) -> Option<TimeMs> {
+    let Reply::Leases(held) = reply else {
+        return None;
+    };
+    let operation = state.operation(*held.first()?)?;
+    Some(operation.lease.as_ref()?.expires_at)
 }
 
 type Renewal = (ServiceName, Vec<(OperationId, Epoch)>, u64);

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{candidates, filter, list, refusal, watch_providers, write};
-use crate::core::Request as Asked;
+use crate::core::Action;
 
 /// Serves `PlacementService`.
 pub(crate) struct PlacementApi(pub(crate) Context);
@@ -97,7 +97,7 @@ impl PlacementService for PlacementApi {
         filter::check(&filter, &state).map_err(|refusal| to_status(&refusal))?;
         let part = Part {
             after: list::after(&page, |text| text.parse().ok())?,
-            // One more says whether there is another page.
+            // One more row shows whether there is another page.
             most: page.size + 1,
         };
         let found = self.0.search(state, move |state, index| {
@@ -230,11 +230,11 @@ impl PlacementService for PlacementApi {
         let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
         let command = write::batch(wire)?;
-        let ask = caller.ask(validate_only, Asked::Plain(command));
+        let request = caller.into_request(validate_only, Action::Plain(command));
         let Reply::Batch {
             providers,
             consumers,
-        } = self.0.ask(ask).await?.reply
+        } = self.0.submit(request).await?.reply
         else {
             return Err(refusal::mismatch());
         };

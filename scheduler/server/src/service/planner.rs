@@ -1,4 +1,4 @@
-//! `berth.planner.v1.PlannerService`: what would be survived, balanced, and what still fits.
+//! `berth.planner.v1.PlannerService`: failover verification, balancing, remaining capacity.
 //!
 //! Plans are made on a frozen state, away from the replica's task, and few at the same time: each
 //! may take a processor for seconds.
@@ -25,27 +25,27 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::policy;
-use crate::core::balance::{self, Live, Wanted};
-use crate::core::capacity::{self, AtRatio};
-use crate::core::verify::{self, Failing, Judged};
+use crate::core::balance::{self, BalanceParams, HeadroomPlan, Live};
+use crate::core::capacity::{self, AtRatio, CapacityParams};
+use crate::core::verify::{self, DomainVerdict, Failing};
 
-/// How many placements may be asked for at most for one verdict.
+/// Maximum number of placements for one verdict.
 const BUDGET_MAX: u64 = 100_000_000;
 
 /// Serves `PlannerService`.
 pub(crate) struct PlannerApi(pub(crate) Context);
 
 impl PlannerApi {
-    /// Works on a frozen state, if it is not worked on too many already.
+    /// Computes a plan on a frozen state, unless too many are being computed.
     async fn plan<T: Send + 'static>(
         &self,
         state: State,
         work: impl FnOnce(&State) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Status> {
         let Some(permit) = self.0.planner_permit() else {
-            let message = "as many plans as may be are being made";
+            let message = "the maximum number of plans is being computed";
             let refusal = Refusal::new(Code::ResourceExhausted, "PLANNER_BUSY", message);
-            return Err(to_status(&refusal.with_hint("ask again a little later")));
+            return Err(to_status(&refusal.with_hint("retry a little later")));
         };
         let planned = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -53,53 +53,54 @@ impl PlannerApi {
         });
         let planned = planned
             .await
-            .map_err(|error| Status::internal(format!("the plan was not made: {error}")))?;
+            .map_err(|error| Status::internal(format!("the plan failed: {error}")))?;
         planned.map_err(|refusal| to_status(&refusal))
     }
 }
 
 impl PlannerApi {
-    /// Returns what guests really hold of each host's memory, as far as agents say.
+    /// Returns the memory that guests really occupy on each host, as far as agents report it.
     fn live(&self, state: &State) -> Live {
         let (liveness, now_ms) = (self.0.liveness(), self.0.monotonic_ms());
         let hosts = state.hosts().keys();
-        let told = hosts.filter_map(|host| {
+        let live = hosts.filter_map(|host| {
             let measured = liveness.signals(host, now_ms)?;
             let held_kib = measured.signals.non_discardable_kib()?;
             Some((host.clone(), held_kib / 1024))
         });
-        told.collect()
+        live.collect()
     }
 
-    /// Returns what is to be said of each host's memory.
+    /// Returns the memory status of each host.
     fn hosts(&self, state: &State, failing: Failing, names: &[String]) -> Vec<v1::VerifiedHost> {
-        let is_asked = |name: String| match failing {
+        let is_selected = |name: String| match failing {
             Failing::Host => names.is_empty() || names.contains(&name),
             Failing::Zone | Failing::Aggregate => true,
         };
         let views = state.hosts().values();
-        let asked = views.filter(|view| is_asked(view.host.name.resource_name()));
-        let told = asked.map(|view| v1::VerifiedHost {
+        let selected = views.filter(|view| is_selected(view.host.name.resource_name()));
+        let hosts = selected.map(|view| v1::VerifiedHost {
             host: view.host.name.resource_name(),
             memory: Some(policy::memory_of(state, view)),
             warnings: self.warnings(view),
         });
-        told.collect()
+        hosts.collect()
     }
 
-    /// Returns what is wrong with the swap of a host, as far as its agent says what it has.
+    /// Returns warnings about the swap space of a host, as far as its agent reports it.
     fn warnings(&self, view: &HostView) -> Vec<String> {
         let now_ms = self.0.monotonic_ms();
         let books = view.books();
         let Some(measured) = self.0.liveness().signals(&view.host.name, now_ms) else {
             let matters = books.ratio > AllocationRatio::ONE;
-            let unknown = "its agent has not told yet how much swap space there is";
+            let unknown = "its agent has not reported its swap space yet";
             return Vec::from_iter(matters.then(|| unknown.to_owned()));
         };
         let (node_mib, used_mib) = (books.mem_node_mib, books.taken.total_mib());
         let warnings = swap_warnings(&measured.signals, books.ratio, node_mib, used_mib);
-        let told = warnings.iter();
-        told.map(|warning| format!("{warning}; {}", warning.hint()))
+        let warnings = warnings.iter();
+        warnings
+            .map(|warning| format!("{warning}; {}", warning.hint()))
             .collect()
     }
 }
@@ -111,15 +112,15 @@ impl PlannerService for PlannerApi {
         request: Request<v1::VerifyClusterRequest>,
     ) -> Result<Response<v1::VerifyClusterResponse>, Status> {
         let wire = request.into_inner();
-        let (failing, names) = asked(&wire)?;
+        let (failing, names) = read_domains(&wire)?;
         let budget = budget(wire.budget)?;
         let state = self.0.state(wire.consistency).await?;
         let revision = state.revision();
         let work = move |state: &State| verify::verify(state, failing, &names, budget);
         let hosts = self.hosts(&state, failing, &wire.names);
-        let judged = self.plan(state, work).await?;
+        let verdicts = self.plan(state, work).await?;
         Ok(Response::new(v1::VerifyClusterResponse {
-            domains: judged.iter().map(write_judged).collect(),
+            domains: verdicts.iter().map(write_verdict).collect(),
             hosts,
             revision,
         }))
@@ -145,16 +146,16 @@ impl PlannerService for PlannerApi {
         request: Request<v1::PlanBalanceRequest>,
     ) -> Result<Response<v1::PlanBalanceResponse>, Status> {
         let wire = request.into_inner();
-        let wanted = wanted(&wire);
+        let params = read_balance(&wire);
         let state = self.0.state(wire.consistency).await?;
         let (revision, live) = (state.revision(), self.live(&state));
-        if let Some(flavor) = field::optional_name(&wire.room_for, "room_for")? {
-            let count = room_count(wire.room_count)?;
-            let work = move |state: &State| balance::plan_room(state, &flavor, count);
-            let made = self.plan(state, work).await?;
-            return Ok(Response::new(write_made(&made, revision)));
+        if let Some(flavor) = field::optional_name(&wire.fit_flavor, "fit_flavor")? {
+            let count = vm_count(wire.fit_count)?;
+            let work = move |state: &State| balance::plan_headroom(state, &flavor, count);
+            let plan = self.plan(state, work).await?;
+            return Ok(Response::new(write_headroom(&plan, revision)));
         }
-        let work = move |state: &State| balance::plan_balance(state, live, &wanted);
+        let work = move |state: &State| balance::plan_balance(state, live, &params);
         let plan = self.plan(state, work).await?;
         Ok(Response::new(write_plan(&plan, revision)))
     }
@@ -164,10 +165,10 @@ impl PlannerService for PlannerApi {
         request: Request<v1::GetCapacityRequest>,
     ) -> Result<Response<v1::GetCapacityResponse>, Status> {
         let wire = request.into_inner();
-        let wanted = capacity_wanted(&wire)?;
+        let params = read_capacity(&wire)?;
         let state = self.0.state(wire.consistency).await?;
         let revision = state.revision();
-        let work = move |state: &State| capacity::capacity(state, &wanted);
+        let work = move |state: &State| capacity::capacity(state, &params);
         let ratios = self.plan(state, work).await?;
         Ok(Response::new(v1::GetCapacityResponse {
             ratios: ratios.iter().map(write_capacity).collect(),
@@ -206,7 +207,7 @@ fn write_plan(plan: &Plan, revision: u64) -> v1::PlanBalanceResponse {
     let mut ended = match plan.end {
         End::BelowThreshold => "nothing is above the thresholds".to_owned(),
         End::Balanced => "no single move gains more than the minimum".to_owned(),
-        End::MovesMax => "there are as many moves as were asked for at most".to_owned(),
+        End::MovesMax => "the requested maximum number of moves is reached".to_owned(),
     };
     for (why, moves) in &plan.refused {
         ended.push_str(&format!("; {moves} x not made since {why}"));
@@ -220,25 +221,25 @@ fn write_plan(plan: &Plan, revision: u64) -> v1::PlanBalanceResponse {
     }
 }
 
-/// How many guests room may be asked for.
-const ROOM_MAX: u32 = 1000;
+/// Maximum number of VMs to free capacity for.
+const VM_COUNT_MAX: u32 = 1000;
 
-fn room_count(count: u32) -> Result<usize, Invalid> {
+fn vm_count(count: u32) -> Result<usize, Invalid> {
     let count = count.max(1);
-    match count <= ROOM_MAX {
+    match count <= VM_COUNT_MAX {
         true => Ok(count as usize),
         false => Err(Invalid::new(
-            "room_count",
-            format!("must be at most {ROOM_MAX}"),
+            "fit_count",
+            format!("must be at most {VM_COUNT_MAX}"),
         )),
     }
 }
 
-fn write_made(made: &balance::Made, revision: u64) -> v1::PlanBalanceResponse {
-    let moves = made.way.moves.iter().zip(&made.scores);
-    let last = made.scores.last().unwrap_or(&made.before);
+fn write_headroom(plan: &HeadroomPlan, revision: u64) -> v1::PlanBalanceResponse {
+    let moves = plan.way.moves.iter().zip(&plan.scores);
+    let last = plan.scores.last().unwrap_or(&plan.before);
     v1::PlanBalanceResponse {
-        before: Some(write_score(&made.before)),
+        before: Some(write_score(&plan.before)),
         after: Some(write_score(last)),
         moves: moves
             .map(|(step, score)| v1::BalanceMove {
@@ -246,20 +247,20 @@ fn write_made(made: &balance::Made, revision: u64) -> v1::PlanBalanceResponse {
                 source: step.from.resource_name(),
                 destination: step.to.resource_name(),
                 score_after: score.total,
-                reason: "to make room".to_owned(),
+                reason: "to free capacity".to_owned(),
                 set: u32::try_from(step.set).unwrap_or(u32::MAX),
                 memory_mib: step.sent_mib,
             })
             .collect(),
-        ended: made.told.clone(),
+        ended: plan.summary.clone(),
         revision,
     }
 }
 
-/// How many ratios may be asked for at once.
+/// Maximum number of ratios in a request.
 const RATIOS_MAX: usize = 16;
 
-fn capacity_wanted(wire: &v1::GetCapacityRequest) -> Result<capacity::Wanted, Invalid> {
+fn read_capacity(wire: &v1::GetCapacityRequest) -> Result<CapacityParams, Invalid> {
     if wire.ratios_milli.len() > RATIOS_MAX {
         let rule = format!("at most {RATIOS_MAX} at once");
         return Err(Invalid::new("ratios_milli", rule));
@@ -269,7 +270,7 @@ fn capacity_wanted(wire: &v1::GetCapacityRequest) -> Result<capacity::Wanted, In
         let rule = format!("must be from {least} to {most}");
         return Err(Invalid::new("ratios_milli", rule));
     }
-    Ok(capacity::Wanted {
+    Ok(CapacityParams {
         flavor: field::name(&wire.flavor, "flavor")?,
         ratios_milli: wire.ratios_milli.clone(),
         with_failure: !wire.without_failure,
@@ -302,8 +303,8 @@ fn write_capacity(at: &AtRatio) -> v1::CapacityAtRatio {
     }
 }
 
-fn wanted(wire: &v1::PlanBalanceRequest) -> Wanted {
-    Wanted {
+fn read_balance(wire: &v1::PlanBalanceRequest) -> BalanceParams {
+    BalanceParams {
         gain_min: wire.gain_min,
         threshold: wire.threshold,
         usage: wire.usage_threshold,
@@ -311,7 +312,7 @@ fn wanted(wire: &v1::PlanBalanceRequest) -> Wanted {
     }
 }
 
-fn asked(wire: &v1::VerifyClusterRequest) -> Result<(Failing, BTreeSet<String>), Invalid> {
+fn read_domains(wire: &v1::VerifyClusterRequest) -> Result<(Failing, BTreeSet<String>), Invalid> {
     let failing = match v1::FailureDomain::try_from(wire.domain) {
         Ok(v1::FailureDomain::Unspecified | v1::FailureDomain::Host) => Failing::Host,
         Ok(v1::FailureDomain::Zone) => Failing::Zone,
@@ -343,23 +344,23 @@ fn budget(placements: u64) -> Result<Budget, Invalid> {
     }
 }
 
-fn write_judged(judged: &Judged) -> v1::DomainVerdict {
-    let (verdict, tried) = match &judged.verdict {
+fn write_verdict(domain: &DomainVerdict) -> v1::DomainVerdict {
+    let (verdict, tried) = match &domain.verdict {
         Verdict::Proven(_) => (v1::Verdict::Proven, 0),
         Verdict::Refuted(_) => (v1::Verdict::Refuted, 0),
         Verdict::Unknown { tried, .. } => (v1::Verdict::Unknown, *tried),
     };
-    let plan = judged.verdict.plan();
+    let plan = domain.verdict.plan();
     let plan = plan.map_or(Vec::new(), |plan| {
         plan.moves.iter().map(write_move).collect()
     });
-    let hosts = judged.domain.hosts.iter();
+    let hosts = domain.domain.hosts.iter();
     v1::DomainVerdict {
-        name: judged.domain.name.clone(),
+        name: domain.domain.name.clone(),
         hosts: hosts.map(|host| host.resource_name()).collect(),
         verdict: verdict.into(),
         plan,
-        reason: verify::reason(judged).as_ref().map(Into::into),
+        reason: verify::reason(domain).as_ref().map(Into::into),
         tried,
     }
 }

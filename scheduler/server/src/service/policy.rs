@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::open;
 use super::refusal;
-use crate::core::Request as Asked;
+use crate::core::Action;
 
 /// How many settings one request may carry.
 const SETTINGS_MAX: usize = 64;
@@ -64,12 +64,12 @@ impl PolicyService for PolicyApi {
             .collect();
         let settings = Setting::parse_scoped(&scope, &settings, &unset?)
             .map_err(|faults| to_status(&fault::refusal("policy", &faults)))?;
-        let asked = Asked::SetPolicy {
+        let action = Action::SetPolicy {
             scope,
             settings,
             generation: wire.generation.map(Generation),
         };
-        let done = self.0.ask(caller.ask(false, asked)).await?;
+        let done = self.0.submit(caller.into_request(false, action)).await?;
         let Reply::Policy(policy) = done.reply else {
             return Err(refusal::mismatch());
         };
@@ -91,8 +91,8 @@ fn scope(group: &str, host: &str) -> Result<Scope, Status> {
     }
 }
 
-/// Writes what is told of the memory of a host.
+/// Writes the memory status of a host.
 pub(super) fn memory_of(state: &State, view: &HostView) -> v1::HostMemory {
-    let said = state.memory_policy_of(&view.host.name);
-    write_host_memory(&said, &state.memory_verdict(view))
+    let policy = state.memory_policy_of(&view.host.name);
+    write_host_memory(&policy, &state.memory_verdict(view))
 }

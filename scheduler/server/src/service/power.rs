@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::open;
 use super::scheduler::{Parts, operation_of};
-use crate::core::Request as Asked;
+use crate::core::Action;
 
 /// Serves `PowerService`.
 pub(crate) struct PowerApi(pub(crate) Context);
@@ -26,7 +26,7 @@ impl PowerService for PowerApi {
         request: Request<v1::BeginPowerRequest>,
     ) -> Result<Response<v1::BeginPowerResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let request = Asked::Plain(Command::BeginPower {
+        let action = Action::Plain(Command::BeginPower {
             operation: OperationId(Uuid::now_v7()),
             vm: field::name(&wire.vm, "vm")?,
             kind: read_power(wire.power).map_err(|e| e.within("power"))?,
@@ -34,7 +34,7 @@ impl PowerService for PowerApi {
         });
         let (done, _) = self
             .0
-            .ask_then(caller.ask(false, request), Parts::of)
+            .submit_then(caller.into_request(false, action), Parts::of)
             .await?;
         let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::BeginPowerResponse {
@@ -43,8 +43,8 @@ impl PowerService for PowerApi {
     }
 }
 
-/// Returns a VM as it is told: with what is being done to it, which its operation knows.
-pub(super) fn told(state: &State, vm: &Vm) -> v1::Vm {
+/// Returns the wire form of a VM, with the task of its operation.
+pub(super) fn write_vm(state: &State, vm: &Vm) -> v1::Vm {
     let operation = vm.operation.and_then(|id| state.operation(id));
     let task = operation.and_then(|operation| operation.kind.task());
     v1::Vm {

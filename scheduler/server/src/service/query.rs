@@ -1,4 +1,4 @@
-//! What `FindAllocationCandidates` asks for, as the search takes it.
+//! The query of `FindAllocationCandidates`, in the form that the search takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,17 +23,17 @@ const NAMES_MAX: usize = 1000;
 const SUFFIX_MAX: usize = 64;
 
 /// Reads a query.
-pub(super) fn read(asked: v1::FindAllocationCandidatesRequest) -> Result<Query, Invalid> {
-    let group_policy = match asked.group_policy() {
-        wire::GroupPolicy::Unspecified => known(asked.group_policy, "group_policy", None)?,
+pub(super) fn read(wire: v1::FindAllocationCandidatesRequest) -> Result<Query, Invalid> {
+    let group_policy = match wire.group_policy() {
+        wire::GroupPolicy::Unspecified => known(wire.group_policy, "group_policy", None)?,
         wire::GroupPolicy::None => Some(GroupPolicy::None),
         wire::GroupPolicy::Isolate => Some(GroupPolicy::Isolate),
     };
-    let limit = (asked.limit > 0).then_some(asked.limit);
-    let order = order(&asked, limit.is_some())?;
-    let groups = groups(asked.groups)?;
-    let root_required = read_traits(asked.root_required_traits, "root_required_traits")?;
-    let root_forbidden = read_traits(asked.root_forbidden_traits, "root_forbidden_traits")?;
+    let limit = (wire.limit > 0).then_some(wire.limit);
+    let order = order(&wire, limit.is_some())?;
+    let groups = groups(wire.groups)?;
+    let root_required = read_traits(wire.root_required_traits, "root_required_traits")?;
+    let root_forbidden = read_traits(wire.root_forbidden_traits, "root_forbidden_traits")?;
     let names: usize = groups.values().map(names).sum();
     let names = names + root_required.len() + root_forbidden.len();
     if names > NAMES_MAX {
@@ -45,12 +45,12 @@ pub(super) fn read(asked: v1::FindAllocationCandidatesRequest) -> Result<Query, 
         group_policy,
         root_required,
         root_forbidden,
-        same_subtree: field::each_by(asked.same_subtree, "same_subtree", CHOICES_MAX, |set| {
+        same_subtree: field::each_by(wire.same_subtree, "same_subtree", CHOICES_MAX, |set| {
             let suffixes = field::each_by(set.suffixes, "suffixes", CHOICES_MAX, suffix)?;
             Ok(BTreeSet::from_iter(suffixes))
         })?,
         limit,
-        nested: !asked.flat,
+        nested: !wire.flat,
         order,
     })
 }
@@ -63,22 +63,22 @@ fn known<T>(number: i32, field: &str, absent: T) -> Result<T, Invalid> {
     }
 }
 
-fn order(asked: &v1::FindAllocationCandidatesRequest, limited: bool) -> Result<Order, Invalid> {
+fn order(wire: &v1::FindAllocationCandidatesRequest, limited: bool) -> Result<Order, Invalid> {
     let rotated = || Order::Rotated {
-        seed: asked.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0),
+        seed: wire.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0),
     };
-    Ok(match asked.order() {
+    Ok(match wire.order() {
         wire::Order::Stable => Order::Stable,
         wire::Order::Rotated => rotated(),
         // With a limit others come up each time; without one all come, in an order to rely on.
-        wire::Order::Unspecified => known(asked.order, "order", ())
+        wire::Order::Unspecified => known(wire.order, "order", ())
             .map(|()| if limited { rotated() } else { Order::Stable })?,
     })
 }
 
-fn groups(asked: Vec<v1::CandidateGroup>) -> Result<BTreeMap<Suffix, Group>, Invalid> {
-    let count = asked.len();
-    let groups = field::each_by(asked, "groups", CHOICES_MAX, group)?;
+fn groups(wire: Vec<v1::CandidateGroup>) -> Result<BTreeMap<Suffix, Group>, Invalid> {
+    let count = wire.len();
+    let groups = field::each_by(wire, "groups", CHOICES_MAX, group)?;
     let groups: BTreeMap<Suffix, Group> = groups.into_iter().collect();
     match groups.len() == count {
         true => Ok(groups),
@@ -86,18 +86,18 @@ fn groups(asked: Vec<v1::CandidateGroup>) -> Result<BTreeMap<Suffix, Group>, Inv
     }
 }
 
-fn group(asked: v1::CandidateGroup) -> Result<(Suffix, Group), Invalid> {
+fn group(wire: v1::CandidateGroup) -> Result<(Suffix, Group), Invalid> {
     let group = Group {
-        resources: filter::amounts(asked.resources)?,
-        required: filter::any_traits(asked.required_traits)?,
-        forbidden: read_traits(asked.forbidden_traits, "forbidden_traits")?,
-        member_of: filter::any_aggregates(asked.member_of)?,
-        forbidden_aggregates: read_aggregates(asked.forbidden_aggregates, "forbidden_aggregates")?,
-        in_tree: field::optional_name(&asked.in_tree, "in_tree")?,
+        resources: filter::amounts(wire.resources)?,
+        required: filter::any_traits(wire.required_traits)?,
+        forbidden: read_traits(wire.forbidden_traits, "forbidden_traits")?,
+        member_of: filter::any_aggregates(wire.member_of)?,
+        forbidden_aggregates: read_aggregates(wire.forbidden_aggregates, "forbidden_aggregates")?,
+        in_tree: field::optional_name(&wire.in_tree, "in_tree")?,
     };
-    let suffix = match &*asked.suffix {
+    let suffix = match &*wire.suffix {
         "" => Suffix::new(""),
-        _ => suffix(asked.suffix).map_err(|e| e.within("suffix"))?,
+        _ => suffix(wire.suffix).map_err(|e| e.within("suffix"))?,
     };
     Ok((suffix, group))
 }

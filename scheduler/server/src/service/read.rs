@@ -13,7 +13,7 @@ use berth_proto::status::to_status;
 use tonic::{Response, Status};
 
 use super::context::Context;
-use super::power::told;
+use super::power::write_vm;
 use super::{list, reality};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -93,7 +93,7 @@ pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::
     let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
     let claims = state.claims_of_vm(&name);
     Ok(Response::new(v1::GetVmResponse {
-        vm: Some(told(&state, vm)),
+        vm: Some(write_vm(&state, vm)),
         claims: claims.map(|claim| (&**claim).into()).collect(),
         revision: state.revision(),
         lost: reality::lost(&state, &name),
@@ -115,7 +115,7 @@ pub(super) async fn vms(
         |vm: &Vm| host.is_none() || vm.host == host,
     )?;
     Ok(Response::new(v1::ListVmsResponse {
-        vms: vms.iter().map(|vm| told(&state, vm)).collect(),
+        vms: vms.iter().map(|vm| write_vm(&state, vm)).collect(),
         next_page_token,
         revision: state.revision(),
     }))

@@ -1,10 +1,10 @@
-//! What agents are told to expect of their hypervisors, what they find, and who fences hosts.
+//! What agents should expect of their hypervisors, what they discover, and fencing of hosts.
 //!
 //! Invariant: a comparison that changes nothing is no entry of the log.
 
 use berth_domain::claim::{ErasureProgress, ErasureReport};
 use berth_domain::constraint::shape;
-use berth_domain::fence::How;
+use berth_domain::fence::Method;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
@@ -20,8 +20,9 @@ use tonic::Status;
 use super::context::Context;
 use super::keyed::Caller;
 use super::refusal;
+use crate::core::Action;
 
-/// The longest name of whoever has a conductor fence a host, in bytes.
+/// The longest name of the operator on whose behalf a conductor fences a host, in bytes.
 const PRINCIPAL_MAX: usize = 256;
 
 /// Tells an agent what is expected of its host.
@@ -53,7 +54,7 @@ fn write_due((claim, device): &(ClaimId, PmemDevice)) -> v1::DueErasure {
     }
 }
 
-/// Takes what an agent says of the namespaces that it is to erase.
+/// Records an agent's reports on the namespaces that it has to erase.
 pub(super) async fn report_erasures(
     context: &Context,
     caller: Caller,
@@ -69,26 +70,24 @@ pub(super) async fn report_erasures(
         match &report.progress {
             ErasureProgress::Running { .. } => {}
             ErasureProgress::Erased => {
-                tracing::info!(%host, %claim, %namespace, "a pmem namespace is erased");
+                tracing::info!(%host, %claim, %namespace, "pmem namespace erased");
             }
             ErasureProgress::Failed { failure } => {
-                tracing::warn!(%host, %claim, %namespace, failure, "a pmem namespace is not erased");
+                tracing::warn!(%host, %claim, %namespace, failure, "pmem namespace erasure failed");
             }
         }
     }
     if reports.is_empty() {
-        return Err(refusal::invalid("reports", "must say something"));
+        return Err(refusal::invalid("reports", "must not be empty"));
     }
-    {
-        let command = Command::NoteErasures {
-            host: host.clone(),
-            incarnation,
-            reports,
-        };
-        context.command(caller, command).await?;
-    }
-    // This member has applied the command.
-    let due = context.stale(move |state| state.erasures_of(&host)).await?;
+    let command = Command::NoteErasures {
+        host: host.clone(),
+        incarnation,
+        reports,
+    };
+    let request = caller.into_request(false, Action::Plain(command));
+    let erasures = move |state: &State, _: &Reply| state.erasures_of(&host);
+    let (_, due) = context.submit_then(request, erasures).await?;
     Ok(v1::ReportErasuresResponse {
         erasures: due.iter().map(write_due).collect(),
     })
@@ -109,16 +108,16 @@ pub(super) async fn compare(
         return Err(refusal::elsewhere(leader.member.as_ref()));
     }
     let state = context.stale(State::clone).await?;
-    let noted = state.note_reality(&host, incarnation, &comparison);
-    let noted = noted.map_err(|refusal| to_status(&refusal))?;
-    for vm in &noted.vms {
-        tracing::warn!(%host, vm = %vm.name, trouble = ?vm.trouble, "a guest was compared");
+    let changes = state.record_reality(&host, incarnation, &comparison);
+    let changes = changes.map_err(|refusal| to_status(&refusal))?;
+    for vm in &changes.vms {
+        tracing::warn!(%host, vm = %vm.name, trouble = ?vm.trouble, "guest state reported");
     }
-    if let Some(after) = &noted.host {
+    if let Some(after) = &changes.host {
         let unknown = after.unknown.len();
-        tracing::warn!(%host, unknown, fenced = after.fenced.is_some(), "a host was compared");
+        tracing::warn!(%host, unknown, fenced = after.fenced.is_some(), "host state reported");
     }
-    let host = if noted.is_empty() {
+    let host = if changes.is_empty() {
         state.host(&host).map(|view| (&*view.host).into())
     } else {
         let command = Command::NoteReality {
@@ -141,12 +140,13 @@ pub(super) async fn fence(
     wire: v1::FenceHostRequest,
 ) -> Result<v1::FenceHostResponse, Status> {
     let host: HostName = field::name(&wire.name, "name")?;
-    let how = field::choice::<v1::fence::How, How>(wire.how, "how")?;
+    let method = field::choice::<v1::fence::Method, Method>(wire.method, "method")?;
     let given: Option<Incarnation> = field::optional_uuid(&wire.incarnation, "incarnation")?;
     let on_behalf_of = field::text(wire.on_behalf_of, "on_behalf_of", PRINCIPAL_MAX)?;
-    if how == How::SelfFenced {
-        let rule = "must be HOW_FENCE_COMMAND or HOW_OPERATOR: the leader itself finds the other";
-        return Err(refusal::invalid("how", rule));
+    if method == Method::SelfFenced {
+        let rule =
+            "must be METHOD_FENCE_COMMAND or METHOD_OPERATOR: the leader itself finds the other";
+        return Err(refusal::invalid("method", rule));
     }
     let name = host.clone();
     let known = context
@@ -160,19 +160,19 @@ pub(super) async fn fence(
     } else if caller.principal == access::UNVERIFIED {
         format!("{on_behalf_of} through {}", caller.principal)
     } else {
-        // Who asked is known; what is said beside it is a word.
+        // The caller is known; the name beside it is informational.
         format!("{} through {on_behalf_of}", caller.principal)
     };
     let command = Command::FenceHost {
         host: host.clone(),
-        how,
+        method,
         by,
         output: wire.output,
         incarnation: given.unwrap_or(known),
     };
-    // What was heard before the command was run says nothing of the host any more; a host that is
+    // Reports from before the fence command are outdated; a host that is
     // not recorded as down must not become it by a word that is refused.
-    if how == How::FenceCommand {
+    if method == Method::FenceCommand {
         context.liveness().forget(&host);
     }
     let Reply::Host(fenced) = context.command(caller, command).await? else {
@@ -183,14 +183,14 @@ pub(super) async fn fence(
     })
 }
 
-/// Returns the claims that the shape of a host has no room for any more, with what is gone.
+/// Returns the claims that no longer fit the shape of a host, with the missing resources.
 pub(super) fn hits(state: &State, view: &HostView) -> Vec<v1::HitClaim> {
     let claims = state.claims_of_host(&view.host.name);
     let hit = claims.filter(|claim| view.host.hit.contains(&claim.id));
     hit.map(|claim| v1::HitClaim {
         claim: claim.id.resource_name(),
         vm: claim.vm.resource_name(),
-        reason: shape::lost(&view.host.report.topology, &claim.assignment),
+        reason: shape::describe_missing(&view.host.report.topology, &claim.assignment),
     })
     .collect()
 }
@@ -203,7 +203,7 @@ pub(super) fn lost(state: &State, vm: &VmName) -> String {
         let host = &state.host(&claim.host)?.host;
         let topology = &host.report.topology;
         let hit = host.hit.contains(&claim.id);
-        hit.then(|| shape::lost(topology, &claim.assignment))
+        hit.then(|| shape::describe_missing(topology, &claim.assignment))
     });
     lost.unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::Invalid;
-use berth_proto::status::{not_leader, to_status};
+use berth_proto::status::{OUTCOME_UNKNOWN, not_leader, to_status};
 use berth_replication::Refused;
 use berth_replication::runtime::{MembershipError, ProposeError, ReadError};
 use berth_store::Member;
@@ -16,9 +16,9 @@ pub(crate) fn of_propose(error: ProposeError) -> Status {
     match error {
         ProposeError::NotLeader { leader } => elsewhere(leader.as_ref()),
         ProposeError::Lost { leader } => to_status(&unavailable(
-            "OUTCOME_UNKNOWN",
-            "the leader changed while the request was on its way: it may or may not have been \
-             carried out",
+            OUTCOME_UNKNOWN,
+            "the leader changed or stopped while the request was on its way: it may or may not \
+             have been carried out",
             leader.as_ref(),
         )),
         ProposeError::Stopped => stopping(),
@@ -60,8 +60,9 @@ pub(crate) fn of_membership(error: MembershipError) -> Status {
             ),
         },
         MembershipError::Lost { leader } => unavailable(
-            "OUTCOME_UNKNOWN",
-            "the leader changed while the membership did: the change may or may not have been made",
+            OUTCOME_UNKNOWN,
+            "the leader changed or stopped while the membership changed: the change may or may \
+             not have been made",
             leader.as_ref(),
         ),
         MembershipError::Stopped => return stopping(),
@@ -69,7 +70,7 @@ pub(crate) fn of_membership(error: MembershipError) -> Status {
     to_status(&refusal)
 }
 
-/// Says that the leader is to be asked.
+/// Returns the status that redirects to the leader.
 pub(crate) fn elsewhere(leader: Option<&Member>) -> Status {
     to_status(&not_leader(leader.map(url).as_deref()))
 }
@@ -87,7 +88,7 @@ pub(crate) fn timed_out() -> Status {
     to_status(
         &Refusal::new(
             Code::DeadlineExceeded,
-            "OUTCOME_UNKNOWN",
+            OUTCOME_UNKNOWN,
             "the request was not answered in time: it may or may not be carried out",
         )
         .with_hint("repeat it with the same request id"),
@@ -103,7 +104,7 @@ pub(crate) fn mismatch() -> Status {
     to_status(&Refusal::new(
         Code::Internal,
         "REPLY_MISMATCH",
-        "the state answered with something else than was asked for",
+        "the state returned a reply of another kind than requested",
     ))
 }
 

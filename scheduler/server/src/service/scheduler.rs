@@ -24,30 +24,32 @@ use uuid::Uuid;
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
 use super::{holder, read, refusal};
-use crate::core::{Request as Asked, ScheduleMigration, ScheduleVm};
+use crate::core::{Action, ScheduleMigration, ScheduleVm};
 
 /// Serves `SchedulerService`.
 pub(crate) struct SchedulerApi(pub(crate) Context);
 
 impl SchedulerApi {
-    async fn ask(
+    async fn submit(
         &self,
         caller: Caller,
         validate_only: bool,
-        request: Asked,
+        action: Action,
     ) -> Result<Done, Status> {
-        let (done, _) = self.ask_with_parts(caller, validate_only, request).await?;
+        let (done, _) = self
+            .submit_with_parts(caller, validate_only, action)
+            .await?;
         Ok(done)
     }
 
-    async fn ask_with_parts(
+    async fn submit_with_parts(
         &self,
         caller: Caller,
         validate_only: bool,
-        request: Asked,
+        action: Action,
     ) -> Result<(Done, Parts), Status> {
-        let ask = caller.ask(validate_only, request);
-        self.0.ask_then(ask, Parts::of).await
+        let request = caller.into_request(validate_only, action);
+        self.0.submit_then(request, Parts::of).await
     }
 }
 
@@ -83,8 +85,8 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::CreateFlavorResponse>, Status> {
         let (wire, caller) = open(request)?;
         let flavor = field::required(wire.flavor, "flavor")?;
-        let request = Asked::Plain(Command::CreateFlavor(flavor));
-        let Reply::Flavor(flavor) = self.ask(caller, false, request).await?.reply else {
+        let action = Action::Plain(Command::CreateFlavor(flavor));
+        let Reply::Flavor(flavor) = self.submit(caller, false, action).await?.reply else {
             return Err(refusal::mismatch());
         };
         Ok(Response::new(v1::CreateFlavorResponse {
@@ -98,8 +100,8 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::DeleteFlavorResponse>, Status> {
         let (wire, caller) = open(request)?;
         let flavor = field::name(&wire.name, "name")?;
-        let request = Asked::Plain(Command::DeleteFlavor { flavor });
-        self.ask(caller, false, request).await?;
+        let action = Action::Plain(Command::DeleteFlavor { flavor });
+        self.submit(caller, false, action).await?;
         Ok(Response::new(v1::DeleteFlavorResponse {}))
     }
 
@@ -109,8 +111,8 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::CreatePciAliasResponse>, Status> {
         let (wire, caller) = open(request)?;
         let alias = field::required(wire.pci_alias, "pci_alias")?;
-        let request = Asked::Plain(Command::CreatePciAlias(alias));
-        let Reply::PciAlias(alias) = self.ask(caller, false, request).await?.reply else {
+        let action = Action::Plain(Command::CreatePciAlias(alias));
+        let Reply::PciAlias(alias) = self.submit(caller, false, action).await?.reply else {
             return Err(refusal::mismatch());
         };
         Ok(Response::new(v1::CreatePciAliasResponse {
@@ -124,8 +126,8 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::DeletePciAliasResponse>, Status> {
         let (wire, caller) = open(request)?;
         let alias = field::name(&wire.name, "name")?;
-        let request = Asked::Plain(Command::DeletePciAlias { alias });
-        self.ask(caller, false, request).await?;
+        let action = Action::Plain(Command::DeletePciAlias { alias });
+        self.submit(caller, false, action).await?;
         Ok(Response::new(v1::DeletePciAliasResponse {}))
     }
 
@@ -135,9 +137,9 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::ScheduleVmResponse>, Status> {
         let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = schedule_vm(wire)?;
+        let params = schedule_vm(wire)?;
         let (done, parts) = self
-            .ask_with_parts(caller, validate_only, Asked::ScheduleVm(wanted))
+            .submit_with_parts(caller, validate_only, Action::ScheduleVm(params))
             .await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
@@ -161,9 +163,9 @@ impl SchedulerService for SchedulerApi {
     ) -> Result<Response<v1::ScheduleMigrationResponse>, Status> {
         let (wire, caller) = open(request)?;
         let validate_only = wire.validate_only;
-        let wanted = schedule_migration(wire)?;
+        let params = schedule_migration(wire)?;
         let (done, parts) = self
-            .ask_with_parts(caller, validate_only, Asked::ScheduleMigration(wanted))
+            .submit_with_parts(caller, validate_only, Action::ScheduleMigration(params))
             .await?;
         let explanation = done.choice.as_ref().map(explain);
         if validate_only {
@@ -192,12 +194,12 @@ impl SchedulerService for SchedulerApi {
             Epoch(wire.epoch),
         );
         holder::check(&self.0, conductor, operation, epoch).await?;
-        let request = Asked::ScheduleNext {
+        let action = Action::ScheduleNext {
             operation,
             epoch,
             claim: ClaimId(Uuid::now_v7()),
         };
-        let (done, parts) = self.ask_with_parts(caller, false, request).await?;
+        let (done, parts) = self.submit_with_parts(caller, false, action).await?;
         let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::ScheduleNextResponse {
             claim: parts.claim.map(|claim| (&*claim).into()),
@@ -210,12 +212,12 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::BeginDeleteRequest>,
     ) -> Result<Response<v1::BeginDeleteResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let request = Asked::Plain(Command::BeginDelete {
+        let action = Action::Plain(Command::BeginDelete {
             operation: OperationId(Uuid::now_v7()),
             vm: field::name(&wire.vm, "vm")?,
             lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         });
-        let operation = operation_of(self.ask(caller, false, request).await?.reply)?;
+        let operation = operation_of(self.submit(caller, false, action).await?.reply)?;
         Ok(Response::new(v1::BeginDeleteResponse {
             operation: Some((&*operation).into()),
         }))
@@ -332,7 +334,7 @@ fn schedule_migration(wire: v1::ScheduleMigrationRequest) -> Result<ScheduleMigr
     })
 }
 
-/// Reads who carries the operation out. An explanation needs nobody; whoever asks stands in.
+/// Reads the lease of the conductor. A request that is only validated needs none.
 pub(super) fn lease(
     conductor: &str,
     ttl: Option<Duration>,
@@ -342,7 +344,7 @@ pub(super) fn lease(
         return lease_request(conductor, ttl);
     }
     Ok(LeaseRequest {
-        conductor: ServiceName::new("nobody").map_err(Invalid::here)?,
+        conductor: ServiceName::new("validate-only").map_err(Invalid::here)?,
         ttl_ms: field::LEASE_TTL_MS_MIN,
     })
 }

@@ -1,4 +1,4 @@
-//! What agents measured of the memory of their hosts: taken with their reports, told by the leader.
+//! The memory signals that agents report: received with heartbeats, served by the leader.
 //!
 //! Invariant: nothing of it is replicated, and no decision of placement rests on it.
 
@@ -17,7 +17,7 @@ use super::{list, refusal};
 pub(super) fn read(host: &HostName, wire: Option<v1::MemorySignals>) -> Option<Measured> {
     let measured = wire.map(Measured::try_from).transpose();
     measured.unwrap_or_else(|invalid| {
-        tracing::warn!(%host, %invalid, "memory signals that make no sense are passed over");
+        tracing::warn!(%host, %invalid, "ignored invalid memory signals");
         None
     })
 }
@@ -41,7 +41,7 @@ pub(super) async fn list(
         }
         let signals = signals(&host).as_ref().map(Into::into);
         return Ok(v1::ListMemorySignalsResponse {
-            hosts: vec![told(&host, signals)],
+            hosts: vec![write_signals(&host, signals)],
             next_page_token: String::new(),
         });
     }
@@ -55,13 +55,13 @@ pub(super) async fn list(
     let names = views.iter().map(|view| &view.host.name);
     Ok(v1::ListMemorySignalsResponse {
         hosts: names
-            .map(|host| told(host, signals(host).as_ref().map(without_guests)))
+            .map(|host| write_signals(host, signals(host).as_ref().map(without_guests)))
             .collect(),
         next_page_token,
     })
 }
 
-fn told(host: &HostName, signals: Option<v1::MemorySignals>) -> v1::HostMemorySignals {
+fn write_signals(host: &HostName, signals: Option<v1::MemorySignals>) -> v1::HostMemorySignals {
     v1::HostMemorySignals {
         host: host.resource_name(),
         signals,

@@ -1,14 +1,14 @@
-//! The providers as lists and candidates are searched among, beside the state they are made of.
+//! The index of providers that lists and candidate queries search, with the state it was built from.
 //!
 //! Searches run side by side, as many as there are CPUs: more would only keep the replica from
-//! its own. A search that needs a newer state than the table holds brings it up first, which
+//! its own. A search that needs a newer state than the table holds updates it first, which
 //! costs what changed in between.
 //!
-//! A search whose answer is longer than what may wait for its reader goes on from a loan: it
-//! keeps the table as it is while the reader catches up, and whoever brings the table up
-//! meanwhile copies it once. So loans are few ([`LOANS_MAX`]).
+//! A search whose response exceeds the queue to its reader continues on a loan: it
+//! keeps the table as it is while the reader catches up, and the next search that updates the table
+//! copies it once. So loans are few ([`LOANS_MAX`]).
 //!
-//! Nobody waits for somebody else's search much longer than [`PATIENCE`]: a table that is read for
+//! No search waits for another one much longer than [`COPY_AFTER`]: a table that is read for
 //! longer is copied too, and the copy takes its place.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,13 +26,13 @@ const LOANS_MAX: usize = 8;
 
 /// How long searches that run are waited for before the table is copied. Nearly all are over in
 /// less; a copy takes about a microsecond for each provider.
-const PATIENCE: Duration = Duration::from_millis(20);
+const COPY_AFTER: Duration = Duration::from_millis(20);
 
 /// The table, and the state that it was made of.
 #[derive(Debug)]
 pub(super) struct Table {
     newest: Mutex<Newest>,
-    /// Told when nobody searches in the newest table any more, and when it was brought up.
+    /// Notified when no search uses the newest table any more, and when it was updated.
     changed: Condvar,
     turns: Arc<Semaphore>,
     loans: Arc<Semaphore>,
@@ -46,15 +46,15 @@ struct Held {
     torn: bool,
 }
 
-/// The newest table, and who searches in it.
+/// The newest table, and its running searches.
 #[derive(Debug, Default)]
 struct Newest {
     held: Arc<Held>,
     /// Counts the tables that took the place of one that was read for too long.
     number: u64,
     searches: usize,
-    /// Somebody waits to bring it up: who comes now lets them go first.
-    wanted: bool,
+    /// A search waits to update it: new searches let that one go first.
+    update_waiting: bool,
 }
 
 /// Keeps a table from being brought up.
@@ -73,7 +73,7 @@ impl Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // First, so that whoever is told finds it unshared.
+        // First, so that the notified search finds it unshared.
         self.held = None;
         let mut newest = self.table.newest();
         if newest.number == self.number {
@@ -106,7 +106,7 @@ pub(super) struct Loan {
 
 /// There are as many loans as there may be.
 #[derive(Debug)]
-pub(super) struct NoLoan;
+pub(super) struct LoansExhausted;
 
 /// What a search holds while it runs, and lets go of while it waits for its reader.
 pub(super) struct Turn<'t> {
@@ -123,11 +123,11 @@ impl Turn<'_> {
     /// # Errors
     ///
     /// When there was no loan, and there is none.
-    pub(super) fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, NoLoan> {
+    pub(super) fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, LoansExhausted> {
         if self.loan.is_none() {
             let loan = self.table.loans.clone().try_acquire_owned();
             self.loan = Some(Loan {
-                _permit: loan.map_err(|_| NoLoan)?,
+                _permit: loan.map_err(|_| LoansExhausted)?,
             });
         }
         self.guard = None;
@@ -141,7 +141,7 @@ impl Turn<'_> {
 
 async fn turn(turns: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     let turn = turns.clone().acquire_owned().await;
-    turn.expect("nobody closes it")
+    turn.expect("the semaphore is never closed")
 }
 
 impl Table {
@@ -170,11 +170,11 @@ impl Table {
     pub(super) async fn loan(&self) -> Loan {
         let loan = self.loans.clone().acquire_owned().await;
         Loan {
-            _permit: loan.expect("nobody closes it"),
+            _permit: loan.expect("the semaphore is never closed"),
         }
     }
 
-    /// As [`Self::search`], for work that may wait for whoever reads what it finds, by its turn.
+    /// As [`Self::search`], for work that may wait for the reader of its results.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl Table {
                 loan,
             };
             let done = work(&held.state, &held.index, &mut turn);
-            // Before the guard: nobody copies what is about to be given back.
+            // Before the guard: so that no search copies a table that is about to be released.
             drop(held);
             drop(turn);
             done
@@ -205,7 +205,7 @@ impl Table {
     }
 
     fn newest(&self) -> MutexGuard<'_, Newest> {
-        // A table that was left half way says so itself; the rest is whole between statements.
+        // A half-updated table is marked as torn; the rest is consistent between statements.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -214,15 +214,15 @@ impl Table {
         let newest = self.newest();
         let waited = self
             .changed
-            .wait_timeout_while(newest, PATIENCE, |newest| newest.wanted);
+            .wait_timeout_while(newest, COPY_AFTER, |newest| newest.update_waiting);
         let (mut newest, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !newest.held.serves(state) {
-            newest.wanted = true;
+            newest.update_waiting = true;
             let busy = |newest: &mut Newest| newest.searches > 0 && !newest.held.serves(state);
-            let waited = self.changed.wait_timeout_while(newest, PATIENCE, busy);
+            let waited = self.changed.wait_timeout_while(newest, COPY_AFTER, busy);
             (newest, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            newest.wanted = false;
-            newest.bring_up(state);
+            newest.update_waiting = false;
+            newest.update(state);
             self.changed.notify_all();
         }
         newest.searches += 1;
@@ -235,18 +235,18 @@ impl Table {
 }
 
 impl Newest {
-    fn bring_up(&mut self, state: &State) {
+    fn update(&mut self, state: &State) {
         if self.held.serves(state) {
-            // Somebody else did, while this one waited.
+            // Another search did, while this one waited.
             return;
         }
         if self.searches > 0 {
-            // Whoever searches goes on with what they began with.
+            // Running searches continue with the table they started with.
             self.number += 1;
             self.searches = 0;
         }
-        // A copy, where somebody still has it.
-        Arc::make_mut(&mut self.held).bring_up(state);
+        // Copies the table if another search still uses it.
+        Arc::make_mut(&mut self.held).update(state);
     }
 }
 
@@ -255,7 +255,7 @@ impl Held {
         !self.torn && self.state.revision() >= state.revision()
     }
 
-    fn bring_up(&mut self, state: &State) {
+    fn update(&mut self, state: &State) {
         if self.torn {
             *self = Self::default();
         }
@@ -305,10 +305,10 @@ mod tests {
         index.list(&Filter::default()).len()
     }
 
-    /// Goal: a search that waits for its reader keeps what it began with, and holds up nobody.
+    /// Goal: a search that waits for its reader keeps what it began with, and delays no other search.
     /// Method: while one waits, the table is brought up and searched; then it looks again.
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_waits_keeps_what_he_began_with() {
+    async fn a_waiting_search_keeps_its_table() {
         let table = Arc::new(Table::default());
         let (waits, waiting) = oneshot::channel();
         let (go_on, may_go_on) = oneshot::channel();
@@ -330,9 +330,9 @@ mod tests {
         assert_eq!(table.loans.available_permits(), LOANS_MAX);
     }
 
-    /// Goal: who does not wait takes no loan, and nobody copies a table because of him.
+    /// Goal: a search that does not wait takes no loan, and causes no copy of the table.
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_does_not_wait_has_nothing_copied() {
+    async fn a_search_that_does_not_wait_copies_nothing() {
         let table = Arc::new(Table::default());
         table.clone().search(state(2), count).await.unwrap();
         let at = |table: &Table| Arc::as_ptr(&table.newest().held);
@@ -373,7 +373,7 @@ mod tests {
     /// Goal: who looks something up does not wait for another one's long search. Method: a search
     /// that ends only when two on newer states have ended, of which the second meets the copy.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_long_search_holds_nobody_up() {
+    async fn a_long_search_delays_no_other_search() {
         let table = Arc::new(Table {
             turns: Arc::new(Semaphore::new(2)),
             ..Table::default()

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{refusal, volume_read};
-use crate::core::{CreateVolume, Request as Asked};
+use crate::core::{Action, CreateVolume};
 
 /// The most hosts that a request names.
 pub(super) const HOSTS_MAX: usize = 10_000;
@@ -36,10 +36,10 @@ impl VolumeService for VolumeApi {
     ) -> Answer<v1::CreateVolumeResponse> {
         let agent = access::agent(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
-        let wanted = read_create(wire)?;
-        check_own(agent.as_deref(), wanted.kind, &wanted.requisite)?;
-        let wanted = Asked::CreateVolume(Box::new(wanted));
-        let done = self.0.ask(caller.ask(false, wanted)).await?;
+        let params = read_create(wire)?;
+        check_own(agent.as_deref(), params.kind, &params.requisite)?;
+        let action = Action::CreateVolume(Box::new(params));
+        let done = self.0.submit(caller.into_request(false, action)).await?;
         let Reply::Volume(volume) = done.reply else {
             return Err(refusal::mismatch());
         };
@@ -111,7 +111,7 @@ impl VolumeService for VolumeApi {
         &self,
         request: Request<v1::PlanVolumeRoomRequest>,
     ) -> Answer<v1::PlanVolumeRoomResponse> {
-        volume_read::plan_room(&self.0, request.into_inner()).await
+        volume_read::plan_headroom(&self.0, request.into_inner()).await
     }
 
     async fn report_volumes(
@@ -164,11 +164,11 @@ fn log(host: &HostName, report: &Report) {
     let volume = &report.volume;
     match &report.outcome {
         Outcome::Created { size_bytes, .. } => {
-            tracing::info!(%host, %volume, size_bytes, "a volume is made");
+            tracing::info!(%host, %volume, size_bytes, "volume created");
         }
-        Outcome::Failed { why } => tracing::warn!(%host, %volume, why, "a volume cannot be made"),
-        Outcome::Delayed { why } => tracing::warn!(%host, %volume, why, "a volume is delayed"),
-        Outcome::Deleted => tracing::info!(%host, %volume, "a volume is gone"),
+        Outcome::Failed { why } => tracing::warn!(%host, %volume, why, "volume creation failed"),
+        Outcome::Delayed { why } => tracing::warn!(%host, %volume, why, "volume delayed"),
+        Outcome::Deleted => tracing::info!(%host, %volume, "volume deleted"),
         Outcome::Erasing { .. } => {}
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use berth_domain::name::{HostName, RegionName, VolumeId};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::volume::{
-    DeviceMode, DisplayName, FIT_MAX, Failed, Plan, Room, Shown, Volume, find_places,
-    fit as fit_together, make_room,
+    DeviceMode, DisplayName, FIT_MAX, Failed, Plan, RegionUsage, Shown, Volume, find_destinations,
+    fit as fit_together, plan_space,
 };
 use berth_proto::convert::page::Page;
 use berth_proto::convert::volume::{read_display_name, read_region};
@@ -128,19 +128,19 @@ pub(super) async fn capacity(
         views.sort_by(|a, b| a.host.name.cmp(&b.host.name));
         let mut answer = v1::GetVolumeCapacityResponse::default();
         for view in views {
-            let rooms = state.rooms_of(&view.host);
+            let usages = state.regions_of(&view.host);
             let open = closed(&view.host).is_empty();
             if open {
-                for room in &rooms {
+                for usage in &usages {
                     let available = answer.available_bytes;
-                    answer.available_bytes = available.saturating_add(room.available_bytes());
-                    answer.maximum_volume_bytes = answer.maximum_volume_bytes.max(room.largest());
+                    answer.available_bytes = available.saturating_add(usage.available_bytes());
+                    answer.maximum_volume_bytes = answer.maximum_volume_bytes.max(usage.largest());
                 }
             }
             answer.hosts.push(v1::HostVolumeCapacity {
                 host: view.host.name.resource_name(),
                 open,
-                regions: rooms.iter().map(write_room).collect(),
+                regions: usages.iter().map(write_region).collect(),
             });
         }
         Ok(Response::new(answer))
@@ -148,8 +148,8 @@ pub(super) async fn capacity(
     .await
 }
 
-fn write_room(room: &Room) -> v1::RegionCapacity {
-    let held = room.held.iter().filter_map(|held| {
+fn write_region(usage: &RegionUsage) -> v1::RegionCapacity {
+    let held = usage.held.iter().filter_map(|held| {
         Some(v1::VolumeExtent {
             volume: held.volume.resource_name(),
             extent: Some(held.taken.extent?.into()),
@@ -157,14 +157,14 @@ fn write_room(room: &Room) -> v1::RegionCapacity {
     });
     let mut volumes: Vec<_> = held.collect();
     volumes.sort_by_key(|one| one.extent.map_or(0, |extent| extent.offset_bytes));
-    let is_direct = room.region.mode == DeviceMode::Direct;
-    let free = room.free().into_iter().filter(|_| is_direct);
+    let is_direct = usage.region.mode == DeviceMode::Direct;
+    let free = usage.free().into_iter().filter(|_| is_direct);
     v1::RegionCapacity {
-        region: Some((&room.region).into()),
-        used_bytes: room.used_bytes(),
-        available_bytes: room.available_bytes(),
-        maximum_volume_bytes: room.largest(),
-        minimum_volume_bytes: room.smallest(),
+        region: Some((&usage.region).into()),
+        used_bytes: usage.used_bytes(),
+        available_bytes: usage.available_bytes(),
+        maximum_volume_bytes: usage.largest(),
+        minimum_volume_bytes: usage.smallest(),
         free: free.map(Into::into).collect(),
         volumes,
     }
@@ -209,8 +209,12 @@ fn fit_on(state: &State, name: &HostName, sizes: &[u64]) -> v1::VolumeFit {
     if !candidate.closed.is_empty() {
         return no(&candidate.closed);
     }
-    let rooms: Vec<Room> = candidate.rooms.into_iter().map(|(_, room)| room).collect();
-    match fit_together(&rooms, sizes) {
+    let usages: Vec<RegionUsage> = candidate
+        .regions
+        .into_iter()
+        .map(|(_, usage)| usage)
+        .collect();
+    match fit_together(&usages, sizes) {
         Ok(fit) => v1::VolumeFit {
             host,
             fits: true,
@@ -222,7 +226,7 @@ fn fit_on(state: &State, name: &HostName, sizes: &[u64]) -> v1::VolumeFit {
     }
 }
 
-pub(super) async fn plan_room(
+pub(super) async fn plan_headroom(
     context: &Context,
     wire: v1::PlanVolumeRoomRequest,
 ) -> Answer<v1::PlanVolumeRoomResponse> {
@@ -248,42 +252,42 @@ fn plan(
 ) -> Result<Plan, Box<Refusal>> {
     let view = state.host(name);
     let view = view.ok_or_else(|| Box::new(Refusal::not_found("host", name)))?;
-    let rooms = state.rooms_of(&view.host);
-    let asked = rooms
+    let usages = state.regions_of(&view.host);
+    let candidates = usages
         .iter()
-        .filter(|room| region.is_none_or(|r| r == room.name()));
-    let plans = asked
+        .filter(|usage| region.is_none_or(|r| r == usage.name()));
+    let plans = candidates
         .clone()
-        .filter_map(|room| make_room(room, required_bytes));
+        .filter_map(|usage| plan_space(usage, required_bytes));
     let best = plans.min_by_key(|plan| (plan.moved_bytes(), plan.moves.len()));
     let Some(mut best) = best else {
         let what = region.map_or("any region".to_owned(), |region| format!("region {region}"));
-        let trouble = asked.filter(|room| !room.is_open());
-        let trouble = trouble.map(|room| format!("; {}: {}", room.name(), room.region.trouble));
+        let trouble = candidates.filter(|usage| !usage.is_open());
+        let trouble = trouble.map(|usage| format!("; {}: {}", usage.name(), usage.region.trouble));
         let message = format!(
-            "no volumes that go make room for {} in {what} of host {name}{}",
+            "moving volumes cannot free {} in {what} of host {name}{}",
             Shown(required_bytes),
             trouble.collect::<String>()
         );
         let refusal = Refusal::new(Code::ResourceExhausted, "NO_ROOM_CAN_BE_MADE", message);
         return Err(Box::new(refusal.with("host", name).with_hint(
-            "`berth volume capacity` says how large the regions are",
+            "`berth volume capacity` lists the sizes of the regions",
         )));
     };
     let open = state.volume_candidates(None, &BTreeSet::new()).into_iter();
     let open = open.filter(|candidate| candidate.closed.is_empty());
-    let rooms = open.flat_map(|candidate| {
+    let usages = open.flat_map(|candidate| {
         let host = candidate.host;
-        let rooms = candidate.rooms.into_iter();
-        rooms.map(move |(_, room)| (host.clone(), room))
+        let usages = candidate.regions.into_iter();
+        usages.map(move |(_, usage)| (host.clone(), usage))
     });
-    let mut rooms: Vec<(HostName, Room)> = rooms.collect();
+    let mut usages: Vec<(HostName, RegionUsage)> = usages.collect();
     let usable = |id: &VolumeId| {
         let volume = state.volume(id);
-        // A cache cannot go where another part of it is; that it is elsewhere is said all the same.
+        // A cache cannot go where another part of it is; its other location is reported all the same.
         volume.map_or(0, |volume| volume.required_bytes.max(1))
     };
-    find_places(&mut best, name, &mut rooms, usable);
+    find_destinations(&mut best, name, &mut usages, usable);
     Ok(best)
 }
 

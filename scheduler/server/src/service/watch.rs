@@ -57,7 +57,7 @@ async fn follow_operation(
                 .stale(move |state| Some((state.operation(id)?.clone(), state.revision())))
                 .await?;
             match now {
-                // Its end was told, or it was forgotten before it could be.
+                // Its end was sent, or it was forgotten before that.
                 None => return Ok(()),
                 Some((operation, at)) if operation != shown => {
                     (shown, revision) = (operation, at);

@@ -1,7 +1,7 @@
 //! The stream of resource providers as they change, in messages of bounded size.
 //!
-//! Invariant: the revision of a message says up to where everything was told; where what is told
-//! at once takes several messages, only the last of them brings it forward.
+//! Invariant: every change up to the revision of a message was sent; where one batch takes several
+//! messages, only the last of them advances the revision.
 
 use std::sync::Arc;
 
@@ -25,30 +25,30 @@ use crate::feed::decode_provider;
 /// How many bytes of providers a message has at most, unless one alone has more.
 const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Messages that may wait for a slow client. Changes gather behind them and arrive as one.
+/// Messages that are queued for a slow client. Further changes are merged into one message.
 const WAITING_MAX: usize = 4;
 
 type Message = v1::WatchResourceProvidersResponse;
 type Messages = mpsc::Sender<Result<Message, Status>>;
 
-/// From where a watch goes on.
+/// Where a watch starts.
 pub(super) enum From {
-    /// With everything that this state holds.
+    /// With all providers of this state.
     Snapshot(Box<State>),
     /// After this revision.
     After(u64),
 }
 
 /// A provider that changed.
-enum Told {
-    Now(Arc<ResourceProvider>),
-    Gone(ProviderId),
+enum ProviderChange {
+    Put(Arc<ResourceProvider>),
+    Deleted(ProviderId),
 }
 
-/// The client wants no more.
+/// The client closed the stream.
 struct Closed;
 
-/// Sends the providers as they are, if wanted, and then those that change.
+/// Sends the current providers, if requested, and then those that change.
 pub(super) fn watch(
     context: Context,
     from: From,
@@ -72,7 +72,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// Tells what changes; returns why no more is told.
+    /// Sends the changes; returns the final status.
     async fn follow(&self, context: &Context, from: From) -> Result<Status, Closed> {
         let mut after = match from {
             From::Snapshot(state) => {
@@ -93,53 +93,55 @@ impl Watching {
                 Ok(None) => return Ok(refusal::stopping()),
                 Err(refusal) => return Ok(to_status(&refusal)),
             };
-            let rows = changes.rows.into_iter().filter(|(id, _)| self.wants(*id));
-            let told = rows.map(|(id, row)| match row {
-                Some(row) => decode_provider(&row).map(Told::Now),
-                None => Ok(Told::Gone(id)),
+            let rows = changes.rows.into_iter().filter(|(id, _)| self.selects(*id));
+            let changed = rows.map(|(id, row)| match row {
+                Some(row) => decode_provider(&row).map(ProviderChange::Put),
+                None => Ok(ProviderChange::Deleted(id)),
             });
             let first = Message {
                 revision: after,
                 ..Message::default()
             };
-            if let Some(refusal) = self.tell(first, changes.revision, told).await? {
+            if let Some(refusal) = self.send_batch(first, changes.revision, changed).await? {
                 return Ok(to_status(&refusal));
             }
             after = changes.revision;
         }
     }
 
-    fn wants(&self, id: ProviderId) -> bool {
+    fn selects(&self, id: ProviderId) -> bool {
         self.only.is_none_or(|only| only == id)
     }
 
     async fn snapshot(&self, state: &State) -> Result<(), Closed> {
-        let wanted = state.providers().values().filter(|p| self.wants(p.id));
-        let told = wanted.map(|provider| Ok(Told::Now(provider.clone())));
+        let selected = state.providers().values().filter(|p| self.selects(p.id));
+        let changes = selected.map(|provider| Ok(ProviderChange::Put(provider.clone())));
         let first = Message {
             snapshot: true,
             ..Message::default()
         };
         // Nothing of a state has to be decoded, so nothing can be refused.
-        self.tell(first, state.revision(), told).await.map(drop)
+        self.send_batch(first, state.revision(), changes)
+            .await
+            .map(drop)
     }
 
-    /// Sends what is told in messages like the first, the last of which reaches `revision`.
-    /// Returns why something could not be told.
-    async fn tell(
+    /// Sends the changes in messages like the first, the last of which reaches `revision`.
+    /// Returns the refusal if a change could not be read.
+    async fn send_batch(
         &self,
         first: Message,
         revision: u64,
-        told: impl Iterator<Item = Result<Told, Refusal>>,
+        changes: impl Iterator<Item = Result<ProviderChange, Refusal>>,
     ) -> Result<Option<Refusal>, Closed> {
         let (mut message, mut bytes) = (first.clone(), 0);
-        for told in told {
-            let told = match told {
-                Ok(Told::Now(provider)) => Ok(v1::ResourceProvider::from(&*provider)),
-                Ok(Told::Gone(id)) => Err(id.resource_name()),
+        for change in changes {
+            let entry = match change {
+                Ok(ProviderChange::Put(provider)) => Ok(v1::ResourceProvider::from(&*provider)),
+                Ok(ProviderChange::Deleted(id)) => Err(id.resource_name()),
                 Err(refusal) => return Ok(Some(refusal)),
             };
-            let more = match &told {
+            let more = match &entry {
                 Ok(provider) => provider.encoded_len(),
                 Err(name) => name.len(),
             };
@@ -149,12 +151,12 @@ impl Watching {
                 bytes = 0;
             }
             bytes += more;
-            match told {
+            match entry {
                 Ok(provider) => message.resource_providers.push(provider),
                 Err(name) => message.deleted_resource_providers.push(name),
             }
         }
-        // A snapshot of nothing is told as well.
+        // An empty snapshot is sent as well.
         if bytes > 0 || message.snapshot {
             message.revision = revision;
             self.send(message).await?;

@@ -6,7 +6,7 @@
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration;
 use berth_domain::name::HostName;
-use berth_domain::operation::{Kind, Mark, Operation, Step};
+use berth_domain::operation::{Conditions, Kind, Mark, Operation, Site, Step};
 use berth_domain::refusal::Refusal;
 
 use super::lease::{done, fence};
@@ -125,8 +125,7 @@ impl<J: Journal> Transaction<'_, J> {
             has_topology: vm.is_some_and(|vm| vm.spec.topology.is_some()),
             transferring: self.is_transferring(operation),
             cancelled: operation.cancelled,
-            fetches_disks: migration.as_ref().is_some_and(|m| m.fetches_disks),
-            verify: migration.as_ref().is_some_and(|m| m.verify),
+            conditions: Conditions::of(&operation.kind, migration.as_deref()),
         }
     }
 
@@ -146,33 +145,17 @@ impl<J: Journal> Transaction<'_, J> {
         if let Effect::HoldClaim(claim) = effect {
             return Some(claim.host.clone());
         }
-        match step {
-            Step::CheckSource
-            | Step::LiveMigration
-            | Step::Destroy
-            | Step::Stop
-            | Step::MakeDisks
-            | Step::Start
-            | Step::CopyDisk
-            | Step::PublishImage
-            | Step::StopSource
-            | Step::DropDestination
-            | Step::StopDestination => self.state.vm(&operation.vm)?.host.clone(),
-            Step::StartSource | Step::DropSource => {
+        match step.site() {
+            Site::VmHost => self.state.vm(&operation.vm)?.host.clone(),
+            Site::Source => {
                 let migration = match operation.kind.migration() {
                     Some(id) => self.state.migration(id)?.clone(),
                     None => self.resize_of(self.state.vm(&operation.vm)?)?,
                 };
                 Some(migration.source.clone())
             }
-            Step::Settle => None,
-            Step::Claim
-            | Step::Spawn
-            | Step::CheckDestination
-            | Step::FitDestination
-            | Step::PreLiveMigration
-            | Step::FetchDisks
-            | Step::StartDestination => Some(self.state.claim(operation.claim?)?.host.clone()),
+            Site::Claimed => Some(self.state.claim(operation.claim?)?.host.clone()),
+            Site::Both => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Aggregates of hosts. What they say of a host follows into its view and its root provider, in
 //! the same command.
 //!
-//! Invariant: a VM that asked for a zone stays in it. A change that would take its host out of the
+//! Invariant: a VM that requested a zone stays in it. A change that would take its host out of the
 //! zone is refused, as a move of the host would be a move of the VM.
 
 use std::collections::BTreeSet;
@@ -188,8 +188,8 @@ impl<J: Journal> Transaction<'_, J> {
             .filter(|claim| claim.is_in_use())
             .filter(|claim| {
                 let vm = self.state.vm(&claim.vm);
-                let asked = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());
-                asked.is_some() && asked != after.as_ref()
+                let requested = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());
+                requested.is_some() && requested != after.as_ref()
             })
             .map(|claim| &claim.vm)
             .collect();
@@ -197,12 +197,12 @@ impl<J: Journal> Transaction<'_, J> {
             return Ok(());
         };
         let named = match vms.len() {
-            1 => format!("vm {first}, which asked"),
-            count => format!("{count} VMs, among them {first}, which asked"),
+            1 => format!("vm {first}, which requested"),
+            count => format!("{count} VMs, among them {first}, which requested"),
         };
         Err(precondition(
             "ZONE_IN_USE",
-            format!("host {host} holds {named} for the availability zone that it would leave"),
+            format!("host {host} holds {named} the availability zone that it would leave"),
         )
         .with_hint("move or delete them first")
         .with("host", host)

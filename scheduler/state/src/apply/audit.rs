@@ -1,4 +1,4 @@
-//! Noting who asked for what, and forgetting the oldest of it.
+//! Records who requested what, and drops the oldest records.
 
 use berth_domain::audit::{Entry, Outcome};
 use berth_domain::refusal::Refusal;
@@ -11,19 +11,19 @@ use crate::transaction::{Journal, Transaction};
 pub const AUDIT_MAX: usize = 16_384;
 
 impl<J: Journal> Transaction<'_, J> {
-    /// Notes a command and what came of it, if it was asked for by somebody.
+    /// Records a command and its outcome, if a client requested it.
     pub(super) fn audit(&mut self, envelope: &Envelope, outcome: &Result<Reply, Refusal>) {
-        let Some(asked) = &envelope.audit else {
+        let Some(request) = &envelope.audit else {
             return;
         };
-        let mut asked = (**asked).clone();
+        let mut request = (**request).clone();
         let operation = match outcome {
             Ok(Reply::Operation(operation)) => Some(operation),
             Ok(_) | Err(_) => None,
         };
         if let Some(operation) = operation {
             // Who names the operation alone is about its VM all the same.
-            asked.vm.get_or_insert_with(|| operation.vm.clone());
+            request.vm.get_or_insert_with(|| operation.vm.clone());
         }
         let outcome = match outcome {
             Ok(_) => Outcome::Accepted {
@@ -35,7 +35,7 @@ impl<J: Journal> Transaction<'_, J> {
             revision: self.state.header.revision,
             at: self.now(),
             principal: envelope.principal.clone(),
-            asked,
+            request,
             outcome,
         });
         while self.state.audit.len() > AUDIT_MAX {

@@ -6,7 +6,7 @@ use berth_domain::constraint::Demand;
 use berth_domain::id::ClaimId;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::{ClaimPurpose, Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
 
@@ -40,7 +40,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_claim(claim, &purpose)?;
         if let Some(migration) = migration {
             self.aim_migration(migration, claim);
-            self.note_storage(operation, &vm, &claim.host);
+            self.record_storage(operation, &vm, &claim.host);
         } else {
             self.put_vm(Vm {
                 host: Some(claim.host.clone()),
@@ -55,7 +55,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Says whether the disks of a VM that is off have to be fetched to its next host.
-    fn note_storage(&mut self, operation: &Operation, vm: &Vm, destination: &HostName) {
+    fn record_storage(&mut self, operation: &Operation, vm: &Vm, destination: &HostName) {
         let Kind::ColdMigrate { migration } = operation.kind else {
             return;
         };
@@ -108,7 +108,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         if let Some(migration) = operation.kind.claiming() {
             if exclude {
-                self.note_tried(migration, operation, &claim.host);
+                self.record_tried(migration, operation, &claim.host);
             }
             self.unaim_migration(migration);
         } else {
@@ -127,22 +127,13 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns what an operation's VM demands of the next host.
     pub(super) fn demand_of(&self, operation: &Operation, vm: &Vm) -> Result<Demand, Refusal> {
-        match operation.kind {
-            Kind::LiveMigrate { .. } => self.state.live_demand(vm),
-            // Those on the VM's own host have no step that claims.
-            Kind::Boot
-            | Kind::Delete
-            | Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. }
-            | Kind::Rebuild { .. }
-            | Kind::Snapshot { .. } => self.demand_of_boot(&vm.name, &vm.spec),
-            Kind::ColdMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::Evacuate { .. }
-            | Kind::ConfirmResize { .. }
-            | Kind::Shelve
-            | Kind::Unshelve => self.state.next_cold_demand(operation, vm),
+        match operation.kind.plan().claims {
+            Some(ClaimPurpose::LiveMigration) => self.state.live_demand(vm),
+            // Those without a purpose have no step that claims.
+            Some(ClaimPurpose::Boot) | None => self.demand_of_boot(&vm.name, &vm.spec),
+            Some(
+                ClaimPurpose::ColdMigration | ClaimPurpose::Evacuation | ClaimPurpose::Unshelving,
+            ) => self.state.next_cold_demand(operation, vm),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Custom resource classes and traits: created, renamed, deleted while nobody has any.
+//! Custom resource classes and traits: created, renamed, deleted while no provider has any.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(requested) = purpose.requested_host
             && *requested != claim.host
         {
-            return Err(mismatch(claim, &format!("host {requested} was asked for")));
+            return Err(mismatch(claim, &format!("host {requested} was requested")));
         }
         let view = self.host_of_claim(claim)?;
         constraint::admit(view, purpose.demand, claim)

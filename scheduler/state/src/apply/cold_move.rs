@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
-use berth_domain::constraint::Anew;
+use berth_domain::constraint::RestartReason;
 use berth_domain::fence::may_evacuate;
 use berth_domain::id::{Generation, MigrationId, OperationId};
 use berth_domain::migration::{self, Migration, Resize, State};
@@ -80,7 +80,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.can_stop_and_start(source)?;
         }
         let spec = begin.spec.unwrap_or(&vm.spec);
-        let why = Anew::of_move(begin.evacuate, begin.spec.is_some());
+        let why = RestartReason::of_move(begin.evacuate, begin.spec.is_some());
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Migration(begin.migration),
@@ -95,7 +95,7 @@ impl<J: Journal> Transaction<'_, J> {
             let (before, after) = (vm.spec.clone(), after.clone());
             Box::new(Resize { before, after })
         });
-        // Before its claim, whose size is told by it.
+        // Before its claim, as the size of the claim depends on it.
         self.put_migration(Migration {
             id: begin.migration,
             vm: vm.name.clone(),
@@ -172,7 +172,7 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(())
     }
 
-    /// The source's claim is the migration's from here on: nothing runs on it, nobody else takes it.
+    /// The source's claim is the migration's from here on: nothing runs on it, no other request takes it.
     fn keep_for(&mut self, migration: &Migration) -> Result<(), Refusal> {
         let claim = self.state.claim(migration.source_claim).cloned();
         let claim = claim.ok_or_else(|| without_claim(migration))?;

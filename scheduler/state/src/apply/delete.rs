@@ -1,5 +1,5 @@
 //! Deleting a VM: its claim stays until its host said that the guest is gone. One that was lost
-//! holds no claim, but the host that has its files is asked all the same.
+//! holds no claim, but the host that has its files is called all the same.
 
 use berth_domain::id::OperationId;
 use berth_domain::migration;

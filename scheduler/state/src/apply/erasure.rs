@@ -18,7 +18,7 @@ use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
     /// Takes what an agent says of the namespaces that it is to erase. What is void is passed over.
-    pub(super) fn note_erasures(
+    pub(super) fn record_erasures(
         &mut self,
         name: &HostName,
         incarnation: Incarnation,
@@ -36,7 +36,7 @@ impl<J: Journal> Transaction<'_, J> {
         };
         if reports.len() > NAMESPACES_MAX || !reports.iter().all(is_bounded) {
             let message = format!(
-                "at most {NAMESPACES_MAX} erasures are told, with at most \
+                "at most {NAMESPACES_MAX} erasures can be reported, with at most \
                  {ERASURE_FAILURE_LENGTH_MAX} bytes of what is wrong with each"
             );
             return Err(invalid("INVALID_ERASURES", message));
@@ -64,7 +64,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Takes an operator's word that a namespace is lost for good. It stays with its claim, so that it
-    /// is erased should it come back, but holds up nobody any more.
+    /// is erased should it come back, but delays no request any more.
     pub(super) fn write_off_pmem(
         &mut self,
         name: &HostName,

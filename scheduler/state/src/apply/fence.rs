@@ -1,6 +1,6 @@
 //! Hosts that were fenced: who says so, and what follows from it.
 
-use berth_domain::fence::{Fenced, How, OUTPUT_MAX};
+use berth_domain::fence::{Fenced, Method, OUTPUT_MAX};
 use berth_domain::host::Liveness;
 use berth_domain::id::Incarnation;
 use berth_domain::name::HostName;
@@ -15,7 +15,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn fence_host(
         &mut self,
         name: &HostName,
-        how: How,
+        method: Method,
         by: &str,
         output: &str,
         incarnation: Incarnation,
@@ -39,7 +39,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         // A word is easily given for the wrong host; a command that succeeded has done something.
         let heard = host.liveness == Liveness::Up;
-        if heard && how != How::FenceCommand {
+        if heard && method != Method::FenceCommand {
             return Err(precondition(
                 "HOST_IS_ALIVE",
                 format!("the agent of host {name} is heard of, so the host is not off"),
@@ -52,7 +52,7 @@ impl<J: Journal> Transaction<'_, J> {
         // The leader has waited for the lease to lapse, from what it remembers of the reports. That
         // is true whenever it commits: a report that another leader takes comes after this entry,
         // and ends the proof.
-        if how == How::SelfFenced && host.report.self_fence_ms == 0 {
+        if method == Method::SelfFenced && host.report.self_fence_ms == 0 {
             return Err(precondition(
                 "SELF_FENCE_NOT_PROMISED",
                 format!("the agent of host {name} has not promised to stop its guests by itself"),
@@ -60,7 +60,7 @@ impl<J: Journal> Transaction<'_, J> {
             .with("host", name));
         }
         // Its agent would stop a guest that arrives now, but a moment after that.
-        if how == How::SelfFenced && self.state.receives(name) {
+        if method == Method::SelfFenced && self.state.receives(name) {
             return Err(precondition(
                 "GUEST_ARRIVES",
                 format!("a guest is on its way to host {name}, and may run there for a moment"),
@@ -69,12 +69,12 @@ impl<J: Journal> Transaction<'_, J> {
             .with("host", name));
         }
         let fenced = Fenced {
-            how,
+            method,
             by: by.to_owned(),
             at: self.now(),
             incarnation,
             output: output.to_owned(),
-            heard_since: false,
+            reported_since: false,
         };
         self.change_host(name, |host| {
             host.liveness = Liveness::Down;

@@ -49,7 +49,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    /// Refuses a trait that nobody can create, and too many of them. A newer agent may know standard
+    /// Refuses a trait that cannot be created, and too many of them. A newer agent may know standard
     /// ones that this scheduler does not.
     fn examine_host_traits(&self, name: &HostName, report: &HostReport) -> Result<(), Refusal> {
         examine_count(report.traits.len(), "traits")?;
@@ -66,7 +66,7 @@ impl<J: Journal> Transaction<'_, J> {
         .with("trait", strange))
     }
 
-    /// Refuses a report without a namespace that somebody has, or that is not erased yet: the
+    /// Refuses a report without a namespace that is claimed, or that is not erased yet: the
     /// agent's configuration was changed. One that is configured and not there is reported as such.
     fn examine_namespaces(&self, name: &HostName, report: &HostReport) -> Result<(), Refusal> {
         let has = |device: &PmemDevice| {
@@ -80,21 +80,21 @@ impl<J: Journal> Transaction<'_, J> {
         if gone.is_empty() {
             return Ok(());
         }
-        let told = gone.iter().take(NAMED_MAX).map(|(claim, device)| {
+        let described = gone.iter().take(NAMED_MAX).map(|(claim, device)| {
             let PmemDevice { name, class, .. } = device;
             match claim.is_in_use() {
                 true => format!("{name} ({class}) of vm {}", claim.vm),
                 false => format!("{name} ({class}), not erased yet after vm {}", claim.vm),
             }
         });
-        let told: Vec<String> = told.collect();
-        let more = match gone.len() - told.len() {
+        let described: Vec<String> = described.collect();
+        let more = match gone.len() - described.len() {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
         let message = format!(
             "host {name} does not offer pmem namespaces that are in use: {}{more}",
-            told.join(", ")
+            described.join(", ")
         );
         Err(precondition("PMEM_NAMESPACE_IN_USE", message)
             .with_hint(
@@ -207,7 +207,7 @@ impl<J: Journal> Transaction<'_, J> {
             registered_version,
             ..(**old).clone()
         };
-        host.hear(Liveness::Up);
+        host.record_liveness(Liveness::Up);
         let refused = self
             .floating_over_dedicated(old, &host)
             .or_else(|| self.pinned_elsewhere(&host))
@@ -327,7 +327,7 @@ impl<J: Journal> Transaction<'_, J> {
         name: &HostName,
         liveness: Liveness,
     ) -> Result<Reply, Refusal> {
-        self.change_host(name, |host| host.hear(liveness))
+        self.change_host(name, |host| host.record_liveness(liveness))
     }
 
     pub(super) fn set_cordon(&mut self, name: &HostName, cordoned: bool) -> Result<Reply, Refusal> {
@@ -406,7 +406,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
-/// Refuses regions that cannot be told apart, or are too many.
+/// Refuses regions of equal names, too many of them, and one without a step of sizes.
 fn examine_regions(name: &HostName, report: &HostReport) -> Result<(), Refusal> {
     let names: BTreeSet<_> = report.regions.iter().map(|region| &region.name).collect();
     let is_good = names.len() == report.regions.len()

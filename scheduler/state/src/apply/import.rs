@@ -1,7 +1,7 @@
 //! What is taken over from another Placement, with its generations; all or none.
 //!
-//! Whether there is room is not asked: the other Placement has given it away already, and its
-//! inventories may have become smaller since. What must hold of every state is asked all the same.
+//! Whether there is capacity is not checked: the other Placement has given it away already, and its
+//! inventories may have become smaller since. What must hold of every state is checked all the same.
 //!
 //! ```text
 //! providers ──examine one after the other──▶ those before as they will be ──▶ rows, new roots
@@ -246,7 +246,7 @@ fn examine_seen(
     let reason = format!("{}_GENERATION", kind.to_uppercase());
     let message = format!("{kind} {id} is {}, not {}", text(known), text(seen));
     Err(Refusal::new(Code::Aborted, &reason, message)
-        .with_hint("somebody else changes it: read it again and repeat the import")
+        .with_hint("another client changes it: read it again and repeat the import")
         .with(kind, id))
 }
 

@@ -97,7 +97,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
-/// Refuses inventories whose numbers contradict each other, or of classes that nobody created.
+/// Refuses inventories whose numbers contradict each other, or of classes that do not exist.
 pub(super) fn examine_inventories(state: &State, inventories: &Inventories) -> Result<(), Refusal> {
     examine_count(inventories.len(), "inventories")?;
     let mut each = inventories.iter();

@@ -51,7 +51,7 @@ impl<J: Journal> Transaction<'_, J> {
         })))
     }
 
-    /// Prolongs what is still the conductor's; an expired lease that nobody took is.
+    /// Prolongs what is still the conductor's; an expired lease that no other conductor took is.
     pub(super) fn renew_leases(
         &mut self,
         conductor: &ServiceName,
@@ -116,7 +116,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
-/// Refuses whoever does not hold the operation's current lease.
+/// Refuses a caller that does not hold the operation's current lease.
 pub(super) fn fence(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {
     let current = operation.lease.as_ref().map_or(Epoch(0), |l| l.epoch);
     if current == epoch {

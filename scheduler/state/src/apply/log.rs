@@ -37,7 +37,7 @@ pub(super) fn latest(attempt: &[Entry], step: Step) -> Option<&Mark> {
 }
 
 /// Appends an entry. A step that fails again replaces its last failure, and what is repeated is
-/// not told twice: retries over hours must not push the story out of the log.
+/// not recorded twice: retries over hours must not push the history out of the log.
 pub(super) fn append(
     operation: &mut Operation,
     step: Step,
@@ -68,7 +68,7 @@ pub(super) fn append(
     }
 }
 
-/// Drops the oldest entry of an earlier attempt, or of this one the oldest that is told again
+/// Drops the oldest entry of an earlier attempt, or of this one the oldest that is recorded again
 /// later: which marks a step has in this attempt decides what may come next.
 fn drop_one(log: &mut Vec<Entry>) {
     let begin = log.len() - attempt(log).len();

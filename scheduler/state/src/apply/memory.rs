@@ -2,7 +2,7 @@
 //! providers, and who is marked as having no room.
 //!
 //! Nothing is refused because too much is taken already: an operator may say less than is there, and
-//! sees it. What is refused are names that nobody has, and two groups that speak for one host.
+//! sees it. What is refused are unknown names, and two groups that speak for one host.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ impl<J: Journal> Transaction<'_, J> {
                     ..(*provider).clone()
                 });
             }
-            // Where more may be taken than before, nobody comes to be without room.
+            // Where more may be taken than before, no guest loses its memory.
             let reserved = |rule: MemoryRule| {
                 let agent = view.host.report.memory_reserved_mib;
                 rule.mem_node_mib.unwrap_or(agent)

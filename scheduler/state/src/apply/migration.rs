@@ -118,14 +118,14 @@ impl<J: Journal> Transaction<'_, J> {
         });
     }
 
-    /// Notes that a migration's claim was given back; the host stays told until there is another.
+    /// Records that a migration's claim was released; the host stays recorded until there is another.
     pub(super) fn unaim_migration(&mut self, id: MigrationId) {
         self.change_migration(id, |migration| migration.destination_claim = None);
     }
 
     /// Keeps why a host was not taken, if it was the one that refused: what this attempt's log says.
-    pub(super) fn note_tried(&mut self, id: MigrationId, operation: &Operation, host: &HostName) {
-        if !self.may_write(ServiceVersion::REFUSALS_KEPT) {
+    pub(super) fn record_tried(&mut self, id: MigrationId, operation: &Operation, host: &HostName) {
+        if !self.may_write(ServiceVersion::RECORDED_REFUSALS) {
             return;
         }
         let cause = attempt(&operation.log).iter().find_map(|e| match &e.mark {
@@ -152,7 +152,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn begin_transfer(&mut self, operation: &Operation) -> Result<(), Refusal> {
         let migration = self.migration_of(operation)?;
         let state = move_on(&migration, Event::Begin)?;
-        // Nobody may come to a host that is proven dead, and whose guests are started elsewhere.
+        // No guest may come to a host that is proven dead, as its guests are started elsewhere.
         let host = migration.destination.as_ref();
         if let Some(view) = host.and_then(|name| self.state.host(name))
             && view.host.fenced.is_some()
@@ -180,7 +180,7 @@ impl<J: Journal> Transaction<'_, J> {
         };
         if let Some(claim) = operation.claim {
             if let Some(host) = self.state.claim(claim).map(|c| c.host.clone()) {
-                self.note_tried(migration.id, operation, &host);
+                self.record_tried(migration.id, operation, &host);
             }
             self.release(claim);
         }

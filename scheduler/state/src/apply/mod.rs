@@ -63,15 +63,15 @@ use crate::reply::{Applied, Reply};
 use crate::request::Recall;
 use crate::row::{Change, Key, Row};
 use crate::state::State;
-use crate::transaction::{Journal, Noted, Silent, Transaction};
+use crate::transaction::{Journal, NoJournal, RecordedChanges, Transaction};
 
 impl State {
     /// Carries a command out, and says what it changed.
     pub fn apply(&mut self, index: u64, envelope: &Envelope) -> Applied {
-        let (outcome, noted) = run(self, Noted::default(), index, envelope);
+        let (outcome, recorded) = run(self, RecordedChanges::default(), index, envelope);
         Applied {
             outcome,
-            changes: noted.into_changes(),
+            changes: recorded.into_changes(),
         }
     }
 
@@ -87,7 +87,7 @@ impl State {
             let state = &mut copy;
             let tx = Transaction {
                 state,
-                journal: Silent,
+                journal: NoJournal,
             };
             return tx
                 .examine_allocations(consumers, &BTreeMap::new())
@@ -102,7 +102,7 @@ impl State {
     ///
     /// When the command is refused.
     pub fn speculate(&mut self, index: u64, envelope: &Envelope) -> Result<Reply, Refusal> {
-        run(self, Silent, index, envelope).0
+        run(self, NoJournal, index, envelope).0
     }
 }
 
@@ -119,7 +119,7 @@ fn run<J: Journal>(
     let outcome = tx.carry_out(envelope);
     tx.trim();
     let after = tx.state.header;
-    tx.journal.note(|| Change {
+    tx.journal.record(|| Change {
         key: Key::Header,
         old: Some(Row::Header(before)),
         new: Some(Row::Header(after)),
@@ -135,7 +135,7 @@ impl<J: Journal> Transaction<'_, J> {
             return outcome;
         };
         if let Recall::Answered(outcome) = self.state.recall(&envelope.principal, key) {
-            // It was noted when it was carried out.
+            // It was recorded when it was executed.
             return outcome;
         }
         let outcome = self.command(&envelope.command);
@@ -330,11 +330,11 @@ impl<J: Journal> Transaction<'_, J> {
             } => self.advance(*operation, *epoch, *step, mark, effect),
             Command::FenceHost {
                 host,
-                how,
+                method,
                 by,
                 output,
                 incarnation,
-            } => self.fence_host(host, *how, by, output, *incarnation),
+            } => self.fence_host(host, *method, by, output, *incarnation),
             Command::ForceComplete { operation } => self.force_complete(*operation),
             Command::NoteReality {
                 host,
@@ -345,7 +345,7 @@ impl<J: Journal> Transaction<'_, J> {
                 host,
                 incarnation,
                 reports,
-            } => self.note_erasures(host, *incarnation, reports),
+            } => self.record_erasures(host, *incarnation, reports),
             Command::WriteOffPmem { host, namespace } => self.write_off_pmem(host, namespace),
             Command::CreateVolume {
                 volume,
@@ -363,7 +363,7 @@ impl<J: Journal> Transaction<'_, J> {
                 host,
                 incarnation,
                 reports,
-            } => self.note_volumes(host, *incarnation, reports),
+            } => self.record_volumes(host, *incarnation, reports),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
             Command::UnregisterService { service } => self.unregister_service(service),
         }

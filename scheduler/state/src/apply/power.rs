@@ -4,7 +4,7 @@
 //! end is what its guest was found to be.
 //!
 //! A rebuild that fails half-way leaves the VM in ERROR with its host and its claim: its disks are
-//! neither old nor new, but they are there, and so is its place for another rebuild. Nobody else
+//! neither old nor new, but they are there, and so is its place for another rebuild. No other VM
 //! may take it, as with a VM that is stopped.
 
 use berth_domain::fault::refusal as faults;
@@ -51,7 +51,7 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(Reply::Operation(self.put_operation(operation)))
     }
 
-    /// Says whether the host can be asked now: an operation that waits for a dead one would keep
+    /// Checks whether the host can be called now: an operation that waits for a dead one would keep
     /// others from the VM for nothing.
     fn examine_host(&self, name: &HostName) -> Result<(), Refusal> {
         let view = self.state.host(name);
@@ -68,54 +68,39 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    /// Says whether what is asked for makes sense for this VM.
+    /// Checks whether the requested operation makes sense for this VM.
     fn examine_wish(&self, vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
-        match kind {
-            Kind::Rebuild { images } => {
-                let spec = vm.spec.with_images(images);
-                spec.map(|_: VmSpec| ())
-                    .map_err(|found| faults("vm", &found))
-            }
-            Kind::Snapshot { disk, image } => {
-                let disks = vm.spec.disks.len();
-                if usize::try_from(*disk).map_or(true, |disk| disk >= disks) {
-                    let message = format!("vm {} has {disks} disks, and no disk {disk}", vm.name);
-                    return Err(invalid("NO_SUCH_DISK", message)
-                        .with_hint("disks are counted from 0; see `berth vm show`"));
-                }
-                check_image_name("image", image).map_err(|found| faults("image", &found))?;
-                self.examine_image(image)
-            }
-            Kind::Boot
-            | Kind::Delete
-            | Kind::LiveMigrate { .. }
-            | Kind::ColdMigrate { .. }
-            | Kind::RevertResize { .. }
-            | Kind::ConfirmResize { .. }
-            | Kind::Evacuate { .. }
-            | Kind::Shelve
-            | Kind::Unshelve
-            | Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. } => Ok(()),
+        if let Kind::Rebuild { images } = kind {
+            let spec = vm.spec.with_images(images);
+            return spec
+                .map(|_: VmSpec| ())
+                .map_err(|found| faults("vm", &found));
         }
+        let Kind::Snapshot { disk, image } = kind else {
+            return Ok(());
+        };
+        let disks = vm.spec.disks.len();
+        if usize::try_from(*disk).map_or(true, |disk| disk >= disks) {
+            let message = format!("vm {} has {disks} disks, and no disk {disk}", vm.name);
+            return Err(invalid("NO_SUCH_DISK", message)
+                .with_hint("disks are counted from 0; see `berth vm show`"));
+        }
+        check_image_name("image", image).map_err(|found| faults("image", &found))?;
+        self.examine_image(image)
     }
 
     /// One operation makes an image of a name: hosts that share their image directory could not
     /// tell whose it is.
-    fn examine_image(&self, wanted: &str) -> Result<(), Refusal> {
+    fn examine_image(&self, name: &str) -> Result<(), Refusal> {
         let running = self.state.operations().values().filter(|o| !o.is_done());
         let mut makes =
-            running.filter(|o| matches!(&o.kind, Kind::Snapshot { image, .. } if image == wanted));
+            running.filter(|o| matches!(&o.kind, Kind::Snapshot { image, .. } if image == name));
         match makes.next() {
             None => Ok(()),
             Some(other) => Err(Refusal::new(
                 Code::AlreadyExists,
                 "IMAGE_EXISTS",
-                format!(
-                    "an image {wanted:?} is being made by operation {}",
-                    other.id
-                ),
+                format!("an image {name:?} is being made by operation {}", other.id),
             )
             .with_hint("give the new image another name")),
         }

@@ -15,11 +15,11 @@ impl<J: Journal> Transaction<'_, J> {
         incarnation: Incarnation,
         comparison: &Comparison,
     ) -> Result<Reply, Refusal> {
-        let noted = self.state.note_reality(name, incarnation, comparison)?;
-        for vm in noted.vms {
+        let recorded = self.state.record_reality(name, incarnation, comparison)?;
+        for vm in recorded.vms {
             self.put_vm(vm);
         }
-        if let Some(host) = noted.host {
+        if let Some(host) = recorded.host {
             return Ok(Reply::Host(self.put_host(host)));
         }
         let view = self.state.host(name).expect("it was compared");

@@ -61,7 +61,7 @@ impl<J: Journal> Transaction<'_, J> {
     ) -> Result<Interim, Refusal> {
         let mut interim = Interim::new();
         let mut providers = Vec::with_capacity(inventories.len());
-        // All generations first: a caller that is late is told so, whatever else is wrong.
+        // All generations first: a caller with an old one gets that error, whatever else is wrong.
         for (id, after) in inventories {
             let provider = self.clients_provider(*id)?;
             at_generation(provider, after.generation)?;

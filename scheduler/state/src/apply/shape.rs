@@ -40,7 +40,7 @@ impl<J: Journal> Transaction<'_, J> {
             claim.assignment.is_exact() || pages.next().is_some()
         });
         let all = exact.into_iter().chain(shared).chain(last);
-        // What is to be erased after a VM hits nobody.
+        // What is to be erased after a VM affects no other.
         let (all, releasing): (Vec<_>, Vec<_>) = all.partition(|claim| claim.is_in_use());
         for claim in releasing {
             view.place(claim);

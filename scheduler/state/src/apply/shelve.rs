@@ -1,9 +1,9 @@
-//! Shelving: a VM gives its host back and keeps its disks, and later finds a host anew.
+//! Shelving: a VM gives its host back and keeps its disks, and later gets a host again.
 //!
 //! Invariant: a shelved VM says where its disks are ([`Vm::remains_on`]) until it runs again.
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
-use berth_domain::constraint::Anew;
+use berth_domain::constraint::RestartReason;
 use berth_domain::id::OperationId;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
@@ -68,7 +68,9 @@ impl<J: Journal> Transaction<'_, J> {
         let purpose = Purpose {
             vm: begin.vm,
             owner: Owner::Vm,
-            demand: &self.state.cold_demand(&vm, &vm.spec, Anew::Unshelving)?,
+            demand: &self
+                .state
+                .cold_demand(&vm, &vm.spec, RestartReason::Unshelving)?,
             requested_host: begin.requested_host,
         };
         self.examine_claim(begin.claim, &purpose)?;

@@ -1,6 +1,6 @@
 //! The cluster version, and who is too old for it.
 //!
-//! Which members there are, and what they can do, the state does not know: whoever proposes
+//! Which members there are, and what they can do, the state does not know: the one who proposes
 //! [`Command::FinalizeUpgrade`](crate::command::Command::FinalizeUpgrade) has looked.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(precondition(
                 "CLUSTER_VERSION_TOO_NEW",
                 format!(
-                    "the cluster version is {present} and never falls, {version} was asked for"
+                    "the cluster version is {present} and never falls, {version} was requested"
                 ),
             )
             .with("cluster_version", present)
@@ -81,20 +81,20 @@ impl<J: Journal> Transaction<'_, J> {
         if !self.may_write(ServiceVersion::FINALIZE_UPGRADE) {
             return Ok(());
         }
-        let wanted = self.state.header.cluster_version;
-        let Some(service) = self.state.service(name).filter(|s| s.version < wanted) else {
+        let required = self.state.header.cluster_version;
+        let Some(service) = self.state.service(name).filter(|s| s.version < required) else {
             return Ok(());
         };
         Err(precondition(
             TOO_OLD,
             format!(
-                "conductor {name} is at service version {}, the cluster version is {wanted}",
+                "conductor {name} is at service version {}, the cluster version is {required}",
                 service.version
             ),
         )
         .with_hint("upgrade that conductor, or use another one")
         .with("service", name)
         .with("service_version", service.version)
-        .with("needed_version", wanted))
+        .with("needed_version", required))
     }
 }

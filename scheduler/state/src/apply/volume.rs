@@ -1,4 +1,4 @@
-//! Volumes of persistent memory: claimed, told of by agents, removed.
+//! Volumes of persistent memory: claimed, reported by agents, removed.
 //!
 //! Invariant: what a volume takes is counted until its host says that it is gone. Where a volume in
 //! mode direct lies is what its host said, and before that where a kernel would put it.
@@ -14,9 +14,9 @@ use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ConsumerType, Custom};
 use berth_domain::volume::{
-    After, DeviceMode, Failed, HOST_VOLUMES_MAX, Kind, Outcome, Phase, REPORTS_MAX, Replica,
-    Report, Room, Shown, Taken, VOLUMES_MAX, Volume, consumer_of, cut, place_again, provider_name,
-    provider_of, resource_class,
+    After, DeviceMode, Failed, HOST_VOLUMES_MAX, Kind, Outcome, Phase, REPORTS_MAX, RegionUsage,
+    Replica, Report, Shown, Taken, VOLUMES_MAX, Volume, consumer_of, cut, provider_name,
+    provider_of, repack, resource_class,
 };
 
 use crate::attached::attached;
@@ -33,22 +33,22 @@ impl<J: Journal> Transaction<'_, J> {
     /// Makes a volume where it was chosen to be, unless one of its name is there that will do.
     pub(super) fn create_volume(
         &mut self,
-        wanted: &Volume,
+        volume: &Volume,
         limit_bytes: u64,
     ) -> Result<Reply, Refusal> {
-        if let Some(known) = self.state.volume_named(wanted.display_name.as_str()) {
+        if let Some(known) = self.state.volume_named(volume.display_name.as_str()) {
             let same = Same {
-                kind: wanted.kind,
-                parameters: wanted.parameters,
-                replicas: wanted.replicas.len(),
-                required_bytes: wanted.required_bytes,
+                kind: volume.kind,
+                parameters: volume.parameters,
+                replicas: volume.replicas.len(),
+                required_bytes: volume.required_bytes,
                 limit_bytes,
             };
             self.state.examine_same(known, &same)?;
             return Ok(Reply::Volume(known.clone()));
         }
-        self.examine_new_volume(wanted)?;
-        for replica in &wanted.replicas {
+        self.examine_new_volume(volume)?;
+        for replica in &volume.replicas {
             self.examine_replica(replica)?;
         }
         let replica = |replica: &Replica| Replica {
@@ -61,10 +61,10 @@ impl<J: Journal> Transaction<'_, J> {
             ..replica.clone()
         };
         let volume = Volume {
-            replicas: wanted.replicas.iter().map(replica).collect(),
+            replicas: volume.replicas.iter().map(replica).collect(),
             created_at: self.now(),
             generation: Generation(1),
-            ..wanted.clone()
+            ..volume.clone()
         };
         let volume = self.write_volume(volume);
         for replica in &volume.replicas {
@@ -73,8 +73,8 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(Reply::Volume(volume))
     }
 
-    fn examine_new_volume(&self, wanted: &Volume) -> Result<(), Refusal> {
-        let id = &wanted.id;
+    fn examine_new_volume(&self, volume: &Volume) -> Result<(), Refusal> {
+        let id = &volume.id;
         let Some(consumer) = consumer_of(id) else {
             let message = format!("{id} is no id of a volume");
             return Err(invalid("INVALID_VOLUME", message));
@@ -86,9 +86,9 @@ impl<J: Journal> Transaction<'_, J> {
         if is_taken {
             return Err(exists("volume", id));
         }
-        let hosts: BTreeSet<&HostName> = wanted.replicas.iter().map(|r| &r.host).collect();
-        let is_several = wanted.kind == Kind::Cache;
-        if hosts.len() != wanted.replicas.len()
+        let hosts: BTreeSet<&HostName> = volume.replicas.iter().map(|r| &r.host).collect();
+        let is_several = volume.kind == Kind::Cache;
+        if hosts.len() != volume.replicas.len()
             || hosts.is_empty()
             || hosts.len() > 1 && !is_several
         {
@@ -132,16 +132,16 @@ impl<J: Journal> Transaction<'_, J> {
         if !why.is_empty() {
             return Err(taken(why));
         }
-        let rooms = self.state.rooms_of(host);
-        let room = rooms.iter().find(|room| *room.name() == replica.region);
-        let room = room.ok_or_else(|| taken("there is no such region"))?;
-        if !room.is_open() {
-            return Err(taken(&room.region.trouble));
+        let usages = self.state.regions_of(host);
+        let usage = usages.iter().find(|usage| *usage.name() == replica.region);
+        let usage = usage.ok_or_else(|| taken("there is no such region"))?;
+        if !usage.is_open() {
+            return Err(taken(&usage.region.trouble));
         }
-        let is_good = room.region.mode == replica.mode
+        let is_good = usage.region.mode == replica.mode
             && replica.gross_bytes > 0
-            && replica.gross_bytes.is_multiple_of(room.region.align_bytes)
-            && fits(room, replica);
+            && replica.gross_bytes.is_multiple_of(usage.region.align_bytes)
+            && fits(usage, replica);
         if !is_good {
             return Err(taken("what was chosen there is not free any more"));
         }
@@ -149,7 +149,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Has a volume removed. One that is not there, or is being removed, is no mistake; one that is not
-    /// as whoever asks saw it is left.
+    /// as the caller saw it is left.
     pub(super) fn delete_volume(
         &mut self,
         id: &VolumeId,
@@ -171,7 +171,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Takes what an agent says of the volumes of its host. What is void is passed over.
-    pub(super) fn note_volumes(
+    pub(super) fn record_volumes(
         &mut self,
         name: &HostName,
         incarnation: Incarnation,
@@ -184,7 +184,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(precondition("STALE_INCARNATION", message).with("host", name));
         }
         if reports.len() > REPORTS_MAX {
-            let message = format!("at most {REPORTS_MAX} volumes are told of at once");
+            let message = format!("at most {REPORTS_MAX} volumes can be reported at once");
             return Err(invalid("INVALID_VOLUME_REPORTS", message));
         }
         let mut is_changed = false;
@@ -199,7 +199,7 @@ impl<J: Journal> Transaction<'_, J> {
             }
             is_changed = true;
             if let Outcome::Failed { why } = &report.outcome {
-                self.note_failed(name, &volume, why);
+                self.record_failed(name, &volume, why);
             }
         }
         if is_changed {
@@ -210,7 +210,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Keeps why a host cannot make a volume, for who waits for it when it is gone.
-    fn note_failed(&mut self, name: &HostName, volume: &Volume, why: &str) {
+    fn record_failed(&mut self, name: &HostName, volume: &Volume, why: &str) {
         let failed = Failed {
             volume: volume.id.clone(),
             display_name: volume.display_name.clone(),
@@ -221,12 +221,12 @@ impl<J: Journal> Transaction<'_, J> {
             return;
         };
         let mut host = (*view.host).clone();
-        failed.note(&mut host.failed_volumes);
+        failed.record(&mut host.failed_volumes);
         host.generation = host.generation.next();
         self.put_host(host);
     }
 
-    /// Looks again at where volumes are to lie that nobody has made yet, after their host reported what
+    /// Looks again at where volumes are to lie that were not created yet, after their host reported what
     /// it has. One that has no room any more is to be removed, and says so.
     pub(super) fn place_volumes_again(&mut self, name: &HostName) {
         let Some(view) = self.state.host(name) else {
@@ -250,15 +250,15 @@ impl<J: Journal> Transaction<'_, J> {
                 .filter_map(|(_, volume)| replica(volume))
                 .partition(|replica| replica.placed);
             let fixed: Vec<Taken> = fixed.iter().filter_map(Replica::taken).collect();
-            let room = Room {
+            let usage = RegionUsage {
                 region,
                 held: Vec::new(),
             };
-            if lie_well(&room, &fixed, &floating) {
+            if lie_well(&usage, &fixed, &floating) {
                 continue;
             }
             let lengths: Vec<u64> = floating.iter().map(|r| r.gross_bytes).collect();
-            let places = place_again(&room, &fixed, &lengths);
+            let places = repack(&usage, &fixed, &lengths);
             let volumes = volumes.into_iter().map(|(_, volume)| volume);
             let floating = volumes.filter(|v| v.on(name).is_some_and(|r| !r.placed));
             for (volume, extent) in floating.zip(places) {
@@ -301,7 +301,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.write_volume(after);
         if let Some(why) = why.filter(|_| !volume.is_deleting()) {
-            self.note_failed(host, volume, &why);
+            self.record_failed(host, volume, &why);
         }
     }
 
@@ -314,21 +314,22 @@ impl<J: Journal> Transaction<'_, J> {
         if !host.report.regions.is_empty() {
             self.know_volume_class();
         }
-        let rooms = self.state.rooms_of(&host);
-        for room in &rooms {
-            self.make_region_provider(&host, room.name());
+        let usages = self.state.regions_of(&host);
+        for usage in &usages {
+            self.make_region_provider(&host, usage.name());
         }
         // What has a provider now may be open now.
-        let rooms = self.state.rooms_of(&host);
+        let usages = self.state.regions_of(&host);
         let providers = self.state.region_providers(host.provider);
         let providers: Vec<Arc<ResourceProvider>> = providers.cloned().collect();
         for provider in providers {
-            let is_of = |room: &&Room| provider_of(host.provider, room.name()) == provider.id;
-            let Some(room) = rooms.iter().find(is_of) else {
+            let is_of =
+                |usage: &&RegionUsage| provider_of(host.provider, usage.name()) == provider.id;
+            let Some(usage) = usages.iter().find(is_of) else {
                 self.remove_provider(provider.id);
                 continue;
             };
-            let inventories = region_inventories(room);
+            let inventories = region_inventories(usage);
             if inventories != provider.inventories {
                 self.put_provider(ResourceProvider {
                     inventories,
@@ -408,7 +409,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Takes the providers of regions away with their host. The volumes that it was to remove stay
-    /// without taking anything: should the host come back, it is told to remove them.
+    /// without taking anything: should the host come back, it has to remove them.
     pub(super) fn drop_regions(&mut self, host: &Host) {
         let volumes = self.state.volumes_of_host(&host.name);
         let volumes: Vec<Arc<Volume>> = volumes.cloned().collect();
@@ -537,14 +538,14 @@ fn changed(volume: &Volume) -> Refusal {
 }
 
 /// Returns whether what was chosen is free, and is where the kernel would put it.
-fn fits(room: &Room, replica: &Replica) -> bool {
-    let free = room.free();
+fn fits(usage: &RegionUsage, replica: &Replica) -> bool {
+    let free = usage.free();
     match replica.mode {
         DeviceMode::Lvm => {
-            let has_room = free
+            let has_free_extent = free
                 .iter()
                 .any(|hole| hole.length_bytes >= replica.gross_bytes);
-            replica.extent.is_none() && has_room
+            replica.extent.is_none() && has_free_extent
         }
         DeviceMode::Direct => {
             let first = berth_domain::volume::first_fit(&free, replica.gross_bytes);
@@ -554,13 +555,13 @@ fn fits(room: &Room, replica: &Replica) -> bool {
 }
 
 /// Returns whether what is not made yet can lie where it is to.
-fn lie_well(room: &Room, fixed: &[Taken], floating: &[Replica]) -> bool {
+fn lie_well(usage: &RegionUsage, fixed: &[Taken], floating: &[Replica]) -> bool {
     let mut taken = fixed.to_vec();
     floating.iter().all(|replica| {
         let Some(extent) = replica.extent else {
             return true;
         };
-        let free = room.region.free(&taken);
+        let free = usage.region.free(&taken);
         taken.extend(replica.taken());
         free.iter().any(|hole| {
             hole.offset_bytes <= extent.offset_bytes && extent.end_bytes() <= hole.end_bytes()

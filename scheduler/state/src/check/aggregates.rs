@@ -12,8 +12,8 @@ use crate::state::State;
 
 /// Every host is in at most one zone, and its view and its root provider say in which aggregates
 /// it is.
-pub(super) fn aggregates_are_told(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "aggregates_are_told";
+pub(super) fn aggregates_match_hosts(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "aggregates_match_hosts";
     let mut of_host: BTreeMap<&HostName, Vec<&Aggregate>> = BTreeMap::new();
     let mut index: OrdMap<HostName, OrdSet<AggregateName>> = OrdMap::new();
     let mut ids: BTreeSet<AggregateId> = BTreeSet::new();
@@ -52,24 +52,24 @@ pub(super) fn aggregates_are_told(state: &State) -> Result<(), Violation> {
         )?;
         let ids: BTreeSet<_> = aggregates.iter().map(|a| a.id).collect();
         let provider = state.providers.get(&view.host.provider);
-        let told = provider.is_none_or(|provider| provider.aggregates == ids);
-        rule(told, RULE, format_args!("the provider of host {host}"))?;
+        let matches = provider.is_none_or(|provider| provider.aggregates == ids);
+        rule(matches, RULE, format_args!("the provider of host {host}"))?;
     }
     Ok(())
 }
 
-/// Whoever asked for a zone is in it.
+/// A VM that requested a zone is in it.
 pub(super) fn zones_hold(state: &State) -> Result<(), Violation> {
     for claim in state.claims.values().filter(|claim| claim.is_in_use()) {
         let vm = state.vms.get(&claim.vm);
-        let asked = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());
+        let requested = vm.and_then(|vm| vm.spec.hints.availability_zone.as_ref());
         let view = state.hosts.get(&claim.host);
         let zone = view.and_then(|view| view.aggregates.zone.as_ref());
         let what = format_args!(
-            "vm {} asked for {asked:?}, its host is in {zone:?}",
+            "vm {} requested {requested:?}, its host is in {zone:?}",
             claim.vm
         );
-        rule(asked.is_none() || asked == zone, "zones_hold", what)?;
+        rule(requested.is_none() || requested == zone, "zones_hold", what)?;
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(super) fn trees_hang_together(state: &State) -> Result<(), Violation> {
         let what = format_args!("provider {id} is of no host");
         rule(reported, "trees_hang_together", what)?;
     }
-    // Whoever is its own ancestor is reached from no root.
+    // A provider that is its own ancestor is reached from no root.
     let mut children: BTreeMap<ProviderId, Vec<ProviderId>> = BTreeMap::new();
     let mut reached = Vec::new();
     for (id, provider) in &state.providers {
@@ -59,7 +59,7 @@ pub(super) fn classes_and_traits_exist(state: &State) -> Result<(), Violation> {
     for (id, provider) in &state.providers {
         let classes = provider.inventories.keys().all(|c| state.knows_class(c));
         let traits = provider.traits.iter().all(|t| state.knows_trait(t));
-        let what = format_args!("provider {id} has what nobody created");
+        let what = format_args!("provider {id} has classes or traits that were not created");
         rule(classes && traits, RULE, what)?;
     }
     Ok(())
@@ -89,7 +89,7 @@ pub(super) fn consumers_take_from_clients_providers(state: &State) -> Result<(),
     Ok(())
 }
 
-/// Usage is kept step by step; here it is counted anew.
+/// Usage is kept step by step; here it is counted from scratch.
 pub(super) fn usage_is_the_sum_of_consumers(state: &State) -> Result<(), Violation> {
     let mut counted: BTreeMap<ProviderId, Resources> = BTreeMap::new();
     for consumer in state.consumers.values() {

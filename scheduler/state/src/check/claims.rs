@@ -1,4 +1,4 @@
-//! What must hold of claims: somebody owns each, and it says the same in numbers and in CPUs.
+//! What must hold of claims: each has an owner, and its amounts agree with its CPUs.
 
 use std::collections::BTreeSet;
 
@@ -73,15 +73,15 @@ pub(super) fn states_follow_their_owners(state: &State) -> Result<(), Violation>
 }
 
 /// What is left of a claim that was given back is its namespaces, each with its erasure; and nothing
-/// that is in use is being erased; at most it is noted as written off.
+/// that is in use is being erased; at most it is recorded as written off.
 pub(super) fn released_claims_are_erased(state: &State) -> Result<(), Violation> {
     for (id, claim) in &state.claims {
         let names = claim.assignment.pmem.iter().map(|device| &device.name);
         let good = match claim.is_in_use() {
             true => {
                 let names: BTreeSet<_> = names.collect();
-                let mut noted = claim.erasures.iter();
-                noted.all(|(name, erasure)| erasure.written_off && names.contains(name))
+                let mut recorded = claim.erasures.iter();
+                recorded.all(|(name, erasure)| erasure.written_off && names.contains(name))
             }
             false => {
                 let mut bare = claim.assignment.clone();

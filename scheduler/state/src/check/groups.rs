@@ -41,15 +41,15 @@ pub(super) fn hard_policies_hold(state: &State) -> Result<(), Violation> {
             }
             GroupPolicy::SoftAffinity | GroupPolicy::SoftAntiAffinity => true,
         };
-        let what = format_args!("group {name} asks for {}: {hosts:?}", group.policy);
+        let what = format_args!("group {name} requires {}: {hosts:?}", group.policy);
         rule(good, RULE, what)?;
     }
     Ok(())
 }
 
 /// Every VM's group is there, and both indexes say who belongs to it and where they are.
-pub(super) fn members_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "members_are_found";
+pub(super) fn members_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "members_are_indexed";
     let mut vms: OrdMap<ServerGroupName, OrdSet<VmName>> = OrdMap::new();
     for vm in state.vms.values() {
         if let Some(group) = &vm.spec.hints.server_group {

@@ -15,7 +15,7 @@ use super::claims::spec_of;
 use super::{Violation, rule};
 use crate::state::State;
 
-/// Usage is kept step by step; here it is counted anew.
+/// Usage is kept step by step; here it is counted from scratch.
 pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation> {
     const RULE: &str = "usage_is_the_sum_of_claims";
     let claims = by_host(state);
@@ -43,7 +43,7 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
     const RULE: &str = "claims_fit_together";
     let claims = by_host(state);
     for (name, view) in &state.hosts {
-        // What unknown guests hold may be somebody's: that is why it is told.
+        // What unknown guests hold may be claimed: that is why it is reported.
         let bare = Host {
             unknown: Vec::new(),
             ..(*view.host).clone()
@@ -142,8 +142,8 @@ pub(super) fn fenced_hosts_are_closed(state: &State) -> Result<(), Violation> {
         let Some(fenced) = &view.host.fenced else {
             continue;
         };
-        let told = fenced.heard_since || view.host.liveness == Liveness::Down;
-        let good = told && !view.room.open;
+        let is_reported = fenced.reported_since || view.host.liveness == Liveness::Down;
+        let good = is_reported && !view.headroom.open;
         let what = format_args!("host {name}: {fenced:?}");
         rule(good, "fenced_hosts_are_closed", what)?;
     }
@@ -151,14 +151,14 @@ pub(super) fn fenced_hosts_are_closed(state: &State) -> Result<(), Violation> {
 }
 
 /// A refused shape says why, and keeps new guests out.
-pub(super) fn refused_shapes_are_told(state: &State) -> Result<(), Violation> {
+pub(super) fn refused_shapes_have_reasons(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
         let Some(why) = &view.host.shape_refused else {
             continue;
         };
-        let good = !why.is_empty() && !view.room.open;
+        let good = !why.is_empty() && !view.headroom.open;
         let what = format_args!("host {name} is open, or does not say why: {why:?}");
-        rule(good, "refused_shapes_are_told", what)?;
+        rule(good, "refused_shapes_have_reasons", what)?;
     }
     Ok(())
 }

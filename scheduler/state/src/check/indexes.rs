@@ -11,18 +11,18 @@ use crate::index::custom_classes;
 use crate::request::REMEMBERED_MAX;
 use crate::state::State;
 
-pub(super) fn claims_are_found(state: &State) -> Result<(), Violation> {
+pub(super) fn claims_are_indexed(state: &State) -> Result<(), Violation> {
     let claims = || state.claims.values();
     let by_host: OrdSet<_> = claims().map(|c| (c.host.clone(), c.id)).collect();
     let in_use = claims().filter(|c| c.is_in_use());
     let by_vm: OrdSet<_> = in_use.map(|c| (c.vm.clone(), c.id)).collect();
     let good = by_host == state.index.host_claims && by_vm == state.index.vm_claims;
-    rule(good, "claims_are_found", "claims by host or by vm")
+    rule(good, "claims_are_indexed", "claims by host or by vm")
 }
 
 /// No two interfaces of the cluster have one MAC address, and each is found by its own.
-pub(super) fn macs_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "macs_are_found";
+pub(super) fn macs_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "macs_are_indexed";
     let vms = state.vms.values();
     let all: Vec<_> = vms
         .flat_map(|vm| vm.spec.nics.iter().map(|nic| (&*nic.mac, &vm.name)))
@@ -35,8 +35,8 @@ pub(super) fn macs_are_found(state: &State) -> Result<(), Violation> {
     rule(macs == state.index.macs, RULE, "vms by MAC address")
 }
 
-pub(super) fn providers_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "providers_are_found";
+pub(super) fn providers_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "providers_are_indexed";
     let providers = || state.providers.values();
     let by_name: OrdMap<Arc<str>, _> = providers()
         .map(|p| (Arc::from(p.name.as_str()), p.id))
@@ -84,11 +84,11 @@ fn under<K: Ord + Clone>(
     };
     let expected: OrdSet<_> = state.providers.values().flat_map(entries).collect();
     let what = format_args!("providers by {what}");
-    rule(expected == *index, "providers_are_found", what)
+    rule(expected == *index, "providers_are_indexed", what)
 }
 
-pub(super) fn consumers_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "consumers_are_found";
+pub(super) fn consumers_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "consumers_are_indexed";
     let consumers = state.consumers.values();
     let projects: OrdSet<_> = consumers
         .map(|c| (Arc::from(c.project.as_str()), c.id))
@@ -106,8 +106,8 @@ pub(super) fn consumers_are_found(state: &State) -> Result<(), Violation> {
     )
 }
 
-pub(super) fn operations_and_migrations_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "operations_and_migrations_are_found";
+pub(super) fn operations_and_migrations_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "operations_and_migrations_are_indexed";
     let operations = || state.operations.values();
     let running: OrdSet<_> = operations()
         .filter(|o| !o.is_done())
@@ -126,8 +126,8 @@ pub(super) fn operations_and_migrations_are_found(state: &State) -> Result<(), V
     rule(ended == state.index.ended, RULE, "ended migrations")
 }
 
-pub(super) fn requests_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "requests_are_found";
+pub(super) fn requests_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "requests_are_indexed";
     let requests = state.requests.values();
     let remembered: OrdMap<_, _> = requests.map(|r| (r.sequence, r.name.clone())).collect();
     rule(

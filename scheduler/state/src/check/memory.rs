@@ -8,7 +8,7 @@ use berth_domain::host_view::HostView;
 use super::{Violation, rule};
 use crate::state::State;
 
-/// Whoever something is said of is there, and no two groups speak for one host.
+/// Hosts and aggregates with settings exist, and no two groups apply to one host.
 pub(super) fn memory_is_said_of_known(state: &State) -> Result<(), Violation> {
     const RULE: &str = "memory_is_said_of_known";
     let memory = &state.policy.memory;
@@ -34,7 +34,7 @@ pub(super) fn memory_is_said_of_known(state: &State) -> Result<(), Violation> {
 /// A host that holds more memory than its rule allows says whose it has no room for.
 pub(super) fn memory_beyond_the_rule_is_marked(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
-        // What unknown guests hold is told by itself.
+        // What unknown guests hold is reported by itself.
         let bare = Host {
             unknown: Vec::new(),
             ..(*view.host).clone()

@@ -7,7 +7,7 @@ use berth_domain::vm::State as VmState;
 use super::{Violation, rule};
 use crate::state::State;
 
-/// A migration that has not ended leaves the VM with its source; once the hypervisors were told,
+/// A migration that has not ended leaves the VM with its source; once the transfer was started,
 /// the destination is claimed too.
 pub(super) fn running_have_both_claims(state: &State) -> Result<(), Violation> {
     const RULE: &str = "running_have_both_claims";

@@ -52,7 +52,7 @@ impl State {
         hosts::usage_is_the_sum_of_claims(self)?;
         hosts::claims_fit_together(self)?;
         hosts::roots_carry_what_hosts_report(self)?;
-        hosts::refused_shapes_are_told(self)?;
+        hosts::refused_shapes_have_reasons(self)?;
         hosts::fenced_hosts_are_closed(self)?;
         memory::memory_is_said_of_known(self)?;
         memory::memory_beyond_the_rule_is_marked(self)?;
@@ -61,9 +61,9 @@ impl State {
         claims::released_claims_are_erased(self)?;
         claims::counted_and_exact_agree(self)?;
         vms::running_vms_hold_one_active_claim(self)?;
-        vms::states_tell_of_operations(self)?;
+        vms::vm_states_match_operations(self)?;
         vms::only_errors_have_a_reason(self)?;
-        vms::shelved_say_where_they_are(self)?;
+        vms::shelved_vms_record_their_host(self)?;
         vms::troubles_are_of_running_vms(self)?;
         operations::running_have_leases(self)?;
         operations::epochs_are_distinct(self)?;
@@ -78,21 +78,21 @@ impl State {
         allocations::classes_and_traits_exist(self)?;
         allocations::consumers_take_from_clients_providers(self)?;
         allocations::usage_is_the_sum_of_consumers(self)?;
-        aggregates::aggregates_are_told(self)?;
+        aggregates::aggregates_match_hosts(self)?;
         aggregates::zones_hold(self)?;
         groups::hard_policies_hold(self)?;
-        groups::members_are_found(self)?;
+        groups::members_are_indexed(self)?;
         attached::volumes_have_one_vm(self)?;
         volumes::volumes_are_whole(self)?;
-        volumes::volumes_are_found(self)?;
+        volumes::volumes_are_indexed(self)?;
         volumes::volumes_are_counted(self)?;
         volumes::regions_are_offered(self)?;
         volumes::volumes_fit_together(self)?;
-        indexes::claims_are_found(self)?;
-        indexes::macs_are_found(self)?;
-        indexes::providers_are_found(self)?;
-        indexes::consumers_are_found(self)?;
-        indexes::operations_and_migrations_are_found(self)?;
-        indexes::requests_are_found(self)
+        indexes::claims_are_indexed(self)?;
+        indexes::macs_are_indexed(self)?;
+        indexes::providers_are_indexed(self)?;
+        indexes::consumers_are_indexed(self)?;
+        indexes::operations_and_migrations_are_indexed(self)?;
+        indexes::requests_are_indexed(self)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use berth_domain::claim::State as ClaimState;
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::Operation;
 
 use super::{Violation, rule};
 use crate::apply::{AUDIT_MAX, DONE_MAX, ENDED_MAX, LOG_MAX};
@@ -17,7 +17,7 @@ fn running(state: &State) -> impl Iterator<Item = &Operation> {
         .filter(|o| !o.is_done())
 }
 
-/// Somebody carries out what runs, under an epoch that was given.
+/// A conductor carries out what runs, under an epoch that was given.
 pub(super) fn running_have_leases(state: &State) -> Result<(), Violation> {
     for operation in running(state) {
         let lease = operation.lease.as_ref();
@@ -56,20 +56,10 @@ pub(super) fn running_work_on_their_vm(state: &State) -> Result<(), Violation> {
 pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
     for operation in running(state) {
         let vm_claim = state.vms.get(&operation.vm).and_then(|vm| vm.claim);
-        let expected = match operation.kind {
-            Kind::Boot | Kind::Unshelve => vm_claim,
-            Kind::Delete
-            | Kind::RevertResize { .. }
-            | Kind::ConfirmResize { .. }
-            | Kind::Shelve
-            | Kind::Stop { .. }
-            | Kind::Start
-            | Kind::Reboot { .. }
-            | Kind::Rebuild { .. }
-            | Kind::Snapshot { .. } => None,
-            Kind::LiveMigrate { migration }
-            | Kind::ColdMigrate { migration }
-            | Kind::Evacuate { migration } => {
+        let expected = match (operation.kind.plan().claims, operation.kind.claiming()) {
+            (None, _) => None,
+            (Some(_), None) => vm_claim,
+            (Some(_), Some(migration)) => {
                 let migration = state.migrations.get(&migration);
                 migration.and_then(|m| m.destination_claim)
             }

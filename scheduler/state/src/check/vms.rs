@@ -60,7 +60,7 @@ pub(super) fn running_vms_hold_one_active_claim(state: &State) -> Result<(), Vio
 }
 
 /// A VM is in a passing state only while an operation of that kind works on it.
-pub(super) fn states_tell_of_operations(state: &State) -> Result<(), Violation> {
+pub(super) fn vm_states_match_operations(state: &State) -> Result<(), Violation> {
     for (name, vm) in &state.vms {
         let kind = vm.operation.and_then(|id| state.operations.get(&id));
         let kind = kind
@@ -79,18 +79,18 @@ pub(super) fn states_tell_of_operations(state: &State) -> Result<(), Violation> 
             None => !passing && vm.operation.is_none(),
         };
         let what = format_args!("vm {name} is {:?} and {kind:?} works on it", vm.state);
-        rule(good, "states_tell_of_operations", what)?;
+        rule(good, "vm_states_match_operations", what)?;
     }
     Ok(())
 }
 
 /// A shelved VM says where its disks are.
-pub(super) fn shelved_say_where_they_are(state: &State) -> Result<(), Violation> {
+pub(super) fn shelved_vms_record_their_host(state: &State) -> Result<(), Violation> {
     for (name, vm) in &state.vms {
         let good = vm.state != VmState::Shelved || vm.remains_on.is_some();
         rule(
             good,
-            "shelved_say_where_they_are",
+            "shelved_vms_record_their_host",
             format_args!("vm {name}"),
         )?;
     }

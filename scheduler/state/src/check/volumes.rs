@@ -7,8 +7,8 @@ use std::sync::Arc;
 use berth_domain::host::Host;
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::volume::{
-    DeviceMode, Extent, FAILED_MAX, HOST_VOLUMES_MAX, Kind, Phase, Replica, Room, VOLUMES_MAX,
-    consumer_of, provider_of,
+    DeviceMode, Extent, FAILED_MAX, HOST_VOLUMES_MAX, Kind, Phase, RegionUsage, Replica,
+    VOLUMES_MAX, consumer_of, provider_of,
 };
 use imbl::{OrdMap, OrdSet};
 
@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::volumes::{region_inventories, taken_by};
 
 /// A volume is on hosts that are there, once on each, and is removed from all or from none. What is to
-/// be removed may be on hosts that were: they are told should they come back.
+/// be removed may be on hosts that were: they have to remove them should they come back.
 pub(super) fn volumes_are_whole(state: &State) -> Result<(), Violation> {
     const RULE: &str = "volumes_are_whole";
     let mut names = BTreeSet::new();
@@ -44,8 +44,8 @@ pub(super) fn volumes_are_whole(state: &State) -> Result<(), Violation> {
 }
 
 /// What is kept beside the table follows from it.
-pub(super) fn volumes_are_found(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "volumes_are_found";
+pub(super) fn volumes_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "volumes_are_indexed";
     let volumes = || state.volumes.values();
     let by_host: OrdSet<(HostName, VolumeId)> = volumes()
         .flat_map(|v| v.replicas.iter().map(|r| (r.host.clone(), v.id.clone())))
@@ -64,7 +64,7 @@ pub(super) fn volumes_are_found(state: &State) -> Result<(), Violation> {
     rule(good, RULE, "volumes by consumer")
 }
 
-/// What a volume takes is counted as its consumer's, and nobody else takes from regions.
+/// What a volume takes is counted as its consumer's, and no other consumer takes from regions.
 pub(super) fn volumes_are_counted(state: &State) -> Result<(), Violation> {
     const RULE: &str = "volumes_are_counted";
     for (id, volume) in &state.volumes {
@@ -81,18 +81,19 @@ pub(super) fn volumes_are_counted(state: &State) -> Result<(), Violation> {
 pub(super) fn regions_are_offered(state: &State) -> Result<(), Violation> {
     const RULE: &str = "regions_are_offered";
     for (name, view) in &state.hosts {
-        let rooms = state.rooms_of(&view.host);
+        let usages = state.regions_of(&view.host);
         for provider in state.region_providers(view.host.provider) {
-            let is_of = |room: &&Room| provider_of(view.host.provider, room.name()) == provider.id;
-            let room = rooms.iter().find(is_of);
-            let good = room.is_some_and(|room| region_inventories(room) == provider.inventories);
+            let is_of =
+                |usage: &&RegionUsage| provider_of(view.host.provider, usage.name()) == provider.id;
+            let usage = usages.iter().find(is_of);
+            let good = usage.is_some_and(|usage| region_inventories(usage) == provider.inventories);
             let what = format_args!("provider {} of host {name}", provider.name);
             rule(good, RULE, what)?;
         }
-        for room in &rooms {
-            let has = state.region_provider(&view.host, room).is_some();
-            let what = format_args!("region {} of host {name} has no provider", room.name());
-            rule(has || !room.is_open(), RULE, what)?;
+        for usage in &usages {
+            let has = state.region_provider(&view.host, usage).is_some();
+            let what = format_args!("region {} of host {name} has no provider", usage.name());
+            rule(has || !usage.is_open(), RULE, what)?;
         }
         let failed = view.host.failed_volumes.len();
         let what = format_args!("host {name} keeps {failed} failures");
@@ -111,9 +112,9 @@ pub(super) fn regions_are_offered(state: &State) -> Result<(), Violation> {
 /// nothing else wherever a region can be judged, since only what a host says can be otherwise.
 pub(super) fn volumes_fit_together(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
-        for room in state.rooms_of(&view.host) {
-            if room.is_open() {
-                fits(name, &room)?;
+        for usage in state.regions_of(&view.host) {
+            if usage.is_open() {
+                fits(name, &usage)?;
             }
         }
         promised_lie_alone(state, &view.host)?;
@@ -121,22 +122,25 @@ pub(super) fn volumes_fit_together(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-fn fits(host: &HostName, room: &Room) -> Result<(), Violation> {
+fn fits(host: &HostName, usage: &RegionUsage) -> Result<(), Violation> {
     const RULE: &str = "volumes_fit_together";
-    let capacity = room.region.capacity_bytes;
-    let taken = room.taken();
+    let capacity = usage.region.capacity_bytes;
+    let taken = usage.taken();
     let sum: u64 = taken.iter().map(|taken| taken.gross_bytes).sum();
-    let what = format_args!("region {} of host {host}: {sum} of {capacity}", room.name());
+    let what = format_args!(
+        "region {} of host {host}: {sum} of {capacity}",
+        usage.name()
+    );
     rule(sum <= capacity, RULE, what)?;
     let mut pieces: Vec<Extent> = taken.iter().filter_map(|taken| taken.extent).collect();
-    let is_exact = match room.region.mode {
+    let is_exact = match usage.region.mode {
         DeviceMode::Direct => pieces.len() == taken.len(),
         DeviceMode::Lvm => pieces.is_empty(),
     };
     rule(
         is_exact,
         RULE,
-        format_args!("region {} of host {host}", room.name()),
+        format_args!("region {} of host {host}", usage.name()),
     )?;
     pieces.sort_unstable();
     for pair in pieces.windows(2) {
@@ -144,8 +148,9 @@ fn fits(host: &HostName, room: &Room) -> Result<(), Violation> {
         rule(!pair[0].overlaps(pair[1]), RULE, what)?;
     }
     for piece in &pieces {
-        let is_ours = !room.region.foreign.iter().any(|f| f.overlaps(*piece));
-        let what = format_args!("host {host}: {piece} is somebody else's or beyond the end");
+        let is_ours = !usage.region.foreign.iter().any(|f| f.overlaps(*piece));
+        let what =
+            format_args!("host {host}: {piece} overlaps foreign data or lies beyond the end");
         rule(is_ours && piece.end_bytes() <= capacity, RULE, what)?;
     }
     Ok(())

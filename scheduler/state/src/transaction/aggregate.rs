@@ -17,7 +17,7 @@ impl<J: Journal> Transaction<'_, J> {
         let name = aggregate.name.clone();
         let old = self.state.aggregates.insert(name, aggregate.clone());
         self.move_aggregate(old.as_deref(), Some(&aggregate));
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Aggregate(aggregate.name.clone()),
             old: old.map(Row::Aggregate),
             new: Some(Row::Aggregate(aggregate.clone())),
@@ -28,7 +28,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn remove_aggregate(&mut self, name: &AggregateName) {
         let old = self.state.aggregates.remove(name);
         self.move_aggregate(old.as_deref(), None);
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Aggregate(name.clone()),
             old: old.map(Row::Aggregate),
             new: None,

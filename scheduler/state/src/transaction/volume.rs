@@ -30,7 +30,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(consumer) = consumer_of(&id) {
             index.volume_consumers.insert(consumer, id.clone());
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Volume(id),
             old: old.map(Row::Volume),
             new: Some(Row::Volume(volume.clone())),
@@ -43,7 +43,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(old) = &old {
             self.unlist_volume(old);
         }
-        self.journal.note(|| Change {
+        self.journal.record(|| Change {
             key: Key::Volume(id.clone()),
             old: old.map(Row::Volume),
             new: None,

@@ -13,7 +13,7 @@ use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
 use berth_proto::convert::{ResourceName, placement};
-use berth_proto::host::v1::fence::How as WireHow;
+use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
 use berth_proto::state::v1::{self, envelope};
@@ -174,13 +174,13 @@ fn write(command: &Command) -> envelope::Command {
         }),
         Command::FenceHost {
             host,
-            how,
+            method,
             by,
             output,
             incarnation,
         } => Wire::FenceHost(v1::FenceHost {
             host: host.resource_name(),
-            how: WireHow::from(*how).into(),
+            method: WireMethod::from(*method).into(),
             principal: by.clone(),
             output: output.clone(),
             incarnation: incarnation.to_string(),
@@ -589,7 +589,7 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         },
         Wire::FenceHost(wire) => Command::FenceHost {
             host: field::name(&wire.host, "host")?,
-            how: field::choice::<WireHow, _>(wire.how, "how")?,
+            method: field::choice::<WireMethod, _>(wire.method, "method")?,
             by: wire.principal,
             output: wire.output,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,

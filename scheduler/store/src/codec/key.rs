@@ -50,7 +50,7 @@ pub fn encode_key(key: &Key) -> Bytes {
 pub enum Watched {
     /// A resource provider.
     Provider(ProviderId),
-    /// A record whose changes are told as events.
+    /// A record of which changes are sent as events.
     Record(Name),
 }
 

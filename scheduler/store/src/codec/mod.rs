@@ -7,7 +7,7 @@
 //! value or refused. A command or row that this build does not know is an error, never a default:
 //! a member that skipped it would differ from the others.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`command`] | envelopes with their commands |
 //! | [`key`] | what names a row |

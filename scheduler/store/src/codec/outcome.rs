@@ -1,6 +1,6 @@
 //! What came of a command, for a member that passed it on.
 //!
-//! Unlike commands and rows it is not stored: whoever reads it is a build that runs now.
+//! Unlike commands and rows it is not stored: its reader is a program that runs now.
 
 use std::sync::Arc;
 

@@ -141,7 +141,7 @@ fn write_header(header: &Header) -> v1::Header {
 }
 
 fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
-    let cluster_version = ServiceVersion::told(wire.cluster_version);
+    let cluster_version = ServiceVersion::from_wire(wire.cluster_version);
     if cluster_version > ServiceVersion::CURRENT {
         return Err(Invalid::new(
             "cluster_version",

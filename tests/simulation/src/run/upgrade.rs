@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion, TOO_OLD};
-use berth_scheduler::core::upgrade::{MemberVersion, examine_finalize};
-use berth_scheduler::core::{Ask, Request};
+use berth_scheduler::core::upgrade::{MemberVersion, plan_finalize};
+use berth_scheduler::core::{Action, DecisionRequest};
 use berth_scheduler::machine::Level;
 use berth_state::command::Command;
 
@@ -104,7 +104,8 @@ impl Run {
         })
     }
 
-    /// Raises the version once nobody is behind; has the user go on when it is raised.
+    /// Raises the version once no program is behind, and tries to raise it to a lower one meanwhile;
+    /// has the user go on when it is raised.
     pub(super) fn finalize(&mut self) {
         let leader = self.members.iter().find(|m| m.decides());
         let Some(state) = leader.and_then(|m| m.state()) else {
@@ -124,19 +125,27 @@ impl Run {
                 version: member.is_up().then_some(member.level.0),
             })
             .collect();
-        let gone = BTreeSet::new();
-        let nobody_behind = examine_finalize(state, &members, current, &gone).is_ok();
+        let version = ServiceVersion(self.chance.between(1, current.0.into()) as u32);
+        let planned = plan_finalize(state, &members, version, BTreeSet::new());
         let hosts = state.hosts().values();
         let hosts_new = hosts
             .filter(|view| view.host.report.service_version == current)
             .count();
-        // Agents may stay behind; here none does, so that nothing is refused afterwards.
-        if nobody_behind && hosts_new == self.hosts.len() {
-            let raise = Command::FinalizeUpgrade {
-                version: current,
-                gone,
-            };
-            let question = Question::Decide(Ask::new("operator", Request::Plain(raise)));
+        let raise = if version < current {
+            // Which versions can be raised to is known before the command is written.
+            Some(Command::FinalizeUpgrade {
+                version,
+                gone: BTreeSet::new(),
+            })
+        } else {
+            // Agents may stay behind; here none does, so that nothing is refused afterwards.
+            planned
+                .ok()
+                .flatten()
+                .filter(|_| hosts_new == self.hosts.len())
+        };
+        if let Some(raise) = raise {
+            let question = Question::Decide(DecisionRequest::new("operator", Action::Plain(raise)));
             let outs = self.operator.ask(question, (), &mut self.numbers);
             self.out(Node::User, outs);
         }

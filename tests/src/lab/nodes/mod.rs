@@ -339,8 +339,8 @@ fn take(kit: &Kit) -> Result<(), Missing> {
         require_program(program)?;
     }
     root::prerequisites(kit)?;
-    let told = |error: anyhow::Error| Missing::new(format!("{error:#} (.ci/install brings it)"));
-    image::find_kernel().map_err(told)?;
-    image::busybox().map_err(told)?;
+    let missing = |error: anyhow::Error| Missing::package(format!("{error:#}"));
+    image::find_kernel().map_err(missing)?;
+    image::busybox().map_err(missing)?;
     Ok(())
 }

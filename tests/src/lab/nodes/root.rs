@@ -65,8 +65,8 @@ impl Kit {
         }
     }
 
-    /// What namespaces of persistent memory take. With the modules there from the beginning, nobody
-    /// has to be there who loads them when a device appears.
+    /// What namespaces of persistent memory take. The modules are there from the beginning, so
+    /// that no daemon has to load them when a device appears.
     pub(super) fn persistent_memory() -> Self {
         Self {
             programs: vec!["ndctl", "daxio"],
@@ -77,7 +77,7 @@ impl Kit {
     }
 
     /// What volumes of persistent memory take: volume groups, and two file systems. Busybox cannot
-    /// tell a mount that failed to be what it was asked for.
+    /// report a mount that lacks an option it was requested with.
     pub(super) fn volumes() -> Self {
         Self {
             programs: vec!["losetup", "lvm", "mkfs.ext4", "mkfs.xfs", "mount", "umount"],
@@ -122,10 +122,7 @@ const SPARE_MIB: u64 = 64;
 pub(super) fn prerequisites(kit: &Kit) -> Result<(), Missing> {
     for path in kit.libraries().chain(kit.data.iter().map(PathBuf::from)) {
         if !path.exists() {
-            return Err(Missing::new(format!(
-                "there is no {} (.ci/install brings it)",
-                path.display()
-            )));
+            return Err(Missing::package(format!("there is no {}", path.display())));
         }
     }
     Ok(())
@@ -240,8 +237,8 @@ impl Tree {
             let name = file.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or_default();
             // QEMU's links to SeaBIOS lead out of its directory; what they lead to is copied.
-            let wanted = file.is_file() && (name.ends_with(".xml") || FIRMWARE.contains(&name));
-            if wanted {
+            let is_needed = file.is_file() && (name.ends_with(".xml") || FIRMWARE.contains(&name));
+            if is_needed {
                 self.copy(&file)?;
             }
         }

@@ -1,4 +1,4 @@
-//! A machine with a watchdog and a hypervisor in it, emulated: when nobody feeds the watchdog, QEMU
+//! A machine with a watchdog and a hypervisor in it, emulated: when no process feeds the watchdog, QEMU
 //! resets the machine, whatever its kernel is doing.
 //!
 //! ```text
@@ -27,7 +27,7 @@ use super::super::image;
 use super::super::process::wait_until;
 use super::{Running, root, wdat};
 
-/// The watchdog's driver, which is told the timeout when it is loaded.
+/// The watchdog's driver, which gets the timeout as a parameter when it is loaded.
 const DRIVER: &str = "wdat_wdt";
 
 /// Where the machine has all programs of Berth in one.
@@ -58,7 +58,7 @@ pub struct Watched {
     answers: Arc<Mutex<Vec<String>>>,
     events: Arc<Mutex<Vec<String>>>,
     advertised: String,
-    asked: u32,
+    commands: u32,
 }
 
 impl WatchedDisk {
@@ -113,11 +113,11 @@ impl WatchedDisk {
         // QEMU binds it a moment later.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let advertised = format!("127.0.0.1:{port}");
-        let told = format!(
+        let parameters = format!(
             "HOST={host} ADVERTISE={advertised} SCHEDULER=10.0.2.2:{scheduler_port} \
              TIMEOUT={timeout_s}"
         );
-        let mut machine = Running(self.qemu(&told, port, &console, &shell, &monitor)?);
+        let mut machine = Running(self.qemu(&parameters, port, &console, &shell, &monitor)?);
         let connect = |machine: &mut Running, path: &Path| {
             wait_until(PATIENCE, || {
                 ensure!(machine.0.try_wait()?.is_none(), "QEMU has ended");
@@ -136,13 +136,13 @@ impl WatchedDisk {
             answers,
             events,
             advertised,
-            asked: 0,
+            commands: 0,
         })
     }
 
     fn qemu(
         &self,
-        told: &str,
+        parameters: &str,
         port: u16,
         console: &Path,
         shell: &Path,
@@ -174,7 +174,7 @@ impl WatchedDisk {
             .args(["-append"])
             .arg(format!(
                 "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off root=/dev/nvme0n1 ro rootwait \
-                 init=/init {told}"
+                 init=/init {parameters}"
             ))
             .stdin(Stdio::null());
         qemu.spawn().context("cannot run qemu-system-x86_64")
@@ -194,16 +194,46 @@ fn collect(stream: UnixStream) -> Arc<Mutex<Vec<String>>> {
     lines
 }
 
+/// Removes the kernel's lines, `[   12.345678] …`. The kernel writes to the console while a program
+/// does: such a line can stand in the middle of a program's, which is whole again without it.
+fn without_kernel_lines(console: &str) -> String {
+    let mut text = String::with_capacity(console.len());
+    let mut rest = console;
+    while let Some(open) = rest.find('[') {
+        text.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let is_kernel = rest[1..]
+            .split_once("] ")
+            .is_some_and(|(stamp, _)| is_uptime(stamp));
+        if is_kernel {
+            rest = rest.split_once('\n').map_or("", |(_, after)| after);
+        } else {
+            text.push('[');
+            rest = &rest[1..];
+        }
+    }
+    text + rest
+}
+
+/// Whether this is seconds since boot as the kernel prints them: `   12.345678`.
+fn is_uptime(stamp: &str) -> bool {
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let parts = stamp.trim_start().split_once('.');
+    parts.is_some_and(|(seconds, micros)| {
+        is_number(seconds) && micros.len() == 6 && is_number(micros)
+    })
+}
+
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watched {
-    /// Returns what was written to its console, in all its lives.
+    /// Returns what programs wrote to its console, in all its lives, without the kernel's lines.
     #[must_use]
     pub fn console(&self) -> String {
-        let said = fs::read(&self.console).unwrap_or_default();
-        String::from_utf8_lossy(&said).replace('\r', "")
+        let written = fs::read(&self.console).unwrap_or_default();
+        without_kernel_lines(&String::from_utf8_lossy(&written).replace('\r', ""))
     }
 
     /// Returns how often the watchdog has reset it.
@@ -237,7 +267,7 @@ impl Watched {
     ///
     /// # Errors
     ///
-    /// When nobody takes it.
+    /// When no shell reads it.
     pub fn types(&mut self, command: &str) -> Result<()> {
         Ok(writeln!(self.shell, "{command}")?)
     }
@@ -249,8 +279,8 @@ impl Watched {
     ///
     /// When there is no answer.
     pub fn ask(&mut self, command: &str) -> Result<String> {
-        self.asked += 1;
-        let mark = format!("answer {}:", self.asked);
+        self.commands += 1;
+        let mark = format!("answer {}:", self.commands);
         self.types(&format!("echo '{mark}' $({command} 2>&1) >/dev/ttyS1"))?;
         wait_until(PATIENCE, || {
             let answers = held(&self.answers);
@@ -270,5 +300,22 @@ impl Watched {
         uptime
             .parse()
             .with_context(|| format!("not a time: {uptime}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_kernel_lines;
+
+    /// Goal: what a program wrote is found though the kernel wrote into the middle of it.
+    #[test]
+    fn a_kernel_line_does_not_split_a_programs_line() {
+        let console = "[    0.1] is no uptime\n[   12.812876] watchdog: watchdog0: started\n\
+            runs on: thi[   51.861155] watchdog: watchdog0: did not stop!\ns machine is RESET\n\
+            list [1] of two\n[    9.704797] cut off";
+        assert_eq!(
+            without_kernel_lines(console),
+            "[    0.1] is no uptime\nruns on: this machine is RESET\nlist [1] of two\n"
+        );
     }
 }

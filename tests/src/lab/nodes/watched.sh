@@ -1,5 +1,5 @@
 # What runs on the machine with a watchdog: libvirtd, and a shell that the test types into.
-# It is told by the kernel's command line: HOST, ADVERTISE, SCHEDULER, TIMEOUT.
+# Parameters, from the kernel's command line: HOST, ADVERTISE, SCHEDULER, TIMEOUT.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 mount -t tmpfs tmpfs /var
 mkdir -p /var/log/libvirt /var/lib/libvirt /var/cache/libvirt
@@ -45,10 +45,10 @@ insmod /lab/watchdog.ko timeout="$TIMEOUT"
 ln -s /lab/berth-programs /run/berth-compute-agent
 virtlogd &
 libvirtd &
-# Kept open: what is typed while nobody has the line open is lost.
+# Kept open: what is typed while no process has the line open is lost.
 exec 3<>/dev/ttyS1
 stty -echo <&3
 while ! [ -S /run/libvirt/libvirt-sock ]; do sleep 0.1; done
 echo "watched: ready"
-# Not at a terminal, by its standard error: it prompts nobody.
+# Not at a terminal, by its standard error: it prints no prompt.
 while :; do sh <&3 >/dev/null 2>&1; done

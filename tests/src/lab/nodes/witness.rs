@@ -1,6 +1,6 @@
 //! What the kernel says about nodes: where a guest's memory is, and how many huge pages are free.
 //!
-//! What it is not: what anybody was told. Policies and pages are read from the process.
+//! What it is not: the claims or the domain XML. Policies and pages are read from the process.
 
 use std::collections::BTreeMap;
 use std::fs;

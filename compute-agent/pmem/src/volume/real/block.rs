@@ -1,10 +1,10 @@
-//! Block devices: who has one, and overwriting it.
+//! Block devices: their users, and overwriting them.
 //!
-//! A device that is mounted, or a part of another one, is held by the kernel: nobody else can open it
-//! for himself alone then. Others who have it open are found in `/proc`.
+//! A device that is mounted, or a part of another one, is held by the kernel: no process can open it
+//! exclusively then. Other processes that have it open are listed by `/proc`.
 //!
-//! Invariant: while a device is overwritten nobody can mount it; what is told as overwritten is on the
-//! medium.
+//! Invariant: while a device is overwritten it cannot be mounted; what is reported as overwritten is on
+//! the medium.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -32,13 +32,13 @@ const ALIGN: usize = 4096;
 const OPEN_TRIES: u32 = 3;
 const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Returns who has a device open or mounted.
+/// Returns the processes that have a device open, and its mounts.
 pub(crate) fn users(settings: &Settings, id: &VolumeId, path: &Path) -> Result<Vec<String>, Error> {
     // A logical volume's path leads to the kernel's name of it, which is what processes show.
     let real = fs::canonicalize(path).map_err(io_error("open", path))?;
     let found = holders(&settings.proc, &real).map_err(|why| Error::Unusable {
         id: id.clone(),
-        why: format!("it cannot be seen who has it: {why}"),
+        why: format!("its users cannot be determined: {why}"),
     })?;
     let mut users: Vec<String> = found.iter().map(ToString::to_string).collect();
     let mut tries = OPEN_TRIES;
@@ -89,7 +89,7 @@ fn open(path: &Path, is_direct: bool) -> io::Result<File> {
         .open(path)
 }
 
-/// Holds that nobody has the device, and overwrites it as is told.
+/// Checks that the device has no user, and overwrites it as requested.
 pub(super) fn wipe(
     settings: &Settings,
     id: &VolumeId,
@@ -105,9 +105,15 @@ pub(super) fn wipe(
     };
     // Whole blocks; a device is a multiple of them.
     let from = from - from % ALIGN as u64;
-    let is_told = matches!(wipe, Wipe::Everything { .. });
-    overwrite(settings, id, path, (from, until), is_told.then_some(watch))?;
-    // Who opened it meanwhile may have written behind us.
+    let has_progress = matches!(wipe, Wipe::Everything { .. });
+    overwrite(
+        settings,
+        id,
+        path,
+        (from, until),
+        has_progress.then_some(watch),
+    )?;
+    // A process that opened it meanwhile may have written behind us.
     check_unused(settings, id, path)
 }
 
@@ -154,7 +160,7 @@ fn overwrite(
     let skip = memory.as_ptr().align_offset(ALIGN);
     let zeros = &memory[skip..skip + WRITE_BYTES];
     let mut done = from;
-    let mut told = from;
+    let mut reported = from;
     while done < until {
         watch.map_or(Ok(()), |watch| watch.check(id))?;
         let length = (until - done).min(WRITE_BYTES as u64);
@@ -162,9 +168,9 @@ fn overwrite(
         file.write_all_at(part, done)
             .map_err(io_error("overwrite", path))?;
         done += length;
-        if done == until || done - told >= settings.piece_bytes {
+        if done == until || done - reported >= settings.piece_bytes {
             file.sync_data().map_err(io_error("sync", path))?;
-            told = done;
+            reported = done;
             if let Some(watch) = watch {
                 (watch.progress)(done);
             }
@@ -188,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Goal: exactly what is told is overwritten, piece by piece, and it stops when it is told to.
+    /// Goal: exactly the given range is overwritten, piece by piece, and it stops on request.
     /// Method: a file in the place of a device, of an odd size.
     #[test]
     fn what_is_told_is_overwritten() {
@@ -206,8 +212,8 @@ mod tests {
             )
         };
         let stop = AtomicBool::new(false);
-        let told = RefCell::new(Vec::new());
-        let progress = |bytes| told.borrow_mut().push(bytes);
+        let reported = RefCell::new(Vec::new());
+        let progress = |bytes| reported.borrow_mut().push(bytes);
         let watch = Watch {
             stop: &stop,
             progress: &progress,
@@ -217,14 +223,14 @@ mod tests {
         };
         fill();
         run(0, &watch).unwrap();
-        assert_eq!(told.take(), [4 * MIB, 8 * MIB, size]);
+        assert_eq!(reported.take(), [4 * MIB, 8 * MIB, size]);
         assert_eq!(ones(size), (true, true));
         fill();
         zero_beginning(&settings(), &id, (file.path(), size)).unwrap();
         assert_eq!(ones(BEGINNING_BYTES), (true, true));
         fill();
         run(8 * MIB, &watch).unwrap();
-        assert_eq!(told.take(), [size]);
+        assert_eq!(reported.take(), [size]);
         assert_eq!(ones(0), (true, false));
         let stopping = |_| stop.store(true, Ordering::SeqCst);
         let watch = Watch {

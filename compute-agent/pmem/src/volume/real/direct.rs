@@ -1,6 +1,6 @@
-//! Mode direct: a namespace in mode fsdax for each volume, which bears its name.
+//! Mode direct: a namespace in mode fsdax for each volume, which has its name.
 //!
-//! Invariant: a region's capacity is the whole of it; what others have of it is told as foreign.
+//! Invariant: a region's capacity is the whole of it; what others have of it is reported as foreign.
 
 use berth_domain::name::{RegionName, VolumeId};
 use berth_domain::volume::{DeviceMode, Region, Taken, first_fit, net_bytes};
@@ -47,7 +47,7 @@ impl DirectManager {
         }
     }
 
-    /// Makes a namespace, and holds that it is what was asked for.
+    /// Makes a namespace, and checks that it matches the request.
     fn make(&self, id: &VolumeId, found: &NdRegion, gross_bytes: u64) -> Result<Device, Error> {
         let region = self.region(found);
         if !region.trouble.is_empty() {
@@ -205,7 +205,7 @@ impl DirectManager {
         }
         watch.check(id)?;
         let _turn = self.settings.turn(true)?;
-        // The kernel's names are given anew as soon as one is free: it is looked up once more.
+        // The kernel reuses its names as soon as one is free: it is looked up once more.
         let listing = self.settings.list()?;
         let mut namespaces = listing.iter().flat_map(|region| {
             let namespaces = region.namespaces.iter();

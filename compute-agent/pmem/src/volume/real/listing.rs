@@ -1,9 +1,9 @@
-//! Regions and namespaces of a host: what `ndctl list` prints, held beside what the kernel tells.
+//! Regions and namespaces of a host: what `ndctl list` prints, combined with the kernel's files.
 //!
-//! ndctl tells which bus, region and mode; sizes and places are the kernel's, from `/sys`: what ndctl
-//! calls a size is what can be used, and it does not tell where a namespace lies.
+//! ndctl reports bus, region and mode; sizes and offsets are the kernel's, from `/sys`: the size of
+//! ndctl is the usable one, and it does not report where a namespace lies.
 //!
-//! Invariant: a namespace whose place cannot be seen makes its region one that cannot be used: it is
+//! Invariant: a namespace whose offset cannot be read makes its region unusable: it is
 //! not guessed that its space is free.
 
 use std::fs;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::super::manager::Error;
 use super::report::{begin, parse};
 
-/// What the program is asked.
+/// Arguments of the program.
 pub(super) const ARGUMENTS: [&str; 6] = [
     "list",
     "--buses",
@@ -53,9 +53,9 @@ pub(super) struct NdRegion {
 pub(super) struct Namespace {
     /// The kernel's name.
     pub(super) dev: String,
-    /// The name that it was given; empty: none.
+    /// Its name; empty: none.
     pub(super) name: String,
-    /// What tells it from others; another one for one that is made anew.
+    /// What distinguishes it from others, also from a later one of the same name.
     pub(super) uuid: String,
     /// Where it lies in its region.
     pub(super) extent: Extent,
@@ -143,7 +143,7 @@ impl Reader<'_> {
         let mut region = NdRegion {
             bus: bus.to_owned(),
             name: RegionName::new(dev).map_err(|error| error.to_string())?,
-            // -1 where the firmware does not tell.
+            // -1 where the firmware does not report it.
             cell: node.trim().parse().ok().map(CellId),
             size_bytes,
             ways: number(&at.join("mappings"))?.max(1),
@@ -223,7 +223,7 @@ fn is_plain(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(is_plain) && !name.contains("..")
 }
 
-/// Reads a number that the kernel tells, decimal or with `0x`.
+/// Reads a number from a file of the kernel, decimal or with `0x`.
 fn number(path: &Path) -> Result<u64, String> {
     let text =
         fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;

@@ -1,9 +1,9 @@
-//! Mode lvm: a volume group for each region, and a logical volume for each volume, which bears its
+//! Mode lvm: a volume group for each region, and a logical volume for each volume, which has its
 //! name.
 //!
 //! A volume group is made of namespaces in mode fsdax that are called [`GROUP_NAMESPACE`]; they are
 //! made when there are none, up to a share of the region. While one is made there is a mark: what a
-//! killed program left half made is told by it from a namespace that was merely switched off.
+//! killed program left half made is distinguished by it from a namespace that was merely switched off.
 //!
 //! Invariant: a volume group is ours only if all that it is made of are such namespaces of one region.
 
@@ -199,7 +199,7 @@ impl LvmManager {
     }
 
     /// Returns how large a namespace is made of a region for its volume group; 0: none.
-    fn wanted_bytes(&self, region: &NdRegion) -> u64 {
+    fn target_bytes(&self, region: &NdRegion) -> u64 {
         let settings = &self.settings;
         let namespaces = region.namespaces.iter();
         let ours: u64 = namespaces
@@ -208,7 +208,7 @@ impl LvmManager {
             .sum();
         let percent = u128::from(settings.fsdax_percent.min(100));
         let share = u128::from(region.size_bytes) * percent / 100;
-        let share = u64::try_from(share).expect("at most the whole of it");
+        let share = u64::try_from(share).expect("at most all of it");
         let can_use = share
             .saturating_sub(ours)
             .min(region.available_bytes)
@@ -236,17 +236,14 @@ impl LvmManager {
             for namespace in region.namespaces.iter().filter(is_new) {
                 let is_used = view.physical.iter().any(|p| is_on(p, namespace));
                 if namespace.block.is_none() && !is_used {
-                    info!(
-                        dev = namespace.dev,
-                        "a namespace that was made in part is removed"
-                    );
+                    info!(dev = namespace.dev, "removing a partly made namespace");
                     self.settings.destroy_namespace(&namespace.dev)?;
                 }
             }
             remove_mark(&mark).map_err(io_error("remove", &mark))?;
             return Ok(true);
         }
-        let bytes = self.wanted_bytes(region);
+        let bytes = self.target_bytes(region);
         if bytes == 0 {
             return Ok(false);
         }
@@ -270,7 +267,7 @@ impl LvmManager {
         for namespace in region.namespaces.iter().filter(|n| is_for_groups(n)) {
             let Some((path, _)) = &namespace.block else {
                 let dev = &namespace.dev;
-                warn!(dev, "a namespace for a volume group is switched off");
+                warn!(dev, "namespace of a volume group is switched off");
                 continue;
             };
             let mut physical = view.physical.iter();
@@ -308,7 +305,7 @@ impl LvmManager {
         Ok(())
     }
 
-    /// Does what is to be done for a region, looking anew after each thing that was done. A cleaning
+    /// Does what is to be done for a region, and rediscovers it after each step. A clean-up,
     /// up, a namespace, a group and a second namespace for it are the most there is.
     fn prepare_region(&self, name: &RegionName, view: &mut View) -> Result<(), Error> {
         for _ in 0..4 {
@@ -391,7 +388,7 @@ fn sync_folder(mark: &Path) -> io::Result<()> {
     fs::File::open(mark.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Reads a mark. One that is torn is removed: with it nothing can be told to be new.
+/// Reads a mark. One that is torn is removed: it does not prove that anything is new.
 fn read_mark(mark: &Path) -> Result<Option<Vec<String>>, Error> {
     let bytes = match fs::read(mark) {
         Ok(bytes) => bytes,
@@ -407,7 +404,7 @@ fn read_mark(mark: &Path) -> Result<Option<Vec<String>>, Error> {
     let path = mark.display().to_string();
     warn!(
         path,
-        "a mark is torn and is removed; what was made in part, if anything, is left"
+        "torn mark removed; partly made devices, if any, are left"
     );
     remove_mark(mark).map_err(io_error("remove", mark))?;
     Ok(None)
@@ -425,7 +422,7 @@ impl VolumeManager for LvmManager {
         let mut troubles = BTreeMap::new();
         for name in names {
             if let Err(error) = self.prepare_region(&name, &mut view) {
-                warn!(region = %name, %error, "a region cannot be prepared for volumes");
+                warn!(region = %name, %error, "region cannot be prepared for volumes");
                 troubles.insert(name, error.to_string());
                 view = self.view()?;
             }
@@ -469,14 +466,14 @@ impl VolumeManager for LvmManager {
             region: region.clone(),
             mode: DeviceMode::Lvm,
         })?;
-        let told = self.region(&view, &place);
-        check_size(region, gross_bytes, told.align_bytes)?;
+        let region_state = self.region(&view, &place);
+        check_size(region, gross_bytes, region_state.align_bytes)?;
         let group = match place.group {
-            Ok(group) if told.trouble.is_empty() => group,
+            Ok(group) if region_state.trouble.is_empty() => group,
             Ok(_) | Err(_) => {
                 return Err(Error::Trouble {
                     region: region.clone(),
-                    why: told.trouble,
+                    why: region_state.trouble,
                 });
             }
         };

@@ -1,4 +1,4 @@
-//! What `lvm` tells of physical and logical volumes, read.
+//! What `lvm` reports of physical and logical volumes, parsed.
 //!
 //! Invariant: a row that cannot be understood is an error: what is not understood might be a part of
 //! what is counted as free.
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::manager::Error;
 
-/// What is asked: one row for each piece of a physical volume, with the volume group that it is in and
+/// The query: one row for each piece of a physical volume, with the volume group that it is in and
 /// the logical volume that has the piece. One program, so that all of it is of one moment.
 pub(super) const ARGUMENTS: [&str; 6] = [
     "pvs",
@@ -57,7 +57,7 @@ pub(super) struct Logical {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) physical: Vec<Physical>,
-    /// Those that have pieces; what is made of others is told by these.
+    /// Those that have pieces; the composition of others is given by these.
     pub(super) logical: Vec<Logical>,
 }
 

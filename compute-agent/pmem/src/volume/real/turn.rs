@@ -1,11 +1,11 @@
-//! Changes are made one after the other; while one is made, nobody looks.
+//! Changes are made one after the other; while one is made, no other call reads.
 //!
-//! A program that changes something goes on by itself when this one is killed. It has the lock as its
-//! input, an empty file, so that whoever comes after waits until it has ended, instead of finding what
-//! it has half made. Nothing else that is started has the lock: neither programs that only tell
-//! something, nor guests, which stay. Overwriting a device takes no turn: only the programs that make and remove devices do.
+//! A program that changes something continues when this one is killed. It has the lock as its
+//! input, an empty file, so that the next change waits until it has ended, instead of seeing what
+//! it has half made. No other program that is started has the lock: neither programs that only read
+//! nor guests, which stay. Overwriting a device takes no turn: only the programs that make and remove devices do.
 //!
-//! Invariant: nobody holds a turn for longer than such a program may run.
+//! Invariant: no turn is held for longer than such a program may run.
 
 use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -42,7 +42,7 @@ pub(super) fn input() -> Stdio {
 pub(super) struct Turn(File);
 
 impl Turn {
-    /// Waits for a turn: to change something, alone; to look, with others who look.
+    /// Waits for a turn: exclusive for a change; shared for reading.
     pub(super) fn wait(folder: &Path, is_change: bool, limit: Duration) -> Result<Self, Error> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(folder);
@@ -78,7 +78,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         HELD.set(None);
-        // Programs that have it and go on hold nobody up.
+        // Programs that have it and continue block no caller.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -116,7 +116,7 @@ mod tests {
         };
         let mut changes = start(input());
         let mut stays = start(Stdio::null());
-        // Killed, nobody unlocks.
+        // A killed process leaves the lock.
         drop(std::mem::replace(
             &mut turn.0,
             File::open("/dev/null").unwrap(),

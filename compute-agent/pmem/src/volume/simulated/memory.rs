@@ -229,7 +229,7 @@ impl SimulatedMemory {
         state.faults.entry(operation).or_default().push_back(fault);
     }
 
-    /// Gives a piece of a region to somebody else.
+    /// Makes a foreign device in a region.
     ///
     /// # Panics
     ///
@@ -238,11 +238,11 @@ impl SimulatedMemory {
         self.with(region, |place| place.foreign.push(extent));
     }
 
-    /// Gives the first free part of a region's volume group to somebody else.
+    /// Makes a foreign device in the first free part of a region's volume group.
     ///
     /// # Panics
     ///
-    /// When there is no such region or no room.
+    /// When there is no such region or no space.
     pub fn add_foreign_in_group(&self, region: &RegionName, length_bytes: u64) {
         self.with(region, |place| {
             let (_, pieces) = place.fit(DeviceMode::Lvm, length_bytes).expect("room");
@@ -266,20 +266,20 @@ impl SimulatedMemory {
         change(place.expect("a region of this memory"))
     }
 
-    /// Has somebody open a device, or nobody any more.
+    /// Has a process open a device, or close it.
     pub fn set_users(&self, id: &VolumeId, users: &[&str]) {
         let users = users.iter().map(|user| (*user).to_owned()).collect();
         self.state().users.insert(id.clone(), users);
     }
 
-    /// Lets a device vanish, as when somebody removes it past Berth.
+    /// Makes a device vanish, as when it is removed past Berth.
     pub fn vanish(&self, id: &VolumeId) {
         for place in &mut self.state().regions {
             place.devices.retain(|made| made.device.id != *id);
         }
     }
 
-    /// Writes a run of a byte into a device, as whoever uses it would.
+    /// Writes a run of a byte into a device, as a user of it would.
     ///
     /// # Panics
     ///

@@ -115,7 +115,7 @@ fn the_destination_confirms_swaps_or_refuses_the_held_claim() {
     assert!(
         refused
             .message
-            .contains("1 free dedicated CPUs, guest cell 0 needs 2"),
+            .contains("1 free dedicated CPUs, guest NUMA node 0 needs 2"),
         "{refused}"
     );
 }

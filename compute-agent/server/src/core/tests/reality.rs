@@ -233,7 +233,7 @@ fn who_is_cut_off_starts_nothing() {
     assert_eq!(call(&mut agent, 1, spawn), None, "never heard: as it was");
     let sent_at = TimeMs(1_000_000);
     let lease_ms = LEASE_MS;
-    agent.step(Event::Heard { sent_at, lease_ms });
+    agent.step(Event::HeartbeatAcknowledged { sent_at, lease_ms });
     tick(&mut agent, 1_000_000 + LEASE_MS);
     assert_eq!(call(&mut agent, 2, spawn), None);
     tick(&mut agent, 1_000_001 + LEASE_MS);
@@ -249,6 +249,6 @@ fn who_is_cut_off_starts_nothing() {
         "it is done"
     );
     let sent_at = TimeMs(1_000_000 + LEASE_MS);
-    agent.step(Event::Heard { sent_at, lease_ms });
+    agent.step(Event::HeartbeatAcknowledged { sent_at, lease_ms });
     assert_eq!(call(&mut agent, 5, spawn), None);
 }

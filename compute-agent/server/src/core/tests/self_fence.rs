@@ -19,7 +19,7 @@ fn pinned() -> Guest {
 fn heard(rig: &mut Rig, name: &str, sent_at: TimeMs) {
     let lease_ms = 60_000;
     let name = host(name);
-    rig.step(&name, Event::Heard { sent_at, lease_ms });
+    rig.step(&name, Event::HeartbeatAcknowledged { sent_at, lease_ms });
     let limit_ms = LIMIT_MS;
     rig.step(&name, Event::SelfFence { limit_ms });
 }

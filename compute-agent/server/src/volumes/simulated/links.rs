@@ -18,8 +18,8 @@ pub(super) struct Links(PathBuf);
 
 impl Links {
     pub(super) fn open(folder: &Path) -> Result<Self, StartError> {
-        for room in ["files", "blocks"] {
-            let path = folder.join(room);
+        for name in ["files", "blocks"] {
+            let path = folder.join(name);
             fs::create_dir_all(&path).map_err(|source| StartError::VolumeState { path, source })?;
         }
         Ok(Self(folder.to_owned()))
@@ -91,7 +91,7 @@ impl Links {
 impl Mounts for Links {
     fn mount(&self, volume: &Local, at: &Path, how: &Mount) -> Result<(), Error> {
         let (files, kind) = (self.files(&volume.id), self.kind(&volume.id));
-        let wanted = how.file_system.to_string();
+        let requested = how.file_system.to_string();
         if volume.is_raw && !kind.exists() {
             return Err(Error::MayHoldData {
                 volume: volume.id.to_string(),
@@ -100,16 +100,16 @@ impl Mounts for Links {
         let make = || -> io::Result<String> {
             if !kind.exists() {
                 fs::create_dir_all(&files)?;
-                fs::write(&kind, format!("{wanted} {}", volume.size_bytes))?;
+                fs::write(&kind, format!("{requested} {}", volume.size_bytes))?;
             }
             Ok(self.format(&volume.id)?.0)
         };
         let is = make().map_err(failed("make a file system for", at))?;
-        if is != wanted {
+        if is != requested {
             return Err(Error::OtherFileSystem {
                 volume: volume.id.to_string(),
                 is,
-                wanted,
+                requested,
             });
         }
         self.link(&files, at)
@@ -128,7 +128,7 @@ impl Mounts for Links {
         Ok(!self.kind(&volume.id).exists())
     }
 
-    /// A file in the place of the device.
+    /// A file in place of the device.
     fn device(&self, volume: &Local) -> Result<PathBuf, Error> {
         let block = self.block(&volume.id);
         let make = || {
@@ -166,12 +166,12 @@ impl Mounts for Links {
     }
 
     fn is_mounted(&self, at: &Path) -> Result<bool, Error> {
-        let led = self.led(at).map_err(failed("look at", at))?;
+        let led = self.led(at).map_err(failed("read", at))?;
         Ok(led.is_some())
     }
 
     fn shows(&self, volume: &Local, at: &Path) -> Result<bool, Error> {
-        let led = self.led(at).map_err(failed("look at", at))?;
+        let led = self.led(at).map_err(failed("read", at))?;
         let own = [self.files(&volume.id), self.block(&volume.id)];
         Ok(led.is_some_and(|to| own.contains(&to)))
     }
@@ -192,13 +192,13 @@ impl Mounts for Links {
             }
             Ok(all)
         };
-        let (size, bytes, files) = sum().map_err(failed("look at", at))?;
+        let (size, bytes, files) = sum().map_err(failed("read", at))?;
         let space = |total: u64, used| Space {
             total,
             used,
             available: total.saturating_sub(used),
         };
-        // One place for a file in each 16 KiB, as ext4 makes them.
+        // One inode in each 16 KiB, as ext4 makes them.
         Ok((space(size, bytes), space(size >> 14, files)))
     }
 }

@@ -87,7 +87,7 @@ impl Place {
             ca_file: file("ca.crt"),
             // Machines that run tests may be slow.
             answer_timeout_ms: 60_000,
-            patience_ms: 60_000,
+            client_timeout_ms: 60_000,
             ..Options::default()
         };
         change(&mut options);

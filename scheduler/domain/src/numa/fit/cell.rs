@@ -8,22 +8,22 @@
 
 use super::need::Need;
 use crate::instance::{PageSize, ThreadPolicy};
-use crate::numa::outline::{CellRoom, Outline, PoolRoom};
+use crate::numa::outline::{CellHeadroom, Outline, PoolHeadroom};
 use crate::numa::refusal::{Resource, Shortage};
 
 /// A host cell in numbers, with its pools.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::numa) struct Spot<'a> {
-    pub(in crate::numa) room: &'a CellRoom,
-    pools: &'a [PoolRoom],
+    pub(in crate::numa) headroom: &'a CellHeadroom,
+    pools: &'a [PoolHeadroom],
 }
 
 impl<'a> Spot<'a> {
     pub(in crate::numa) fn new(outline: &'a Outline, position: usize) -> Self {
-        let room = &outline.cells[position];
+        let headroom = &outline.cells[position];
         Self {
-            room,
-            pools: outline.pools(room),
+            headroom,
+            pools: outline.pools(headroom),
         }
     }
 
@@ -75,16 +75,16 @@ impl<'a> Spot<'a> {
         require(
             Resource::DedicatedCpus,
             need.cpus().into(),
-            self.room.cores.free.into(),
+            self.headroom.cores.free.into(),
         )
     }
 
-    /// Checks that the dedicated CPUs lie on cores as the guest wishes.
+    /// Checks that the dedicated CPUs lie on cores as the guest requires.
     fn cores(&self, need: &Need) -> Result<(), Shortage> {
         if !need.cpu_policy.is_exclusive() {
             return Ok(());
         }
-        let cores = &self.room.cores;
+        let cores = &self.headroom.cores;
         match need.thread_policy {
             ThreadPolicy::Prefer => Ok(()),
             ThreadPolicy::Require if !cores.has_siblings => Err(Shortage {
@@ -104,8 +104,8 @@ impl<'a> Spot<'a> {
             }),
             ThreadPolicy::Isolate => {
                 let lone = u32::from(cores.lone_needs_core);
-                let wanted = need.dedicated.max(lone);
-                require(Resource::FreeCores, wanted.into(), cores.full.into())?;
+                let required = need.dedicated.max(lone);
+                require(Resource::FreeCores, required.into(), cores.full.into())?;
                 require(Resource::FreeCores, need.cpus().into(), cores.whole.into())
             }
         }
@@ -118,7 +118,7 @@ impl<'a> Spot<'a> {
         require(
             Resource::SharedCpus,
             need.shared.into(),
-            self.room.shared.into(),
+            self.headroom.shared.into(),
         )
     }
 
@@ -126,14 +126,18 @@ impl<'a> Spot<'a> {
         if !need.cpu_policy.has_floating() {
             return Ok(());
         }
-        under(Resource::SharedVcpus, need.shared.into(), self.room.vcpus)
+        under(
+            Resource::SharedVcpus,
+            need.shared.into(),
+            self.headroom.vcpus,
+        )
     }
 
     fn memory(&self, need: &Need) -> Result<(), Shortage> {
         if !need.cpu_policy.has_floating() {
             return Ok(());
         }
-        under(Resource::Memory, need.memory_mib, self.room.memory_mib)
+        under(Resource::Memory, need.memory_mib, self.headroom.memory_mib)
     }
 
     fn pages(&self, need: &Need) -> Result<Option<u64>, Shortage> {
@@ -159,18 +163,21 @@ impl<'a> Spot<'a> {
             whole_pages(need, pool)?;
         }
         let available = if need.cpu_policy.is_exclusive() {
-            self.room.exclusive_mib
+            self.headroom.exclusive_mib
         } else if need.is_locked {
-            self.room.locked_mib
+            self.headroom.locked_mib
         } else {
-            self.room.floating_mib
+            self.headroom.floating_mib
         };
         require(Resource::Memory, need.memory_mib, available)
     }
 }
 
-/// Returns the size of the first pool that has room, or the smallest shortage.
-fn first_pool<'p>(need: &Need, pools: impl Iterator<Item = &'p PoolRoom>) -> Result<u64, Shortage> {
+/// Returns the size of the first pool that has space, or the smallest shortage.
+fn first_pool<'p>(
+    need: &Need,
+    pools: impl Iterator<Item = &'p PoolHeadroom>,
+) -> Result<u64, Shortage> {
     let memory_kib = need.memory_mib.saturating_mul(1024);
     let mut nearest: Option<Shortage> = None;
     for pool in pools {
@@ -197,7 +204,7 @@ fn first_pool<'p>(need: &Need, pools: impl Iterator<Item = &'p PoolRoom>) -> Res
     }))
 }
 
-fn whole_pages(need: &Need, pool: &PoolRoom) -> Result<(), Shortage> {
+fn whole_pages(need: &Need, pool: &PoolHeadroom) -> Result<(), Shortage> {
     let memory_kib = need.memory_mib.saturating_mul(1024);
     if pool.divides(memory_kib) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Why a guest does not fit: a closer look after a search without success.
 //!
-//! Invariant: what is said is true of the host and the guest, whatever the search looked at.
+//! Invariant: every statement is true of the host and the guest, whatever the search looked at.
 
 use super::{Failure, Ground, Search, Spot, matching, pci, pmem};
 use crate::numa::refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall, PmemShortfall};
@@ -38,19 +38,19 @@ impl Search<'_> {
         let Ground {
             topology, usage, ..
         } = self.ground;
-        let wish = self.guest.wish.pmem;
-        let supply = pmem::Supply::new(topology, usage, &self.guest.wish);
+        let demand = self.guest.demand.pmem;
+        let supply = pmem::Supply::new(topology, usage, &self.guest.demand);
         let (request, requested, available) = supply.shortage();
         PmemShortfall {
             request: request.clone(),
-            policy: wish.policy,
+            policy: demand.policy,
             requested,
             available,
         }
     }
 
     fn guest_cell(&self, position: usize) -> u32 {
-        let topology = self.guest.wish.topology;
+        let topology = self.guest.demand.topology;
         topology.map_or(0, |topology| topology.cells[position].id)
     }
 
@@ -121,13 +121,13 @@ impl Search<'_> {
         }
     }
 
-    /// Returns what kinds of request ask for.
+    /// Returns what kinds of request request.
     fn names(&self, kinds: u64) -> String {
         let names: Vec<String> = self
             .guest
             .pci
             .firsts(kinds)
-            .map(|request| self.guest.wish.pci[request].to_string())
+            .map(|request| self.guest.demand.pci[request].to_string())
             .collect();
         names.join(" or ")
     }
@@ -194,9 +194,9 @@ impl Search<'_> {
         let scene = self.scene(table);
         let supplies = pci::Supplies::new(&scene);
         let best = self.guest.pci.counts().flat_map(|(kind, count)| {
-            let fits = |wanted: &u32| {
-                let mut search = pci::Search::new(scene, &supplies).wanting(kind, *wanted);
-                matches!(search.run(), pci::Answer::Found(_))
+            let fits = |requested: &u32| {
+                let mut search = pci::Search::new(scene, &supplies).requesting(kind, *requested);
+                matches!(search.run(), pci::SearchResult::Solution(_))
             };
             let available = (0..count).rev().take(TRIES_MAX).find(fits)?;
             Some((count - available, kind, count, available))

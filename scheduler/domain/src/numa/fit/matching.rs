@@ -116,8 +116,8 @@ pub(super) fn solve(
     let mut matched = 0;
     let mut firsts = first.iter().copied();
     while matched < table.guests {
-        let asked = firsts.next();
-        let next = asked.or_else(|| {
+        let first = firsts.next();
+        let next = first.or_else(|| {
             (0..table.hosts)
                 .filter(|h| !offered[*h])
                 .max_by_key(|h| (order.keys[*h], std::cmp::Reverse((apart[*h], *h))))
@@ -128,7 +128,7 @@ pub(super) fn solve(
         offered[host] = true;
         search.visited.fill(false);
         let is_used = search.augment(host);
-        assert!(is_used || asked.is_none(), "these can be used together");
+        assert!(is_used || first.is_none(), "these can be used together");
         if is_used {
             matched += 1;
             for (other, sum) in apart.iter_mut().enumerate() {

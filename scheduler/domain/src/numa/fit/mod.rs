@@ -1,12 +1,12 @@
-//! The search for the exact CPUs, pages and PCI functions of a host that answer a guest's wish.
+//! The search for the exact CPUs, pages and PCI functions of a host that meet a guest's demand.
 //!
-//! Whether one guest cell fits on one host cell does not depend on where the others go, since
-//! each gets a host cell of its own (`cell`). So the search is a bipartite matching of guest
-//! cells to host cells (`matching`): polynomial, and it finds a fit exactly if there is one.
-//! PCI functions are judged on the set of host cells (`pci`): a search over what has such
-//! functions, and only where the preferred cells will not do. Namespaces of persistent memory are
-//! devices of guest cell 0: the host cells that are nearest to enough of them are tried first for
-//! it (`pmem`); the same goes for what lies fast and the guest is to be near to. Which CPUs of a cell are taken is
+//! Whether one guest cell fits on one host cell does not depend on where the others go, since each
+//! gets a host cell of its own (`cell`). So the search is a bipartite matching of guest cells to
+//! host cells (`matching`): polynomial, and it finds a fit exactly if there is one. PCI functions
+//! are evaluated on the set of host cells (`pci`): a search over what has such functions, and only
+//! where the preferred cells will not do. Namespaces of persistent memory are devices of guest cell
+//! 0: the host cells that are nearest to enough of them are tried first for it (`pmem`); the same
+//! goes for what lies fast and the guest is to be near to. Which CPUs of a cell are taken is
 //! decided last (`pin`).
 //!
 //! Not here: whether the host may be used at all, and counted resources ([`crate::constraint`]).
@@ -33,11 +33,11 @@ use crate::topology::{CellId, HostTopology};
 
 pub(super) use cell::Spot;
 pub(crate) use need::Need;
-pub use need::{Guest, Wish};
+pub use need::{ExactDemand, Guest};
 
 /// Which of the cells that fit are taken first.
 ///
-/// Before that, cells with free PCI functions: first for guests that ask for such, last for the
+/// Before that, cells with free PCI functions: first for guests that request such, last for the
 /// others, so that these cells are kept for those who need them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Strategy {
@@ -76,8 +76,8 @@ pub fn fit(
         .map_err(|failure| search.explain(failure))
 }
 
-/// Returns what [`fit()`] returns, without the reason where there is none: cheap to ask of many
-/// hosts.
+/// Returns what [`fit()`] returns, without the reason where there is none: cheap to evaluate for
+/// many hosts.
 #[must_use]
 pub fn try_fit(ground: Ground<'_>, guest: &Guest<'_>, strategy: Strategy) -> Option<Assignment> {
     Search { ground, guest }.run(strategy).ok()
@@ -89,7 +89,7 @@ pub fn is_feasible(ground: Ground<'_>, guest: &Guest<'_>) -> bool {
     let search = Search { ground, guest };
     let is_narrow =
         guest.cells.len() <= matching::NARROW && ground.outline.cells.len() <= matching::NARROW;
-    let has_devices = !guest.pci.is_empty() || !guest.wish.pmem.requests.is_empty();
+    let has_devices = !guest.pci.is_empty() || !guest.demand.pmem.requests.is_empty();
     if has_devices || !is_narrow {
         return search.place(Strategy::Spread).is_ok();
     }
@@ -176,8 +176,8 @@ impl Search<'_> {
             return Err(Failure::Nowhere(homeless));
         }
         let order = self.order(strategy);
-        let wish = &self.guest.wish;
-        if wish.pmem.requests.is_empty() && wish.near.is_empty() {
+        let demand = &self.guest.demand;
+        if demand.pmem.requests.is_empty() && demand.near.is_empty() {
             return self.place_on(table, &order);
         }
         self.place_beside_pmem(&table, &order)
@@ -199,8 +199,8 @@ impl Search<'_> {
         self.place_near(table, order, hosts)
     }
 
-    /// Places a guest with persistent memory: the nearer guest cell 0 is to it, the better. The host
-    /// cells that are equally near are tried together, so that nothing that fits is missed.
+    /// Places a guest with persistent memory: the nearer guest cell 0 is to it, the better. The
+    /// host cells that are equally near are tried together, so that nothing that fits is missed.
     fn place_beside_pmem(
         &self,
         table: &matching::Table,
@@ -209,7 +209,7 @@ impl Search<'_> {
         let Ground {
             topology, usage, ..
         } = self.ground;
-        let supply = pmem::Supply::new(topology, usage, &self.guest.wish);
+        let supply = pmem::Supply::new(topology, usage, &self.guest.demand);
         let all_homes = supply.homes();
         if all_homes.is_empty() {
             return Err(Failure::Pmem);
@@ -230,7 +230,7 @@ impl Search<'_> {
                 Err(why) => gave_up |= matches!(why, Failure::GaveUp),
             }
         }
-        // What keeps it from fitting at all is said without regard to its memory.
+        // What keeps it from fitting at all is reported without regard to its memory.
         Err(match self.place_on(table.clone(), order) {
             Ok(_) if gave_up => Failure::GaveUp,
             Ok(_) => Failure::Pmem,
@@ -248,12 +248,12 @@ impl Search<'_> {
         let supplies = pci::Supplies::new(&scene);
         let mut search = pci::Search::new(scene, &supplies);
         match search.run() {
-            pci::Answer::Found(found) => {
+            pci::SearchResult::Solution(found) => {
                 placed.pci = search.give(&supplies.everywhere(), &found);
                 Ok(placed)
             }
-            pci::Answer::None => Err(Failure::Pci(None)),
-            pci::Answer::GaveUp => Err(Failure::GaveUp),
+            pci::SearchResult::None => Err(Failure::Pci(None)),
+            pci::SearchResult::GaveUp => Err(Failure::GaveUp),
         }
     }
 
@@ -273,7 +273,7 @@ impl Search<'_> {
         };
         let mut search = pci::Search::new(scene, &supplies);
         let here = near(&hosts);
-        if let pci::Answer::Found(found) = search.on(here.clone()) {
+        if let pci::SearchResult::Solution(found) = search.on(here.clone()) {
             let pci = search.give(&here, &found);
             return Ok(Placed {
                 hosts,
@@ -282,7 +282,7 @@ impl Search<'_> {
             });
         }
         match search.run() {
-            pci::Answer::Found(found) => {
+            pci::SearchResult::Solution(found) => {
                 let hosts = matching::solve(&table, order, &found.cells);
                 let hosts = hosts.expect("all guest cells were matched before");
                 let pci = search.give(&near(&hosts), &found);
@@ -292,8 +292,8 @@ impl Search<'_> {
                     ..Placed::default()
                 })
             }
-            pci::Answer::None => Err(Failure::Pci(Some(table))),
-            pci::Answer::GaveUp => Err(Failure::GaveUp),
+            pci::SearchResult::None => Err(Failure::Pci(Some(table))),
+            pci::SearchResult::GaveUp => Err(Failure::GaveUp),
         }
     }
 
@@ -301,7 +301,7 @@ impl Search<'_> {
         pci::Scene {
             topology: self.ground.topology,
             usage: self.ground.usage,
-            requests: self.guest.wish.pci,
+            requests: self.guest.demand.pci,
             demand: &self.guest.pci,
             table,
         }
@@ -309,17 +309,17 @@ impl Search<'_> {
 
     /// Returns in which order host cells are preferred: as Nova sorts them.
     fn order(&self, strategy: Strategy) -> matching::Order<'_> {
-        let key = |room: &super::outline::CellRoom| {
-            let pci = i64::from(room.pci);
+        let key = |headroom: &super::outline::CellHeadroom| {
+            let pci = i64::from(headroom.pci);
             let pci = if self.guest.pci.is_empty() { -pci } else { pci };
             let cpus = if self.guest.is_exclusive {
-                i64::from(room.cores.free)
+                i64::from(headroom.cores.free)
             } else {
-                -i64::from(room.vcpus_used)
+                -i64::from(headroom.vcpus_used)
             };
             match strategy {
-                Strategy::Spread => (pci, cpus, room.unused_mib),
-                Strategy::Pack => (pci, -cpus, room.unused_mib.saturating_neg()),
+                Strategy::Spread => (pci, cpus, headroom.unused_mib),
+                Strategy::Pack => (pci, -cpus, headroom.unused_mib.saturating_neg()),
             }
         };
         matching::Order {
@@ -345,8 +345,8 @@ impl Search<'_> {
     }
 
     fn assign_cell(&self, index: usize, host: usize, emulator: &mut CpuSet) -> CellAssignment {
-        let topology = self.guest.wish.topology.expect("a guest with cells");
-        let wished = &topology.cells[index];
+        let topology = self.guest.demand.topology.expect("a guest with cells");
+        let requested = &topology.cells[index];
         let need = &self.guest.cells[index];
         let page_size_kib = Spot::new(self.ground.outline, host)
             .check(need)
@@ -354,19 +354,24 @@ impl Search<'_> {
         let cell = &self.ground.topology.cells()[host];
         let taken = pin::choose(cell, &self.ground.usage.cells[host].pinned, need);
         emulator.extend(taken.emulator);
-        let floating = if wished.shared.is_empty() {
+        let floating = if requested.shared.is_empty() {
             CpuSet::new()
         } else {
             cell.shared.clone()
         };
         CellAssignment {
-            guest_cell: wished.id,
+            guest_cell: requested.id,
             host_cell: cell.id,
-            pins: wished.dedicated.iter().copied().zip(taken.vcpus).collect(),
+            pins: requested
+                .dedicated
+                .iter()
+                .copied()
+                .zip(taken.vcpus)
+                .collect(),
             idle: taken.idle,
             shared_vcpus: need.shared,
             floating,
-            memory_mib: wished.memory_mib,
+            memory_mib: requested.memory_mib,
             page_size_kib,
         }
     }

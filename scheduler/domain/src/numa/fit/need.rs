@@ -2,26 +2,26 @@
 
 use crate::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, ThreadPolicy};
 use crate::pci::PciRequest;
-use crate::pmem::PmemWish;
+use crate::pmem::PmemDemand;
 use crate::topology::CellId;
 
-/// Everything that a guest wishes to have exactly.
+/// Everything that a guest demands exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish<'a> {
+pub struct ExactDemand<'a> {
     /// Its cells; absent for a guest that does not care.
     pub topology: Option<&'a InstanceTopology>,
-    /// The PCI functions that it asks for.
+    /// The PCI functions that it requests.
     pub pci: &'a [PciRequest],
-    /// The persistent memory that it asks for. A guest that asks for some has cells.
-    pub pmem: &'a PmemWish,
+    /// The persistent memory that it requests. A guest that requests some has cells.
+    pub pmem: &'a PmemDemand,
     /// Host cells that its first cell is to be near to, the same one several times where that is to
     /// weigh more. What fits far away still fits.
     pub near: &'a [CellId],
 }
 
-static NO_PMEM: PmemWish = PmemWish::NONE;
+static NO_PMEM: PmemDemand = PmemDemand::NONE;
 
-impl Default for Wish<'_> {
+impl Default for ExactDemand<'_> {
     fn default() -> Self {
         Self {
             topology: None,
@@ -32,8 +32,8 @@ impl Default for Wish<'_> {
     }
 }
 
-impl<'a> Wish<'a> {
-    /// Returns the wish of a guest that asks for cells alone.
+impl<'a> ExactDemand<'a> {
+    /// Returns the demand of a guest that requests cells alone.
     #[must_use]
     pub fn cells(topology: &'a InstanceTopology) -> Self {
         Self {
@@ -66,14 +66,14 @@ pub(crate) struct Need {
 
 impl Need {
     /// Returns what the cell at this position needs.
-    pub(crate) fn of(wish: &InstanceTopology, index: usize) -> Self {
-        let cell: &InstanceCell = &wish.cells[index];
+    pub(crate) fn of(demand: &InstanceTopology, index: usize) -> Self {
+        let cell: &InstanceCell = &demand.cells[index];
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self {
             cpu_policy: cell.cpu_policy,
             thread_policy: cell.thread_policy,
             dedicated: count(cell.dedicated.len()),
-            emulator: u32::from(index == 0 && wish.isolates_emulator()),
+            emulator: u32::from(index == 0 && demand.isolates_emulator()),
             shared: count(cell.shared.len()),
             memory_mib: cell.memory_mib,
             page_size: cell.page_size,
@@ -96,7 +96,7 @@ impl Need {
 /// What a guest needs, worked out once for many hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest<'a> {
-    pub(super) wish: Wish<'a>,
+    pub(super) demand: ExactDemand<'a>,
     /// By position of the guest's cells.
     pub(super) cells: Vec<Need>,
     /// Whether it takes dedicated CPUs rather than shared ones.
@@ -105,19 +105,19 @@ pub struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Returns what a wish needs.
+    /// Returns what a demand needs.
     #[must_use]
-    pub fn new(wish: Wish<'a>) -> Self {
-        let cells: Vec<Need> = wish.topology.map_or_else(Vec::new, |topology| {
+    pub fn new(demand: ExactDemand<'a>) -> Self {
+        let cells: Vec<Need> = demand.topology.map_or_else(Vec::new, |topology| {
             let all = 0..topology.cells.len();
-            all.map(|index| Need::of(topology, index).beside(wish.pci))
+            all.map(|index| Need::of(topology, index).beside(demand.pci))
                 .collect()
         });
         Self {
             is_exclusive: cells.iter().any(|need| need.cpu_policy.is_exclusive()),
             cells,
-            pci: super::pci::Demand::new(wish.pci),
-            wish,
+            pci: super::pci::Demand::new(demand.pci),
+            demand,
         }
     }
 
@@ -128,7 +128,10 @@ impl<'a> Guest<'a> {
         'a: 'b,
     {
         Guest {
-            wish: Wish { near, ..self.wish },
+            demand: ExactDemand {
+                near,
+                ..self.demand
+            },
             cells: self.cells.clone(),
             is_exclusive: self.is_exclusive,
             pci: self.pci.clone(),

@@ -1,10 +1,10 @@
 //! Which free CPUs of a cell are taken.
 //!
-//! | wish | what is taken |
+//! | policy | what is taken |
 //! |---|---|
 //! | `prefer` | whole cores first, so that siblings belong to one guest as far as possible |
 //! | `require` | the same, from cores with several free threads; at most one vCPU sits alone |
-//! | `isolate` | one thread each of cores that nobody uses; the others stay idle |
+//! | `isolate` | one thread each of unused cores; the others stay idle |
 //!
 //! Invariant: what [`super::cell::Spot::check`] lets through can be had.
 
@@ -97,32 +97,32 @@ impl Shelf<'_> {
         cores.retain(|core| core.free >= threads_min);
         cores.sort_unstable_by_key(|core| (std::cmp::Reverse(core.free), core.first));
         let mut chosen = Vec::with_capacity(count);
-        let mut wanted = count;
+        let mut remaining = count;
         let mut spare = None;
-        // Cores that are larger than what is still wanted are left over.
+        // Cores that are larger than what is still requested are left over.
         cores.retain(|core| {
-            let is_taken = wanted > 0 && core.free <= wanted;
+            let is_taken = remaining > 0 && core.free <= remaining;
             if is_taken {
                 self.take(*core, core.free, &mut chosen);
-                wanted -= core.free;
+                remaining -= core.free;
                 if core.free > 2 {
                     spare = Some(chosen.len() - 1);
                 }
             }
             !is_taken
         });
-        if wanted == 0 {
+        if remaining == 0 {
             return chosen;
         }
         // One of the smallest of them is broken, so that the larger ones stay whole for others.
         let core = cores.into_iter().min_by_key(|core| core.free);
         let core = core.expect("the cell has as many free CPUs");
-        if let Some(spare) = spare.filter(|_| wanted == 1 && threads_min > 1) {
+        if let Some(spare) = spare.filter(|_| remaining == 1 && threads_min > 1) {
             // The last one would sit alone: a core that can spare one gives it company.
             self.free.insert(chosen.remove(spare));
-            wanted = 2;
+            remaining = 2;
         }
-        self.take(core, wanted, &mut chosen);
+        self.take(core, remaining, &mut chosen);
         chosen
     }
 
@@ -140,7 +140,7 @@ impl Shelf<'_> {
         chosen
     }
 
-    /// Takes one thread each of cores that nobody uses, the smallest first.
+    /// Takes one thread each of unused cores, the smallest first.
     fn apart(&mut self, dedicated: usize, emulator: usize) -> Taken {
         let size = |core: &Core| self.cell.cores[core.position].len();
         let mut whole: Vec<Core> = self.cores.clone();
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Goal: nobody else is on the core of an isolated vCPU, nor on that of its emulator.
+    /// Goal: no other guest is on the core of an isolated vCPU, nor on that of its emulator.
     #[test]
     fn isolated_threads_take_whole_cores() {
         let cell = ("0-6", &["0", "1,2", "3,4", "5,6"][..]);

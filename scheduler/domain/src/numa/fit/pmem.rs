@@ -1,25 +1,26 @@
 //! Which namespaces of persistent memory a guest gets, and which host cells are near to them.
 //!
-//! All of a guest's devices belong to its cell 0, so nearness is that of one host cell; what else it
-//! is to be near to (volumes, which lie fast) is added to that of the devices. Where it
-//! sits there, each device gets the nearest free namespace that answers; of equally near ones the
-//! smallest, of those the first by name. Requests either are all for one shape per class or for any,
-//! so that taking the nearest for each one after the other also makes the sum of distances least.
+//! All of a guest's devices belong to its cell 0, so nearness is that of one host cell; what else
+//! it is to be near to (volumes, which lie fast) is added to that of the devices. Where it sits
+//! there, each device gets the nearest free namespace that answers; of equally near ones the
+//! smallest, of those the first by name. Requests either are all for one shape per class or for
+//! any, so that taking the nearest for each one after the other also makes the sum of distances
+//! least.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Wish;
+use super::ExactDemand;
 use crate::numa::HostUsage;
-use crate::pmem::{PmemDevice, PmemNamespace, PmemNumaPolicy, PmemRequest, PmemWish};
+use crate::pmem::{PmemDemand, PmemDevice, PmemNamespace, PmemNumaPolicy, PmemRequest};
 use crate::topology::{CellId, HostTopology};
 
-/// How far a namespace is that the host does not say the cell of: farther than any other.
+/// How far a namespace is whose cell the host does not report: farther than any other.
 const FAR: u64 = u32::MAX as u64 + 1;
 
-/// The namespaces of a host that nobody has.
+/// The namespaces of a host that are free.
 pub(super) struct Supply<'a> {
     topology: &'a HostTopology,
-    wish: &'a PmemWish,
+    demand: &'a PmemDemand,
     /// What lies fast that it is to be near to.
     near: &'a [CellId],
     free: Vec<&'a PmemNamespace>,
@@ -33,13 +34,17 @@ pub(super) struct Given {
 }
 
 impl<'a> Supply<'a> {
-    pub(super) fn new(topology: &'a HostTopology, usage: &'a HostUsage, wish: &Wish<'a>) -> Self {
+    pub(super) fn new(
+        topology: &'a HostTopology,
+        usage: &'a HostUsage,
+        demand: &ExactDemand<'a>,
+    ) -> Self {
         let all = topology.pmem().iter();
         let free = all.filter(|n| n.trouble.is_empty() && !usage.pmem.contains(&n.name));
         Self {
             topology,
-            wish: wish.pmem,
-            near: wish.near,
+            demand: demand.pmem,
+            near: demand.near,
             free: free.collect(),
         }
     }
@@ -67,7 +72,7 @@ impl<'a> Supply<'a> {
                 .map(|cell| self.between(home, Some(*cell)))
                 .sum(),
         };
-        for request in &self.wish.requests {
+        for request in &self.demand.requests {
             let all = left.iter().enumerate();
             let allowed = all.filter(|(_, n)| request.accepts(n) && self.allows(home, n));
             let nearest = allowed.min_by_key(|(_, n)| (self.distance(home, n), n.size_bytes));
@@ -78,27 +83,27 @@ impl<'a> Supply<'a> {
         Some(given)
     }
 
-    /// Returns the request that lacks most, how many of its kind are asked for, and how many there
+    /// Returns the request that lacks most, how many of its kind are requested, and how many there
     /// are; where nearness is required, beside the host cell that has most.
     ///
     /// # Panics
     ///
-    /// When nothing is asked for.
+    /// When nothing is requested.
     pub(super) fn shortage(&self) -> (&'a PmemRequest, u64, u64) {
-        let kinds: BTreeSet<&PmemRequest> = self.wish.requests.iter().collect();
+        let kinds: BTreeSet<&PmemRequest> = self.demand.requests.iter().collect();
         let lacks = kinds.into_iter().map(|kind| {
-            let asked = self.wish.requests.iter().filter(|r| *r == kind).count() as u64;
+            let requested = self.demand.requests.iter().filter(|r| *r == kind).count() as u64;
             let answers: Vec<_> = self.free.iter().filter(|n| kind.accepts(n)).collect();
             let beside = |home| answers.iter().filter(|n| self.allows(home, n)).count() as u64;
             let most = (0..self.topology.cells().len()).map(beside).max();
-            (kind, asked, most.unwrap_or(0))
+            (kind, requested, most.unwrap_or(0))
         });
-        let most = lacks.max_by_key(|(_, asked, there)| asked.saturating_sub(*there));
-        most.expect("something is asked for")
+        let most = lacks.max_by_key(|(_, requested, there)| requested.saturating_sub(*there));
+        most.expect("at least one namespace is requested")
     }
 
     fn allows(&self, home: usize, namespace: &PmemNamespace) -> bool {
-        match self.wish.policy {
+        match self.demand.policy {
             PmemNumaPolicy::Preferred => true,
             PmemNumaPolicy::Required => self.position(namespace) == Some(home),
         }

@@ -14,7 +14,7 @@ pub enum PciRegion {
     Cells(Vec<CellId>),
     /// On these sockets.
     Sockets(Vec<SocketId>),
-    /// Beside the others that the guest asks for: there are enough, but not near any cells on which
+    /// Beside the others that the guest requests: there are enough, but not near any cells on which
     /// the guest can be, or as they exclude each other.
     Beside,
     /// The same, where giving up some of one kind alone would not help.
@@ -26,7 +26,7 @@ impl fmt::Display for PciRegion {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         match self {
             Self::Host => f.write_str("on the host"),
-            Self::Cells(cells) => write!(f, "on cell{} {}", plural(cells.len()), list(cells)),
+            Self::Cells(cells) => write!(f, "on NUMA node{} {}", plural(cells.len()), list(cells)),
             Self::Sockets(sockets) => {
                 write!(f, "on socket{} {}", plural(sockets.len()), list(sockets))
             }
@@ -41,7 +41,7 @@ impl fmt::Display for PciRegion {
 pub struct PciShortfall {
     /// What the functions must be like, as `8086:1572`.
     pub what: String,
-    /// How many are asked for.
+    /// How many are requested.
     pub requested: u64,
     /// How many there are in the region.
     pub available: u64,
@@ -111,7 +111,7 @@ mod tests {
             1,
             cells(&[0, 1]),
             Some((2, cells(&[3]))),
-            "1 free device 8086:1572 on cells 0 and 1, the guest needs 3; 2 are free on cell 3",
+            "1 free device 8086:1572 on NUMA nodes 0 and 1, the guest needs 3; 2 are free on NUMA node 3",
         );
         check(
             2,

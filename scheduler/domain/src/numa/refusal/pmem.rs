@@ -1,24 +1,24 @@
-//! What is missing of the persistent memory that a guest asks for.
+//! What is missing of the persistent memory that a guest requests.
 
 use std::fmt;
 
 use crate::pmem::{CLASS_PREFIX, PmemNumaPolicy, PmemRequest};
 
-/// Namespaces that a guest asks for and does not get.
+/// Namespaces that a guest requests and does not get.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PmemShortfall {
-    /// What is asked for.
+    /// The request.
     pub request: PmemRequest,
     /// How near it must be.
     pub policy: PmemNumaPolicy,
-    /// How many such namespaces are asked for.
+    /// How many such namespaces are requested.
     pub requested: u64,
     /// How many are free; where they must be on one cell, on the one that has most.
     pub available: u64,
 }
 
 impl PmemShortfall {
-    /// Returns what is asked for, for people.
+    /// Returns what is requested, as text for people.
     pub(super) fn what(&self) -> String {
         let class = self.request.class.as_str();
         let label = class.strip_prefix(CLASS_PREFIX).unwrap_or(class);
@@ -42,12 +42,12 @@ impl fmt::Display for PmemShortfall {
             }
             PmemNumaPolicy::Required if available < requested => write!(
                 f,
-                "no cell has more than {available} free {what}, guest cell 0 needs {requested} on \
+                "no NUMA node has more than {available} free {what}, guest NUMA node 0 needs {requested} on \
                  its own (hw:pmem_numa_policy=required)"
             ),
             PmemNumaPolicy::Required => write!(
                 f,
-                "guest cell 0 does not fit on a cell with all of its pmem namespaces \
+                "guest NUMA node 0 does not fit on a NUMA node with all of its pmem namespaces \
                  (hw:pmem_numa_policy=required)"
             ),
         }

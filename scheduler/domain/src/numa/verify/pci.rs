@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::mismatch;
-use crate::numa::fit::{Ground, Wish};
+use crate::numa::fit::{ExactDemand, Ground};
 use crate::numa::{Assignment, FitRefusal, HostUsage};
 use crate::pci::{PciAddress, PciDevice, PciNumaPolicy, PciRequest};
 use crate::topology::{CellId, HostTopology, SocketId};
@@ -11,23 +11,23 @@ use crate::topology::{CellId, HostTopology, SocketId};
 /// Checks the PCI functions of an assignment whose cells are good.
 pub(super) fn verify(
     ground: Ground<'_>,
-    wish: Wish<'_>,
+    demand: ExactDemand<'_>,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    if assignment.pci.len() != wish.pci.len() {
+    if assignment.pci.len() != demand.pci.len() {
         let what = format!(
             "answers {} requests for PCI devices, the guest has {}",
             assignment.pci.len(),
-            wish.pci.len()
+            demand.pci.len()
         );
         return Err(mismatch(None, what));
     }
-    let near = Near::new(ground.topology, wish, assignment);
+    let near = Near::new(ground.topology, demand, assignment);
     let mut given: BTreeSet<PciAddress> = BTreeSet::new();
-    for (request, addresses) in wish.pci.iter().zip(&assignment.pci) {
+    for (request, addresses) in demand.pci.iter().zip(&assignment.pci) {
         if addresses.len() != request.count as usize {
             let what = format!(
-                "gives {} devices {request}, wanted are {}",
+                "gives {} devices {request}, requested are {}",
                 addresses.len(),
                 request.count
             );
@@ -56,7 +56,7 @@ fn find(topology: &HostTopology, address: PciAddress) -> Option<&PciDevice> {
     at.ok().map(|at| &topology.pci()[at])
 }
 
-/// Checks that nobody else has these functions, and that they do not exclude each other.
+/// Checks that no other guest has these functions, and that they do not exclude each other.
 fn untaken(ground: Ground<'_>, given: &BTreeSet<PciAddress>) -> Result<(), FitRefusal> {
     let usage: &HostUsage = ground.usage;
     let parent = |address: &PciAddress| find(ground.topology, *address).and_then(|d| d.parent);
@@ -90,13 +90,13 @@ struct Near<'a> {
 }
 
 impl<'a> Near<'a> {
-    fn new(topology: &'a HostTopology, wish: Wish<'_>, assignment: &Assignment) -> Self {
+    fn new(topology: &'a HostTopology, demand: ExactDemand<'_>, assignment: &Assignment) -> Self {
         let cells: BTreeSet<CellId> = assignment.cells.iter().map(|c| c.host_cell).collect();
         let all_known = topology.cells().iter().all(|cell| cell.socket.is_some());
         let sockets = cells.iter().filter_map(|id| topology.cell(*id)?.socket);
         Self {
             sockets: all_known.then(|| sockets.collect()),
-            cells: wish.topology.map(|_| cells),
+            cells: demand.topology.map(|_| cells),
             topology,
         }
     }

@@ -1,20 +1,20 @@
-//! Whether given namespaces of persistent memory answer what a guest asks for.
+//! Whether given namespaces of persistent memory answer what a guest requests.
 
 use std::collections::BTreeSet;
 
 use super::mismatch;
 use crate::name::PmemName;
-use crate::numa::fit::{Ground, Wish};
+use crate::numa::fit::{ExactDemand, Ground};
 use crate::numa::{Assignment, FitRefusal};
 use crate::pmem::{PmemDevice, PmemNamespace, PmemNumaPolicy, PmemRequest};
 
 /// Checks the persistent memory of an assignment whose cells are good.
 pub(super) fn verify(
     ground: Ground<'_>,
-    wish: Wish<'_>,
+    demand: ExactDemand<'_>,
     assignment: &Assignment,
 ) -> Result<(), FitRefusal> {
-    let (requests, given) = (&wish.pmem.requests, &assignment.pmem);
+    let (requests, given) = (&demand.pmem.requests, &assignment.pmem);
     if given.len() != requests.len() {
         let what = format!(
             "gives {} pmem namespaces, the guest has {} devices",
@@ -26,9 +26,9 @@ pub(super) fn verify(
     let mut names: BTreeSet<PmemName> = BTreeSet::new();
     for (request, device) in requests.iter().zip(given) {
         let namespace = answer(ground, request, device)?;
-        if wish.pmem.policy == PmemNumaPolicy::Required && !is_beside(namespace, assignment) {
+        if demand.pmem.policy == PmemNumaPolicy::Required && !is_beside(namespace, assignment) {
             let what = format!(
-                "gives pmem namespace {}, which is not on the cell of guest cell 0",
+                "gives pmem namespace {}, which is not on the NUMA node of guest NUMA node 0",
                 device.name
             );
             return Err(mismatch(None, what));

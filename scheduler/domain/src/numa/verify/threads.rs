@@ -1,20 +1,20 @@
-//! Whether given CPUs lie on cores as a guest cell wishes.
+//! Whether given CPUs lie on cores as a guest cell requires.
 
 use super::mismatch;
 use crate::cpu_set::CpuSet;
 use crate::instance::{InstanceCell, ThreadPolicy};
-use crate::numa::outline::CoreRoom;
+use crate::numa::outline::CoreHeadroom;
 use crate::numa::{CellAssignment, FitRefusal};
 use crate::topology::HostCell;
 
 /// What a guest cell was given of a host cell's cores.
 pub(super) struct Core<'a> {
     pub(super) cell: &'a HostCell,
-    /// Dedicated CPUs that nobody else has.
+    /// Dedicated CPUs that no other guest has.
     pub(super) free: &'a CpuSet,
-    pub(super) threads: CoreRoom,
+    pub(super) threads: CoreHeadroom,
     pub(super) given: &'a CellAssignment,
-    pub(super) wished: &'a InstanceCell,
+    pub(super) requested: &'a InstanceCell,
     /// The emulator's CPUs on this cell.
     pub(super) emulator: &'a CpuSet,
 }
@@ -22,8 +22,8 @@ pub(super) struct Core<'a> {
 /// Checks the thread policy, once it is known that the cell has enough.
 pub(super) fn verify(core: &Core<'_>) -> Result<(), FitRefusal> {
     // Without dedicated CPUs there is nothing to lie on cores.
-    let policy = if core.wished.cpu_policy.is_exclusive() {
-        core.wished.thread_policy
+    let policy = if core.requested.cpu_policy.is_exclusive() {
+        core.requested.thread_policy
     } else {
         ThreadPolicy::Prefer
     };
@@ -41,7 +41,7 @@ fn busy(core: &Core<'_>) -> Result<(), FitRefusal> {
         return Ok(());
     }
     let what = format!("leaves CPUs {idle} idle for no reason");
-    Err(mismatch(Some(core.wished.id), what))
+    Err(mismatch(Some(core.requested.id), what))
 }
 
 /// Checks that at most one vCPU sits alone, and that one where it need not.
@@ -55,19 +55,19 @@ fn together(core: &Core<'_>) -> Result<(), FitRefusal> {
         .collect();
     if alone.len() > 1 {
         let what = format!("has {} vCPUs alone on their cores", alone.len());
-        return Err(mismatch(Some(core.wished.id), what));
+        return Err(mismatch(Some(core.requested.id), what));
     }
     if let Some(alone) = alone.first().filter(|c| c.intersection_len(core.free) < 2) {
         let what = format!("has a vCPU on core {alone}, which has no other free thread");
-        return Err(mismatch(Some(core.wished.id), what));
+        return Err(mismatch(Some(core.requested.id), what));
     }
     Ok(())
 }
 
-/// Checks that nobody else is on the cores of the vCPUs and of the emulator, and that all their
+/// Checks that no other guest is on the cores of the vCPUs and of the emulator, and that all their
 /// other threads stay idle.
 fn apart(core: &Core<'_>) -> Result<(), FitRefusal> {
-    let wrong = |what: String| Err(mismatch(Some(core.wished.id), what));
+    let wrong = |what: String| Err(mismatch(Some(core.requested.id), what));
     let pins: CpuSet = core.given.pins.values().copied().collect();
     let used = pins.union(core.emulator);
     let largest = core.cell.cores.iter().map(CpuSet::len).max().unwrap_or(0);

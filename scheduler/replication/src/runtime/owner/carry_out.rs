@@ -1,4 +1,4 @@
-//! What the replica asks for: messages, writes, answers.
+//! What the replica requests: messages, writes, answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -48,13 +48,13 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
         if let Some(replaced) = effects.replaced {
             let replaced = Arc::new(replaced);
-            self.tell_table(TableJob::Rebuild(replaced.clone()))?;
-            // Nobody may be watching.
+            self.send_to_table(TableJob::Rebuild(replaced.clone()))?;
+            // There may be no watcher.
             let _ = self.events.send(Event::Replaced(replaced));
         }
         if let Some(applied) = effects.applied {
             let applied = Arc::new(applied);
-            self.tell_table(TableJob::Applied(applied.clone()))?;
+            self.send_to_table(TableJob::Applied(applied.clone()))?;
             if !applied.commands.is_empty() && self.events.receiver_count() > 0 {
                 let _ = self.events.send(Event::Applied(applied));
             }
@@ -110,7 +110,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             .map_err(|_| StopError::Thread("log"))
     }
 
-    pub(super) fn tell_table(&self, job: TableJob<M>) -> Result<(), StopError> {
+    pub(super) fn send_to_table(&self, job: TableJob<M>) -> Result<(), StopError> {
         self.table.send(job).map_err(|_| StopError::Thread("table"))
     }
 
@@ -143,7 +143,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let to = snapshot.to;
         let report = SnapshotReport {
             report: Some(Box::new(move |arrived| {
-                // The owner may have ended first; then nobody waits.
+                // The owner may have ended first; then no caller waits.
                 let _ = internal.send(Internal::SnapshotSent { to, arrived });
             })),
         };
@@ -156,8 +156,8 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 network.send_snapshot(&member, OutgoingSnapshot { message, content }, report);
             }
             Err(error) => {
-                // A newer checkpoint took its place meanwhile; Raft asks again.
-                tracing::info!(to, index = snapshot.index, %error, "no checkpoint to send");
+                // A newer checkpoint took its place meanwhile; Raft requests it again.
+                tracing::info!(to, index = snapshot.index, %error, "sending snapshot failed: no checkpoint");
                 report.finished(false);
             }
         }
@@ -175,7 +175,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 Ok(done) => Internal::Checkpoint(done.map(|bytes| (header, bytes))),
                 Err(_) => Internal::Panicked("checkpoint"),
             };
-            // The owner may have ended first; then nobody waits.
+            // The owner may have ended first; then no caller waits.
             let _ = internal.send(report);
         });
     }
@@ -213,7 +213,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 })),
                 Some(Waiter::Change(_, reply)) => {
                     let leader = leader.clone();
-                    // Who asked may have gone.
+                    // The caller may have gone.
                     let _ = reply.send(Err(MembershipError::Lost { leader }));
                 }
                 None => {}
@@ -225,7 +225,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let index = self.replica.position().index;
         for ticket in tickets {
             if let Some(Waiter::Change(answer, reply)) = self.waiters.remove(&ticket.0) {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(Ok(answer.unwrap_or(index)));
             }
         }

@@ -1,6 +1,6 @@
 //! The task that owns the replica: gathers input, lets the replica work, carries out effects.
 //!
-//! Here are its parts and its loop; what requests ask for is in `requests`, what the replica asks
+//! Here are its parts and its loop; what requests need is in `requests`, what the replica needs
 //! for in `carry_out`.
 
 mod carry_out;
@@ -60,7 +60,7 @@ pub(in crate::runtime) struct ReceivedSnapshot<M> {
     pub(in crate::runtime) header: Header,
     pub(in crate::runtime) machine: M,
     pub(in crate::runtime) sink: Box<dyn CheckpointSink>,
-    /// Told whether the replica uses it.
+    /// Receives whether the replica uses it.
     pub(in crate::runtime) taken: oneshot::Sender<bool>,
 }
 
@@ -115,7 +115,7 @@ pub(in crate::runtime) struct Owner<M: Machine, D: Disk> {
     parked: Vec<Box<dyn Job<M>>>,
     /// Batches that the log thread has not reported yet.
     batches_in_flight: VecDeque<u64>,
-    /// Received checkpoints that the replica may ask to install.
+    /// Received checkpoints that the replica may install.
     received: Vec<(u64, Box<dyn CheckpointSink>)>,
     removed: bool,
     _disk: std::marker::PhantomData<fn() -> D>,
@@ -125,7 +125,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     pub(in crate::runtime) fn new(setup: Setup<M, D>) -> Result<Self, OpenError> {
         let internal = setup.internal_in.clone();
         let (log, log_thread) = log_thread::start(setup.log, move |done| {
-            // The owner may have ended first; then nobody waits.
+            // The owner may have ended first; then no caller waits.
             let _ = internal.send(Internal::Persisted(done));
         })
         .map_err(OpenError::Thread)?;
@@ -139,7 +139,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             setup.identity.cluster_id.clone(),
             pace,
             move |note| {
-                // The owner may have ended first; then nobody waits.
+                // The owner may have ended first; then no caller waits.
                 let _ = internal.send(match note {
                     TableNote::Failed(error) => Internal::TableFailed(error),
                     TableNote::Panicked => Internal::Panicked("table"),
@@ -204,7 +204,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let mut inputs = Vec::new();
         let mut requests = Vec::new();
         let mut internals = Vec::new();
-        // A lone voter has nobody to wait for.
+        // A single voter has no other member to wait for.
         if self.replica.membership().voters == [self.replica.id()] {
             self.replica.campaign();
         }
@@ -213,7 +213,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             if self.removed {
                 return Ok(Ended::Removed);
             }
-            let room = self.has_room() && !self.requests.is_closed();
+            let has_capacity = self.has_capacity() && !self.requests.is_closed();
             tokio::select! {
                 biased;
                 () = &mut shutdown => return self.hand_over(network).await,
@@ -228,7 +228,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                         self.replica.step(message);
                     }
                 }
-                _ = self.requests.recv_many(&mut requests, INPUTS_AT_ONCE), if room => {
+                _ = self.requests.recv_many(&mut requests, INPUTS_AT_ONCE), if has_capacity => {
                     for request in requests.drain(..) {
                         self.take_request(request);
                     }
@@ -236,7 +236,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             }
             // Members' messages come first above; requests must not starve behind them.
             for _ in 0..INPUTS_AT_ONCE {
-                match self.has_room().then(|| self.requests.try_recv()) {
+                match self.has_capacity().then(|| self.requests.try_recv()) {
                     Some(Ok(request)) => self.take_request(request),
                     Some(Err(_)) | None => break,
                 }
@@ -244,9 +244,9 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
     }
 
-    /// Says whether requests are taken now. While a batch is on its way to the disk they gather
+    /// Returns whether requests are taken now. While a batch is on its way to the disk they gather
     /// for the next.
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.batches_in_flight.len() < self.settings.batches_max
             && self.replica.pending() < self.settings.pending_max
     }
@@ -286,15 +286,22 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     /// Ends everything that waits and joins the threads, whatever the reason.
     async fn finish(mut self, ended: Result<Ended, StopError>) -> Result<Ended, StopError> {
         self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            request.stop();
+        }
         for job in std::mem::take(&mut self.parked) {
             job.finish(Err(ProposeError::Stopped));
         }
+        let leader = self.leader_member();
         for (_, waiter) in self.waiters.drain() {
+            let leader = leader.clone();
             match waiter {
-                Waiter::Job(job) => job.finish(Err(ProposeError::Stopped)),
+                // Its entry may be on its way to the other members, or at theirs already.
+                Waiter::Job(job) => job.finish(Err(ProposeError::Lost { leader })),
                 Waiter::Read(read) => read.finish(Err(ReadError::Stopped)),
                 Waiter::Change(_, reply) => {
-                    let _ = reply.send(Err(MembershipError::Stopped));
+                    // The caller may have gone.
+                    let _ = reply.send(Err(MembershipError::Lost { leader }));
                 }
             }
         }
@@ -337,7 +344,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             Internal::Panicked(what) => return Err(StopError::Thread(what)),
             Internal::Checkpoint(done) => {
                 let (header, bytes) = done?;
-                tracing::info!(index = header.index, bytes, "checkpoint taken");
+                tracing::info!(index = header.index, bytes, "checkpoint written");
                 self.replica.checkpoint_taken(&header, bytes);
             }
             Internal::SnapshotSent { to, arrived } => self.replica.snapshot_sent(to, arrived),
@@ -351,7 +358,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 if used {
                     self.received.push((index, received.sink));
                 }
-                // The sender's connection may be gone; Raft tells it again.
+                // The sender's connection may be gone; Raft sends it again.
                 let _ = received.taken.send(used);
             }
         }
@@ -363,7 +370,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             return;
         };
         // The thread was just started; if it is gone already, its report ends the member.
-        let _ = self.tell_table(TableJob::Rebuild(Arc::new(Replaced {
+        let _ = self.send_to_table(TableJob::Rebuild(Arc::new(Replaced {
             machine: machine.clone(),
             position: self.replica.position(),
             membership: self.replica.membership().clone(),
@@ -375,15 +382,16 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         self.replica.membership().get(leader).cloned()
     }
 
-    /// Returns the other voter whose log is longest, among those that were heard of lately.
+    /// Returns the other voter with the longest log, if possible one that sent a message lately.
+    /// Right after the leader has counted its quorum none of them has.
     fn furthest_voter(&self) -> Option<u64> {
         let own = self.replica.id();
         let membership = self.replica.membership();
         self.replica
             .progress()
             .into_iter()
-            .filter(|m| m.id != own && m.active && membership.voters.contains(&m.id))
-            .max_by_key(|m| m.matched)
+            .filter(|m| m.id != own && membership.voters.contains(&m.id))
+            .max_by_key(|m| (m.active, m.matched))
             .map(|m| m.id)
     }
 }
@@ -399,7 +407,7 @@ async fn join(threads: Vec<JoinHandle<()>>) -> bool {
     for thread in threads {
         while !thread.is_finished() {
             if Instant::now() > deadline {
-                tracing::error!("a thread of the disk is stuck and is left behind");
+                tracing::error!("disk thread does not end, stopping without it");
                 return false;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

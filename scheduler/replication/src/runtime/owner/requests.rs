@@ -1,4 +1,4 @@
-//! What the owner is asked through handles.
+//! Requests that reach the owner through handles.
 
 use berth_store::Member;
 use berth_store::disk::Disk;
@@ -23,7 +23,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 read.finish(self.replica.machine().ok_or(ReadError::NoState));
             }
             Request::Status(reply) => {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(self.status());
             }
             Request::AddMember { member, reply } => self.add_member(member, reply),
@@ -89,7 +89,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
     }
 
-    /// Adds a member under the next id. Asked again for the same disk, it gives the same answer.
+    /// Adds a member under the next id. Repeated for the same disk, it returns the same id.
     pub(super) fn add_member(
         &mut self,
         mut member: Member,
@@ -99,7 +99,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let same_disk = |m: &&Member| !m.disk.is_empty() && m.disk == member.disk;
         if self.replica.may_propose().is_ok() {
             if let Some(known) = membership.members.iter().find(same_disk) {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(Ok(known.id));
                 return;
             }
@@ -133,7 +133,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             }
             Err(refused) => {
                 let leader = self.leader_member();
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(Err(MembershipError::Refused { refused, leader }));
             }
         }

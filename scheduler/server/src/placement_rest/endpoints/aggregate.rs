@@ -17,10 +17,10 @@ pub(super) async fn show(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let state = call.state().await?;
     let provider = find(&state, id)?;
     let aggregates: Vec<AggregateId> = provider.aggregates.iter().copied().collect();
-    tell(call, &aggregates, provider.generation.0)
+    render(call, &aggregates, provider.generation.0)
 }
 
-fn tell(call: &Call<'_>, aggregates: &[AggregateId], generation: u64) -> Result<Reply, Fault> {
+fn render(call: &Call<'_>, aggregates: &[AggregateId], generation: u64) -> Result<Reply, Fault> {
     let mut body = json!({"aggregates": aggregates});
     if call.has(19) {
         body["resource_provider_generation"] = generation.into();
@@ -57,5 +57,5 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
         .command(command)
         .await
         .map_err(|refusal| refused_at(id, CONFLICT, &refusal))?;
-    tell(call, &aggregates, provider_of(written)?.generation.0)
+    render(call, &aggregates, provider_of(written)?.generation.0)
 }

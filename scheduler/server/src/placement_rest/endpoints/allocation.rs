@@ -22,7 +22,7 @@ use crate::placement_rest::reply::Reply;
 use crate::placement_rest::{refused, schemas, uuids};
 
 /// Stands for project and user before 1.8, as in OpenStack Placement.
-const NOBODY: Uuid = Uuid::nil();
+const NO_OWNER: Uuid = Uuid::nil();
 const CLAIM_PROJECT: &str = "berth";
 const CLAIM_TYPE: &str = "BERTH_CLAIM";
 /// A claim does not change as long as it is there.
@@ -101,20 +101,20 @@ fn shown(state: &State, id: ProviderId, resources: &Resources) -> Option<(String
 pub(super) async fn of_provider(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let (id, has_generation, now) = (id.to_owned(), call.has(28), call.now());
     // A provider may have as many consumers as there are.
-    let told = call.search("allocations", move |state, _| {
+    let allocations = call.search("allocations", move |state, _| {
         taken_of(state, &id, has_generation, now)
     });
-    told.await
+    allocations.await
 }
 
 fn taken_of(state: &State, id: &str, has_generation: bool, now: TimeMs) -> Result<Reply, Fault> {
     let provider = find(state, id)?;
-    let told = |resources: &Resources, generation: u64| {
-        let mut told = json!({"resources": resources});
+    let entry = |resources: &Resources, generation: u64| {
+        let mut entry = json!({"resources": resources});
         if has_generation {
-            told["consumer_generation"] = generation.into();
+            entry["consumer_generation"] = generation.into();
         }
-        told
+        entry
     };
     let consumers: Vec<&Consumer> = state.consumers_of(provider.id).map(|c| &**c).collect();
     let modified = consumers.iter().map(|consumer| consumer.updated_at).max();
@@ -122,7 +122,7 @@ fn taken_of(state: &State, id: &str, has_generation: bool, now: TimeMs) -> Resul
         let resources = consumer.allocations.get(&provider.id)?;
         Some((
             consumer.id.to_string(),
-            told(resources, consumer.generation.0),
+            entry(resources, consumer.generation.0),
         ))
     });
     let mut allocations: Map<String, Value> = taken.collect();
@@ -132,7 +132,7 @@ fn taken_of(state: &State, id: &str, has_generation: bool, now: TimeMs) -> Resul
         allocations.extend(claims.map(|claim| {
             (
                 claim.id.to_string(),
-                told(&claim.resources, CLAIM_GENERATION),
+                entry(&claim.resources, CLAIM_GENERATION),
             )
         }));
     }
@@ -147,7 +147,7 @@ pub(super) async fn replace(call: &Call<'_>, text: &str) -> Result<Reply, Fault>
     let consumer = uuids::parse(text).ok_or_else(|| malformed(text))?;
     let body = call.read(schemas::allocations(call.version))?;
     let update = read(call, consumer, &body)
-        .map_err(|wrong| wrong.told(&format!(" for consumer {consumer}:")))?;
+        .map_err(|invalid| invalid.into_fault(&format!(" for consumer {consumer}:")))?;
     write(call, vec![update], &format!(" for consumer {consumer}:")).await
 }
 
@@ -157,39 +157,39 @@ fn malformed(text: &str) -> Fault {
 
 pub(super) async fn replace_all(call: &Call<'_>) -> Result<Reply, Fault> {
     let body = call.read(schemas::all_allocations(call.version))?;
-    let updates = read_all(call, &body).map_err(|wrong| wrong.told(""))?;
+    let updates = read_all(call, &body).map_err(|invalid| invalid.into_fault(""))?;
     write(call, updates, "").await
 }
 
 async fn write(
     call: &Call<'_>,
     consumers: Vec<ConsumerUpdate>,
-    of_whom: &str,
+    consumer_suffix: &str,
 ) -> Result<Reply, Fault> {
     match call.command(Command::SetAllocations { consumers }).await {
         Ok(_) => Ok(Reply::done()),
-        Err(refusal) => Err(not_written(&refusal, of_whom)),
+        Err(refusal) => Err(not_written(&refusal, consumer_suffix)),
     }
 }
 
-/// Why a body of allocations cannot be carried out, whatever the state is.
-pub(super) enum Wrong {
+/// Why a body of allocations is invalid, whatever the state is.
+pub(super) enum InvalidBody {
     /// It names a class that cannot exist.
     Class(String),
     /// It names a provider that cannot exist, or a consumer.
     Other(Fault),
 }
 
-impl Wrong {
-    fn told(self, of_whom: &str) -> Fault {
+impl InvalidBody {
+    fn into_fault(self, consumer_suffix: &str) -> Fault {
         match self {
-            Self::Class(name) => unknown_class(&name, of_whom),
+            Self::Class(name) => unknown_class(&name, consumer_suffix),
             Self::Other(fault) => fault,
         }
     }
 
     /// Returns the fault as the reshaper words it.
-    pub(super) fn told_of_reshape(self) -> Fault {
+    pub(super) fn into_reshape_fault(self) -> Fault {
         match self {
             Self::Class(name) => {
                 Fault::bad_request(format!("malformed reshaper data: {}", no_class(&name)))
@@ -199,13 +199,15 @@ impl Wrong {
     }
 }
 
-fn unknown_class(name: &str, of_whom: &str) -> Fault {
+fn unknown_class(name: &str, consumer_suffix: &str) -> Fault {
     let why = no_class(name);
-    Fault::bad_request(format!("Unable to allocate inventory{of_whom} {why}"))
+    Fault::bad_request(format!(
+        "Unable to allocate inventory{consumer_suffix} {why}"
+    ))
 }
 
-/// Returns what is told of allocations that the state refuses.
-pub(super) fn not_written(refusal: &Refusal, of_whom: &str) -> Fault {
+/// Returns the error for allocations that the state refuses.
+pub(super) fn not_written(refusal: &Refusal, consumer_suffix: &str) -> Fault {
     let (class, provider) = (fact(refusal, "class"), fact(refusal, "provider"));
     let unable = |why: &str| {
         Fault::conflict(format!(
@@ -215,7 +217,7 @@ pub(super) fn not_written(refusal: &Refusal, of_whom: &str) -> Fault {
     };
     match &*refusal.reason {
         "PROVIDER_NOT_FOUND" => no_such_provider(provider),
-        "UNKNOWN_RESOURCE_CLASS" => unknown_class(class, of_whom),
+        "UNKNOWN_RESOURCE_CLASS" => unknown_class(class, consumer_suffix),
         "NO_INVENTORY" => Fault::conflict(format!(
             "Unable to allocate inventory: Inventory for '{class}' on resource provider \
              '{provider}' invalid."
@@ -242,29 +244,29 @@ fn no_such_provider(text: &str) -> Fault {
 }
 
 /// Reads the consumers of a body that holds several.
-pub(super) fn read_all(call: &Call<'_>, body: &Value) -> Result<Vec<ConsumerUpdate>, Wrong> {
+pub(super) fn read_all(call: &Call<'_>, body: &Value) -> Result<Vec<ConsumerUpdate>, InvalidBody> {
     let consumers = body.as_object().into_iter().flatten();
     let updates = consumers.map(|(text, body)| {
-        let consumer = uuids::parse(text).ok_or_else(|| Wrong::Other(malformed(text)))?;
+        let consumer = uuids::parse(text).ok_or_else(|| InvalidBody::Other(malformed(text)))?;
         read(call, consumer, body)
     });
     updates.collect()
 }
 
 /// Reads what one consumer takes, from a body that the schema has let through.
-fn read(call: &Call<'_>, consumer: Uuid, body: &Value) -> Result<ConsumerUpdate, Wrong> {
+fn read(call: &Call<'_>, consumer: Uuid, body: &Value) -> Result<ConsumerUpdate, InvalidBody> {
     let mut allocations = BTreeMap::new();
     for (provider, resources) in pairs(&body["allocations"]) {
         let id = match call.has(12) {
             true => uuids::exact(provider),
             false => uuids::parse(provider),
         };
-        let id = id.ok_or_else(|| Wrong::Other(no_such_provider(provider)))?;
+        let id = id.ok_or_else(|| InvalidBody::Other(no_such_provider(provider)))?;
         allocations.insert(ProviderId(id), read_amounts(resources)?);
     }
     let owner = |key: &str| match body[key].as_str() {
         Some(text) => text.to_owned(),
-        None => NOBODY.to_string(),
+        None => NO_OWNER.to_string(),
     };
     let kind = body["consumer_type"].as_str();
     Ok(ConsumerUpdate {
@@ -302,10 +304,10 @@ fn pairs(allocations: &Value) -> Vec<(&str, &Value)> {
     pairs.collect()
 }
 
-fn read_amounts(resources: &Value) -> Result<Resources, Wrong> {
+fn read_amounts(resources: &Value) -> Result<Resources, InvalidBody> {
     let amounts = resources.as_object().into_iter().flatten();
     let amounts = amounts.map(|(name, amount)| {
-        let class = ResourceClass::new(name).map_err(|_| Wrong::Class(name.clone()))?;
+        let class = ResourceClass::new(name).map_err(|_| InvalidBody::Class(name.clone()))?;
         Ok((class, whole(amount).unwrap_or(u64::MAX)))
     });
     amounts.collect()

@@ -17,45 +17,45 @@ use serde::ser::{SerializeSeq as _, Serializer};
 use super::shared::in_order;
 use crate::placement_rest::call::Call;
 use crate::placement_rest::fault::Fault;
-use crate::placement_rest::groups::{self, Asked};
+use crate::placement_rest::groups::{self, CandidateParams};
 use crate::placement_rest::names;
 use crate::placement_rest::reply::Reply;
 use crate::placement_rest::schemas;
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Reply, Fault> {
     call.check_query(schemas::candidate_query(call.version))?;
-    let asked = Asked::read(&call.query, call.version)?;
+    let params = CandidateParams::read(&call.query, call.version)?;
     let form = Form::of(call);
     let answer = call.search("allocation candidates", move |state, index| {
-        let query = query(state, &asked, form.is_nested)?;
+        let query = query(state, &params, form.is_nested)?;
         let found = index
             .candidates(&query, Bounds::default())
             .map_err(failed)?;
-        form.tell(state, &query, &found.candidates)
+        form.render(state, &query, &found.candidates)
     });
     Ok(answer.await?.modified(call.now()))
 }
 
 /// Returns the query in names that the state knows.
-fn query(state: &State, asked: &Asked, nested: bool) -> Result<Query, Fault> {
-    let groups = asked.groups.iter();
-    let groups = groups.map(|(suffix, wanted)| Ok((Suffix::new(suffix), group(state, wanted)?)));
+fn query(state: &State, params: &CandidateParams, nested: bool) -> Result<Query, Fault> {
+    let groups = params.groups.iter();
+    let groups = groups.map(|(suffix, params)| Ok((Suffix::new(suffix), group(state, params)?)));
     let names = |names: &BTreeSet<String>| names::traits(state, names).map_err(Fault::bad_request);
-    let subtrees = asked.same_subtree.iter();
+    let subtrees = params.same_subtree.iter();
     let subtrees = subtrees.map(|set| set.iter().map(|suffix| Suffix::new(suffix)).collect());
     Ok(Query {
         groups: groups.collect::<Result<_, Fault>>()?,
-        group_policy: asked.isolate.map(|isolate| match isolate {
+        group_policy: params.isolate.map(|isolate| match isolate {
             true => GroupPolicy::Isolate,
             false => GroupPolicy::None,
         }),
-        root_required: names(&asked.root_required)?,
-        root_forbidden: names(&asked.root_forbidden)?,
+        root_required: names(&params.root_required)?,
+        root_forbidden: names(&params.root_forbidden)?,
         same_subtree: subtrees.collect(),
-        limit: asked.limit,
+        limit: params.limit,
         nested,
         // With a limit others come up each time; without one all come, in an order to rely on.
-        order: match asked.limit {
+        order: match params.limit {
             Some(_) => Order::Rotated {
                 seed: uuid::Uuid::new_v4().as_u64_pair().0,
             },
@@ -64,8 +64,8 @@ fn query(state: &State, asked: &Asked, nested: bool) -> Result<Query, Fault> {
     })
 }
 
-fn group(state: &State, wanted: &groups::Group) -> Result<Group, Fault> {
-    let resources = names::amounts(state, &wanted.resources).map_err(|why| {
+fn group(state: &State, params: &groups::Group) -> Result<Group, Fault> {
+    let resources = names::amounts(state, &params.resources).map_err(|why| {
         let detail = format!("Invalid resource class in resources parameter: {why}");
         Fault::bad_request(detail)
     })?;
@@ -73,16 +73,16 @@ fn group(state: &State, wanted: &groups::Group) -> Result<Group, Fault> {
     let aggregates = |ids: &BTreeSet<uuid::Uuid>| ids.iter().copied().map(AggregateId).collect();
     Ok(Group {
         resources,
-        required: wanted
+        required: params
             .traits
             .required
             .iter()
             .map(traits)
             .collect::<Result<_, _>>()?,
-        forbidden: traits(&wanted.traits.forbidden)?,
-        member_of: wanted.member_of.required.iter().map(aggregates).collect(),
-        forbidden_aggregates: aggregates(&wanted.member_of.forbidden),
-        in_tree: wanted.in_tree.map(ProviderId),
+        forbidden: traits(&params.traits.forbidden)?,
+        member_of: params.member_of.required.iter().map(aggregates).collect(),
+        forbidden_aggregates: aggregates(&params.member_of.forbidden),
+        in_tree: params.in_tree.map(ProviderId),
     })
 }
 
@@ -127,8 +127,13 @@ impl Form {
         }
     }
 
-    fn tell(self, state: &State, query: &Query, found: &[Candidate]) -> Result<Reply, Fault> {
-        let taken = found
+    fn render(
+        self,
+        state: &State,
+        query: &Query,
+        candidates: &[Candidate],
+    ) -> Result<Reply, Fault> {
+        let taken = candidates
             .iter()
             .flat_map(|candidate| candidate.allocations.keys());
         let taken: BTreeSet<ProviderId> = taken.copied().collect();
@@ -146,7 +151,7 @@ impl Form {
                     .collect()
             }
         };
-        let asked = query
+        let requested_classes = query
             .groups
             .values()
             .flat_map(|group| group.resources.keys());
@@ -154,22 +159,25 @@ impl Form {
             form: self,
             state,
             shown,
-            asked: asked.collect(),
+            requested_classes: requested_classes.collect(),
         };
         Reply::json(&Answer {
-            allocation_requests: Requests { form: self, found },
+            allocation_requests: Requests {
+                form: self,
+                candidates,
+            },
             provider_summaries: summaries,
         })
     }
 }
 
-/// What is told of providers, written one by one.
+/// The provider summaries, serialized one by one.
 struct Summaries<'a> {
     form: Form,
     state: &'a State,
     shown: Vec<&'a Arc<ResourceProvider>>,
-    /// The classes that are asked for.
-    asked: BTreeSet<&'a ResourceClass>,
+    /// The requested resource classes.
+    requested_classes: BTreeSet<&'a ResourceClass>,
 }
 
 impl Serialize for Summaries<'_> {
@@ -206,7 +214,7 @@ impl Serialize for CountsOf<'_> {
         let Self(summaries, provider) = self;
         let used = summaries.state.used_of_this(provider);
         let is_shown = |class: &ResourceClass| {
-            summaries.form.has_all_classes || summaries.asked.contains(class)
+            summaries.form.has_all_classes || summaries.requested_classes.contains(class)
         };
         let classes = provider.inventories.iter();
         let counts = classes
@@ -235,13 +243,13 @@ impl Serialize for InOrder<'_> {
 /// The candidates, written one by one.
 struct Requests<'a> {
     form: Form,
-    found: &'a [Candidate],
+    candidates: &'a [Candidate],
 }
 
 impl Serialize for Requests<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.found.len()))?;
-        for candidate in self.found {
+        let mut list = serializer.serialize_seq(Some(self.candidates.len()))?;
+        for candidate in self.candidates {
             match self.form.is_map {
                 true => list.serialize_element(&ByMap::of(self.form, candidate))?,
                 false => list.serialize_element(&ByList::of(candidate))?,

@@ -9,8 +9,8 @@ use berth_state::command::Command;
 use serde_json::{Value, json};
 
 use super::shared::no_class;
+use crate::placement_rest::api::check_is_json;
 use crate::placement_rest::call::Call;
-use crate::placement_rest::face::check_is_json;
 use crate::placement_rest::fault::{Fault, quoted};
 use crate::placement_rest::reply::Reply;
 use crate::placement_rest::{names, refused, schemas};

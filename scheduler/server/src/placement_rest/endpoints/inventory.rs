@@ -38,7 +38,7 @@ fn shown(inventory: &Inventory) -> Map<String, Value> {
         .collect()
 }
 
-fn tell_all(provider: &ResourceProvider) -> Result<Reply, Fault> {
+fn render_all(provider: &ResourceProvider) -> Result<Reply, Fault> {
     let inventories = provider.inventories.iter();
     let inventories: Map<String, Value> = inventories
         .map(|(class, inventory)| (class.to_string(), shown(inventory).into()))
@@ -47,21 +47,21 @@ fn tell_all(provider: &ResourceProvider) -> Result<Reply, Fault> {
     Ok(Reply::json(&body)?.modified(provider.updated_at))
 }
 
-fn tell_one(provider: &ResourceProvider, inventory: &Inventory) -> Result<Reply, Fault> {
+fn render_one(provider: &ResourceProvider, inventory: &Inventory) -> Result<Reply, Fault> {
     let mut body = shown(inventory);
     body.insert(GENERATION.to_owned(), provider.generation.0.into());
     Ok(Reply::json(&body)?.modified(provider.updated_at))
 }
 
 /// Tells the inventory of a class that a provider has after a command.
-fn tell_written(provider: &ResourceProvider, class: &ResourceClass) -> Result<Reply, Fault> {
+fn render_written(provider: &ResourceProvider, class: &ResourceClass) -> Result<Reply, Fault> {
     let inventory = provider.inventories.get(class);
-    tell_one(provider, inventory.ok_or_else(refused::mismatch)?)
+    render_one(provider, inventory.ok_or_else(refused::mismatch)?)
 }
 
 pub(super) async fn list(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let state = call.state().await?;
-    tell_all(find(&state, id)?)
+    render_all(find(&state, id)?)
 }
 
 pub(super) async fn show(call: &Call<'_>, id: &str, class: &str) -> Result<Reply, Fault> {
@@ -72,10 +72,10 @@ pub(super) async fn show(call: &Call<'_>, id: &str, class: &str) -> Result<Reply
     let inventory = inventory.ok_or_else(|| {
         Fault::not_found(format!("No inventory of class {} for {id}", quoted(class)))
     })?;
-    tell_one(provider, inventory)
+    render_one(provider, inventory)
 }
 
-/// Reads an inventory that the schema has let through. What is not said has OpenStack's default.
+/// Reads an inventory that the schema has let through. Absent fields have OpenStack's defaults.
 fn read(call: &Call<'_>, id: &str, class: &str, body: &Value) -> Result<Inventory, String> {
     let field = |name: &str, default: u64| match body.get(name) {
         Some(value) => whole(value).unwrap_or(u64::MAX),
@@ -140,7 +140,7 @@ pub(super) async fn create(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
             "UNKNOWN_RESOURCE_CLASS" => unable(&no_class(name)),
             _ => refused_of(id, &refusal),
         })?;
-    let reply = tell_written(&*provider_of(created)?, &class)?;
+    let reply = render_written(&*provider_of(created)?, &class)?;
     let path = format!("/resource_providers/{id}/inventories/{class}");
     Ok(reply
         .with_status(StatusCode::CREATED)
@@ -173,7 +173,7 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
             }
             _ => refused_at(id, CONFLICT, &refusal),
         })?;
-    tell_all(&*provider_of(written)?)
+    render_all(&*provider_of(written)?)
 }
 
 fn unknown_class(id: &str, class: &str) -> Fault {
@@ -242,7 +242,7 @@ pub(super) async fn update(call: &Call<'_>, id: &str, name: &str) -> Result<Repl
             "UNKNOWN_RESOURCE_CLASS" => Fault::not_found(no_class(name)),
             _ => refused_at(id, CONFLICT, &refusal),
         })?;
-    tell_written(&*provider_of(written)?, &class)
+    render_written(&*provider_of(written)?, &class)
 }
 
 /// As [`before`]; that the class does not exist goes first, too.

@@ -1,4 +1,4 @@
-//! One resource per file: read what was sent, ask the state, tell what came of it.
+//! One resource per file: parse the request, execute it, render the response.
 
 mod aggregate;
 mod allocation;

@@ -89,10 +89,10 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Reply, Fault> {
 pub(super) async fn show(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let state = call.state().await?;
     let provider = find(&state, id)?;
-    tell(call, provider)
+    render(call, provider)
 }
 
-fn tell(call: &Call<'_>, provider: &ResourceProvider) -> Result<Reply, Fault> {
+fn render(call: &Call<'_>, provider: &ResourceProvider) -> Result<Reply, Fault> {
     let reply = Reply::json(&shown(call.version, provider))?;
     Ok(reply.modified(provider.updated_at))
 }
@@ -135,7 +135,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Fault> {
     })?;
     let provider = provider_of(created)?;
     let reply = match call.has(20) {
-        true => tell(call, &provider)?,
+        true => render(call, &provider)?,
         false => Reply::empty(StatusCode::CREATED),
     };
     Ok(reply.at(call.location(&format!("/resource_providers/{id}"))))
@@ -161,7 +161,7 @@ pub(super) async fn update(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     };
     let updated = call.command(command).await;
     let provider = provider_of(updated.map_err(|refusal| not_updated(&refusal, id, name))?)?;
-    tell(call, &provider)
+    render(call, &provider)
 }
 
 fn not_updated(refusal: &Refusal, id: &str, name: &str) -> Fault {

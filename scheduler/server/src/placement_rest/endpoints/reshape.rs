@@ -20,7 +20,7 @@ pub(super) async fn reshape(call: &Call<'_>) -> Result<Reply, Fault> {
     let inventories = read_inventories(call, &body["inventories"])?;
     let consumers = read_all(call, &body["allocations"]);
     let command = Command::Reshape {
-        consumers: consumers.map_err(|wrong| wrong.told_of_reshape())?,
+        consumers: consumers.map_err(|invalid| invalid.into_reshape_fault())?,
         inventories,
     };
     match call.command(command).await {

@@ -1,4 +1,4 @@
-//! What several resources need: looking providers up, reading numbers, telling refusals.
+//! What several resources need: provider look-up, numbers, refusals.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn no_provider(text: &str) -> Fault {
     Fault::not_found(format!("No resource provider with uuid {text} found"))
 }
 
-/// Returns the fault that tells what was refused of the provider that a path names.
+/// Returns the fault of a refusal for the provider in the path.
 pub(super) fn refused_of(id: &str, refusal: &Refusal) -> Fault {
     match &*refusal.reason {
         "PROVIDER_NOT_FOUND" => no_provider(id),
@@ -50,7 +50,7 @@ pub(super) fn find<'s>(state: &'s State, text: &str) -> Result<&'s Arc<ResourceP
     provider.ok_or_else(|| no_provider(text))
 }
 
-/// Returns the fault that is told of a bad body for a provider: that the provider does not exist
+/// Returns the error for a bad body for a provider: that the provider does not exist
 /// and that it is at another generation go first. The state is looked at only after something was
 /// found wrong, so that good requests cost one step.
 pub(super) async fn before(

@@ -74,7 +74,7 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Reply, Fault> {
         .iter()
         .chain(state.custom_traits().keys());
     let listed = all.filter(|name| {
-        named.takes(name.as_str()) && associated.is_none_or(|wanted| is_had(name) == wanted)
+        named.takes(name.as_str()) && associated.is_none_or(|associated| is_had(name) == associated)
     });
     let listed: Vec<&Trait> = listed.collect();
     let modified = modified(call, &state, listed.iter().copied());
@@ -139,10 +139,10 @@ pub(super) async fn delete(call: &Call<'_>, text: &str) -> Result<Reply, Fault> 
 
 pub(super) async fn of_provider(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
     let state = call.state().await?;
-    tell(find(&state, id)?)
+    render(find(&state, id)?)
 }
 
-fn tell(provider: &ResourceProvider) -> Result<Reply, Fault> {
+fn render(provider: &ResourceProvider) -> Result<Reply, Fault> {
     let body = json!({
         "traits": in_order(&provider.traits).collect::<Vec<_>>(),
         "resource_provider_generation": provider.generation.0,
@@ -180,7 +180,7 @@ pub(super) async fn replace(call: &Call<'_>, id: &str) -> Result<Reply, Fault> {
             "UNKNOWN_TRAIT" => no_such(fact(&refusal, "traits")),
             _ => refused_at(id, CONFLICT, &refusal),
         })?;
-    tell(&*provider_of(written)?)
+    render(&*provider_of(written)?)
 }
 
 fn no_such(names: &str) -> Fault {

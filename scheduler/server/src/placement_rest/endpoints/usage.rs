@@ -35,8 +35,8 @@ pub(super) async fn total(call: &Call<'_>) -> Result<Reply, Fault> {
     call.check_query(schemas::usage_query(call.version))?;
     let project = call.query.get("project_id").unwrap_or_default();
     let user = call.query.get("user_id");
-    let asked = call.query.get("consumer_type");
-    let types = match asked {
+    let consumer_type = call.query.get("consumer_type");
+    let types = match consumer_type {
         None | Some(ALL) => ConsumerTypes::Every,
         Some(UNKNOWN) => ConsumerTypes::Unknown,
         Some(name) => match ConsumerType::new(name) {
@@ -52,7 +52,7 @@ pub(super) async fn total(call: &Call<'_>) -> Result<Reply, Fault> {
     let usages = usages.await?;
     let usages = if !call.has(38) {
         Value::from(amounts(&together(usages.into_values())))
-    } else if asked == Some(ALL) {
+    } else if consumer_type == Some(ALL) {
         match usages.is_empty() {
             true => json!({}),
             false => json!({ALL: counted(&together(usages.into_values()))}),

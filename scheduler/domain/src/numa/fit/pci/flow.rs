@@ -1,6 +1,6 @@
 //! The giving out of functions to requests, as a maximum flow from kinds of request to supplies.
 //!
-//! Invariant: no supply gives more than it has, and no kind of request gets more than it asks for.
+//! Invariant: no supply gives more than it has, and no kind of request gets more than it requests.
 
 /// How many functions of each supply each kind of request gets.
 #[derive(Clone, Debug)]
@@ -10,21 +10,21 @@ pub(super) struct Flow {
     given: Vec<u32>,
     /// What is left of each supply.
     left: Vec<u32>,
-    /// What is still wanted of each kind.
+    /// What is still missing of each kind.
     pub(super) unmet: Vec<u32>,
     /// How each kind was reached: by which other one, over which supply.
     via: Vec<(usize, usize)>,
 }
 
 impl Flow {
-    pub(super) fn new(wanted: &[u32], supplies: impl Iterator<Item = u32>) -> Self {
+    pub(super) fn new(requested: &[u32], supplies: impl Iterator<Item = u32>) -> Self {
         let left: Vec<u32> = supplies.collect();
         Self {
-            kinds: wanted.len(),
-            given: vec![0; left.len() * wanted.len()],
+            kinds: requested.len(),
+            given: vec![0; left.len() * requested.len()],
             left,
-            unmet: wanted.to_vec(),
-            via: vec![(0, 0); wanted.len()],
+            unmet: requested.to_vec(),
+            via: vec![(0, 0); requested.len()],
         }
     }
 
@@ -44,7 +44,7 @@ impl Flow {
         self.unmet.iter().map(|n| u64::from(*n)).sum()
     }
 
-    /// Gives out as much as is possible, where `allowed` says which kinds of request each supply
+    /// Gives out as much as is possible, where `allowed` gives which kinds of request each supply
     /// may be given to. What is given out already stays so, if perhaps to others. Returns the
     /// kinds that lack something together, as bits: nothing more is allowed to any of them.
     pub(super) fn fill(&mut self, allowed: &[u64]) -> u64 {
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(flow.missing(), 0);
     }
 
-    /// Goal: what is lacking is told with all who compete for it.
+    /// Goal: what is lacking is reported with all that compete for it.
     #[test]
-    fn those_who_lack_are_told() {
+    fn kinds_that_lack_functions_are_reported() {
         let mut flow = Flow::new(&[2, 2, 1], [3, 5].into_iter());
         assert_eq!(flow.fill(&[0b011, 0b100]), 0b011);
         assert_eq!(flow.missing(), 1);

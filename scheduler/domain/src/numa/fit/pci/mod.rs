@@ -1,13 +1,13 @@
 //! Which PCI functions a guest gets, and near which host cells it must sit for that.
 //!
-//! A function's nearness is judged on the set of host cells that the guest sits on. Only two things
-//! of that set matter: which cells with matching functions are in it, and which sockets with such
-//! it touches. More of either never hurts. So a search adds what is missing, one cell or socket at
-//! a time (`search`); for a given set, functions are given out by a maximum flow from requests to
-//! kinds of functions (`flow`). A physical function and its virtual ones exclude each other: where
-//! a flow uses both, the search tries the one without the other.
+//! A function's nearness is evaluated on the set of host cells that the guest sits on. Only two
+//! things of that set matter: which cells with matching functions are in it, and which sockets with
+//! such it touches. More of either never hurts. So a search adds what is missing, one cell or
+//! socket at a time (`search`); for a given set, functions are given out by a maximum flow from
+//! requests to kinds of functions (`flow`). A physical function and its virtual ones exclude each
+//! other: where a flow uses both, the search tries the one without the other.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `supply` | the free functions of a host, by how they answer the requests |
 //! | `flow` | the giving out of functions under a given set of cells |
@@ -24,10 +24,10 @@ use crate::numa::HostUsage;
 use crate::pci::{PCI_REQUESTS_MAX, PciAddress, PciNumaPolicy, PciRequest};
 use crate::topology::HostTopology;
 
-pub(super) use search::{Answer, Search};
+pub(super) use search::{Search, SearchResult};
 pub(super) use supply::Supplies;
 
-/// What a guest asks for: equal requests are one.
+/// What a guest requests: equal requests are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Demand {
     /// How many functions of each kind of request.
@@ -43,7 +43,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Returns what these requests ask for together.
+    /// Returns what these requests request together.
     ///
     /// # Panics
     ///
@@ -78,7 +78,7 @@ impl Demand {
         self.kinds.is_empty()
     }
 
-    /// Returns how many functions of each kind are asked for.
+    /// Returns how many functions of each kind are requested.
     pub(super) fn counts(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.counts.iter().copied().enumerate()
     }

@@ -1,13 +1,13 @@
-//! The search for host cells that are near enough to the PCI functions that a guest asks for.
+//! The search for host cells that are near enough to the PCI functions that a guest requests.
 //!
-//! It begins with no cell. Where functions are missing, the flow says which requests lack them;
+//! It begins with no cell. Where functions are missing, the flow shows which requests lack them;
 //! only cells and sockets that have more for these can help. Each of them is tried: first with it,
 //! then, if that leads nowhere, everything else without it, and without those that are like it. So
 //! no set is looked at twice, and equal cells once. Where even the best cells that are left cannot
 //! bring what is missing, the search turns back at once.
 //!
 //! Invariant: a set that is found can be used by the guest's cells, and is near enough. If none is
-//! found there is none, unless [`STEPS_MAX`] was reached: then the answer says so.
+//! found there is none, unless [`STEPS_MAX`] was reached: then the result is that.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const STEPS_MAX: u32 = 100_000;
 
 /// Host cells that are near enough.
 #[derive(Clone, Debug)]
-pub(in crate::numa::fit) struct Found {
+pub(in crate::numa::fit) struct Solution {
     /// The guest has to use these, in addition to any others.
     pub(in crate::numa::fit) cells: Vec<usize>,
     decisions: Vec<Decision>,
@@ -31,8 +31,8 @@ pub(in crate::numa::fit) struct Found {
 
 /// What a search came to.
 #[derive(Clone, Debug)]
-pub(in crate::numa::fit) enum Answer {
-    Found(Found),
+pub(in crate::numa::fit) enum SearchResult {
+    Solution(Solution),
     /// There is no such set.
     None,
     /// It took too long.
@@ -63,7 +63,7 @@ struct State {
 pub(in crate::numa::fit) struct Search<'a> {
     scene: Scene<'a>,
     supplies: &'a Supplies,
-    wanted: Vec<u32>,
+    requested: Vec<u32>,
     steps: u32,
 }
 
@@ -72,32 +72,32 @@ impl<'a> Search<'a> {
         Self {
             scene,
             supplies,
-            wanted: scene.demand.counts.clone(),
+            requested: scene.demand.counts.clone(),
             steps: 0,
         }
     }
 
-    /// Asks for another number of functions of one kind of request.
-    pub(in crate::numa::fit) fn wanting(mut self, kind: usize, count: u32) -> Self {
-        self.wanted[kind] = count;
+    /// Requests another number of functions of one kind of request.
+    pub(in crate::numa::fit) fn requesting(mut self, kind: usize, count: u32) -> Self {
+        self.requested[kind] = count;
         self
     }
 
     /// Returns whether functions are missing even if all of these are near, whatever excludes what;
-    /// and which kinds of request lack them, how many these ask for and how many there are.
+    /// and which kinds of request lack them, how many these request and how many there are.
     pub(in crate::numa::fit) fn lack(&self, near: &Near) -> Option<(u64, u64, u64)> {
         let (flow, lacking) = self.flow(near, &self.open());
         if lacking == 0 {
             return None;
         }
-        let kinds = self.wanted.iter().enumerate();
-        let asked = kinds.filter(|(kind, _)| lacking & (1 << kind) != 0);
-        let asked: u64 = asked.map(|(_, n)| u64::from(*n)).sum();
-        Some((lacking, asked, asked - flow.missing()))
+        let kinds = self.requested.iter().enumerate();
+        let requested = kinds.filter(|(kind, _)| lacking & (1 << kind) != 0);
+        let requested: u64 = requested.map(|(_, n)| u64::from(*n)).sum();
+        Some((lacking, requested, requested - flow.missing()))
     }
 
     /// Looks whether the guest's requests can be met where just these cells are used.
-    pub(in crate::numa::fit) fn on(&mut self, near: Near) -> Answer {
+    pub(in crate::numa::fit) fn on(&mut self, near: Near) -> SearchResult {
         let cells = near.cells.len();
         let mut state = State {
             near,
@@ -105,11 +105,11 @@ impl<'a> Search<'a> {
             without: vec![true; cells],
             decisions: self.open(),
         };
-        self.answer(&mut state)
+        self.search_from(&mut state)
     }
 
     /// Looks for cells that the guest can use so that its requests are met.
-    pub(in crate::numa::fit) fn run(&mut self) -> Answer {
+    pub(in crate::numa::fit) fn run(&mut self) -> SearchResult {
         let Some(table) = self.scene.table else {
             return self.on(self.supplies.everywhere());
         };
@@ -120,18 +120,18 @@ impl<'a> Search<'a> {
             without: (0..cells).map(|cell| !table.is_used(cell)).collect(),
             decisions: self.open(),
         };
-        self.answer(&mut state)
+        self.search_from(&mut state)
     }
 
     fn open(&self) -> Vec<Decision> {
         vec![Decision::Open; self.supplies.pairs]
     }
 
-    fn answer(&mut self, state: &mut State) -> Answer {
+    fn search_from(&mut self, state: &mut State) -> SearchResult {
         match self.step(state) {
-            Some(found) => Answer::Found(found),
-            None if self.steps > STEPS_MAX => Answer::GaveUp,
-            None => Answer::None,
+            Some(found) => SearchResult::Solution(found),
+            None if self.steps > STEPS_MAX => SearchResult::GaveUp,
+            None => SearchResult::None,
         }
     }
 
@@ -141,12 +141,12 @@ impl<'a> Search<'a> {
             .clone()
             .map(|supply| self.supplies.allowed(supply, near, decisions))
             .collect();
-        let mut flow = Flow::new(&self.wanted, all.map(|supply| supply.count));
+        let mut flow = Flow::new(&self.requested, all.map(|supply| supply.count));
         let lacking = flow.fill(&allowed);
         (flow, lacking)
     }
 
-    fn step(&mut self, state: &mut State) -> Option<Found> {
+    fn step(&mut self, state: &mut State) -> Option<Solution> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             return None;
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
         if let Some(pair) = self.conflict(&flow, &state.decisions) {
             return self.decide(state, pair);
         }
-        Some(Found {
+        Some(Solution {
             cells: self.cells_of(&state.items),
             decisions: self.settled(&flow, &state.decisions),
         })
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
 
     /// Tries a physical function, then its virtual ones: with those of others like it, since one
     /// of these would have done no better.
-    fn decide(&mut self, state: &State, pair: usize) -> Option<Found> {
+    fn decide(&mut self, state: &State, pair: usize) -> Option<Solution> {
         let mut physical = state.clone();
         physical.decisions[pair] = Decision::Only(Side::Physical);
         if let Some(found) = self.step(&mut physical) {
@@ -228,7 +228,7 @@ impl<'a> Search<'a> {
     }
 
     /// Tries everything that could bring the missing functions.
-    fn extend(&mut self, state: &mut State, lacking: u64, missing: u64) -> Option<Found> {
+    fn extend(&mut self, state: &mut State, lacking: u64, missing: u64) -> Option<Solution> {
         let table = self.scene.table?;
         let mut choices = self.choices(state, lacking);
         // A cell of a socket that the guest has to touch anyway takes that one's place.
@@ -413,11 +413,11 @@ impl<'a> Search<'a> {
     ///
     /// # Panics
     ///
-    /// When there are not enough: `found` said that there are.
+    /// When there are not enough: `found` states that there are.
     pub(in crate::numa::fit) fn give(
         &self,
         near: &Near,
-        found: &Found,
+        found: &Solution,
     ) -> Vec<BTreeSet<PciAddress>> {
         let all = &self.supplies.all;
         let demand: &Demand = self.scene.demand;
@@ -426,12 +426,12 @@ impl<'a> Search<'a> {
                 let allowed = self.supplies.allowed(supply, near, &found.decisions);
                 let is_near =
                     near.anywhere || matches!(supply.place, Place::Cell(c) if near.cells[c]);
-                let wished = if far || is_near {
+                let requested = if far || is_near {
                     0
                 } else {
                     self.supplies.preferred()
                 };
-                allowed & !wished
+                allowed & !requested
             });
             kinds.collect()
         };
@@ -462,9 +462,9 @@ struct Slots {
 impl Slots {
     /// Returns the most functions that so many cells and sockets could bring.
     fn most(self, choices: &[(Item, u64)]) -> u64 {
-        let best = |slots: usize, is_wanted: fn(&Item) -> bool| -> u64 {
-            let wanted = choices.iter().filter(|(item, _)| is_wanted(item));
-            let mut gains: Vec<u64> = wanted.map(|(_, gain)| *gain).collect();
+        let best = |slots: usize, is_counted: fn(&Item) -> bool| -> u64 {
+            let requested = choices.iter().filter(|(item, _)| is_counted(item));
+            let mut gains: Vec<u64> = requested.map(|(_, gain)| *gain).collect();
             gains.sort_unstable_by(|a, b| b.cmp(a));
             gains.iter().take(slots).sum()
         };

@@ -8,7 +8,7 @@ use crate::pci::{PciAddress, PciDevice, PciKind};
 /// Where functions are, for the fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::numa::fit) enum Place {
-    /// The host does not tell.
+    /// The host does not report it.
     Unknown,
     /// At a cell that is not there.
     Nowhere,
@@ -161,7 +161,7 @@ impl Supplies {
         supply.accepts & kinds
     }
 
-    /// Returns the kinds of request that ask for functions on sockets that the guest touches.
+    /// Returns the kinds of request that request functions on sockets that the guest touches.
     pub(super) fn by_socket(&self) -> u64 {
         if self.sockets.is_some() {
             self.socket
@@ -170,7 +170,7 @@ impl Supplies {
         }
     }
 
-    /// Returns whether all of these kinds of request ask for functions on sockets.
+    /// Returns whether all of these kinds of request request functions on sockets.
     pub(in crate::numa::fit) fn are_by_socket(&self, kinds: u64) -> bool {
         kinds & !self.by_socket() == 0
     }
@@ -182,7 +182,7 @@ impl Supplies {
         supplies.flat_map(|supply| self.devices(supply).iter().copied())
     }
 
-    /// Returns the kinds of request to which nearness is a wish only.
+    /// Returns the kinds of request to which nearness is only a preference.
     pub(super) fn preferred(&self) -> u64 {
         self.preferred
     }
@@ -211,11 +211,11 @@ pub(super) fn is_open(supply: &Supply, decisions: &[Decision]) -> bool {
         })
 }
 
-/// Returns the functions that nobody has and some request accepts.
+/// Returns the functions that are free and some request accepts.
 fn free(scene: &Scene<'_>) -> Vec<Item> {
     let taken = &scene.usage.pci;
     let all = scene.topology.pci();
-    // Physical functions of which somebody has a virtual one.
+    // Physical functions of which a guest has a virtual one.
     let broken: BTreeSet<PciAddress> = if taken.is_empty() {
         BTreeSet::new()
     } else {

@@ -1,0 +1,51 @@
+//! `berth trait`: the traits that providers may have. The word is reserved in Rust.
+
+use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
+use berth_proto::placement::v1::{CreateTraitRequest, DeleteTraitRequest, ListTraitsRequest};
+
+use crate::arguments::Trait as Verb;
+use crate::session::{Session, request_id};
+use crate::{all_pages, call, output};
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The scheduler's refusal.
+pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::List { prefix, associated } => list(session, prefix, associated).await,
+        Verb::Create { name } => {
+            let request = CreateTraitRequest {
+                name: name.clone(),
+                request_id: request_id(None),
+            };
+            let response = call!(session, CatalogServiceClient, create_trait, request)?;
+            output::message(&output::created("trait", &name, response.existed));
+            Ok(())
+        }
+        Verb::Delete { name } => {
+            let request = DeleteTraitRequest {
+                name: name.clone(),
+                request_id: request_id(None),
+            };
+            call!(session, CatalogServiceClient, delete_trait, request)?;
+            output::message(&format!("trait {name} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+async fn list(session: &Session, prefix: Option<String>, associated: bool) -> anyhow::Result<()> {
+    let request = ListTraitsRequest {
+        prefix: prefix.unwrap_or_default(),
+        associated,
+        ..Default::default()
+    };
+    let all = all_pages!(session, CatalogServiceClient, list_traits, request, traits);
+    let rows = all.into_iter().map(|one| {
+        let standard = one.create_time.is_none();
+        (one.name, standard)
+    });
+    output::names("trait", rows, session.json(), "there is no such trait")
+}

@@ -1,0 +1,229 @@
+//! Goal: a simulated hypervisor holds what every driver is held to when disks travel; the bytes come as
+//! they were, holes stay holes, and what does not fit, is out of order or is shared is refused.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use berth_domain::agent::Side;
+use berth_domain::id::{MigrationId, VmUid};
+use berth_domain::vm::{Disk, DiskFormat};
+use berth_driver::conformance::disks::{self as conformance, Travel};
+use berth_driver::conformance::sample;
+use berth_driver::disks::{DiskReader, DiskWriter, Hooks, PIECE_MAX, Piece, Place, drop_disks};
+use berth_driver::sim::SimDriver;
+use berth_driver::sim::driver::Config;
+use berth_driver::{DomainSpec, Error};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+const MIGRATION: MigrationId = MigrationId(Uuid::from_u128(7));
+const VM: VmUid = VmUid(Uuid::from_u128(8));
+
+fn driver(disks: &Path) -> SimDriver {
+    SimDriver::start(Config {
+        disk_dir: Some(disks.to_owned()),
+        ..Config::new(sample::host(1))
+    })
+    .unwrap()
+}
+
+fn guest(number: u32) -> DomainSpec {
+    let mut spec = sample::plain_spec(1);
+    let disk = |image: Option<&str>| Disk {
+        image: image.map(str::to_owned),
+        format: DiskFormat::Qcow2,
+        size_gib: 1,
+    };
+    spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
+    let assignment = berth_domain::numa::Assignment::default();
+    sample::domain("a", number.into(), spec, assignment)
+}
+
+#[test]
+fn it_conforms() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    conformance::run(&Travel {
+        source: &driver(here.path()),
+        destination: &driver(there.path()),
+        guest: &guest,
+        moved: &Clone::clone,
+    });
+}
+
+fn place(directory: &Path, disks: usize) -> Place {
+    let files = (0..disks).map(|n| directory.join(format!("disk{n}")));
+    Place {
+        directory: directory.to_owned(),
+        files: files.collect(),
+    }
+}
+
+fn open(place: &Place) -> DiskReader {
+    DiskReader::open(VM, place, MIGRATION).unwrap()
+}
+
+fn begin(place: &Place, hooks: Hooks) -> DiskWriter {
+    DiskWriter::begin(place.clone(), MIGRATION, hooks)
+        .unwrap()
+        .unwrap()
+}
+
+fn pieces(place: &Place) -> Vec<Piece> {
+    let mut disks = open(place);
+    std::iter::from_fn(|| disks.next_piece().unwrap()).collect()
+}
+
+/// Two disks: one with data at odd places and zeros that are not holes, and one that is empty.
+fn source(directory: &Path) -> Place {
+    let place = place(directory, 3);
+    let first = fs::File::create(&place.files[0]).unwrap();
+    first.set_len(64 << 20).unwrap();
+    first.write_all_at(b"head", 0).unwrap();
+    first.write_all_at(&[9; 3 << 20], (5 << 20) + 77).unwrap();
+    first.write_all_at(&[0; 2 << 20], 20 << 20).unwrap();
+    first.write_all_at(b"tail", (64 << 20) - 4).unwrap();
+    fs::File::create(&place.files[1]).unwrap();
+    let third = fs::File::create(&place.files[2]).unwrap();
+    third.set_len(10_000).unwrap();
+    place
+}
+
+#[test]
+fn bytes_come_as_they_were_and_holes_stay_holes() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let to = place(&there.path().join("guest"), 3);
+    let all = pieces(&from);
+    let sent: usize = all
+        .iter()
+        .map(|piece| match piece {
+            Piece::Data { bytes, .. } => bytes.len(),
+            Piece::Hole { .. } => 0,
+        })
+        .sum();
+    assert!(sent < 6 << 20, "zeros are not sent: {sent}");
+    let is_small =
+        |piece: &Piece| !matches!(piece, Piece::Data { bytes, .. } if bytes.len() > PIECE_MAX);
+    assert!(all.iter().all(is_small));
+    let mut writer = begin(&to, Hooks::default());
+    writer.expect(open(&from).sizes()).unwrap();
+    for piece in &all {
+        writer.write(piece).unwrap();
+        assert!(
+            to.files.iter().all(|file| !file.exists()),
+            "it is not whole"
+        );
+    }
+    writer.finish().unwrap();
+    for (old, new) in from.files.iter().zip(&to.files) {
+        assert_eq!(fs::read(old).unwrap(), fs::read(new).unwrap());
+        let (old, new) = (fs::metadata(old).unwrap(), fs::metadata(new).unwrap());
+        assert!(new.blocks() <= old.blocks());
+    }
+    let mut left: Vec<_> = fs::read_dir(&to.directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["disk0", "disk1", "disk2", "fetched"]);
+}
+
+#[test]
+fn what_is_lost_twice_or_too_much_is_refused() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let all = pieces(&from);
+    for broken in 0..all.len() {
+        let mut lost = all.clone();
+        lost.remove(broken);
+        let mut twice = all.clone();
+        twice.insert(broken, all[broken].clone());
+        for told in [lost, twice] {
+            let to = place(&there.path().join("guest"), 3);
+            let mut writer = begin(&to, Hooks::default());
+            writer.expect(open(&from).sizes()).unwrap();
+            let written = told.iter().try_for_each(|piece| writer.write(piece));
+            let done = written.and_then(|()| writer.finish());
+            assert!(matches!(done, Err(Error::Refused { .. })), "{done:?}");
+            assert!(to.files.iter().all(|file| !file.exists()));
+        }
+    }
+    let to = place(&there.path().join("guest"), 2);
+    let mut writer = begin(&to, Hooks::default());
+    let other = writer.expect(open(&from).sizes());
+    assert!(matches!(other, Err(Error::Refused { .. })), "{other:?}");
+    drop_disks(&to.directory, MIGRATION, Side::Destination).unwrap();
+    assert!(!to.directory.exists(), "nothing is left");
+}
+
+#[test]
+fn there_has_to_be_room_before_anything_is_written() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let to = place(&there.path().join("guest"), 3);
+    let hooks = Hooks {
+        free_space: Box::new(|_| Ok(17 << 20)),
+        ..Hooks::default()
+    };
+    let refused = begin(&to, hooks).expect(open(&from).sizes()).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(
+        said.contains("need") && said.contains("1 MiB free"),
+        "{said}"
+    );
+    let parts = fs::read_dir(&to.directory).unwrap().count();
+    assert_eq!(parts, 1, "the mark alone");
+}
+
+/// The two hosts say that they have storages of their own, and have one: nothing of it is overwritten or
+/// deleted.
+#[test]
+fn a_directory_that_is_shared_after_all_is_noticed() {
+    let shared = TempDir::new().unwrap();
+    let place = source(shared.path());
+    let read = || place.files.iter().map(|file| fs::read(file).unwrap());
+    let before: Vec<Vec<u8>> = read().collect();
+    let refused = DiskWriter::begin(place.clone(), MIGRATION, Hooks::default());
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("is there already"), "{said}");
+    // Where the disks were fetched to once, the source says it.
+    fs::write(place.directory.join("fetched"), Uuid::nil().to_string()).unwrap();
+    let writer = begin(&place, Hooks::default());
+    let refused = DiskReader::open(VM, &place, MIGRATION).unwrap_err();
+    assert!(matches!(refused, Error::StorageShared { .. }), "{refused}");
+    drop(writer);
+    for side in [Side::Source, Side::Destination] {
+        drop_disks(&place.directory, MIGRATION, side).unwrap();
+        assert_eq!(read().collect::<Vec<_>>(), before);
+    }
+}
+
+/// A machine that loses its power between two names has begun, and does so anew.
+#[test]
+fn disks_of_which_some_have_their_names_are_fetched_anew() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let to = place(&there.path().join("guest"), 3);
+    let fetch = || {
+        let mut writer = begin(&to, Hooks::default());
+        writer.expect(open(&from).sizes()).unwrap();
+        for piece in pieces(&from) {
+            writer.write(&piece).unwrap();
+        }
+        writer.finish().unwrap();
+    };
+    fetch();
+    fs::write(to.directory.join("fetching"), MIGRATION.0.to_string()).unwrap();
+    fs::remove_file(&to.files[2]).unwrap();
+    fetch();
+    let again = DiskWriter::begin(to.clone(), MIGRATION, Hooks::default());
+    assert!(matches!(again, Ok(None)), "{again:?}");
+    fs::write(to.directory.join("fetching"), MIGRATION.0.to_string()).unwrap();
+    drop_disks(&to.directory, MIGRATION, Side::Destination).unwrap();
+    assert!(
+        !to.directory.exists(),
+        "half of the names are the migration's too"
+    );
+}

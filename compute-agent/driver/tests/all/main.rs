@@ -1,0 +1,13 @@
+//! The integration tests of the hypervisor drivers, in one binary.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `disks` | the transfer of disks between simulated hypervisors |
+//! | `guest_record` | the stored record of a guest keeps its form |
+//! | `sim` | the simulated hypervisor as a driver |
+//! | `xml` | the domain XML, against golden files |
+
+mod disks;
+mod guest_record;
+mod sim;
+mod xml;

@@ -1,0 +1,156 @@
+//! What a failed handshake means, and what to do: sentences for people.
+//!
+//! Invariant: a sentence says whose certificate is meant, what is wrong, and what to do about it.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the enums are rustls's, which adds to them; unknown values describe themselves"
+)]
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+use crate::identity::Identity;
+
+/// Explains why others would not accept the own certificate.
+#[must_use]
+pub fn own(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(fault) => format!("{}; {}", certificate(fault), remedy(fault)),
+        other => other.to_string(),
+    }
+}
+
+/// Explains why the certificate of a server that was dialled as `host` is not accepted. For the own
+/// certificate, `own` is its identity.
+#[must_use]
+pub fn of_server(error: &Error, host: &str, own: Option<&Identity>) -> String {
+    let Error::InvalidCertificate(fault) = error else {
+        return of_connection(error, host);
+    };
+    let is_other_name = matches!(
+        fault,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+    );
+    match (is_other_name, own) {
+        (true, Some(own)) => format!(
+            "the certificate of {} does not name {host}, by which others dial it; its names are {}: \
+             issue one with --dns or --ip {host}",
+            own.principal(),
+            names(own)
+        ),
+        (true, None) => format!(
+            "the certificate of the server at {host} is not valid for that name: dial it by a name \
+             that is in it, or issue one with --dns or --ip {host}"
+        ),
+        (false, _) => format!(
+            "the certificate of the server at {host} is refused: {}; {}",
+            certificate(fault),
+            remedy(fault)
+        ),
+    }
+}
+
+/// Returns the names and addresses of a certificate, for people.
+#[must_use]
+pub fn names(identity: &Identity) -> String {
+    let ips = identity.ips.iter().map(ToString::to_string);
+    let all: Vec<String> = identity.dns.iter().cloned().chain(ips).collect();
+    match all.is_empty() {
+        true => "none".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+/// Explains why a connection to the server that was dialled as `host` failed.
+#[must_use]
+pub fn of_connection(error: &Error, host: &str) -> String {
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => format!(
+            "the server at {host} does not speak TLS: give it certificates ([tls] in its \
+             configuration), or leave out --tls-ca, --tls-cert and --tls-key"
+        ),
+        Error::AlertReceived(alert) => alerted(*alert, host),
+        other => format!("no TLS connection to {host}: {other}"),
+    }
+}
+
+/// Explains the alert with which a server refused a handshake.
+fn alerted(alert: AlertDescription, host: &str) -> String {
+    let why = match alert {
+        AlertDescription::CertificateRequired => {
+            "it requires a certificate: give --tls-ca, --tls-cert and --tls-key"
+        }
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it does not trust the authority of the presented certificate: use one of the \
+             same authority as the server's"
+        }
+        AlertDescription::CertificateExpired => {
+            "the presented certificate has expired: renew it (berth certs renew)"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::AccessDenied => "it refuses the presented certificate",
+        AlertDescription::ProtocolVersion => "it speaks another version of TLS, or none",
+        other => return format!("the server at {host} ended the connection: {other:?}"),
+    };
+    format!("the server at {host} refused the connection: {why}")
+}
+
+/// Explains why this server refused a client.
+#[must_use]
+pub fn of_client(error: &Error) -> String {
+    match error {
+        Error::NoCertificatesPresented => {
+            "no certificate was presented; clients need --tls-ca, --tls-cert and --tls-key"
+                .to_owned()
+        }
+        Error::InvalidCertificate(fault) => {
+            format!("its certificate is refused: {}", certificate(fault))
+        }
+        Error::AlertReceived(alert) => {
+            format!("it does not accept this server's certificate: {alert:?}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns what is wrong with a certificate.
+fn certificate(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "it has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".to_owned()
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "it comes from an authority that is not trusted here".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "it is not valid for this purpose".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns what to do about it.
+fn remedy(fault: &CertificateError) -> &'static str {
+    match fault {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "renew it: berth certs renew"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "check the clocks of both machines"
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "all certificates of a cluster come from one authority, whose certificate is the ca file: \
+             compare them with berth certs show"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extended key usage must allow TLS servers and TLS clients"
+        }
+        _ => "inspect it with berth certs show",
+    }
+}

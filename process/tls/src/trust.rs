@@ -1,0 +1,184 @@
+//! The trust in the peer of an open connection: the certificate chain that it presented, and whether
+//! the current authorities trust it.
+//!
+//! ```text
+//!   handshake ─▶ Trust ─┬▶ each request: compares generations, and verifies again after a reload
+//!                       └▶ reload of the files: all chains are verified again, untrusted ones closed
+//! ```
+//!
+//! Invariant: no request is accepted on a chain that the newest files do not trust, and a connection
+//! with such a chain is closed, with all streams that are open on it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Waker};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+
+use crate::live::Tls;
+
+/// Which end of a connection the peer is.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// It dialled.
+    Client,
+    /// It was dialled by this name.
+    Server(ServerName<'static>),
+}
+
+/// The trust in the peer of one open connection.
+#[derive(Debug)]
+pub struct Trust {
+    tls: Tls,
+    /// Its key among the open connections of `tls`.
+    number: u64,
+    chain: Vec<CertificateDer<'static>>,
+    side: Side,
+    /// The generation of the files with which the chain was last verified.
+    verified_with: AtomicU64,
+    /// Why it was closed.
+    ended: OnceLock<String>,
+    /// Wakes the task that waits for data on the connection.
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Trust {
+    /// Registers a connection whose peer presented a chain that was verified with the files of a
+    /// generation.
+    ///
+    /// # Errors
+    ///
+    /// When files that were loaded meanwhile do not trust it.
+    pub(crate) fn new(
+        tls: &Tls,
+        verified_with: u64,
+        chain: &[CertificateDer<'static>],
+        side: Side,
+    ) -> Result<Arc<Self>, String> {
+        let trust = tls.connections().insert(|number| Self {
+            tls: tls.clone(),
+            number,
+            chain: chain.to_vec(),
+            side,
+            verified_with: AtomicU64::new(verified_with),
+            ended: OnceLock::new(),
+            waiting: Mutex::default(),
+        });
+        // A reload publishes the files first and reviews the connections then: a connection that the
+        // review missed is checked here against the published files.
+        trust.check().map(|()| trust)
+    }
+
+    /// Checks that the current authorities trust the peer's certificate.
+    ///
+    /// # Errors
+    ///
+    /// Why they do not.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(why) = self.ended.get() {
+            return Err(why.clone());
+        }
+        if self.verified_with.load(Ordering::Acquire) == self.tls.generation() {
+            return Ok(());
+        }
+        let material = self.tls.current();
+        material.verify(&self.chain, &self.side)?;
+        self.verified_with
+            .store(material.generation(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes the connection.
+    fn end(&self, why: String) {
+        let _ = self.ended.set(why);
+        let waiting = self.lock_waiting().take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+
+    /// Returns the error of the connection once it was closed.
+    pub(crate) fn broken(&self) -> Option<io::Error> {
+        let why = self.ended.get()?;
+        Some(io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            why.clone(),
+        ))
+    }
+
+    /// Registers the waker of the task that waits for data, and returns the error if the connection was
+    /// closed already.
+    pub(crate) fn wait(&self, context: &Context<'_>) -> Option<io::Error> {
+        let mut waiting = self.lock_waiting();
+        let is_known = waiting
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(context.waker()));
+        if !is_known {
+            *waiting = Some(context.waker().clone());
+        }
+        drop(waiting);
+        self.broken()
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, Option<Waker>> {
+        // Every change is one assignment.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Trust {
+    fn drop(&mut self) {
+        self.tls.connections().remove(self.number);
+    }
+}
+
+/// The open connections.
+#[derive(Debug, Default)]
+pub(crate) struct OpenConnections(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    made: u64,
+    all: HashMap<u64, Weak<Trust>>,
+}
+
+impl OpenConnections {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Every change is one insertion or removal.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, make: impl FnOnce(u64) -> Trust) -> Arc<Trust> {
+        let mut open = self.lock();
+        open.made += 1;
+        let number = open.made;
+        let trust = Arc::new(make(number));
+        open.all.insert(number, Arc::downgrade(&trust));
+        trust
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().all.remove(&number);
+    }
+
+    /// Closes the connections whose peers the newest files do not trust, and returns how many.
+    pub(crate) fn review(&self) -> usize {
+        // Dropping the last reference takes the lock, so none is dropped under it.
+        let open: Vec<_> = {
+            let open = self.lock();
+            open.all.values().filter_map(Weak::upgrade).collect()
+        };
+        let mut ended = 0;
+        for trust in open {
+            if trust.broken().is_none()
+                && let Err(why) = trust.check()
+            {
+                trust.end(why);
+                ended += 1;
+            }
+        }
+        ended
+    }
+}

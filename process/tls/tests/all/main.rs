@@ -1,0 +1,11 @@
+//! The integration tests of certificates and connections, in one binary.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `authority` | making and reading certificates |
+//! | `handshake` | which peers are accepted, and how the others are refused |
+//! | `common` | an authority in a temporary directory, for both |
+
+mod authority;
+mod common;
+mod handshake;

@@ -1,0 +1,17 @@
+//! The integration tests of the fit and of the flavors' extra specs, in one binary.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `devices` | PCI functions of guests |
+//! | `exact` | the whole fit against a solver that tries everything |
+//! | `fit` | the fit of memory that is promised once |
+//! | `memory` | how far memory is over-committed |
+//! | `pmem` | persistent memory in the fit |
+//! | `requirements` | extra specs and image properties |
+
+mod devices;
+mod exact;
+mod fit;
+mod memory;
+mod pmem;
+mod requirements;

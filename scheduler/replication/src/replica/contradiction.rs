@@ -1,0 +1,117 @@
+//! What another member says that cannot be true unless a member lost what it had acknowledged.
+//!
+//! Raft relies on disks that keep what they acknowledged. A disk that came back older, as a whole,
+//! shows nothing by itself; but the members' words then contradict each other, and raft-rs either
+//! believes them or panics:
+//!
+//! | what arrives | raft-rs | here |
+//! |---|---|---|
+//! | a follower acknowledges, or has committed, an entry beyond the leader's last | counts it as replicated | the leader stops |
+//! | a leader has another entry where this member has a committed one | answers as if it had it, or panics | this member stops |
+//! | a leader counts on an entry beyond this member's last | panics | this member stops |
+//! | two members lead in one term, since one voted twice | follows both in turn | this member stops |
+//!
+//! So the checks come before raft-rs is stepped. They cost a comparison for each entry that is
+//! not new, and entries are sent twice only when messages were lost.
+//!
+//! What is *not* noticed: a loss that no running member's log contradicts any more, because the
+//! members that knew better are down, or because a snapshot has taken the place of the entries.
+
+use raft::StateRole;
+use raft::eraftpb::{Message, MessageType};
+
+use super::Replica;
+use crate::error::Fatal;
+use crate::machine::Machine;
+
+impl<M: Machine> Replica<M> {
+    /// Returns why this replica must not go on, if this message shows it.
+    pub(super) fn contradiction(&self, message: &Message) -> Option<Fatal> {
+        let raft = &self.node.raft;
+        let last = raft.raft_log.last_index();
+        let leads = raft.state == StateRole::Leader && message.term == raft.term;
+        // What is said in an earlier term is dropped by Raft.
+        let follows = message.term >= raft.term && !leads;
+        if let Some(fatal) = self.two_leaders(message) {
+            return Some(fatal);
+        }
+        match message.get_msg_type() {
+            MessageType::MsgAppend if follows => self.other_entry(message),
+            MessageType::MsgHeartbeat if follows && message.commit > last => Some(Fatal::LogLost {
+                leader: message.from,
+                index: message.commit,
+                last,
+            }),
+            MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse if leads => {
+                // A rejection repeats the index that the leader sent.
+                let acknowledged = match message.reject {
+                    true => 0,
+                    false => message.index,
+                };
+                let index = acknowledged.max(message.commit);
+                (index > last).then_some(Fatal::LeaderBehind {
+                    member: message.from,
+                    index,
+                    last,
+                })
+            }
+            MessageType::MsgHup
+            | MessageType::MsgBeat
+            | MessageType::MsgPropose
+            | MessageType::MsgAppend
+            | MessageType::MsgAppendResponse
+            | MessageType::MsgRequestVote
+            | MessageType::MsgRequestVoteResponse
+            | MessageType::MsgSnapshot
+            | MessageType::MsgHeartbeat
+            | MessageType::MsgHeartbeatResponse
+            | MessageType::MsgUnreachable
+            | MessageType::MsgSnapStatus
+            | MessageType::MsgCheckQuorum
+            | MessageType::MsgTransferLeader
+            | MessageType::MsgTimeoutNow
+            | MessageType::MsgReadIndex
+            | MessageType::MsgReadIndexResp
+            | MessageType::MsgRequestPreVote
+            | MessageType::MsgRequestPreVoteResponse => None,
+        }
+    }
+
+    /// Says whether a second member speaks as the leader of this term.
+    fn two_leaders(&self, message: &Message) -> Option<Fatal> {
+        let raft = &self.node.raft;
+        let from_leader = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+        );
+        let second = from_leader
+            && message.term == raft.term
+            && raft.leader_id != 0
+            && raft.leader_id != message.from;
+        second.then_some(Fatal::TwoLeaders {
+            term: raft.term,
+            one: raft.leader_id,
+            other: message.from,
+        })
+    }
+
+    /// Compares a leader's entries with those that are committed here. A leader has every
+    /// committed entry, so that each must be the same.
+    fn other_entry(&self, message: &Message) -> Option<Fatal> {
+        let log = &self.node.raft.raft_log;
+        let before = (message.index, message.log_term);
+        let sent = message.get_entries().iter().map(|e| (e.index, e.term));
+        let (index, theirs) = std::iter::once(before)
+            .chain(sent)
+            .take_while(|(index, _)| *index <= log.committed)
+            // The log does not know the terms of what it has forgotten; raft-rs says 0 then.
+            .find(|(index, term)| log.term(*index).is_ok_and(|own| own != 0 && own != *term))?;
+        Some(Fatal::OtherHistory {
+            leader: message.from,
+            index,
+            theirs,
+            ours: log.term(index).unwrap_or_default(),
+            committed: log.committed,
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! The integration tests of replication, in one binary.
+//!
+//! `processes` is a binary of its own: it starts itself as the process that is killed.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `group` | three members in one process |
+//! | `lost_history` | members that come back with an older disk |
+//! | `simulation` | a group under simulated faults |
+//! | `single` | one member on a real disk |
+//! | `stops` | what makes a replica stop |
+
+mod group;
+mod lost_history;
+mod simulation;
+mod single;
+mod stops;

@@ -1,9 +1,0 @@
-//! Goal: the fleet and what is proven of it. Method: small random clusters of hosts with cells,
-//! pages, PCI functions and persistent memory, beside rules that are written here anew.
-
-mod draw;
-#[path = "../common/hosts.rs"]
-mod hosts;
-mod oracle;
-mod steps;
-mod verdicts;

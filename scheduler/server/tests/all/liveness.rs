@@ -1,0 +1,142 @@
+//! Hosts that are no longer heard of count as down, and as up again once they are.
+
+use std::time::Duration;
+
+use berth_proto::host::v1::{
+    GetHostRequest, GuestMemory, GuestsMemory, ListMemorySignalsRequest, MemorySignals,
+    ReportHostRequest, host::Liveness,
+};
+use berth_scheduler::{Config, Start};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::common::world::{register, register_request};
+use crate::common::{self, Member, eventually, hosts};
+
+async fn liveness(channel: &Channel, name: &str) -> Liveness {
+    let request = GetHostRequest {
+        name: format!("hosts/{name}"),
+        consistency: 0,
+    };
+    let answer = hosts(channel).get_host(request).await.expect("the host");
+    answer.into_inner().host.expect("the host").liveness()
+}
+
+/// Returns what is known of a host's memory.
+async fn signals(channel: &Channel, name: &str) -> Result<Option<MemorySignals>, Status> {
+    let request = ListMemorySignalsRequest {
+        host: name.into(),
+        ..Default::default()
+    };
+    let answer = hosts(channel).list_memory_signals(request).await?;
+    let mut hosts = answer.into_inner().hosts;
+    assert_eq!(hosts.len(), 1, "one host is there");
+    Ok(hosts.remove(0).signals)
+}
+
+/// Goal: signals are kept with their age, and those that make no sense are passed over while the
+/// report counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_of_a_report_are_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = common::config(&directory.path().join("0"), Start::Bootstrap);
+    let member = Member::start(config).await;
+    let channel = member.channel().await;
+    let request = register_request("h1", 1, 2);
+    let incarnation = request.report.clone().expect("a report").incarnation;
+    hosts(&channel)
+        .register_host(request)
+        .await
+        .expect("registered");
+    assert_eq!(signals(&channel, "hosts/h1").await.unwrap(), None);
+    let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
+    let guests = GuestsMemory {
+        sum: Some(GuestMemory::default()),
+        guests: [("vms/web1".to_owned(), GuestMemory::default())].into(),
+    };
+    let good = MemorySignals {
+        age: Some(seconds(100)),
+        guests: Some(guests),
+        ..MemorySignals::default()
+    };
+    let bad = MemorySignals {
+        age: Some(seconds(-1)),
+        ..MemorySignals::default()
+    };
+    for measured in [good, bad] {
+        let report = ReportHostRequest {
+            name: "hosts/h1".into(),
+            incarnation: incarnation.clone(),
+            memory_signals: Some(measured),
+        };
+        let answer = hosts(&channel).report_host(report).await;
+        assert!(answer.expect("an answer").into_inner().known);
+    }
+    let one = signals(&channel, "hosts/h1").await.unwrap();
+    let one = one.expect("the good ones");
+    assert!(one.age.expect("an age").seconds >= 100);
+    assert_eq!(one.guests.expect("guests").guests.len(), 1);
+    let all = signals(&channel, "").await.unwrap().expect("the same");
+    assert!(all.guests.expect("guests").guests.is_empty());
+    let absent = signals(&channel, "hosts/h2").await.unwrap_err();
+    assert_eq!(absent.code(), tonic::Code::NotFound);
+    let unnamed = signals(&channel, "h1").await.unwrap_err();
+    assert_eq!(unnamed.code(), tonic::Code::InvalidArgument);
+    member.stop().await.expect("a clean end");
+}
+
+/// Goal: silence is noted, reports too, and a host that reports all the time never goes down.
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_is_noted_and_reports_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config {
+        liveness_limit_ms: 1500,
+        ..common::config(&directory.path().join("0"), Start::Bootstrap)
+    };
+    let member = Member::start(config).await;
+    let channel = member.channel().await;
+    register(&channel, "silent", 1, 2).await;
+    let request = register_request("loud", 1, 2);
+    let incarnation = request.report.clone().expect("a report").incarnation;
+    let answer = hosts(&channel)
+        .register_host(request)
+        .await
+        .expect("registered");
+    let interval = answer.into_inner().report_interval.expect("an interval");
+    assert!(interval.seconds == 0 && interval.nanos > 0);
+
+    let report = ReportHostRequest {
+        name: "hosts/loud".into(),
+        incarnation,
+        memory_signals: None,
+    };
+    let reporter = {
+        let (channel, report) = (channel.clone(), report.clone());
+        tokio::spawn(async move {
+            loop {
+                let answer = hosts(&channel).report_host(report.clone()).await;
+                assert!(answer.expect("an answer").into_inner().known);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    };
+    eventually("the silent host going down", || async {
+        (liveness(&channel, "silent").await == Liveness::Down).then_some(())
+    })
+    .await;
+    assert_eq!(liveness(&channel, "loud").await, Liveness::Up);
+    reporter.abort();
+    eventually("the loud host going down", || async {
+        (liveness(&channel, "loud").await == Liveness::Down).then_some(())
+    })
+    .await;
+    hosts(&channel)
+        .report_host(report)
+        .await
+        .expect("an answer");
+    eventually("the loud host coming back", || async {
+        (liveness(&channel, "loud").await == Liveness::Up).then_some(())
+    })
+    .await;
+    member.stop().await.expect("a clean end");
+}

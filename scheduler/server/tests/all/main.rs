@@ -1,0 +1,49 @@
+//! The integration tests of the scheduler, over gRPC and REST, in one binary.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `audit` | the audit |
+//! | `candidates` | allocation candidates |
+//! | `common` | schedulers in this process and requests to them |
+//! | `events` | watches |
+//! | `feed` | the feed behind watches |
+//! | `hostile` | hosts and guests that cannot be |
+//! | `import` | import from another Placement |
+//! | `inputs` | invalid requests |
+//! | `liveness` | hosts whose heartbeats stop |
+//! | `one` | one member from end to end |
+//! | `pci_aliases` | PCI aliases |
+//! | `placement` | counted placement |
+//! | `placement_durable` | acknowledged writes after `kill -9` |
+//! | `placement_forward` | writes to a follower |
+//! | `placement_hostile` | slow and numerous clients |
+//! | `placement_rest` | who may call the REST API |
+//! | `process` | the program: refused starts and `kill -9` |
+//! | `promises` | what answers state, under faults |
+//! | `providers` | batches and watches of providers |
+//! | `three` | three members |
+//! | `versions` | every command at every cluster version |
+//! | `volumes` | volumes of persistent memory |
+
+mod audit;
+mod candidates;
+mod common;
+mod events;
+mod feed;
+mod hostile;
+mod import;
+mod inputs;
+mod liveness;
+mod one;
+mod pci_aliases;
+mod placement;
+mod placement_durable;
+mod placement_forward;
+mod placement_hostile;
+mod placement_rest;
+mod process;
+mod promises;
+mod providers;
+mod three;
+mod versions;
+mod volumes;

@@ -1,0 +1,62 @@
+//! The integration tests of the replicated state, command by command, in one binary.
+//!
+//! Each test starts a [`World`](berth_testkit::state::World), which checks every invariant after each
+//! command.
+//!
+//! | module | what it tests |
+//! |---|---|
+//! | `aggregates` | aggregates and zones |
+//! | `attached` | volumes of VMs |
+//! | `audit` | the audit |
+//! | `batch` | several writes of counted placement in one command |
+//! | `catalog` | custom resource classes and traits |
+//! | `cold_moves` | moves of VMs that are off |
+//! | `disk_moves` | the disks of such VMs |
+//! | `fences` | hosts that were fenced |
+//! | `groups` | server groups |
+//! | `hosts` | what hosts may take, and their shapes |
+//! | `import` | import from another Placement |
+//! | `leases` | leases of operations |
+//! | `memory` | the policy on memory |
+//! | `operations` | boots, migrations and deletions |
+//! | `pci_aliases` | PCI aliases |
+//! | `pci_functions` | PCI functions of claims |
+//! | `placement` | resource providers, inventories, allocations |
+//! | `pmem` | persistent memory of claims |
+//! | `power` | stop, start, reboot, rebuild, snapshot |
+//! | `reality` | what agents find on their hosts |
+//! | `requests` | retries |
+//! | `reshape` | the reshaper |
+//! | `sagas` | the order of steps, as sagas log them and as the state takes them |
+//! | `sequences` | random sequences of commands |
+//! | `transfer` | parameters of a transfer |
+//! | `versions` | the cluster version |
+//! | `volumes` | volumes of persistent memory |
+
+mod aggregates;
+mod attached;
+mod audit;
+mod batch;
+mod catalog;
+mod cold_moves;
+mod disk_moves;
+mod fences;
+mod groups;
+mod hosts;
+mod import;
+mod leases;
+mod memory;
+mod operations;
+mod pci_aliases;
+mod pci_functions;
+mod placement;
+mod pmem;
+mod power;
+mod reality;
+mod requests;
+mod reshape;
+mod sagas;
+mod sequences;
+mod transfer;
+mod versions;
+mod volumes;

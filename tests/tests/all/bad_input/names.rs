@@ -1,0 +1,192 @@
+//! Impossible flavors, and names of what is not there.
+
+use berth_tests::processes::{Cluster, Host, verdict};
+
+use crate::PROGRAMS;
+
+/// Goal: impossible flavors are refused with the key and the rule, several faults at once.
+#[test]
+fn impossible_flavors_are_refused() {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(0)
+        .start();
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["hw:cpu_polcy=dedicated"], &["hw:cpu_polcy", "known are"]),
+        (&["hw:cpu_policy=greedy"], &["hw:cpu_policy", "greedy"]),
+        (
+            &["hw:mem_page_size=plenty"],
+            &["hw:mem_page_size", "plenty"],
+        ),
+        (&["hw:mem_page_size=3"], &["hw:mem_page_size", "3"]),
+        (&["hw:numa_nodes=0"], &["hw:numa_nodes", "must be a number"]),
+        (&["hw:numa_nodes=3"], &["hw:numa_nodes", "3"]),
+        (
+            &[
+                "hw:numa_nodes=2",
+                "hw:numa_cpus.0=0-2",
+                "hw:numa_cpus.1=2-3",
+            ],
+            &["hw:numa_cpus"],
+        ),
+        (
+            &[
+                "hw:numa_nodes=2",
+                "hw:numa_cpus.0=0-1",
+                "hw:numa_mem.0=64",
+                "hw:numa_cpus.1=2-3",
+                "hw:numa_mem.1=65",
+            ],
+            &["hw:numa_mem", "sum", "128"],
+        ),
+        (
+            &[
+                "hw:cpu_polcy=x",
+                "hw:numa_nodes=many",
+                "hw:emulator_threads_policy=x",
+                "nowhere=1",
+            ],
+            &[
+                "hw:cpu_polcy",
+                "hw:numa_nodes",
+                "hw:emulator_threads_policy",
+                "nowhere",
+                "a key needs a namespace",
+            ],
+        ),
+    ];
+    for (specs, words) in cases {
+        let specs: Vec<&str> = specs.iter().flat_map(|spec| ["--spec", spec]).collect();
+        let create = [
+            "flavor",
+            "create",
+            "bad",
+            "--vcpus",
+            "4",
+            "--memory-mib",
+            "128",
+        ];
+        let answer = cluster.berth(&[&create[..], &specs].concat());
+        let _ = answer.refused(1).saying(words);
+    }
+    for size in [
+        ["--vcpus", "0", "--memory-mib", "64"],
+        ["--vcpus", "1", "--memory-mib", "0"],
+    ] {
+        let answer = cluster.berth(&[&["flavor", "create", "bad"][..], &size].concat());
+        let _ = answer.refused(1);
+    }
+    let named = [
+        "flavor",
+        "create",
+        "no/slash",
+        "--vcpus",
+        "1",
+        "--memory-mib",
+        "64",
+    ];
+    let _ = cluster.berth(&named).with_status(1).saying(&["no/slash"]);
+    let flavors = cluster.json(&["flavor", "list"]);
+    assert_eq!(flavors.as_array().map(Vec::len), Some(0), "{flavors:#}");
+}
+
+/// Goal: whatever is asked of something that is not there, the answer names it and its kind.
+#[test]
+fn unknown_names_are_told_by_every_verb() {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .host(Host::new("h1"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    let before = cluster.json(&["vm", "list"]);
+    let id = "00000000-0000-4000-8000-000000000000";
+    let cases: [(&[&str], &str); 27] = [
+        (&["host", "show", "nobody"], "HOST_NOT_FOUND"),
+        (&["host", "cordon", "nobody"], "HOST_NOT_FOUND"),
+        (&["host", "uncordon", "nobody"], "HOST_NOT_FOUND"),
+        (&["host", "remove", "nobody"], "HOST_NOT_FOUND"),
+        (&["flavor", "show", "nobody"], "FLAVOR_NOT_FOUND"),
+        (&["flavor", "delete", "nobody"], "FLAVOR_NOT_FOUND"),
+        (&["vm", "show", "nobody"], "VM_NOT_FOUND"),
+        (&["vm", "migrate", "nobody"], "VM_NOT_FOUND"),
+        (&["vm", "delete", "nobody"], "VM_NOT_FOUND"),
+        (&["vm", "console", "nobody"], "VM_NOT_FOUND"),
+        (
+            &["vm", "migrate", "a", "--host", "nobody"],
+            "HOST_NOT_FOUND",
+        ),
+        (&["migration", "show", id], "MIGRATION_NOT_FOUND"),
+        (&["operation", "show", id], "OPERATION_NOT_FOUND"),
+        (&["operation", "wait", id], "OPERATION_NOT_FOUND"),
+        (&["operation", "cancel", id], "OPERATION_NOT_FOUND"),
+        (&["cluster", "remove-member", "99"], "MEMBER_NOT_FOUND"),
+        (&["cluster", "transfer-leader", "99"], "MEMBER_NOT_FOUND"),
+        (&["provider", "show", id], "PROVIDER_NOT_FOUND"),
+        (
+            &["provider", "set-inventories", id, "--inventory", "VCPU=1"],
+            "PROVIDER_NOT_FOUND",
+        ),
+        (
+            &["provider", "set-traits", id, "--trait", "HW_NUMA"],
+            "PROVIDER_NOT_FOUND",
+        ),
+        (&["provider", "delete", id], "PROVIDER_NOT_FOUND"),
+        (
+            &["provider", "create", "x", "--parent", id],
+            "PARENT_NOT_FOUND",
+        ),
+        (&["provider", "update", id, "--root"], "PROVIDER_NOT_FOUND"),
+        (&["provider", "set-aggregates", id], "PROVIDER_NOT_FOUND"),
+        (&["class", "delete", "CUSTOM_NO"], "CLASS_NOT_FOUND"),
+        (
+            &["class", "rename", "CUSTOM_NO", "CUSTOM_X"],
+            "CLASS_NOT_FOUND",
+        ),
+        (&["trait", "delete", "CUSTOM_NO"], "TRAIT_NOT_FOUND"),
+    ];
+    for (arguments, reason) in cases {
+        let named = if arguments.contains(&"99") { "99" } else { "" };
+        let named = if arguments.contains(&"nobody") {
+            "nobody"
+        } else {
+            named
+        };
+        let named = if arguments.contains(&id) { id } else { named };
+        let _ = cluster.berth(arguments).refused(1).saying(&[reason, named]);
+    }
+    let create = Cluster::create("b", "nobody");
+    let _ = cluster
+        .berth(&create)
+        .with_status(1)
+        .saying(&["FLAVOR_NOT_FOUND", "nobody"]);
+    let create = [&Cluster::create("b", "one")[..], &["--host", "nobody"]].concat();
+    let words = ["HOST_NOT_FOUND", "nobody", "not part of this cluster"];
+    let _ = cluster.berth(&create).with_status(1).saying(&words);
+    let _ = cluster
+        .berth(&["operation", "show", "x"])
+        .with_status(1)
+        .saying(&["operations/{operation}", "UUID"]);
+    let _ = cluster.berth(&["vm", "show", "-a-"]).with_status(2);
+    let _ = cluster
+        .berth(&["vm", "show", "A B"])
+        .with_status(1)
+        .saying(&["A B"]);
+    let again = cluster.berth(&Cluster::create("a", "one"));
+    let _ = again.with_status(1).saying(&["VM_EXISTS"]);
+    let nothing = cluster.berth(&["vm", "create", "b", "--flavor", "one"]);
+    let _ = nothing
+        .with_status(1)
+        .saying(&["boot from", "--kernel", "--disk"]);
+    assert_eq!(cluster.json(&["vm", "list"]), before, "nothing changed");
+    verdict::holds(&cluster);
+
+    let nobody = cluster.berth_at("127.0.0.1:1", &["vm", "list"]);
+    let _ = nobody
+        .refused(3)
+        .saying(&["127.0.0.1:1", "BERTH_SCHEDULER"]);
+    let _ = cluster
+        .berth(&["vm", "lsit"])
+        .with_status(2)
+        .saying(&["lsit"]);
+}

@@ -1,0 +1,142 @@
+//! Berth on what it is made for, or beside what it is compared with: libvirt and QEMU, the kernel's
+//! namespaces, mounts and NVDIMMs, OpenStack Placement and its clients, `curl`.
+//!
+//! What it is not: a place for what runs anywhere; that is in the target `all`.
+//!
+//! Each test is in one list with what it needs, which [`harness`] looks for: a test that cannot run is
+//! reported as ignored, with its reason after the summary, and fails with `BERTH_REAL=require`.
+//!
+//! ```text
+//! cargo test -p berth-tests --test real                           # what can run here
+//! cargo test -p berth-tests --test real nodes:: -- --nocapture    # one group, with all that it prints
+//! ```
+//!
+//! Where a test needs a program inside a machine of its own, or one that it can kill, that is this
+//! program in another role.
+
+mod driver;
+mod file_systems;
+mod full_disk;
+mod harness;
+mod lab;
+mod libvirt;
+mod mounts;
+mod nodes;
+mod placement_client;
+mod placement_differential;
+mod placement_import;
+mod placement_suite;
+mod pmem;
+mod site;
+mod system;
+mod three_machines;
+mod tls;
+mod watchdog;
+
+use std::process::ExitCode;
+
+use berth_tests::lab::Need::{
+    CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
+    PersistentMemory, PlacementSuite, SmallDisk, TwoCpus,
+};
+use harness::{ROLE, Test};
+
+/// All programs of Berth in one; which one runs depends on the name that it is started under.
+const PROGRAMS: &str = env!("CARGO_BIN_EXE_berth-programs");
+
+/// One line of the list: the module and the function, and what the test needs.
+macro_rules! test {
+    ($module:ident::$function:ident, [$($need:expr),*]) => {
+        Test {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            needs: &[$($need),*],
+            run: $module::$function,
+        }
+    };
+}
+
+/// All tests, group by group.
+#[rustfmt::skip]
+const TESTS: &[Test] = &[
+    test!(lab::machines_see_each_other_by_name_and_nothing_is_left_of_them, [Namespaces]),
+    test!(lab::a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting, [Hypervisor]),
+    test!(lab::a_guest_boots_from_its_disk_and_takes_disk_and_network_along, [Hypervisor]),
+    test!(lab::a_connection_to_a_daemon_that_died_says_so, [Hypervisor]),
+
+    test!(three_machines::what_is_shown_is_compared, []),
+    test!(three_machines::the_documented_commands_work_on_three_machines, [Namespaces]),
+
+    test!(tls::the_documented_setup_starts, [Namespaces]),
+    test!(tls::the_rest_api_asks_for_certificates, [Curl]),
+    test!(tls::kubernetes_calls_a_controller_over_https, [Curl]),
+
+    test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),
+
+    test!(libvirt::an_absent_daemon_is_named_with_its_uri, [Libvirt]),
+    test!(libvirt::a_domain_is_defined_started_stopped_and_forgotten, [Libvirt]),
+    test!(libvirt::domains_are_listed, [Libvirt]),
+    test!(libvirt::metadata_is_kept_with_the_domain, [Libvirt]),
+    test!(libvirt::bad_arguments_are_told_from_other_errors, [Libvirt]),
+    test!(libvirt::a_connection_serves_several_threads, [Libvirt]),
+
+    test!(file_systems::what_programs_make_is_found, [FileSystems]),
+
+    test!(mounts::real_mounts_come_and_go, [LoopDevices, FileSystems]),
+    test!(mounts::what_looks_empty_and_was_given_away_is_not_formatted, [FileSystems]),
+
+    test!(driver::the_libvirt_driver_conforms, [Hypervisor]),
+    test!(driver::a_guest_with_disk_and_nic_moves_and_answers, [Hypervisor]),
+    test!(driver::a_disk_that_is_not_shared_is_copied, [Hypervisor]),
+    test!(driver::a_guest_is_stopped_started_copied_and_rebuilt, [Hypervisor]),
+    test!(driver::persistent_memory_goes_with_its_guest, [Hypervisor]),
+    test!(driver::the_libvirt_driver_conforms_when_disks_travel, [Hypervisor]),
+
+    test!(system::guests_move_between_real_hosts, [Hypervisor, TwoCpus]),
+    test!(system::guests_that_are_off_take_their_disks_along, [Hypervisor]),
+
+    test!(nodes::memory_is_where_the_claim_says, [Nodes]),
+
+    test!(pmem::what_guests_wrote_is_erased_whatever_stops_it, [PersistentMemory]),
+    test!(pmem::what_a_deleted_vm_wrote_is_erased_before_another_has_it, [PersistentMemory, Nodes]),
+    test!(pmem::volumes_outlive_their_agent_and_nothing_outlives_volumes, [PersistentMemory]),
+    test!(pmem::the_public_suite_passes_on_real_devices, [CsiSanity, PersistentMemory]),
+
+    test!(watchdog::a_host_that_is_not_heard_of_is_reset_unless_it_runs_nothing, [Nodes]),
+
+    test!(placement_suite::openstacks_own_suite_passes, [PlacementSuite]),
+    test!(placement_client::openstacks_own_client_creates_lists_allocates_and_queries, [PlacementSuite]),
+    test!(placement_differential::placement_and_berth_answer_alike, [PlacementSuite]),
+    test!(placement_import::a_world_is_taken_over_and_followed, [PlacementSuite]),
+    test!(placement_import::an_import_that_was_killed_is_run_again, [PlacementSuite]),
+    test!(placement_import::a_source_in_use_is_followed_until_it_is_quiet, [PlacementSuite]),
+    test!(placement_import::what_is_not_the_imports_is_left_alone, [PlacementSuite]),
+];
+
+/// What this program does instead, where a test starts it again.
+const ROLES: &[(&str, fn())] = &[
+    ("lab/listen", lab::listen),
+    ("lab/dial", lab::dial),
+    ("lab/libvirt", lab::open_libvirt),
+    (nodes::SCENARIOS, nodes::scenarios::play),
+    (
+        pmem::BEFORE_POWER_LOSS,
+        pmem::scenarios::until_the_power_goes,
+    ),
+    (pmem::AFTER_POWER_LOSS, pmem::after_power_loss),
+    (pmem::SYSTEM, pmem::system::play),
+    (pmem::VOLUMES, pmem::life::play),
+    (pmem::VOLUMES_AT_EACH_STEP, pmem::life::play_at_each_step),
+    (pmem::SANITY, pmem::sanity::play),
+    (pmem::VOLUME_WORKER, pmem::volumes::work),
+    (pmem::ERASER, pmem::scenarios::erase_until_killed),
+];
+
+fn main() -> ExitCode {
+    match std::env::var(ROLE) {
+        Ok(role) => {
+            harness::play(&role, ROLES, TESTS);
+            ExitCode::SUCCESS
+        }
+        Err(_) => harness::main(TESTS),
+    }
+}

@@ -1,0 +1,17 @@
+//! Mutual TLS where it takes more than processes on loopback: see `all/tls` for the rest.
+//!
+//! | file | what |
+//! |---|---|
+//! | `setup` | the documented setup, typed on machines in namespaces |
+//! | `rest` | the Placement REST API over HTTPS |
+//! | `kubernetes` | what Kubernetes calls of a controller of volumes |
+//! | `curl` | a client of HTTPS that is not ours |
+
+mod curl;
+mod kubernetes;
+mod rest;
+mod setup;
+
+pub(crate) use kubernetes::kubernetes_calls_a_controller_over_https;
+pub(crate) use rest::the_rest_api_asks_for_certificates;
+pub(crate) use setup::the_documented_setup_starts;
