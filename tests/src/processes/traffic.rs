@@ -86,14 +86,17 @@ impl Traffic {
     /// When the user does not come to rest.
     #[track_caller]
     pub fn while_halted(&self, user: usize, work: impl FnOnce()) {
-        let shared = &self.users[user].shared;
-        shared.halted.store(true, Ordering::SeqCst);
-        eventually("a user at rest", || {
-            let idle = shared.idle.load(Ordering::SeqCst);
-            idle.then_some(()).ok_or("something is under way")
-        });
-        work();
-        shared.halted.store(false, Ordering::SeqCst);
+        halt(&self.users[user..=user], work);
+    }
+
+    /// Does the same for all users: nothing is written to the cluster on their behalf meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// When a user does not come to rest.
+    #[track_caller]
+    pub fn while_all_halted(&self, work: impl FnOnce()) {
+        halt(&self.users, work);
     }
 
     /// Returns what has ended so far, by what it was and the reason where it was refused.
@@ -152,6 +155,23 @@ impl Traffic {
             );
         }
         refused
+    }
+}
+
+#[track_caller]
+fn halt(users: &[User], work: impl FnOnce()) {
+    for user in users {
+        user.shared.halted.store(true, Ordering::SeqCst);
+    }
+    for user in users {
+        eventually("a user at rest", || {
+            let idle = user.shared.idle.load(Ordering::SeqCst);
+            idle.then_some(()).ok_or("something is under way")
+        });
+    }
+    work();
+    for user in users {
+        user.shared.halted.store(false, Ordering::SeqCst);
     }
 }
 

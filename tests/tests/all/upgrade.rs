@@ -42,7 +42,8 @@ fn schedulers_first_and_back_and_forth() {
         exchange(&mut cluster, &traffic, which, Some("2"));
     }
     traffic.rounds(1);
-    verdict::members_agree(&mut cluster);
+    // While users write, no two members are asked at the same index.
+    traffic.while_all_halted(|| verdict::members_agree(&mut cluster));
     for which in SCHEDULERS.into_iter().chain(CONDUCTORS).chain(AGENTS) {
         exchange(&mut cluster, &traffic, which, None);
     }
