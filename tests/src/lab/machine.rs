@@ -15,15 +15,22 @@ use std::process::{Child, Command, Output, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::daemons::Daemons;
+use super::image::cache_directory;
 use super::process::{Process, children_of, signal, tail};
 
-/// What runs as the first process. Arguments: the machine's name, its directory.
+/// What runs as the first process. Arguments: the machine's name, its directory, the directory of
+/// what libvirt found out about the emulators.
+///
+/// All labs share that one: else each libvirtd starts every emulator to see what it can do, and
+/// waits for it without a limit. One of some hundred of these emulators (QEMU 7.2) stood in
+/// `accept()` of its monitor's socket for good. libvirt checks what it reads there against the
+/// emulator and the kernel, and replaces files as a whole.
 ///
 /// bash, because it collects the processes that are left to it even while it waits for
 /// the pipe: libvirtd would take a guest that ended, and was not collected, for alive.
 const INIT: &str = r#"
 set -eu
-name=$1 state=$2
+name=$1 state=$2 capabilities=$3
 export PATH=$PATH:/usr/sbin:/sbin
 echo "$name" >/proc/sys/kernel/hostname
 mount --make-rprivate /
@@ -36,6 +43,8 @@ for place in /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; 
     mkdir -p "$state$place" "$place"
     mount --bind "$state$place" "$place"
 done
+mkdir -p "$capabilities" /var/cache/libvirt/qemu/capabilities
+mount --bind "$capabilities" /var/cache/libvirt/qemu/capabilities
 for file in /etc/hosts /etc/machine-id /etc/passwd /etc/group; do
     [ -e "$file" ] || : >"$file"
     mount --bind "$state$file" "$file"
@@ -97,6 +106,7 @@ impl Machine {
             ])
             .args(["--mount-proc", "--", "bash", "-c", INIT, "bash", &plan.name])
             .arg(&directory)
+            .arg(cache_directory().join("capabilities"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log)?);

@@ -5,23 +5,27 @@
 //!
 //! * A test that lacks something is counted as ignored, and a list after the summary names what is
 //!   missing and how to get it. With `BERTH_REAL=require` it fails instead.
-//! * Tests of different groups do not run beside each other, as if each group were a program. Each test
-//!   that emulates a machine is a group by itself.
+//! * A test that emulates a whole machine runs alone: it needs all CPUs. The others wait more than they
+//!   compute, and run beside each other.
+//! * A test that does not end is ended, and what it was waiting for is shown.
 //! * What a test prints is shown if it fails, unless `--nocapture` is given: it runs as a process of
 //!   its own.
 //! * The program starts itself in other roles: see [`ROLE`].
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use berth_tests::lab::{Missing, Need};
 use libtest_mimic::{Arguments, FormatSetting, Trial};
 use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::{pmem, process_tree};
 
 /// The variable that names what this program does instead of running tests: a role from the list in
 /// `main.rs`, in a machine of a lab, or one test.
@@ -29,6 +33,9 @@ pub(crate) const ROLE: &str = "BERTH_TEST_ROLE";
 
 /// The last line that a role prints: a program that did nothing would end well too.
 pub(crate) const FINISHED: &str = "the role is finished";
+
+/// How often the end of a test is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A test, and what it needs.
 #[derive(Debug, Clone, Copy)]
@@ -40,13 +47,8 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Returns the name that is equal for all tests that may run beside each other.
-    fn group(&self) -> &'static str {
-        let emulates = self.needs.iter().any(|need| need.is_emulated_machine());
-        match self.name.split_once("::") {
-            Some((group, _)) if !emulates => group,
-            Some(_) | None => self.name,
-        }
+    fn emulates_a_machine(&self) -> bool {
+        self.needs.iter().any(|need| need.is_emulated_machine())
     }
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn main(tests: &'static [Test]) -> ExitCode {
             if let Some(missing) = missing {
                 return Err(format!("a required test cannot run here: {missing}").into());
             }
-            let _turn = TURNS.take(test.group());
+            let _turn = TURNS.take(test.emulates_a_machine());
             match is_captured {
                 true => run_apart(&test).map_err(|error| format!("{error:#}").into()),
                 false => {
@@ -124,20 +126,55 @@ fn is_selected(arguments: &Arguments, test: &Test) -> bool {
 fn run_apart(test: &Test) -> Result<()> {
     let mut printed = tempfile::tempfile().context("cannot keep what the test prints")?;
     let write = |file: &File| file.try_clone().map(Stdio::from);
-    let status = Command::new(std::env::current_exe()?)
+    let child = Command::new(std::env::current_exe()?)
         .env(ROLE, test.name)
         .stdin(Stdio::null())
         .stdout(write(&printed)?)
         .stderr(write(&printed)?)
-        .status()
+        .spawn()
         .context("cannot start the test")?;
-    if status.success() {
+    let ended = wait_within(child, limit());
+    if let Ok(status) = &ended
+        && status.success()
+    {
         return Ok(());
     }
     let mut text = Vec::new();
     printed.rewind()?;
     printed.read_to_end(&mut text)?;
-    bail!("{}{status}", String::from_utf8_lossy(&text));
+    let text = String::from_utf8_lossy(&text);
+    match ended {
+        Ok(status) => bail!("{text}{status}"),
+        Err(error) => bail!("{text}{error:#}"),
+    }
+}
+
+/// How long one test may take: three times what the longest takes on two CPUs.
+fn limit() -> Duration {
+    let is_long = std::env::var_os(pmem::LONG).is_some();
+    Duration::from_secs(if is_long { 7_200 } else { 900 })
+}
+
+/// Waits for a test; one that takes longer is ended, with all processes that it started.
+fn wait_within(mut test: Child, limit: Duration) -> Result<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        if let Some(status) = test.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(GLANCE);
+    }
+    let processes = process_tree::descendants(test.id());
+    process_tree::kill(&processes);
+    test.wait()?;
+    let mut shown = String::new();
+    for process in &processes {
+        let _ = write!(shown, "\n    {process}");
+    }
+    let seconds = limit.as_secs();
+    bail!(
+        "the test did not end within {seconds} s and was killed; its processes (pid, where it waits: command):{shown}"
+    )
 }
 
 /// What is missing on this machine. Each need is examined once.
@@ -156,10 +193,17 @@ impl Needs {
     }
 }
 
-/// Which group runs, and how many of its tests.
+/// How many tests run, and whether it is one that runs alone.
+#[derive(Debug)]
 struct Turns {
-    running: Mutex<(&'static str, usize)>,
+    running: Mutex<Running>,
     ended: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    Alone,
+    Together(usize),
 }
 
 /// Ends the turn of a test when dropped.
@@ -168,37 +212,60 @@ struct Turn<'a>(&'a Turns);
 impl Turns {
     const fn new() -> Self {
         Self {
-            running: Mutex::new(("", 0)),
+            running: Mutex::new(Running::Together(0)),
             ended: Condvar::new(),
         }
     }
 
-    /// Waits until no test of another group runs. Tests come group by group, so that no group waits
-    /// for more than the one before it.
-    fn take(&self, group: &'static str) -> Turn<'_> {
+    /// Waits until the test may run. One that runs alone is overtaken as long as there are others, so
+    /// that the list has those last.
+    fn take(&self, alone: bool) -> Turn<'_> {
         let mut running = self.lock();
-        while running.1 > 0 && running.0 != group {
-            let woken = self.ended.wait(running);
-            running = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        *running = (group, running.1 + 1);
+        let next = loop {
+            match (*running, alone) {
+                (Running::Together(0), true) => break Running::Alone,
+                (Running::Together(others), false) => break Running::Together(others + 1),
+                (Running::Together(_), true) | (Running::Alone, _) => {
+                    let woken = self.ended.wait(running);
+                    running = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        *running = next;
         Turn(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, (&'static str, usize)> {
+    fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.lock().1 -= 1;
+        let mut running = self.0.lock();
+        *running = match *running {
+            Running::Alone => Running::Together(0),
+            Running::Together(tests) => Running::Together(tests - 1),
+        };
         self.0.ended.notify_all();
     }
 }
 
-impl fmt::Debug for Turns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Turns").field(&*self.lock()).finish()
-    }
+/// Goal: a test that hangs does not hold up the others for ever, and leaves nothing that runs.
+pub(crate) fn a_test_that_does_not_end_is_killed() {
+    let mut test = Command::new("sh")
+        .args(["-c", "sleep 1001 & echo started; wait"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut started = [0; 8];
+    let mut printed = test.stdout.take().expect("a pipe");
+    printed.read_exact(&mut started).expect("it prints a line");
+    let error = wait_within(test, Duration::ZERO).expect_err("it does not end by itself");
+    let error = format!("{error:#}");
+    assert!(error.contains("sh -c sleep 1001 & echo"), "{error}");
+    assert!(error.contains(": sleep 1001"), "{error}");
+    // Both ends of the pipe are closed when both processes have ended.
+    let mut rest = Vec::new();
+    printed.read_to_end(&mut rest).expect("the end of the pipe");
 }

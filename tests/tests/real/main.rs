@@ -27,6 +27,7 @@ mod placement_differential;
 mod placement_import;
 mod placement_suite;
 mod pmem;
+mod process_tree;
 mod site;
 mod system;
 mod three_machines;
@@ -55,9 +56,11 @@ macro_rules! test {
     };
 }
 
-/// All tests, group by group.
+/// All tests, group by group; those that emulate a machine are last, because they run alone.
 #[rustfmt::skip]
 const TESTS: &[Test] = &[
+    test!(harness::a_test_that_does_not_end_is_killed, []),
+
     test!(lab::machines_see_each_other_by_name_and_nothing_is_left_of_them, [Namespaces]),
     test!(lab::a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting, [Hypervisor]),
     test!(lab::a_guest_boots_from_its_disk_and_takes_disk_and_network_along, [Hypervisor]),
@@ -94,6 +97,15 @@ const TESTS: &[Test] = &[
     test!(system::guests_move_between_real_hosts, [Hypervisor, TwoCpus]),
     test!(system::guests_that_are_off_take_their_disks_along, [Hypervisor]),
 
+    test!(placement_suite::openstacks_own_suite_passes, [PlacementSuite]),
+    test!(placement_client::openstacks_own_client_creates_lists_allocates_and_queries, [PlacementSuite]),
+    test!(placement_differential::placement_and_berth_answer_alike, [PlacementSuite]),
+    test!(placement_import::a_world_is_taken_over_and_followed, [PlacementSuite]),
+    test!(placement_import::an_import_that_was_killed_is_run_again, [PlacementSuite]),
+    test!(placement_import::a_source_in_use_is_followed_until_it_is_quiet, [PlacementSuite]),
+    test!(placement_import::what_is_not_the_imports_is_left_alone, [PlacementSuite]),
+
+    // These run alone.
     test!(nodes::memory_is_where_the_claim_says, [Nodes]),
 
     test!(pmem::what_guests_wrote_is_erased_whatever_stops_it, [PersistentMemory]),
@@ -102,14 +114,6 @@ const TESTS: &[Test] = &[
     test!(pmem::the_public_suite_passes_on_real_devices, [CsiSanity, PersistentMemory]),
 
     test!(watchdog::a_host_that_is_not_heard_of_is_reset_unless_it_runs_nothing, [Nodes]),
-
-    test!(placement_suite::openstacks_own_suite_passes, [PlacementSuite]),
-    test!(placement_client::openstacks_own_client_creates_lists_allocates_and_queries, [PlacementSuite]),
-    test!(placement_differential::placement_and_berth_answer_alike, [PlacementSuite]),
-    test!(placement_import::a_world_is_taken_over_and_followed, [PlacementSuite]),
-    test!(placement_import::an_import_that_was_killed_is_run_again, [PlacementSuite]),
-    test!(placement_import::a_source_in_use_is_followed_until_it_is_quiet, [PlacementSuite]),
-    test!(placement_import::what_is_not_the_imports_is_left_alone, [PlacementSuite]),
 ];
 
 /// What this program does instead, where a test starts it again.

@@ -58,7 +58,7 @@ pub(crate) const ERASER: &str = "pmem/eraser";
 const SELF: &str = "/lab/test";
 
 /// Set where there is time for what takes long; see `tests/long/README.md`.
-const LONG: &str = "BERTH_LONG";
+pub(crate) const LONG: &str = "BERTH_LONG";
 
 /// How far an erase had come before the machine lost its power.
 const MARK: &str = "BERTH_TEST_MARK";
