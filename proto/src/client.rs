@@ -1,7 +1,8 @@
 //! How Berth's processes call each other: connections, and calls that find the leader.
 //!
 //! [`Dialer`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
-//! call to whichever scheduler leads; [`agent`] makes the calls of a conductor to an agent.
+//! call to whichever scheduler leads; [`members`] learns further schedulers; [`agent`] makes the
+//! calls of a conductor to an agent.
 //!
 //! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
@@ -11,6 +12,7 @@
 pub mod agent;
 mod dialer;
 mod election;
+pub mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -123,12 +125,13 @@ impl Default for Policy {
     }
 }
 
-/// Carries calls to the scheduler that leads, over a list of endpoints. Cheap to clone; clones
-/// share their connections and what they know of the leader.
+/// Carries calls to the scheduler that leads, over a list of endpoints: the configured ones, and
+/// those that were learnt. Cheap to clone; clones share their connections and what they know of the
+/// members and the leader.
 #[derive(Clone, Debug)]
 pub struct SchedulerChannel {
     shared: Arc<Mutex<Shared>>,
-    endpoints: Arc<[String]>,
+    configured: Arc<[String]>,
     policy: Policy,
     dialer: Dialer,
 }
@@ -137,6 +140,8 @@ pub struct SchedulerChannel {
 struct Shared {
     /// The address that is tried first: of the leader, as far as is known.
     current: String,
+    /// The endpoints that were learnt: tried after the configured ones.
+    learnt: Vec<String>,
     /// One connection per address, made when it is needed, with the generation of its certificates.
     channels: BTreeMap<String, (u64, Channel)>,
 }
@@ -161,9 +166,10 @@ impl SchedulerChannel {
         Ok(Self {
             shared: Arc::new(Mutex::new(Shared {
                 current,
+                learnt: Vec::new(),
                 channels: BTreeMap::new(),
             })),
-            endpoints,
+            configured: endpoints,
             policy: Policy::default(),
             dialer: Dialer::default(),
         })
@@ -199,8 +205,24 @@ impl SchedulerChannel {
 
     /// Returns the endpoints that were given.
     #[must_use]
-    pub fn endpoints(&self) -> &[String] {
-        &self.endpoints
+    pub fn configured(&self) -> &[String] {
+        &self.configured
+    }
+
+    /// Returns all endpoints in the order in which they are tried: those that were given, then
+    /// those that were learnt.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        let shared = self.lock();
+        let learnt = shared.learnt.iter();
+        let learnt = learnt.filter(|endpoint| !self.configured.contains(endpoint));
+        self.configured.iter().chain(learnt).cloned().collect()
+    }
+
+    /// Replaces the learnt endpoints. Those that are none are left out.
+    fn learn(&self, mut endpoints: Vec<String>) {
+        endpoints.retain(|endpoint| check_address(endpoint).is_ok());
+        self.lock().learnt = endpoints;
     }
 
     /// Returns the address that is tried first.
@@ -212,10 +234,11 @@ impl SchedulerChannel {
     /// Has the next call begin at another endpoint: the one that answered last has ended what it
     /// had begun, as a stream, and may be cut off.
     pub fn move_on(&self) {
+        let endpoints = self.endpoints();
         let mut shared = self.lock();
-        let position = self.endpoints.iter().position(|e| *e == shared.current);
-        let next = position.map_or(0, |at| (at + 1) % self.endpoints.len());
-        shared.current.clone_from(&self.endpoints[next]);
+        let position = endpoints.iter().position(|e| *e == shared.current);
+        let next = position.map_or(0, |at| (at + 1) % endpoints.len());
+        shared.current.clone_from(&endpoints[next]);
     }
 
     /// Makes a call: again after it reached a member that does not lead, or one that did not
@@ -252,8 +275,8 @@ impl SchedulerChannel {
     {
         let started = Instant::now();
         let deadline = started + self.policy.deadline;
-        let mut silent = Silent::new(&self.endpoints);
-        let mut route = Route::new(self.endpoints.len(), self.policy);
+        let mut silent = Silent::default();
+        let mut route = Route::new(self.policy);
         let mut address = self.current();
         let mut election = Election::default();
         let mut last = None;
@@ -279,14 +302,16 @@ impl SchedulerChannel {
                 }
                 Follow::Elsewhere(hint) => hint,
             };
+            // Further members may be learnt while this call is repeated.
+            let endpoints = self.endpoints();
             silent.note(&address, &status);
             election.note(&address, &status);
             in_doubt |= is_in_doubt(&status);
             last = Some(status);
-            if silent.is_everybody() && started.elapsed() >= self.policy.silence_max {
+            if silent.is_of_all(&endpoints) && started.elapsed() >= self.policy.silence_max {
                 break;
             }
-            let (next, wait) = route.next(hint, &address, &self.endpoints);
+            let (next, wait) = route.next(hint, &address, &endpoints);
             address = next;
             if Instant::now() + wait >= deadline {
                 break;
@@ -323,8 +348,10 @@ impl SchedulerChannel {
     }
 
     fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Refusal {
-        let endpoints = self.endpoints.join(", ");
-        if let Some(status) = last.as_ref().filter(|_| silent.is_everybody()) {
+        let endpoints = self.endpoints();
+        let is_silent = silent.is_of_all(&endpoints);
+        let endpoints = endpoints.join(", ");
+        if let Some(status) = last.as_ref().filter(|_| is_silent) {
             let cause = first_cause(status);
             let message = format!("no scheduler answers at {endpoints}: {cause}");
             let refusal = Refusal::new(Code::Unavailable, UNREACHABLE, message);
@@ -378,28 +405,22 @@ fn first_cause(status: &Status) -> String {
 }
 
 /// Whose silence a call has met with so far.
+#[derive(Default)]
 struct Silent {
-    /// Who was not tried yet.
-    untried: BTreeSet<String>,
+    /// The endpoints that were tried.
+    tried: BTreeSet<String>,
     /// Whether any member has responded, be it that another one leads.
     answered: bool,
 }
 
 impl Silent {
-    fn new(endpoints: &[String]) -> Self {
-        Self {
-            untried: endpoints.iter().cloned().collect(),
-            answered: false,
-        }
-    }
-
     fn note(&mut self, address: &str, status: &Status) {
-        self.untried.remove(address);
+        self.tried.insert(address.to_owned());
         self.answered |= !is_unanswered(status);
     }
 
-    fn is_everybody(&self) -> bool {
-        !self.answered && self.untried.is_empty()
+    fn is_of_all(&self, endpoints: &[String]) -> bool {
+        !self.answered && endpoints.iter().all(|one| self.tried.contains(one))
     }
 }
 
@@ -443,17 +464,14 @@ fn check_address(address: &str) -> Result<(), InvalidAddress> {
 struct Route {
     /// How many attempts have gone by since the last wait.
     hops: usize,
-    /// How many make a round, after which it waits.
-    round: usize,
     wait: Duration,
     policy: Policy,
 }
 
 impl Route {
-    fn new(endpoints: usize, policy: Policy) -> Self {
+    fn new(policy: Policy) -> Self {
         Self {
             hops: 0,
-            round: endpoints.max(2),
             wait: policy.wait_min,
             policy,
         }
@@ -471,7 +489,8 @@ impl Route {
             endpoints[position.map_or(0, |p| (p + 1) % endpoints.len())].clone()
         });
         self.hops += 1;
-        if self.hops < self.round && address != failed {
+        // A round, after which it waits, are as many as there are endpoints.
+        if self.hops < endpoints.len().max(2) && address != failed {
             return (address, Duration::ZERO);
         }
         self.hops = 0;
@@ -513,7 +532,7 @@ mod tests {
     #[test]
     fn routes_visit_everyone_and_wait_between_rounds() {
         let all = endpoints();
-        let mut route = Route::new(3, Policy::default());
+        let mut route = Route::new(Policy::default());
         let ms = Duration::from_millis;
         let mut step = |hint: Option<&str>, failed: &str| {
             let (next, wait) = route.next(hint.map(str::to_owned), failed, &all);
@@ -540,6 +559,20 @@ mod tests {
         };
         let all = ["http://b:1", "http://c:1", "http://a:1"];
         assert_eq!(all.map(|_| next()), all);
+    }
+
+    #[test]
+    fn learnt_endpoints_come_after_the_configured_ones() {
+        let scheduler = SchedulerChannel::new(["http://a:1"]).unwrap();
+        let clone = scheduler.clone();
+        clone.learn(
+            ["http://b:1", "http://a:1", "b:1"]
+                .map(String::from)
+                .to_vec(),
+        );
+        assert_eq!(scheduler.endpoints(), ["http://a:1", "http://b:1"]);
+        clone.learn(Vec::new());
+        assert_eq!(scheduler.endpoints(), ["http://a:1"]);
     }
 
     #[tokio::test]

@@ -155,7 +155,7 @@ impl Scheduler {
         self.version
     }
 
-    pub(crate) fn endpoints(&self) -> &[String] {
+    pub(crate) fn endpoints(&self) -> Vec<String> {
         self.channel.endpoints()
     }
 

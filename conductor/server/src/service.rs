@@ -449,7 +449,7 @@ impl ConductorService for ConductorApi {
             name: scheduler.name().resource_name(),
             service_version: scheduler.version().0,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            schedulers: scheduler.endpoints().to_vec(),
+            schedulers: scheduler.endpoints(),
             operations: u32::try_from(self.supervisor.count()).unwrap_or(u32::MAX),
         }))
     }

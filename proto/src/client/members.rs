@@ -1,0 +1,282 @@
+//! Learns the members of the cluster, so that a program that was given one address of a scheduler
+//! still reaches the cluster when that member is lost.
+//!
+//! Invariant: the configured addresses are tried always, before the learnt ones; a stale file
+//! cannot lock a program out. Learnt addresses are dialled like configured ones: encrypted if the
+//! program has certificates, and only servers with the certificate of a scheduler are spoken to.
+//! Responses of another cluster change nothing, unless they come from a configured address and no
+//! member of the known cluster responds.
+
+pub mod file;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::transport::Uri;
+
+use super::SchedulerChannel;
+use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
+use crate::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
+use crate::convert::field::ADDRESS_MAX;
+
+/// The most members that are learnt.
+pub const MEMBERS_MAX: usize = 32;
+
+/// The time between two queries for the members.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The time to the next query if no member responded.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long one member may take to respond.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The members of a cluster, as a program knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The cluster.
+    pub cluster_id: String,
+    /// The configured addresses of the program that learnt them. If none of them is configured any
+    /// more, the program was directed to another cluster.
+    pub configured: Vec<String>,
+    /// The members' addresses, as `host:port`.
+    pub members: Vec<String>,
+}
+
+/// Keeps the addresses of a [`SchedulerChannel`] up to date.
+#[derive(Debug)]
+pub struct Learner {
+    scheduler: SchedulerChannel,
+    /// Where the members are stored over restarts; not at all if absent.
+    directory: Option<PathBuf>,
+    known: Option<Known>,
+    /// Whether a member of the known cluster has responded in this run.
+    is_confirmed: bool,
+    /// Whether the known members are stored.
+    is_stored: bool,
+    /// Whether the failure to store them was logged.
+    is_failure_logged: bool,
+    /// The addresses of other clusters that were logged.
+    foreign: BTreeSet<String>,
+}
+
+impl Learner {
+    /// Returns a learner for a channel, which starts with what is stored in this data directory.
+    #[must_use]
+    pub fn new(scheduler: SchedulerChannel, directory: Option<PathBuf>) -> Self {
+        Self {
+            scheduler,
+            directory,
+            known: None,
+            is_confirmed: false,
+            is_stored: false,
+            is_failure_logged: false,
+            foreign: BTreeSet::new(),
+        }
+    }
+
+    /// Learns until it is dropped.
+    pub async fn run(mut self) {
+        self.load().await;
+        loop {
+            let has_learnt = self.learn().await;
+            if !self.is_stored {
+                self.store().await;
+            }
+            tokio::time::sleep(if has_learnt { INTERVAL } else { RETRY_INTERVAL }).await;
+        }
+    }
+
+    async fn load(&mut self) {
+        let Some(directory) = self.directory.clone() else {
+            return;
+        };
+        let path = directory.join(file::FILE);
+        let loaded = tokio::task::spawn_blocking(move || file::load(&directory)).await;
+        match loaded {
+            Ok(Ok(Some(known))) => {
+                let configured = self.scheduler.configured();
+                if known.configured.iter().any(|a| configured.contains(a)) {
+                    self.is_stored = true;
+                    self.known = Some(known);
+                } else {
+                    tracing::warn!(
+                        file = %path.display(),
+                        "ignored the stored schedulers: they were learnt from other configured schedulers"
+                    );
+                }
+            }
+            Ok(Ok(None)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(file = %path.display(), %error, "ignored the stored schedulers");
+            }
+        }
+    }
+
+    /// Queries one address after the other until a member of the known cluster has responded;
+    /// returns whether one has.
+    pub async fn learn(&mut self) -> bool {
+        let configured = self.scheduler.configured().to_vec();
+        let mut other = None;
+        for address in self.candidates() {
+            let Some(status) = self.query(&address).await else {
+                continue;
+            };
+            let is_known = match &self.known {
+                Some(known) => known.cluster_id == status.cluster_id,
+                None => true,
+            };
+            if is_known {
+                self.take(status);
+                return true;
+            }
+            self.log_foreign(&address, &status.cluster_id);
+            if configured.contains(&address) {
+                other.get_or_insert(status);
+                if !self.is_confirmed {
+                    break;
+                }
+            }
+        }
+        let Some(status) = other else {
+            return false;
+        };
+        tracing::warn!(
+            cluster = status.cluster_id,
+            "discarded the known schedulers: a configured one belongs to another cluster"
+        );
+        self.take(status);
+        true
+    }
+
+    /// Returns the addresses in the order in which they are queried: the configured ones first.
+    fn candidates(&self) -> Vec<String> {
+        let known = self.known.iter().flat_map(|known| &known.members);
+        let dialer = self.scheduler.dialer();
+        let mut candidates = Vec::new();
+        let configured = self.scheduler.configured().iter().cloned();
+        for address in configured.chain(known.map(|address| dialer.url(address))) {
+            if !candidates.contains(&address) {
+                candidates.push(address);
+            }
+        }
+        // What answered last is likely to answer.
+        let current = self.scheduler.current();
+        if let Some(at) = candidates.iter().position(|address| *address == current) {
+            candidates[..=at].rotate_right(1);
+        }
+        candidates
+    }
+
+    /// Returns the status of a member that follows or leads; none of one that is cut off.
+    async fn query(&self, address: &str) -> Option<GetClusterStatusResponse> {
+        let channel = self.scheduler.channel_to(address).ok()?;
+        let mut client = ClusterServiceClient::new(channel);
+        let query = client.get_cluster_status(GetClusterStatusRequest {});
+        let response = tokio::time::timeout(QUERY_TIMEOUT, query).await;
+        let status = response.ok()?.ok()?.into_inner();
+        let is_usable = status.leader_id != 0 && is_cluster_id(&status.cluster_id);
+        is_usable.then_some(status)
+    }
+
+    fn take(&mut self, status: GetClusterStatusResponse) {
+        let addresses = status.members.into_iter().map(|member| member.address);
+        let mut members: Vec<String> = addresses.filter(|a| is_member_address(a)).collect();
+        members.sort_unstable();
+        members.dedup();
+        members.truncate(MEMBERS_MAX);
+        let known = Known {
+            cluster_id: status.cluster_id,
+            configured: self.scheduler.configured().to_vec(),
+            members,
+        };
+        if !self.is_confirmed || self.known.as_ref() != Some(&known) {
+            tracing::info!(members = known.members.join(","), "learnt the schedulers");
+            let urls = known.members.iter().map(|a| self.scheduler.dialer().url(a));
+            self.scheduler.learn(urls.collect());
+        }
+        self.is_stored &= self.known.as_ref() == Some(&known);
+        self.is_confirmed = true;
+        self.known = Some(known);
+    }
+
+    async fn store(&mut self) {
+        let (Some(directory), Some(known)) = (self.directory.clone(), self.known.clone()) else {
+            return;
+        };
+        let path = directory.join(file::FILE);
+        let stored = tokio::task::spawn_blocking(move || file::store(&directory, &known)).await;
+        match stored {
+            Ok(Ok(())) => self.is_stored = true,
+            Ok(Err(error)) if !self.is_failure_logged => {
+                self.is_failure_logged = true;
+                tracing::warn!(
+                    file = %path.display(), %error,
+                    "failed to store the learnt schedulers: after a restart only the configured \
+                     ones are known"
+                );
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+
+    fn log_foreign(&mut self, address: &str, cluster: &str) {
+        if self.foreign.len() < MEMBERS_MAX && self.foreign.insert(address.to_owned()) {
+            tracing::warn!(address, cluster, "a scheduler belongs to another cluster");
+        }
+    }
+}
+
+/// Returns whether a text is a member's address as `host:port`, of bounded length.
+fn is_member_address(text: &str) -> bool {
+    let Ok(uri) = format!("http://{text}").parse::<Uri>() else {
+        return false;
+    };
+    text.len() <= ADDRESS_MAX
+        && !text.contains('@')
+        && uri.authority().is_some_and(|authority| authority == text)
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && uri.port_u16().is_some_and(|port| port != 0)
+}
+
+fn is_cluster_id(text: &str) -> bool {
+    uuid::Uuid::try_parse(text).is_ok()
+}
+
+/// Runs a learner until `stopping` is ready.
+pub async fn learn_until(learner: Learner, stopping: impl Future<Output = ()>) {
+    tokio::select! {
+        () = learner.run() => {}
+        () = stopping => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_with_a_host_and_a_port_are_learnt() {
+        for good in ["h1:7100", "127.0.0.1:1", "[::1]:7100", "h1.example:65535"] {
+            assert!(is_member_address(good), "{good}");
+        }
+        let long = format!("{}:7100", "h".repeat(ADDRESS_MAX));
+        for bad in [
+            "",
+            ":7100",
+            "h1",
+            "h1:",
+            "h1:0",
+            "h1:65536",
+            "http://h1:1",
+            "h1:1/x",
+            "a@h1:1",
+            "h1:1?x",
+            "h1:1\n",
+            "h 1:1",
+            &long,
+        ] {
+            assert!(!is_member_address(bad), "{bad:?}");
+        }
+    }
+}
