@@ -3,16 +3,19 @@
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
+use berth_proto::client::members::Learner;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::status::from_status;
 use berth_tls::{Expected, Tls};
+use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
@@ -25,9 +28,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// being started, and a person waits.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
+/// The duration of a command from which on it learns further schedulers: a watch, or a wait for an
+/// operation, goes on when the only one that it was given is lost. A shorter one needs no more calls.
+const LEARNING_AFTER: Duration = Duration::from_secs(1);
+
 /// The connections of a command to the cluster.
 pub struct Session {
     scheduler: SchedulerChannel,
+    /// Learns further schedulers from the first call on; in memory only.
+    learning: OnceLock<AbortHandle>,
     /// The audience of the output.
     pub output: Format,
 }
@@ -62,6 +71,7 @@ impl Session {
             scheduler: SchedulerChannel::new(endpoints)?
                 .with_policy(policy)
                 .with_dialer(dialer),
+            learning: OnceLock::new(),
             output,
         })
     }
@@ -81,10 +91,26 @@ impl Session {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        self.learning.get_or_init(|| self.start_learning());
         self.scheduler
             .call(call)
             .await
             .map_err(|status| with_hint(from_status(&status)))
+    }
+
+    /// Learns the schedulers now: for a command that goes on for long.
+    pub async fn learn_schedulers(&self) {
+        // If it fails, the background task will repeat it.
+        let _ = Learner::new(self.scheduler.clone(), None).learn().await;
+    }
+
+    fn start_learning(&self) -> AbortHandle {
+        let learner = Learner::new(self.scheduler.clone(), None);
+        let learning = async {
+            tokio::time::sleep(LEARNING_AFTER).await;
+            learner.run().await;
+        };
+        tokio::spawn(learning).abort_handle()
     }
 
     /// Makes the next call begin at another scheduler than the last one that answered.
@@ -155,6 +181,14 @@ impl Session {
                 .with_hint("upgrade a conductor"));
         }
         Err(no_conductor(&tried))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(learning) = self.learning.get() {
+            learning.abort();
+        }
     }
 }
 

@@ -40,6 +40,9 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
         let ended = match call!(session, EventServiceClient, watch, request) {
             Ok(stream) => {
                 is_silent = false;
+                if !has_begun {
+                    session.learn_schedulers().await;
+                }
                 follow(session, stream, &mut state, &mut has_begun).await?
             }
             Err(refusal) => refusal,

@@ -166,8 +166,11 @@ pub struct Config {
     pub name: Option<String>,
     /// Where it listens, for conductors, and what they dial.
     pub listening: Listening,
-    /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
+    /// The schedulers, as `host:port`. Further ones are learnt from them, but at the first start one
+    /// of these must run.
     pub schedulers: Vec<String>,
+    /// Where the learnt schedulers are stored over restarts; in memory only if absent.
+    pub data_dir: Option<PathBuf>,
     /// The service version that it behaves like.
     pub service_version: u32,
     /// Which hypervisor is driven.
@@ -228,6 +231,7 @@ impl Default for Config {
             name: None,
             listening: Listening::new(LISTEN_DEFAULT),
             schedulers: vec![SCHEDULER_DEFAULT.into()],
+            data_dir: None,
             service_version: ServiceVersion::CURRENT.0,
             driver: DriverKind::Libvirt,
             cpu_dedicated_set: None,
@@ -415,6 +419,7 @@ impl Configuration for Config {
         keys.take_some("name", &mut self.name);
         self.listening.read(keys);
         keys.take("schedulers", &mut self.schedulers);
+        keys.take_some("data_dir", &mut self.data_dir);
         keys.take("service_version", &mut self.service_version);
         keys.take("driver", &mut self.driver);
         keys.take_some("cpu_dedicated_set", &mut self.cpu_dedicated_set);

@@ -27,6 +27,9 @@ pub struct Flags {
     /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
+    /// Store the learnt schedulers in this directory over restarts [default: in memory only]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data_dir: Option<PathBuf>,
     /// Behave like an agent of this service version [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,
@@ -82,6 +85,7 @@ impl Flags {
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
+        replace_some(&mut config.data_dir, flags.data_dir);
         for (key, flag, is_said) in [
             (
                 "cpu_dedicated_set",

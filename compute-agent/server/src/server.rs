@@ -16,6 +16,7 @@ use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::agent::v1::volume_agent_service_server;
+use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
@@ -57,6 +58,7 @@ pub struct ComputeAgent {
     driver: Arc<dyn Driver>,
     guest_volumes: GuestVolumes,
     scheduler: SchedulerChannel,
+    learner: Learner,
     fencing: SelfFencing,
     memories: Option<Memories>,
     watchdog: Option<Watchdog>,
@@ -116,6 +118,7 @@ impl ComputeAgent {
         let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
             .map_err(|error| Faults(vec![error.to_string()]))?
             .with_dialer(Dialer::new(tls.clone()));
+        let learner = Learner::new(scheduler.clone(), config.data_dir.clone());
         let root = config.root.clone();
         let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
@@ -143,6 +146,7 @@ impl ComputeAgent {
             driver,
             guest_volumes,
             scheduler,
+            learner,
             fencing,
             memories,
             watchdog,
@@ -262,6 +266,8 @@ impl ComputeAgent {
         // The core runs until it is known whether the promise could be withdrawn.
         let ending = CancellationToken::new();
         let mut shell = tokio::spawn(shell.run(ending.clone()));
+        let closing = stopping.clone().cancelled_owned();
+        let learning = tokio::spawn(learn_until(self.learner, closing));
         let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
         let comparing = tokio::spawn(messenger.run(link, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
@@ -286,6 +292,9 @@ impl ComputeAgent {
             && certificates.await.is_err()
         {
             tracing::error!("following the certificates failed");
+        }
+        if learning.await.is_err() {
+            tracing::error!("learning the schedulers failed");
         }
         if comparing.await.is_err() {
             tracing::error!("the comparison with the scheduler failed");

