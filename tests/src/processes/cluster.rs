@@ -204,6 +204,7 @@ pub struct Builder {
     checkpoint_entries: u64,
     service_version: Option<u32>,
     certified: bool,
+    given: Option<usize>,
 }
 
 impl Builder {
@@ -257,6 +258,13 @@ impl Builder {
         self
     }
 
+    /// Gives conductors, agents and controllers the addresses of the first so many schedulers only.
+    #[must_use]
+    pub fn given(mut self, schedulers: usize) -> Self {
+        self.given = Some(schedulers);
+        self
+    }
+
     /// Gives everybody a certificate.
     #[must_use]
     pub fn certified(mut self) -> Self {
@@ -289,6 +297,7 @@ impl Builder {
             addresses,
             checkpoint_entries: self.checkpoint_entries,
             schedulers_made: 0,
+            given: self.given,
             begin_at: self.service_version.map(|version| version.to_string()),
             folder,
         };
@@ -326,6 +335,8 @@ pub struct Cluster {
     checkpoint_entries: u64,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
     schedulers_made: u32,
+    /// How many of the schedulers' addresses the other parts are given; all if absent.
+    given: Option<usize>,
     /// The service version at which parts are started, while the first ones are.
     begin_at: Option<String>,
     /// Last, so that it is removed after the processes have ended.
@@ -347,6 +358,7 @@ impl Cluster {
             checkpoint_entries: 200_000,
             service_version: None,
             certified: false,
+            given: None,
         }
     }
 
@@ -448,7 +460,8 @@ impl Cluster {
             ("--config", shown(&config)),
             ("--name", name.clone()),
             ("--listen", address.clone()),
-            ("--scheduler", self.addresses()),
+            ("--scheduler", self.given_addresses()),
+            ("--data-dir", shown(&self.learnt_dir(&name))),
             ("--lease-ttl-ms", lease_ttl_ms.to_string()),
         ];
         let mut part = self.part("berth-conductor", name, address, &arguments);
@@ -489,7 +502,8 @@ impl Cluster {
             ("--config", shown(&config)),
             ("--name", name.clone()),
             ("--listen", address.clone()),
-            ("--scheduler", self.addresses()),
+            ("--scheduler", self.given_addresses()),
+            ("--data-dir", shown(&self.learnt_dir(&name))),
             ("--machine-file", shown(&machine)),
         ];
         arguments.extend(host.cpu_sets());
@@ -547,6 +561,20 @@ impl Cluster {
     pub fn addresses(&self) -> String {
         let addresses: Vec<&str> = self.schedulers.iter().map(|s| s.address.as_str()).collect();
         addresses.join(",")
+    }
+
+    /// Returns the addresses of the schedulers that conductors, agents and controllers are given.
+    pub(super) fn given_addresses(&self) -> String {
+        let count = self.given.unwrap_or(usize::MAX);
+        let given = self.schedulers.iter().take(count);
+        let given: Vec<&str> = given.map(|s| s.address.as_str()).collect();
+        given.join(",")
+    }
+
+    /// Returns the directory in which a conductor, agent or controller stores the learnt schedulers.
+    #[must_use]
+    pub fn learnt_dir(&self, part: &str) -> PathBuf {
+        self.folder().join(format!("{part}-data"))
     }
 
     /// Waits until all schedulers vote, and all conductors and hosts that run are registered.

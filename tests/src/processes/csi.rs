@@ -306,7 +306,8 @@ impl Cluster {
         let arguments = [
             ("--config", config.display().to_string()),
             ("--csi-endpoint", endpoint),
-            ("--scheduler", self.addresses()),
+            ("--scheduler", self.given_addresses()),
+            ("--data-dir", self.learnt_dir(&name).display().to_string()),
         ];
         let address = socket.display().to_string();
         let mut part = self.part("berth-csi-controller", name, address, &arguments);

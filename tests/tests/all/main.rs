@@ -14,6 +14,7 @@ mod dead_in_migration;
 mod demo;
 mod devices;
 mod gate;
+mod learnt_schedulers;
 mod placement_cli;
 mod processes;
 mod scenarios_disks;
