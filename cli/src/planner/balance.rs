@@ -101,6 +101,9 @@ fn show(plan: &PlanBalanceResponse) {
         plan.moves.len(),
         plan.ended
     ));
+    if let Some(missing) = super::score::missing(&plan.unreported_hosts) {
+        output::message(&missing);
+    }
 }
 
 fn to_json(plan: &PlanBalanceResponse) -> serde_json::Value {
@@ -118,13 +121,18 @@ fn to_json(plan: &PlanBalanceResponse) -> serde_json::Value {
     let total = |score: &Option<berth_proto::planner::v1::Score>| {
         score.as_ref().map_or(0.0, |score| score.total)
     };
-    json!({
+    let mut value = json!({
         "score_before": total(&plan.before),
         "score_after": total(&plan.after),
         "moves": moves.collect::<Vec<_>>(),
         "ended": plan.ended,
         "revision": plan.revision,
-    })
+    });
+    if !plan.unreported_hosts.is_empty() {
+        let hosts: Vec<&str> = plan.unreported_hosts.iter().map(|h| short(h)).collect();
+        value["unreported_hosts"] = json!(hosts);
+    }
+    value
 }
 
 /// Requests a confirmation from the user, unless --yes was given.

@@ -81,7 +81,8 @@ pub struct Component {
 pub struct Score {
     /// The sum of all values by their weights.
     pub total: f64,
-    /// Each of [`NAMES`]; `n1_cnt` is left out where it is not known.
+    /// Each of [`NAMES`]; `n1_cnt` is left out where it is not known, and `mem_load_cv` where no
+    /// host has reported: unknown is not 0.
     pub components: Vec<Component>,
 }
 
@@ -336,7 +337,12 @@ impl Metric {
     pub fn score(&self) -> Score {
         let gauge = self.gauge();
         let all = NAMES.iter().enumerate();
-        let known = all.filter(|(at, _)| *at != N1 || self.n1_cnt.is_some());
+        let is_known = |at: usize| match at {
+            N1 => self.n1_cnt.is_some(),
+            LIVE => self.hosts[LIVE] > 0,
+            _ => true,
+        };
+        let known = all.filter(|(at, _)| is_known(*at));
         let components = known.map(|(at, name)| Component {
             name,
             value: gauge.values[at],

@@ -2,9 +2,13 @@
 //!
 //! Plans are made on a frozen state, away from the replica's task, and few at the same time: each
 //! may take a processor for seconds.
+//!
+//! Invariant: what depends on memory signals is computed by the leader alone, as only the leader has
+//! them. A host whose agent has not reported is stated as unknown, and not counted with 0.
 
 use std::collections::BTreeSet;
 
+use berth_domain::host;
 use berth_domain::host_view::HostView;
 use berth_domain::migration;
 use berth_domain::name::HostName;
@@ -24,7 +28,7 @@ use berth_state::State;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::policy;
+use super::{policy, refusal};
 use crate::core::balance::{self, BalanceParams, HeadroomPlan, Live};
 use crate::core::capacity::{self, AtRatio, CapacityParams};
 use crate::core::verify::{self, DomainVerdict, Failing};
@@ -59,16 +63,37 @@ impl PlannerApi {
 }
 
 impl PlannerApi {
-    /// Returns the memory that guests really occupy on each host, as far as agents report it.
-    fn live(&self, state: &State) -> Live {
-        let (liveness, now_ms) = (self.0.liveness(), self.0.monotonic_ms());
-        let hosts = state.hosts().keys();
-        let live = hosts.filter_map(|host| {
-            let measured = liveness.signals(host, now_ms)?;
-            let held_kib = measured.signals.non_discardable_kib()?;
-            Some((host.clone(), held_kib / 1024))
-        });
-        live.collect()
+    /// Refuses unless this member leads. Checked after the signals were read: they are discarded
+    /// with leadership, and what is missing for that reason is no statement about a host.
+    fn must_lead(&self) -> Result<(), Status> {
+        let leader = self.0.handle().leader();
+        match leader.role.deciding {
+            true => Ok(()),
+            false => Err(refusal::elsewhere(leader.member.as_ref())),
+        }
+    }
+
+    /// Returns the memory that guests really occupy on each host, as far as agents have reported
+    /// it, and the names of the hosts that are up and of which it is unknown.
+    fn live(&self, state: &State) -> Result<(Live, Vec<String>), Status> {
+        let now_ms = self.0.monotonic_ms();
+        let held_mib = |host: &HostName| {
+            let measured = self.0.liveness().signals(host, now_ms)?;
+            Some(measured.signals.non_discardable_kib()? / 1024)
+        };
+        let mut live = Live::new();
+        let mut unreported = Vec::new();
+        for (name, view) in state.hosts() {
+            match held_mib(name) {
+                Some(mib) => drop(live.insert(name.clone(), mib)),
+                None if view.host.liveness == host::Liveness::Up => {
+                    unreported.push(name.resource_name());
+                }
+                None => {}
+            }
+        }
+        self.must_lead()?;
+        Ok((live, unreported))
     }
 
     /// Returns the memory status of each host.
@@ -93,7 +118,8 @@ impl PlannerApi {
         let books = view.books();
         let Some(measured) = self.0.liveness().signals(&view.host.name, now_ms) else {
             let matters = books.ratio > AllocationRatio::ONE;
-            let unknown = "its agent has not reported its swap space yet";
+            let unknown =
+                "its swap space is unknown: its agent has not reported it to the leader yet";
             return Vec::from_iter(matters.then(|| unknown.to_owned()));
         };
         let (node_mib, used_mib) = (books.mem_node_mib, books.taken.total_mib());
@@ -118,6 +144,7 @@ impl PlannerService for PlannerApi {
         let revision = state.revision();
         let work = move |state: &State| verify::verify(state, failing, &names, budget);
         let hosts = self.hosts(&state, failing, &wire.names);
+        self.must_lead()?;
         let verdicts = self.plan(state, work).await?;
         Ok(Response::new(v1::VerifyClusterResponse {
             domains: verdicts.iter().map(write_verdict).collect(),
@@ -132,12 +159,14 @@ impl PlannerService for PlannerApi {
     ) -> Result<Response<v1::GetScoreResponse>, Status> {
         let wire = request.into_inner();
         let state = self.0.state(wire.consistency).await?;
-        let (revision, live) = (state.revision(), self.live(&state));
+        let revision = state.revision();
+        let (live, unreported_hosts) = self.live(&state)?;
         let work = move |state: &State| balance::score(state, &live);
         let score = self.plan(state, work).await?;
         Ok(Response::new(v1::GetScoreResponse {
             score: Some(write_score(&score)),
             revision,
+            unreported_hosts,
         }))
     }
 
@@ -148,16 +177,18 @@ impl PlannerService for PlannerApi {
         let wire = request.into_inner();
         let params = read_balance(&wire);
         let state = self.0.state(wire.consistency).await?;
-        let (revision, live) = (state.revision(), self.live(&state));
+        let revision = state.revision();
+        let (live, unreported) = self.live(&state)?;
         if let Some(flavor) = field::optional_name(&wire.fit_flavor, "fit_flavor")? {
             let count = vm_count(wire.fit_count)?;
             let work = move |state: &State| balance::plan_headroom(state, &flavor, count);
             let plan = self.plan(state, work).await?;
-            return Ok(Response::new(write_headroom(&plan, revision)));
+            let response = write_headroom(&plan, revision, unreported);
+            return Ok(Response::new(response));
         }
         let work = move |state: &State| balance::plan_balance(state, live, &params);
         let plan = self.plan(state, work).await?;
-        Ok(Response::new(write_plan(&plan, revision)))
+        Ok(Response::new(write_plan(&plan, revision, unreported)))
     }
 
     async fn get_capacity(
@@ -203,7 +234,7 @@ fn write_planned(planned: &Move) -> v1::BalanceMove {
     }
 }
 
-fn write_plan(plan: &Plan, revision: u64) -> v1::PlanBalanceResponse {
+fn write_plan(plan: &Plan, revision: u64, unreported: Vec<String>) -> v1::PlanBalanceResponse {
     let mut ended = match plan.end {
         End::BelowThreshold => "nothing is above the thresholds".to_owned(),
         End::Balanced => "no single move gains more than the minimum".to_owned(),
@@ -218,6 +249,7 @@ fn write_plan(plan: &Plan, revision: u64) -> v1::PlanBalanceResponse {
         moves: plan.moves.iter().map(write_planned).collect(),
         ended,
         revision,
+        unreported_hosts: unreported,
     }
 }
 
@@ -235,7 +267,11 @@ fn vm_count(count: u32) -> Result<usize, Invalid> {
     }
 }
 
-fn write_headroom(plan: &HeadroomPlan, revision: u64) -> v1::PlanBalanceResponse {
+fn write_headroom(
+    plan: &HeadroomPlan,
+    revision: u64,
+    unreported: Vec<String>,
+) -> v1::PlanBalanceResponse {
     let moves = plan.way.moves.iter().zip(&plan.scores);
     let last = plan.scores.last().unwrap_or(&plan.before);
     v1::PlanBalanceResponse {
@@ -254,6 +290,7 @@ fn write_headroom(plan: &HeadroomPlan, revision: u64) -> v1::PlanBalanceResponse
             .collect(),
         ended: plan.summary.clone(),
         revision,
+        unreported_hosts: unreported,
     }
 }
 

@@ -44,6 +44,7 @@ mod placement_rest;
 mod process;
 mod promises;
 mod providers;
+mod reads;
 mod three;
 mod versions;
 mod volumes;

@@ -1,0 +1,85 @@
+//! Calls of any method by its path, with messages as bytes.
+
+use bytes::{Buf as _, BufMut as _};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Request, Status};
+
+use super::case;
+use crate::common::connect;
+
+/// The messages of a response, and how it ended.
+pub(super) type Answer = (Vec<Vec<u8>>, Result<(), Status>);
+
+/// Returns whether two answers are the same for their client.
+pub(super) fn are_equal(one: &Answer, other: &Answer) -> bool {
+    let parts = |end: &Result<(), Status>| {
+        let status = end.as_ref().err();
+        status.map(|s| (s.code(), s.message().to_owned(), s.details().to_vec()))
+    };
+    one.0 == other.0 && parts(&one.1) == parts(&other.1)
+}
+
+/// Calls a method of one member. On the wire a unary method is a stream with one message.
+pub(super) async fn call(address: &str, path: &str, request: &[u8]) -> Answer {
+    let mut grpc = tonic::client::Grpc::new(connect(&format!("http://{address}")).await);
+    grpc.ready().await.expect("a member");
+    let path_and_query = path.parse().expect("a path");
+    let request = Request::new(request.to_vec());
+    let called = grpc.server_streaming(request, path_and_query, Bytes).await;
+    let mut stream = match called {
+        Ok(response) => response.into_inner(),
+        Err(status) => return (Vec::new(), Err(status)),
+    };
+    let mut messages = Vec::new();
+    loop {
+        match stream.message().await {
+            Ok(Some(message)) => {
+                let is_last = case::is_last(path, &message);
+                messages.push(message);
+                if is_last {
+                    return (messages, Ok(()));
+                }
+            }
+            Ok(None) => return (messages, Ok(())),
+            Err(status) => return (messages, Err(status)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bytes;
+
+impl Codec for Bytes {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let length = buffer.remaining();
+        Ok(Some(buffer.copy_to_bytes(length).to_vec()))
+    }
+}
