@@ -31,6 +31,13 @@ use crate::DESCRIPTOR_SET;
 /// What stands in the table.
 const TABLE: &str = include_str!("../replicated_format.txt");
 
+/// Fields of type `bytes` that hold a message, which is encoded as a field of its type would be.
+const EMBEDDED: &[(&str, &str, &str)] = &[(
+    "berth.state.v1.Receipt",
+    "outcome",
+    ".berth.state.v1.Outcome",
+)];
+
 /// What is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -166,6 +173,13 @@ impl Format {
     }
 }
 
+/// Returns the message that a field of type `bytes` holds, if it holds one.
+fn embedded(message: &str, field: &str) -> Option<&'static str> {
+    let mut all = EMBEDDED.iter();
+    let known = all.find(|(owner, name, _)| (*owner, *name) == (message, field));
+    known.map(|(_, _, inner)| *inner)
+}
+
 /// Gathers what can be reached from the two roots.
 struct Reader<'a> {
     descriptors: BTreeMap<String, &'a DescriptorProto>,
@@ -237,7 +251,10 @@ impl<'a> Reader<'a> {
                 Field {
                     name: field.name().to_owned(),
                     since,
-                    kind: self.kind(field.r#type(), field.type_name()),
+                    kind: match embedded(&plain, field.name()) {
+                        Some(inner) => Kind::Message(self.message(inner)),
+                        None => self.kind(field.r#type(), field.type_name()),
+                    },
                 },
             );
             fields.push(field);

@@ -202,6 +202,8 @@ pub struct World {
     pub index: u64,
     /// The last number that [`World::fresh`] returned.
     pub ids: u64,
+    /// The executed commands, with their times.
+    pub executed: Vec<(u64, Command)>,
     rows: BTreeMap<Key, Row>,
 }
 
@@ -214,6 +216,7 @@ impl Default for World {
             now: 1_000_000,
             index: 0,
             ids: 0,
+            executed: Vec::new(),
         }
     }
 }
@@ -227,10 +230,15 @@ impl World {
     /// Hosts `h1`, `h2`, … of two cells with 3 dedicated and 1 shared CPU each, in a cluster at the
     /// newest version.
     pub fn with_hosts(count: u32) -> Self {
+        Self::at_version(ServiceVersion::CURRENT, count)
+    }
+
+    /// The same in a cluster at this version.
+    pub fn at_version(version: ServiceVersion, count: u32) -> Self {
         let mut world = Self::default();
         world
             .run(Command::FinalizeUpgrade {
-                version: ServiceVersion::CURRENT,
+                version,
                 gone: BTreeSet::new(),
             })
             .unwrap();
@@ -279,6 +287,7 @@ impl World {
         request: Option<RequestKey>,
         command: Command,
     ) -> Result<Reply, Refusal> {
+        self.executed.push((self.now, command.clone()));
         let envelope = Envelope {
             at: TimeMs(self.now),
             principal: "unverified:test".to_owned(),

@@ -158,7 +158,7 @@ fn a_wrong_table_is_told() {
         "line 3 names version 9",
         "line 5 names c of berth.a once more",
         "gone: b of berth.a",
-        "add: 3 berth.state.v1.Envelope at_ms principal",
+        "add: 4 berth.state.v1.Envelope at_ms principal",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }

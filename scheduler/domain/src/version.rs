@@ -28,7 +28,7 @@ pub struct ServiceVersion(pub u32);
 
 impl ServiceVersion {
     /// The version that this build speaks.
-    pub const CURRENT: Self = Self(3);
+    pub const CURRENT: Self = Self(4);
     /// The oldest version that can still be started (`--service-version`).
     pub const OLDEST: Self = Self(1);
     /// From here on `migrate_data` carries the `InstanceNUMATopology`, and a destination fits it
@@ -70,6 +70,10 @@ impl ServiceVersion {
     /// From here on hosts have regions of persistent memory for volumes. Before, what an agent
     /// reports of them is left out.
     pub const VOLUMES: Self = Self(3);
+
+    /// From here on the state records the outcome of a request, so that a repeated one gets the
+    /// outcome as it was. Before, it records what the outcome was about.
+    pub const RECORDED_OUTCOMES: Self = Self(4);
 
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]

@@ -13,7 +13,7 @@
 //! | [`command`] | the commands |
 //! | [`state`], [`header`], [`placement`], `group`, `attached`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
-//! | [`request`] | what is remembered of requests, so that a retry is answered |
+//! | [`request`], `weight` | what is remembered of requests, so that a retry is answered; how much |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
 //! | [`reality`] | what agents should expect, and what their findings change |
 //! | [`volumes`] | volumes of persistent memory: where they are, what is left for others |
@@ -38,6 +38,7 @@ pub mod row;
 pub mod state;
 mod transaction;
 pub mod volumes;
+mod weight;
 
 pub use attached::VOLUMES_ARE_LOCAL;
 pub use berth_domain::host_view::HostView;

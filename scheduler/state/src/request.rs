@@ -1,7 +1,14 @@
 //! The requests that the state remembers, so that a retry gets the first answer again.
 //!
-//! What is remembered is a receipt: it names what the request made, and a retry is answered with
-//! that record as it is by then. The window is bounded by count ([`REMEMBERED_MAX`]).
+//! What is remembered is the outcome: a retry gets it as it was, whatever became of the objects. A
+//! client that would get an object as it is by then, with its later generation, could overwrite with
+//! its next write what others wrote meanwhile. Before cluster version
+//! [`ServiceVersion::RECORDED_OUTCOMES`] it is a receipt that names the object, and the retry does
+//! get that object as it is by then; such receipts stay until they are forgotten.
+//!
+//! The window is bounded by count ([`REMEMBERED_MAX`]), and the outcomes by their memory
+//! ([`OUTCOMES_BYTES_MAX`]). A request whose outcome is forgotten is still known, and does not run
+//! twice: a few large outcomes must not shorten the time in which a retry is recognised.
 //!
 //! A request whose entry was dropped must not run twice. Ids of UUID version 7 tell when their
 //! client made them; the header keeps a mark, and an id that is not younger is refused. A dropped
@@ -19,13 +26,22 @@ use berth_domain::name::{
 };
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::version::ServiceVersion;
 
 use crate::command::RequestKey;
 use crate::reply::Reply;
-use crate::state::State;
+use crate::state::{Index, State};
+use crate::weight;
 
 /// How many requests are remembered.
 pub const REMEMBERED_MAX: usize = 131_072;
+
+/// How much the remembered outcomes may weigh ([`Request::weight`]), in bytes. The oldest are
+/// forgotten first, the newest never.
+pub const OUTCOMES_BYTES_MAX: u64 = 64 << 20;
+
+/// The reason of a refusal for a request that was decided, and whose outcome is forgotten.
+pub const OUTCOME_FORGOTTEN: &str = "OUTCOME_FORGOTTEN";
 
 /// What tells one request from all others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +57,11 @@ pub struct RequestName {
 /// What a remembered request led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
+    /// The outcome as it was. The receipts below are from before
+    /// [`ServiceVersion::RECORDED_OUTCOMES`].
+    Outcome(Arc<Result<Reply, Refusal>>),
+    /// It was decided; the outcome is forgotten, as there were too many large ones since.
+    Forgotten,
     /// It was done, and there is nothing to show for it.
     None,
     /// A host.
@@ -116,8 +137,29 @@ pub enum Recall {
     Answered(Result<Reply, Refusal>),
 }
 
+impl Request {
+    /// Returns what its outcome counts against [`OUTCOMES_BYTES_MAX`]: about the memory that it
+    /// needs, in bytes. A receipt from before [`ServiceVersion::RECORDED_OUTCOMES`] counts nothing,
+    /// since older members count none.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        if let Receipt::Outcome(outcome) = &self.receipt {
+            return weight::of_outcome(outcome);
+        }
+        0
+    }
+}
+
 impl Receipt {
-    pub(crate) fn of(outcome: &Result<Reply, Refusal>) -> Self {
+    /// Returns the receipt of an outcome, as a cluster version has it.
+    pub(crate) fn of(outcome: &Result<Reply, Refusal>, cluster: ServiceVersion) -> Self {
+        match cluster >= ServiceVersion::RECORDED_OUTCOMES {
+            true => Self::Outcome(Arc::new(outcome.clone())),
+            false => Self::by_name(outcome),
+        }
+    }
+
+    fn by_name(outcome: &Result<Reply, Refusal>) -> Self {
         match outcome {
             Err(refusal) => Self::Refused(refusal.clone()),
             Ok(Reply::None) => Self::None,
@@ -151,6 +193,23 @@ impl Receipt {
             Ok(Reply::Leases(operations)) => Self::Leases(operations.clone()),
             Ok(Reply::Volume(volume)) => Self::Volume(volume.id.clone()),
         }
+    }
+}
+
+impl Index {
+    pub(crate) fn put_request(&mut self, request: &Request) {
+        let (sequence, weight) = (request.sequence, request.weight());
+        self.remembered.insert(sequence, request.name.clone());
+        if weight > 0 {
+            self.outcomes.insert(sequence);
+            self.outcomes_weight += weight;
+        }
+    }
+
+    pub(crate) fn remove_request(&mut self, request: &Request) {
+        self.remembered.remove(&request.sequence);
+        self.outcomes.remove(&request.sequence);
+        self.outcomes_weight -= request.weight();
     }
 }
 
@@ -218,7 +277,9 @@ impl State {
     }
 
     fn answer_again(&self, receipt: &Receipt) -> Result<Reply, Refusal> {
-        let found = match receipt {
+        let record = match receipt {
+            Receipt::Outcome(outcome) => return (**outcome).clone(),
+            Receipt::Forgotten => return Err(outcome_forgotten()),
             Receipt::Refused(refusal) => return Err(refusal.clone()),
             Receipt::None => Some(Reply::None),
             Receipt::Leases(operations) => Some(Reply::Leases(operations.clone())),
@@ -254,7 +315,7 @@ impl State {
                 consumers: self.those_left(consumers),
             }),
         };
-        found.ok_or_else(|| {
+        record.ok_or_else(|| {
             Refusal::new(
                 Code::NotFound,
                 "ANSWER_GONE",
@@ -262,4 +323,13 @@ impl State {
             )
         })
     }
+}
+
+fn outcome_forgotten() -> Refusal {
+    Refusal::new(
+        Code::FailedPrecondition,
+        OUTCOME_FORGOTTEN,
+        "the request was decided before, but its outcome is forgotten: there were many large ones since",
+    )
+    .with_hint("look whether it took effect; it is not executed again under this request id")
 }

@@ -111,6 +111,10 @@ pub(crate) struct Index {
     pub(crate) ended: OrdSet<(TimeMs, MigrationId)>,
     /// Remembered requests, in the order in which they are forgotten.
     pub(crate) remembered: OrdMap<u64, Arc<RequestName>>,
+    /// The requests in [`Self::remembered`] whose outcomes weigh something.
+    pub(crate) outcomes: OrdSet<u64>,
+    /// What these outcomes weigh together.
+    pub(crate) outcomes_weight: u64,
     /// Volumes by their hosts.
     pub(crate) host_volumes: OrdSet<(HostName, VolumeId)>,
     /// Volumes that are not being deleted, by what people call them.
@@ -332,6 +336,13 @@ impl State {
     #[must_use]
     pub fn migrations(&self) -> &OrdMap<MigrationId, Arc<Migration>> {
         &self.migrations
+    }
+
+    /// Returns how many requests are remembered, and what their outcomes weigh together, in bytes;
+    /// see [`crate::request`].
+    #[must_use]
+    pub fn remembered(&self) -> (usize, u64) {
+        (self.requests.len(), self.index.outcomes_weight)
     }
 
     /// Returns all operations that are remembered.

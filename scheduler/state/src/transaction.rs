@@ -550,9 +550,11 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn put_request(&mut self, request: Request) {
         let request = Arc::new(request);
         let name = request.name.clone();
-        let index = &mut self.state.index;
-        index.remembered.insert(request.sequence, name.clone());
         let old = self.state.requests.insert(name.clone(), request.clone());
+        if let Some(old) = &old {
+            self.state.index.remove_request(old);
+        }
+        self.state.index.put_request(&request);
         self.journal.record(|| Change {
             key: Key::Request(name),
             old: old.map(Row::Request),
@@ -563,7 +565,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn remove_request(&mut self, name: &Arc<RequestName>) {
         let old = self.state.requests.remove(name);
         if let Some(old) = &old {
-            self.state.index.remembered.remove(&old.sequence);
+            self.state.index.remove_request(old);
         }
         self.journal.record(|| Change {
             key: Key::Request(name.clone()),

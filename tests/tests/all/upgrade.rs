@@ -7,10 +7,14 @@
 
 use std::collections::BTreeSet;
 
+use berth_domain::version::ServiceVersion;
 use berth_tests::processes::{Cluster, Ended, Host, Traffic, eventually, verdict};
 use serde_json::Value;
 
 const TOO_OLD: &str = "SERVICE_VERSION_TOO_OLD";
+
+/// The version of the programs where none is configured.
+const NEWEST: u64 = ServiceVersion::CURRENT.0 as u64;
 
 /// Which process is exchanged.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +32,8 @@ const SCHEDULERS: [Which; 3] = [Scheduler(0), Scheduler(1), Scheduler(2)];
 const CONDUCTORS: [Which; 2] = [Conductor(0), Conductor(1)];
 const AGENTS: [Which; 6] = [Agent(0), Agent(1), Agent(2), Agent(3), Agent(4), Agent(5)];
 
-/// Goal: schedulers first, as the manual says, from 2 to 3: nothing is refused to users. Before
-/// finalizing all of them go back to 2 and forth again, and read what each other wrote.
+/// Goal: schedulers first, as the manual says, from 2 to the newest: nothing is refused to users.
+/// Before finalizing all of them go back to 2 and forth again, and read what each other wrote.
 #[test]
 fn schedulers_first_and_back_and_forth() {
     let mut cluster = start(2);
@@ -50,12 +54,12 @@ fn schedulers_first_and_back_and_forth() {
     traffic.rounds(1);
     finalize(&mut cluster, &traffic);
     let refused = self::refused(traffic);
-    assert_eq!(refused, [], "nothing is gated between 2 and 3");
+    assert_eq!(refused, [], "nothing is gated from 2 on");
     rest(&mut cluster);
 }
 
-/// Goal: agents first, from 1 to 3: guests with pinned CPUs are not moved between old agents or by
-/// old conductors, for that reason, and move in the end; nothing else is refused.
+/// Goal: agents first, from 1 to the newest: guests with pinned CPUs are not moved between old agents
+/// or by old conductors, for that reason, and move in the end; nothing else is refused.
 #[test]
 fn agents_first_from_the_oldest() {
     let mut cluster = start(1);
@@ -92,8 +96,8 @@ fn agents_first_from_the_oldest() {
     rest(&mut cluster);
 }
 
-/// Goal: mixed, from 2 to 3: the order does not matter. The last member is a scheduler, and an
-/// older one does not come back after finalizing.
+/// Goal: mixed, from 2 to the newest: the order does not matter. The last member is a scheduler, and
+/// an older one does not come back after finalizing.
 #[test]
 fn mixed() {
     let mut cluster = start(2);
@@ -117,41 +121,40 @@ fn mixed() {
     exchange(&mut cluster, &traffic, Scheduler(0), None);
     finalize(&mut cluster, &traffic);
     let refused = self::refused(traffic);
-    assert_eq!(refused, [], "nothing is gated between 2 and 3");
+    assert_eq!(refused, [], "nothing is gated from 2 on");
     an_older_member_stays_out(&mut cluster);
     rest(&mut cluster);
 }
 
 /// Goal: no attempt to raise the cluster version ends a member, whatever the versions and the
 /// leader; what `upgrade status` advises can be done. Method: one member after the other goes
-/// from 1 to 2 to 3; in between, each member leads and gets a request for each version.
+/// from 1 to 2 to the newest; in between, each member leads and gets a request for each version.
 #[test]
 fn no_finalize_ends_a_member() {
     let builder = Cluster::builder(PROGRAMS).schedulers(3).conductors(0);
     let mut cluster = builder.at_version(1).start();
     let mut tried = 0;
-    for (number, version) in [(0, "2"), (1, "2"), (2, "2"), (0, "3"), (1, "3")] {
+    for (number, version) in [(0, 2), (1, 2), (2, 2), (0, NEWEST), (1, NEWEST)] {
         tried += every_finalize(&mut cluster, 1, &format!("before-{number}-{version}"));
         let member = &mut cluster.schedulers[number];
         member.kill();
-        member.start_with(&cluster.programs, &["--service-version", version]);
-        is_known(
-            &cluster,
-            Scheduler(number),
-            version.parse().expect("a number"),
+        member.start_with(
+            &cluster.programs,
+            &["--service-version", &version.to_string()],
         );
+        is_known(&cluster, Scheduler(number), version);
     }
     tried += every_finalize(&mut cluster, 1, "one-behind");
     cluster.schedulers[2].kill();
     cluster.schedulers[2].start(&cluster.programs);
-    is_known(&cluster, Scheduler(2), 3);
+    is_known(&cluster, Scheduler(2), NEWEST);
     let status = cluster.json(&["cluster", "upgrade", "status"]);
     assert_eq!(
         status["next"],
-        "raise it to 3: berth cluster upgrade finalize"
+        format!("raise it to {NEWEST}: berth cluster upgrade finalize")
     );
     cluster.run(&["cluster", "upgrade", "finalize"]);
-    tried += every_finalize(&mut cluster, 3, "raised");
+    tried += every_finalize(&mut cluster, NEWEST, "raised");
     println!("{tried} attempts");
     verdict::members_agree(&mut cluster);
 }
@@ -166,7 +169,8 @@ fn every_finalize(cluster: &mut Cluster, version: u64, flavor: &str) -> usize {
             let id = member_id(cluster, leader).expect("a member").to_string();
             cluster.run(&["cluster", "transfer-leader", &id]);
         }
-        for to in [None, Some("1"), Some("2"), Some("3")] {
+        let targets = (1..=NEWEST).map(|to| to.to_string());
+        for to in std::iter::once(None).chain(targets.map(Some)) {
             let option = to.iter().flat_map(|to| ["--to", to]);
             let finalize: Vec<&str> = ["cluster", "upgrade", "finalize"]
                 .into_iter()
@@ -228,7 +232,7 @@ fn exchange(cluster: &mut Cluster, traffic: &Traffic, which: Which, version: Opt
         .iter()
         .flat_map(|v| ["--service-version", v])
         .collect();
-    let expected: u64 = version.map_or(3, |text| text.parse().expect("a number"));
+    let expected: u64 = version.map_or(NEWEST, |text| text.parse().expect("a number"));
     match which {
         Scheduler(number) => {
             cluster.schedulers[number].kill();
@@ -295,7 +299,8 @@ fn member_id(cluster: &Cluster, number: usize) -> Result<Value, String> {
 /// the newer one knows.
 #[track_caller]
 fn refused_before(cluster: &Cluster, behind: &str) {
-    let finalize = ["cluster", "upgrade", "finalize", "--to", "3"];
+    let newest = NEWEST.to_string();
+    let finalize = ["cluster", "upgrade", "finalize", "--to", &newest];
     let refused = cluster.berth(&finalize).refused(1);
     let _ = refused.saying(&["UPGRADE_INCOMPLETE", behind]);
     let remove = ["cluster", "remove-conductor", "conductor-9"];
@@ -311,7 +316,7 @@ fn finalize(cluster: &mut Cluster, traffic: &Traffic) {
     let _ = refused.saying(&["CLUSTER_VERSION_TOO_OLD", "the upgrade is not finalized"]);
     cluster.run(&["cluster", "upgrade", "finalize"]);
     let status = cluster.json(&["cluster", "upgrade", "status"]);
-    assert_eq!(status["cluster_version"], 3, "{status:#}");
+    assert_eq!(status["cluster_version"], NEWEST, "{status:#}");
     assert_eq!(status["behind"], Value::Array(Vec::new()), "{status:#}");
     let refused = cluster.berth(&remove).refused(1);
     let _ = refused.saying(&["SERVICE_NOT_FOUND"]);
@@ -319,7 +324,7 @@ fn finalize(cluster: &mut Cluster, traffic: &Traffic) {
     eventually("hosts that registered again", || {
         let hosts = cluster.ask(&["host", "list"])?;
         let hosts = hosts.as_array().cloned().unwrap_or_default();
-        let again = |h: &Value| h["host"]["registered_version"] == 3;
+        let again = |h: &Value| h["host"]["registered_version"] == NEWEST;
         let all = hosts.len() == 6 && hosts.iter().all(again);
         all.then_some(()).ok_or_else(|| format!("{hosts:#?}"))
     });

@@ -32,6 +32,7 @@ use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{Leader, ProposeError};
 use berth_replication::transport::Answering;
 use berth_state::command::{Command, Envelope, RequestKey};
+use berth_state::request::OUTCOME_FORGOTTEN;
 use berth_state::{Reply, State};
 use berth_store::codec;
 use bytes::Bytes;
@@ -53,8 +54,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Refusals of an attempt that do not say what came of an earlier one: the record of requests does
-/// not reach back far enough, or what the request made is not there any more.
-const RECALLED: [&str; 2] = ["REQUEST_ID_FORGOTTEN", "ANSWER_GONE"];
+/// not reach back far enough, the outcome is forgotten, or (before outcomes were recorded) what the
+/// request made is not there any more.
+const RECALLED: [&str; 3] = ["REQUEST_ID_FORGOTTEN", OUTCOME_FORGOTTEN, "ANSWER_GONE"];
 
 /// The outcome of a command.
 type Outcome = Result<Reply, Refusal>;

@@ -4,7 +4,8 @@ use berth_domain::refusal::Refusal;
 
 use crate::command::RequestKey;
 use crate::reply::Reply;
-use crate::request::{REMEMBERED_MAX, Receipt, Request, RequestName, made_at};
+use crate::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX, Receipt, Request, RequestName, made_at};
+use crate::state::State;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -20,11 +21,29 @@ impl<J: Journal> Transaction<'_, J> {
             sequence: self.state.header.requests,
             received_at: self.now(),
             payload_hash: key.payload_hash,
-            receipt: Receipt::of(outcome),
+            receipt: Receipt::of(outcome, self.state.header.cluster_version),
         });
         while self.state.requests.len() > REMEMBERED_MAX {
             self.forget_oldest();
         }
+        let outcomes = |state: &State| (state.index.outcomes_weight, state.index.outcomes.len());
+        while let (weight, 2..) = outcomes(self.state)
+            && weight > OUTCOMES_BYTES_MAX
+        {
+            self.forget_oldest_outcome();
+        }
+    }
+
+    fn forget_oldest_outcome(&mut self) {
+        let index = &self.state.index;
+        let oldest = index.outcomes.get_min();
+        let name = oldest.and_then(|sequence| index.remembered.get(sequence));
+        let Some(request) = name.and_then(|name| self.state.requests.get(name)) else {
+            return;
+        };
+        let mut request = (**request).clone();
+        request.receipt = Receipt::Forgotten;
+        self.put_request(request);
     }
 
     fn forget_oldest(&mut self) {

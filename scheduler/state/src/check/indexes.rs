@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::{Violation, rule};
 use crate::index::custom_classes;
-use crate::request::REMEMBERED_MAX;
+use crate::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 use crate::state::State;
 
 pub(super) fn claims_are_indexed(state: &State) -> Result<(), Violation> {
@@ -143,5 +143,13 @@ pub(super) fn requests_are_indexed(state: &State) -> Result<(), Violation> {
         remembered.len() <= REMEMBERED_MAX,
         RULE,
         "too many requests",
-    )
+    )?;
+    let heavy = || state.requests.values().filter(|r| r.weight() > 0);
+    let outcomes: OrdSet<_> = heavy().map(|r| r.sequence).collect();
+    rule(outcomes == state.index.outcomes, RULE, "outcomes by age")?;
+    let weight = heavy().map(|r| r.weight()).sum();
+    let indexed = state.index.outcomes_weight;
+    rule(indexed == weight, RULE, "the weight of outcomes")?;
+    let is_bounded = weight <= OUTCOMES_BYTES_MAX || outcomes.len() == 1;
+    rule(is_bounded, RULE, "outcomes that are too heavy")
 }

@@ -1,10 +1,13 @@
-//! Retries: the first answer is given again, for as long as it is remembered.
+//! Retries: the outcome is given again as it was, for as long as it is remembered.
 
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClusterId, RequestId, TimeMs};
+use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_state::request::REMEMBERED_MAX;
+use berth_state::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 use berth_state::{Reply, State};
+use berth_testkit::state::placement::{create, inventories};
 use berth_testkit::state::*;
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -17,7 +20,8 @@ fn made_at(milliseconds: u64, number: u128) -> RequestId {
     let time = Timestamp::from_unix(NoContext, milliseconds / 1000, nanos);
     let id = Uuid::new_v7(time).as_u128();
     // The random part is replaced, so that the test always sees the same ids.
-    RequestId(Uuid::from_u128((id >> 62 << 62) | number))
+    let (version, variant) = (7 << 76, 0b10 << 62);
+    RequestId(Uuid::from_u128(id >> 80 << 80 | version | variant | number))
 }
 
 #[test]
@@ -43,8 +47,56 @@ fn a_retry_gets_the_first_answer() {
     assert!(world.state.flavor(&small(2).name).is_none());
     let name = small(1).name;
     world.run(Command::DeleteFlavor { flavor: name }).unwrap();
-    let gone = world.run_as(Some(request(1, 7)), create);
-    assert_eq!(reason(&gone), "ANSWER_GONE", "it does not run again");
+    assert_eq!(world.run_as(Some(request(1, 7)), create), first);
+    assert_eq!(world.state.flavor(&small(1).name), None, "it ran once");
+}
+
+/// A client that wrote at generation 1 got the provider at generation 5, with what others had
+/// written; its next write overwrote that.
+#[test]
+fn a_retry_does_not_show_later_writes() {
+    let mut world = World::with_hosts(0);
+    world.run(create(1, None)).unwrap();
+    let write = |generation, total| inventories(1, generation, &[("VCPU", total)]);
+    let first = world.run_as(Some(request(1, 7)), write(0, 111));
+    for (generation, total) in [(1, 222), (2, 333), (3, 444)] {
+        world.run(write(generation, total)).unwrap();
+    }
+    let again = world.run_as(Some(request(1, 7)), write(0, 111));
+    assert_eq!(again, first);
+    let Ok(Reply::Provider(provider)) = again else {
+        panic!("{again:?}");
+    };
+    assert_eq!(provider.generation.0, 1);
+    let stale = world.run(write(provider.generation.0, 112));
+    assert_eq!(reason(&stale), "PROVIDER_GENERATION");
+}
+
+/// Goal: members before and after the upgrade agree: the older version answers with the object as
+/// it is by then, also after the version is raised, until the request is forgotten.
+#[test]
+fn a_receipt_of_an_older_version_stays_what_it_was() {
+    let before = ServiceVersion(ServiceVersion::RECORDED_OUTCOMES.0 - 1);
+    let mut world = World::at_version(before, 0);
+    let flavor = Command::CreateFlavor(small(1));
+    world.run_as(Some(request(1, 7)), flavor.clone()).unwrap();
+    world.run_as(Some(request(2, 7)), create(1, None)).unwrap();
+    assert_eq!(world.state.remembered(), (2, 0), "it weighs nothing");
+    let raise = Command::FinalizeUpgrade {
+        version: ServiceVersion::RECORDED_OUTCOMES,
+        gone: Default::default(),
+    };
+    world.run_as(Some(request(3, 7)), raise).unwrap();
+    assert_eq!(world.state.remembered(), (3, 0));
+    let name = small(1).name;
+    world.run(Command::DeleteFlavor { flavor: name }).unwrap();
+    let deleted = world.run_as(Some(request(1, 7)), flavor);
+    assert_eq!(reason(&deleted), "ANSWER_GONE");
+    world.run(inventories(1, 0, &[("VCPU", 1)])).unwrap();
+    let Ok(Reply::Provider(provider)) = world.run_as(Some(request(2, 7)), create(1, None)) else {
+        panic!("a provider");
+    };
+    assert_eq!(provider.generation.0, 1);
 }
 
 #[test]
@@ -133,6 +185,79 @@ fn a_client_whose_clock_is_ahead_shuts_nobody_out() {
     fill(&mut state, late + 2 * minutes, 0);
     let at = late + 3 * minutes;
     assert_eq!(run(&mut state, at, first), "REQUEST_ID_FORGOTTEN");
+}
+
+/// Creates a flavor of this size in memory, under an id that was made then.
+fn create_large(state: &mut State, at: u64, bytes: usize) -> Result<Reply, Refusal> {
+    let envelope = Envelope {
+        at: TimeMs(at),
+        principal: "p".to_owned(),
+        audit: None,
+        request: Some(RequestKey {
+            method: "CreateFlavor".to_owned(),
+            id: made_at(at, 1),
+            payload_hash: 1,
+        }),
+        command: Command::CreateFlavor(flavor(
+            &format!("f{at}"),
+            1,
+            64,
+            &[("description", &"x".repeat(bytes))],
+        )),
+    };
+    state.apply(state.revision() + 1, &envelope).outcome
+}
+
+/// Goal: outcomes are bounded by their memory; the oldest are forgotten first, and their requests are
+/// not run again; a member that was rebuilt forgets the same ones. Method: outcomes of 64 KiB, half as
+/// many again as are remembered.
+#[test]
+fn the_oldest_outcomes_are_forgotten_by_their_memory() {
+    const LARGE: usize = 64 << 10;
+    let mut state = World::with_hosts(0).state;
+    let fit = OUTCOMES_BYTES_MAX / LARGE as u64;
+    let half = NOW + fit / 2;
+    for at in NOW..half {
+        create_large(&mut state, at, LARGE).unwrap();
+    }
+    assert_eq!(state.remembered().0 as u64, fit / 2);
+    let mut rebuilt = State::from_rows(state.rows()).unwrap();
+    assert_eq!(rebuilt.remembered(), state.remembered());
+    let end = NOW + fit * 3 / 2;
+    for at in half..end {
+        create_large(&mut state, at, LARGE).unwrap();
+        create_large(&mut rebuilt, at, LARGE).unwrap();
+    }
+    assert!(state == rebuilt && State::from_rows(state.rows()).unwrap() == state);
+    state.check().unwrap();
+    let (requests, bytes) = state.remembered();
+    assert_eq!(requests as u64, end - NOW, "the requests are known");
+    assert!(bytes <= OUTCOMES_BYTES_MAX && bytes > OUTCOMES_BYTES_MAX * 9 / 10);
+    let answers = (NOW..end).map(|at| create_large(&mut state, at, LARGE));
+    let answers: Vec<_> = answers.map(|outcome| reason(&outcome).to_owned()).collect();
+    let recalled = answers.iter().filter(|answer| *answer == "ok").count();
+    assert!(recalled as u64 * LARGE as u64 > OUTCOMES_BYTES_MAX * 9 / 10);
+    let (forgotten, newer) = answers.split_at(answers.len() - recalled);
+    assert!(forgotten.iter().all(|answer| answer == "OUTCOME_FORGOTTEN"));
+    assert!(newer.iter().all(|answer| answer == "ok"));
+    assert_eq!(state.flavors().len() as u64, end - NOW, "each ran once");
+}
+
+/// Goal: an outcome that alone exceeds the bound is given again, until there is a newer one.
+#[test]
+fn the_newest_outcome_is_remembered_whatever_it_weighs() {
+    let mut state = World::with_hosts(0).state;
+    create_large(&mut state, NOW, 1).unwrap();
+    let huge = usize::try_from(OUTCOMES_BYTES_MAX).unwrap() + 1;
+    let first = create_large(&mut state, NOW + 1, huge);
+    state.check().unwrap();
+    assert!(create_large(&mut state, NOW + 1, huge) == first && first.is_ok());
+    let before = create_large(&mut state, NOW, 1);
+    assert_eq!(reason(&before), "OUTCOME_FORGOTTEN");
+    create_large(&mut state, NOW + 2, 1).unwrap();
+    assert!(state.remembered().1 < OUTCOMES_BYTES_MAX);
+    let after = create_large(&mut state, NOW + 1, huge);
+    assert_eq!(reason(&after), "OUTCOME_FORGOTTEN");
 }
 
 /// Who asks is a part of a request's name: one client's ids do not meet another's.

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`command`] | envelopes with their commands |
 //! | [`key`] | what names a row |
-//! | [`outcome`] | what came of a command, for another member |
+//! | [`outcome`] | what came of a command, for another member and for a retry |
 //! | [`row`] | rows and changes of rows |
 //! | [`request`] | remembered requests, a row with parts of its own |
 

@@ -1,6 +1,4 @@
-//! What came of a command, for a member that passed it on.
-//!
-//! Unlike commands and rows it is not stored: its reader is a program that runs now.
+//! What came of a command: for a member that passed it on, and stored with its request.
 
 use std::sync::Arc;
 
@@ -39,6 +37,13 @@ pub fn decode_outcome(bytes: &[u8]) -> Result<Result<Reply, Refusal>, CodecError
     let what = "outcome";
     let wire = v1::Outcome::decode(bytes).map_err(|source| CodecError::Wire { what, source })?;
     read(wire).map_err(|source| CodecError::Field { what, source })
+}
+
+/// Reads the outcome that is stored with a request.
+pub(super) fn read_recorded(bytes: Bytes) -> Result<Result<Reply, Refusal>, Invalid> {
+    let wire = v1::Outcome::decode(bytes);
+    let wire = wire.map_err(|error| Invalid::new("outcome", format!("is damaged: {error}")))?;
+    read(wire).map_err(|invalid| invalid.within("outcome"))
 }
 
 fn write(reply: &Reply) -> Wire {

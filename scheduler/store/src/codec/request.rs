@@ -10,6 +10,7 @@ use berth_proto::state::v1::receipt::Receipt as Wire;
 use berth_state::request::{Receipt, Request, RequestName};
 
 use super::command::{read_hash, write_hash};
+use super::outcome;
 
 pub(super) fn write_request(request: &Request) -> v1::Request {
     v1::Request {
@@ -44,6 +45,8 @@ pub(super) fn read_request(wire: v1::Request) -> Result<Request, Invalid> {
 
 fn write_receipt(receipt: &Receipt) -> Wire {
     match receipt {
+        Receipt::Outcome(outcome) => Wire::Outcome(outcome::encode_outcome(outcome)),
+        Receipt::Forgotten => Wire::Forgotten(v1::Nothing {}),
         Receipt::None => Wire::Nothing(v1::Nothing {}),
         Receipt::Host(name) => Wire::Host(name.resource_name()),
         Receipt::Service(name) => Wire::Service(name.resource_name()),
@@ -83,6 +86,8 @@ fn write_receipt(receipt: &Receipt) -> Wire {
 fn read_receipt(wire: Option<Wire>) -> Result<Receipt, Invalid> {
     let wire = wire.ok_or_else(|| Invalid::new("receipt", "must be one that this build knows"))?;
     Ok(match wire {
+        Wire::Outcome(bytes) => Receipt::Outcome(Arc::new(outcome::read_recorded(bytes)?)),
+        Wire::Forgotten(v1::Nothing {}) => Receipt::Forgotten,
         Wire::Nothing(v1::Nothing {}) => Receipt::None,
         Wire::Host(name) => Receipt::Host(field::name(&name, "host")?),
         Wire::Service(name) => Receipt::Service(field::name(&name, "service")?),

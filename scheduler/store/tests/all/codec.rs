@@ -5,6 +5,7 @@
 //! that these sequences, with a few hand-made ones, hold every kind of command, row and receipt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::id::{Generation, TimeMs};
@@ -13,8 +14,10 @@ use berth_domain::policy::memory::Source;
 use berth_domain::policy::{SchedulingPolicy, Setting};
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
+use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope};
-use berth_state::{Reply, Row, State};
+use berth_state::request::{Receipt, Request};
+use berth_state::{Change, Reply, Row, State};
 use berth_store::codec::{
     CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
     encode_outcome, encode_row,
@@ -25,6 +28,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+/// The last cluster version whose requests are stored with a receipt that is not their outcome.
+const BEFORE_OUTCOMES: ServiceVersion = ServiceVersion(ServiceVersion::RECORDED_OUTCOMES.0 - 1);
 
 /// What the audit notes, in as many forms as there are requests.
 fn noted(key: &berth_state::command::RequestKey) -> RequestSummary {
@@ -67,8 +73,8 @@ fn envelope(
 }
 
 /// Applies commands through bytes alone, as a member does: read, apply, store.
-fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
-    let mut state = World::with_hosts(3).state;
+fn store(commands: &[Envelope], cluster: ServiceVersion) -> (State, BTreeMap<Bytes, Bytes>) {
+    let mut state = World::at_version(cluster, 3).state;
     let mut stored: BTreeMap<Bytes, Bytes> = BTreeMap::new();
     for row in state.rows() {
         let row = encode_row(&row);
@@ -78,7 +84,9 @@ fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
         );
     }
     for envelope in commands {
-        if !can_be_requested(&envelope.command) {
+        // In an older cluster the version stays as it is.
+        let raises = matches!(envelope.command, Command::FinalizeUpgrade { .. });
+        if !can_be_requested(&envelope.command) || (raises && cluster < ServiceVersion::CURRENT) {
             continue;
         }
         let bytes = encode_command(envelope);
@@ -91,8 +99,16 @@ fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
             "equal commands have equal bytes"
         );
         let applied = state.apply(1, &read);
-        let outcome = decode_outcome(&encode_outcome(&applied.outcome)).unwrap();
-        assert_eq!(outcome, applied.outcome);
+        let bytes = encode_outcome(&applied.outcome);
+        assert_eq!(decode_outcome(&bytes).unwrap(), applied.outcome);
+        for request in applied.changes.iter().filter_map(recorded) {
+            let (weight, length) = (request.weight(), bytes.len() as u64);
+            // An outcome without a record is a few bytes of its request.
+            assert!(
+                weight + 16 >= length,
+                "{weight} for {length} bytes: {request:?}"
+            );
+        }
         for change in applied.changes {
             let change = encode_change(&change);
             assert_eq!(stored.get(&change.key), change.old.as_ref());
@@ -103,6 +119,14 @@ fn store(commands: &[Envelope]) -> (State, BTreeMap<Bytes, Bytes>) {
         }
     }
     (state, stored)
+}
+
+/// Returns the request that a change stores with its outcome.
+fn recorded(change: &Change) -> Option<&Request> {
+    let Some(Row::Request(request)) = &change.new else {
+        return None;
+    };
+    matches!(request.receipt, Receipt::Outcome(_)).then_some(request)
 }
 
 fn read_back(stored: &BTreeMap<Bytes, Bytes>) -> Vec<Row> {
@@ -124,7 +148,7 @@ proptest! {
     fn a_state_lives_on_in_its_bytes(draws in prop_oneof![draws().boxed(), placement_draws().boxed()]) {
         let (_, played) = play(&draws);
         let commands: Vec<_> = played.into_iter().map(|(r, at, c)| envelope(at, r, c)).collect();
-        let (state, stored) = store(&commands);
+        let (state, stored) = store(&commands, ServiceVersion::CURRENT);
         let rebuilt = State::from_rows(read_back(&stored)).unwrap();
         prop_assert!(rebuilt == state);
         let again: BTreeMap<_, _> = rebuilt.rows().map(|row| {
@@ -205,15 +229,36 @@ fn every_kind_is_among_them() {
         played.extend(by_hand());
         commands.extend(played.iter().map(|e| kind_of_command(&e.command)));
         answers.extend(outcomes(&played).iter().map(kind_of_outcome));
-        let (_, stored) = store(&played);
-        rows.extend(read_back(&stored).iter().map(kind_of_row));
+        for cluster in [BEFORE_OUTCOMES, ServiceVersion::CURRENT] {
+            let (_, stored) = store(&played, cluster);
+            rows.extend(read_back(&stored).iter().map(kind_of_row));
+        }
     }
     // 59 commands, of which one with each of 18 effects.
     assert_eq!(commands.len(), 58 + 18, "{commands:#?}");
-    // 19 tables, of which requests with each of 17 receipts.
-    assert_eq!(rows.len(), 18 + 17, "{rows:#?}");
+    // 19 tables, of which requests with each of 17 older receipts and with their outcome.
+    assert_eq!(rows.len(), 18 + 17 + 1, "{rows:#?}");
     // Fifteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 17, "{answers:#?}");
+}
+
+/// The drawn sequences hold no outcomes that are large enough to be forgotten.
+#[test]
+fn a_forgotten_outcome_is_read_back() {
+    let mut world = World::with_hosts(0);
+    let create = Command::CreateFlavor(flavor("small", 1, 64, &[]));
+    world.run_as(Some(request(1, 7)), create).unwrap();
+    let mut rows = world.state.rows();
+    let row = rows.find(|row| matches!(row, Row::Request(_)));
+    let Some(Row::Request(request)) = row else {
+        panic!("it is remembered");
+    };
+    let receipt = Receipt::Forgotten;
+    let row = Row::Request(Arc::new(Request {
+        receipt,
+        ..(*request).clone()
+    }));
+    assert_eq!(decode_row(&encode_row(&row)).unwrap(), row);
 }
 
 #[test]

@@ -131,12 +131,14 @@ impl Run {
         let hosts_new = hosts
             .filter(|view| view.host.report.service_version == current)
             .count();
-        let raise = if version < current {
+        let raise = if version < ServiceVersion::FINALIZE_UPGRADE {
             // Which versions can be raised to is known before the command is written.
             Some(Command::FinalizeUpgrade {
                 version,
                 gone: BTreeSet::new(),
             })
+        } else if version < current {
+            planned.ok().flatten()
         } else {
             // Agents may stay behind; here none does, so that nothing is refused afterwards.
             planned
