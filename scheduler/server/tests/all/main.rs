@@ -21,6 +21,7 @@
 //! | `process` | the program: refused starts and `kill -9` |
 //! | `promises` | what answers state, under faults |
 //! | `providers` | batches and watches of providers |
+//! | `repeats` | repeated requests |
 //! | `three` | three members |
 //! | `versions` | every command at every cluster version |
 //! | `volumes` | volumes of persistent memory |
@@ -45,6 +46,7 @@ mod process;
 mod promises;
 mod providers;
 mod reads;
+mod repeats;
 mod three;
 mod versions;
 mod volumes;
