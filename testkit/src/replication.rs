@@ -5,6 +5,7 @@
 //! `add <key> <n>`, `del <key>`.
 
 pub mod group;
+pub mod hung;
 
 use berth_replication::{Applied, Machine, Row, RowChange};
 use bytes::Bytes;

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
 use super::Registers;
+use super::hung::{Hold, HungDisk};
 
 const CLUSTER: &str = "8f0c2a5e-test";
 
@@ -67,6 +68,8 @@ impl Running {
 pub struct Group {
     folder: PathBuf,
     settings: Settings,
+    /// What lets the log of a member hang, by id.
+    holds: BTreeMap<u64, Hold>,
     /// The running members by id.
     pub members: BTreeMap<u64, Running>,
 }
@@ -82,6 +85,7 @@ impl Group {
         let mut group = Self {
             folder: folder.to_owned(),
             settings,
+            holds: BTreeMap::new(),
             members: BTreeMap::new(),
         };
         if folder.join("m1").exists() {
@@ -165,6 +169,7 @@ impl Group {
     }
 
     fn run(&mut self, id: u64, disk: FileDisk, listener: TcpListener, start: Start) {
+        let disk = HungDisk::new(disk, self.hold(id));
         let runtime = Runtime::open(self.settings.clone(), disk, start).expect("open");
         let address = listener.local_addr().expect("address").to_string();
         let (network, service) = transport::grpc(
@@ -202,6 +207,11 @@ impl Group {
             server,
         };
         self.members.insert(id, running);
+    }
+
+    /// Returns what lets the log of this member hang.
+    pub fn hold(&mut self, id: u64) -> Hold {
+        self.holds.entry(id).or_default().clone()
     }
 
     /// Waits until a member decides, and returns its handle.

@@ -22,6 +22,7 @@ mod contradiction;
 mod persist;
 mod propose;
 mod reads;
+mod resign;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub use self::change::{Change, MemberStatus};
 use self::persist::Outstanding;
 use self::propose::Pending;
 use self::reads::Reads;
+use self::resign::LogDisk;
 use crate::config::Config;
 use crate::effects::{CheckpointRequest, Effects, Position, Role, Ticket};
 use crate::error::Fatal;
@@ -70,6 +72,8 @@ pub struct Replica<M: Machine> {
     change: Option<(u64, Ticket)>,
     /// What was handed to the disk and is not durable yet, in order.
     outstanding: VecDeque<Outstanding<M>>,
+    /// How long the disk has not answered.
+    log_disk: LogDisk,
     /// A snapshot that Raft is about to accept.
     incoming: Option<(Header, M)>,
     /// Growth of the log since the last checkpoint, and the size of that.
@@ -127,6 +131,7 @@ impl<M: Machine> Replica<M> {
             reads: Reads::default(),
             change: None,
             outstanding: VecDeque::new(),
+            log_disk: LogDisk::default(),
             incoming: None,
             log_bytes,
             checkpoint_bytes: 0,
@@ -148,10 +153,11 @@ impl<M: Machine> Replica<M> {
         // A lone voter wins its election at once, and raft-rs insists that its log is durable
         // then. It can wait for its own disk.
         let alone = self.membership.voters.len() == 1 && self.membership.voters_outgoing.is_empty();
-        if !(alone && !self.leads() && !self.outstanding.is_empty()) {
-            self.node.tick();
+        let waits = alone && !self.leads() && !self.outstanding.is_empty();
+        if !waits && !self.is_installing() {
+            self.tick_raft();
         }
-        self.observe();
+        self.check_disk();
         self.tick_reads();
         if self.role.deciding {
             self.promote_learners();
@@ -186,6 +192,12 @@ impl<M: Machine> Replica<M> {
         }
         self.stopped = self.stopped.take().or_else(|| self.contradiction(&message));
         if self.stopped.is_some() {
+            return;
+        }
+        // Its candidacy would wait for the disk, and the leader wait for the candidate.
+        if message.get_msg_type() == MessageType::MsgTimeoutNow
+            && (self.is_disk_stalled() || self.is_installing())
+        {
             return;
         }
         // What raft-rs refuses here (an unknown sender, a local message) needs no answer.
@@ -365,6 +377,13 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// Returns whether a snapshot waits for the disk. Until then this member must not call an
+    /// election: raft-rs looks for entries behind the applied index, which the snapshot replaced,
+    /// and panics.
+    fn is_installing(&self) -> bool {
+        self.outstanding.iter().any(|o| o.install.is_some())
+    }
+
     fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
@@ -402,8 +421,12 @@ impl<M: Machine> Replica<M> {
 
     /// raft-rs draws a timeout from the thread's generator whenever it resets; this replaces it.
     fn draw_election_timeout(&mut self) {
-        let low = self.config.election_ticks;
-        self.election_ticks = self.seed.between(low, 2 * low);
+        let usual = self.config.election_ticks;
+        let low = match self.is_reluctant() {
+            true => 2 * usual,
+            false => usual,
+        };
+        self.election_ticks = self.seed.between(low, low + usual);
         self.node
             .raft
             .set_randomized_election_timeout(self.election_ticks);
@@ -414,6 +437,8 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
     raft::Config {
         id: config.id,
         election_tick: config.election_ticks,
+        // The seed draws up to twice the timeout, and up to three times for a reluctant member.
+        max_election_tick: 3 * config.election_ticks,
         heartbeat_tick: config.heartbeat_ticks,
         applied,
         max_size_per_msg: config.message_bytes_max,

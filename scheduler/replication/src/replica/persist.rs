@@ -21,7 +21,7 @@ pub(super) struct Outstanding<M: Machine> {
     needs_disk: bool,
     messages: Vec<Message>,
     /// The state that replaces the present one when its checkpoint has its name.
-    install: Option<(Header, M)>,
+    pub(super) install: Option<(Header, M)>,
 }
 
 impl<M: Machine> Replica<M> {
@@ -67,6 +67,8 @@ impl<M: Machine> Replica<M> {
         if let Some(last) = last {
             self.node.on_persist_ready(last);
         }
+        let owes_more = self.outstanding.iter().any(|o| o.needs_disk);
+        self.log_disk.answered(self.ticks, owes_more);
         self.observe();
         Ok(())
     }
@@ -101,6 +103,7 @@ impl<M: Machine> Replica<M> {
 
         self.send(at_once);
         if needs_disk {
+            self.log_disk.handed_over(self.ticks);
             self.out.persist = Some(Persist {
                 number,
                 install: install.as_ref().map(|(header, _)| header.index),

@@ -1,10 +1,12 @@
 //! The handle: how the rest of the server sends requests to a member.
 //!
-//! A handle is cheap to clone and holds no state. Every request goes through one bounded channel
-//! to the owner; closures run there, on the owner's states, and must be short.
+//! A handle is cheap to clone and holds no state. Requests go to the owner through bounded
+//! channels: decisions through one that the owner leaves alone while its disk is busy, everything
+//! else through another. Closures run there, on the owner's states, and must be short.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_store::{Member, Membership};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -164,6 +166,8 @@ pub struct Status {
     pub progress: Vec<MemberStatus>,
     /// Proposals that wait for their commit.
     pub pending: usize,
+    /// For how long the disk of the log has owed an answer, to the precision of a tick.
+    pub disk_silent: Duration,
 }
 
 /// A decision to make and its answer to give, without its types.
@@ -282,9 +286,8 @@ where
     }
 }
 
-/// A request to the owner.
+/// A request to the owner that waits for no disk.
 pub(super) enum Request<M: Machine> {
-    Decide(Box<dyn Job<M>>),
     Read(Box<dyn ReadJob<M>>),
     ReadStale(Box<dyn ReadJob<M>>),
     Status(oneshot::Sender<Status>),
@@ -316,17 +319,14 @@ impl<M: Machine> Request<M> {
                 let _ = reply.send(Err(MembershipError::Stopped));
             }
             // Dropping these answers them.
-            Self::Decide(_)
-            | Self::Read(_)
-            | Self::ReadStale(_)
-            | Self::Status(_)
-            | Self::Checkpoint => {}
+            Self::Read(_) | Self::ReadStale(_) | Self::Status(_) | Self::Checkpoint => {}
         }
     }
 }
 
 /// Sends requests to a member.
 pub struct Handle<M: Machine> {
+    decisions: mpsc::Sender<Box<dyn Job<M>>>,
     requests: mpsc::Sender<Request<M>>,
     events: broadcast::Sender<Event<M>>,
     leader: watch::Receiver<Leader>,
@@ -335,6 +335,7 @@ pub struct Handle<M: Machine> {
 impl<M: Machine> Clone for Handle<M> {
     fn clone(&self) -> Self {
         Self {
+            decisions: self.decisions.clone(),
             requests: self.requests.clone(),
             events: self.events.clone(),
             leader: self.leader.clone(),
@@ -352,11 +353,13 @@ impl<M: Machine> fmt::Debug for Handle<M> {
 
 impl<M: Machine> Handle<M> {
     pub(super) fn new(
+        decisions: mpsc::Sender<Box<dyn Job<M>>>,
         requests: mpsc::Sender<Request<M>>,
         events: broadcast::Sender<Event<M>>,
         leader: watch::Receiver<Leader>,
     ) -> Self {
         Self {
+            decisions,
             requests,
             events,
             leader,
@@ -405,7 +408,7 @@ impl<M: Machine> Handle<M> {
             },
         };
         // A job that the owner does not take is dropped, which answers it.
-        let _ = self.requests.send(Request::Decide(Box::new(job))).await;
+        let _ = self.decisions.send(Box::new(job)).await;
         answer
             .await
             .unwrap_or(Err(ProposeError::Lost { leader: None }))

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! This is the only place of replication with time, threads and channels. While the log thread
-//! synchronises, requests gather and form the next batch, so batches grow with the load by
-//! themselves.
+//! synchronises, decisions gather and form the next batch, so batches grow with the load by
+//! themselves. Nothing else waits for the disk: a member with a hung disk gives its status and its
+//! state.
 //!
 //! Invariant: whatever fails below (disk, divergence, a broken invariant) ends the task with an
 //! error, and nothing that was not synchronised is acknowledged.
@@ -50,7 +51,7 @@ pub struct Settings {
     pub tick: Duration,
     /// The replica's settings; id and cluster are taken from the disk.
     pub replica: Config,
-    /// Requests that may wait for the owner before senders have to.
+    /// Decisions, and other requests, that may wait for the owner before senders have to.
     pub queue: usize,
     /// Proposals that may wait for their commit.
     pub pending_max: usize,
@@ -210,12 +211,13 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         };
         let replica = Replica::new(config, recovered)?;
 
+        let (decisions_in, decisions) = mpsc::channel(settings.queue);
         let (requests_in, requests) = mpsc::channel(settings.queue);
         let (messages_in, messages) = mpsc::channel(1024);
         let (internal_in, internal) = mpsc::unbounded_channel();
         let (events, _) = broadcast::channel(4096);
         let (leader_in, leader) = watch::channel(owner::leader_of(&replica));
-        let handle = Handle::new(requests_in, events.clone(), leader);
+        let handle = Handle::new(decisions_in, requests_in, events.clone(), leader);
         let checkpoints: Arc<dyn CheckpointStore> = Arc::new(parts.checkpoints);
         let inbox = Inbox::new(
             identity.clone(),
@@ -234,6 +236,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
             table: parts.table,
             checkpoints,
             guard: parts.guard,
+            decisions,
             requests,
             messages,
             internal,

@@ -5,12 +5,14 @@
 //! | module | what it tests |
 //! |---|---|
 //! | `group` | three members in one process |
+//! | `hung_disk` | three members of which one has a disk that does not answer |
 //! | `lost_history` | members that come back with an older disk |
 //! | `simulation` | a group under simulated faults |
 //! | `single` | one member on a real disk |
 //! | `stops` | what makes a replica stop |
 
 mod group;
+mod hung_disk;
 mod lost_history;
 mod simulation;
 mod single;

@@ -15,7 +15,7 @@ mod world;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use world::{Faults, World};
+use world::{Fault, Faults, World};
 
 fn seeds(usual: u64) -> Vec<u64> {
     let number = |name| env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
@@ -59,6 +59,48 @@ fn five_members_under_everything() {
 #[test]
 fn a_lone_member_that_crashes() {
     run_all(50, Faults::ALL, 1);
+}
+
+#[test]
+fn disks_that_hang() {
+    run_all(80, HANGING_DISKS, 3);
+    run_all(30, HANGING_DISKS, 5);
+}
+
+const HANGING_DISKS: Faults = Faults {
+    disks: true,
+    ..Faults::ALL
+};
+
+/// Goal and method: see `world::gray`. Each fault, at the leader and at a follower, in groups of
+/// three and of five.
+#[test]
+fn a_member_that_is_neither_up_nor_down() {
+    let mut runs = 0;
+    let mut wrong = Vec::new();
+    let mut longest = 0;
+    for fault in Fault::EVERY {
+        for (at_leader, members) in [(true, 3), (false, 3), (true, 5), (false, 5)] {
+            for seed in seeds(1) {
+                let observed = World::new(seed, Faults::NONE, members).run_gray(fault, at_leader);
+                runs += 1;
+                longest = longest.max(observed.write_gap);
+                if let Some(what) = observed.wrong() {
+                    wrong.push(format!(
+                        "seed {seed}, {members} members, {fault:?}, at leader: {at_leader}: \
+                         {what}: {observed:?}"
+                    ));
+                }
+            }
+        }
+    }
+    eprintln!("{runs} runs, longest gap of writes: {longest} units");
+    assert!(
+        wrong.is_empty(),
+        "{} of {runs} runs:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]

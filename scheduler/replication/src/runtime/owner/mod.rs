@@ -83,6 +83,7 @@ pub(in crate::runtime) struct Setup<M: Machine, D: Disk> {
     pub(in crate::runtime) table: D::Table,
     pub(in crate::runtime) checkpoints: Arc<dyn CheckpointStore>,
     pub(in crate::runtime) guard: Box<dyn Send>,
+    pub(in crate::runtime) decisions: mpsc::Receiver<Box<dyn Job<M>>>,
     pub(in crate::runtime) requests: mpsc::Receiver<Request<M>>,
     pub(in crate::runtime) messages: mpsc::Receiver<Vec<Message>>,
     pub(in crate::runtime) internal: mpsc::UnboundedReceiver<Internal<M>>,
@@ -102,6 +103,9 @@ pub(in crate::runtime) struct Owner<M: Machine, D: Disk> {
     threads: Vec<JoinHandle<()>>,
     /// Keeps other processes away from the disk until the threads have ended.
     guard: Box<dyn Send>,
+    /// Commands to decide on. They gather here while the disk is busy.
+    decisions: mpsc::Receiver<Box<dyn Job<M>>>,
+    /// Everything else. None of it waits for the disk.
     requests: mpsc::Receiver<Request<M>>,
     messages: mpsc::Receiver<Vec<Message>>,
     internal: mpsc::UnboundedReceiver<Internal<M>>,
@@ -156,6 +160,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             table,
             threads: vec![log_thread, table_thread],
             guard: setup.guard,
+            decisions: setup.decisions,
             requests: setup.requests,
             messages: setup.messages,
             internal: setup.internal,
@@ -203,6 +208,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut inputs = Vec::new();
         let mut requests = Vec::new();
+        let mut decisions = Vec::new();
         let mut internals = Vec::new();
         // A single voter has no other member to wait for.
         if self.replica.membership().voters == [self.replica.id()] {
@@ -213,7 +219,8 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             if self.removed {
                 return Ok(Ended::Removed);
             }
-            let has_capacity = self.has_capacity() && !self.requests.is_closed();
+            let has_handles = !self.requests.is_closed();
+            let takes_decisions = self.takes_decisions() && has_handles;
             tokio::select! {
                 biased;
                 () = &mut shutdown => return self.hand_over(network).await,
@@ -228,33 +235,51 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                         self.replica.step(message);
                     }
                 }
-                _ = self.requests.recv_many(&mut requests, INPUTS_AT_ONCE), if has_capacity => {
+                _ = self.requests.recv_many(&mut requests, INPUTS_AT_ONCE), if has_handles => {
                     for request in requests.drain(..) {
                         self.take_request(request);
                     }
                 }
-            }
-            // Members' messages come first above; requests must not starve behind them.
-            for _ in 0..INPUTS_AT_ONCE {
-                match self.has_capacity().then(|| self.requests.try_recv()) {
-                    Some(Ok(request)) => self.take_request(request),
-                    Some(Err(_)) | None => break,
+                _ = self.decisions.recv_many(&mut decisions, INPUTS_AT_ONCE), if takes_decisions => {
+                    for job in decisions.drain(..) {
+                        self.decide(job);
+                    }
                 }
+            }
+            self.take_what_waits();
+        }
+    }
+
+    /// Takes requests and decisions that are there. Members' messages come first in the loop;
+    /// these must not starve behind them.
+    fn take_what_waits(&mut self) {
+        for _ in 0..INPUTS_AT_ONCE {
+            match self.requests.try_recv() {
+                Ok(request) => self.take_request(request),
+                Err(_) => break,
+            }
+        }
+        for _ in 0..INPUTS_AT_ONCE {
+            match self.takes_decisions().then(|| self.decisions.try_recv()) {
+                Some(Ok(job)) => self.decide(job),
+                Some(Err(_)) | None => break,
             }
         }
     }
 
-    /// Returns whether requests are taken now. While a batch is on its way to the disk they gather
-    /// for the next.
-    fn has_capacity(&self) -> bool {
-        self.batches_in_flight.len() < self.settings.batches_max
-            && self.replica.pending() < self.settings.pending_max
+    /// Returns whether decisions are taken now. While a batch of the leader is on its way to the
+    /// disk they gather for the next. Another member only names the leader, whatever its disk does.
+    fn takes_decisions(&self) -> bool {
+        let leads = self.replica.role().leader == Some(self.replica.id());
+        !leads
+            || self.batches_in_flight.len() < self.settings.batches_max
+                && self.replica.pending() < self.settings.pending_max
     }
 
     /// Before a shutdown the leader lets another member lead, so that the cluster does not have
     /// to find out by timeout. Bounded by one election timeout.
     async fn hand_over(&mut self, network: &mut impl Network) -> Result<Ended, StopError> {
-        let Some(to) = self.furthest_voter() else {
+        let Some(to) = self.replica.furthest_voter() else {
             return Ok(Ended::Shutdown);
         };
         if self.replica.transfer_leader(to).is_err() {
@@ -289,6 +314,9 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         while let Ok(request) = self.requests.try_recv() {
             request.stop();
         }
+        // Dropping a decision that was not begun answers it.
+        self.decisions.close();
+        while self.decisions.try_recv().is_ok() {}
         for job in std::mem::take(&mut self.parked) {
             job.finish(Err(ProposeError::Stopped));
         }
@@ -380,19 +408,6 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     fn leader_member(&self) -> Option<Member> {
         let leader = self.replica.role().leader?;
         self.replica.membership().get(leader).cloned()
-    }
-
-    /// Returns the other voter with the longest log, if possible one that sent a message lately.
-    /// Right after the leader has counted its quorum none of them has.
-    fn furthest_voter(&self) -> Option<u64> {
-        let own = self.replica.id();
-        let membership = self.replica.membership();
-        self.replica
-            .progress()
-            .into_iter()
-            .filter(|m| m.id != own && membership.voters.contains(&m.id))
-            .max_by_key(|m| (m.active, m.matched))
-            .map(|m| m.id)
     }
 }
 

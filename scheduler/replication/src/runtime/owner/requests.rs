@@ -14,7 +14,6 @@ use crate::runtime::handle::{Job, MembershipError, ProposeError, ReadError, Requ
 impl<M: Machine, D: Disk> Owner<M, D> {
     pub(super) fn take_request(&mut self, request: Request<M>) {
         match request {
-            Request::Decide(job) => self.decide(job),
             Request::Read(read) => {
                 let ticket = self.wait(Waiter::Read(read));
                 self.replica.read_index(ticket);
@@ -33,7 +32,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 let leaves =
                     |c: &Change| matches!(c, Change::Remove(id) | Change::Demote(id) if *id == own);
                 if changes.iter().any(leaves)
-                    && let Some(to) = self.furthest_voter()
+                    && let Some(to) = self.replica.furthest_voter()
                     && self.replica.transfer_leader(to).is_ok()
                 {
                     let refused = Refused::Transferring { to };
@@ -44,7 +43,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 self.change(changes, None, reply);
             }
             Request::Transfer { to, reply } => {
-                let result = match to.or_else(|| self.furthest_voter()) {
+                let result = match to.or_else(|| self.replica.furthest_voter()) {
                     Some(to) => self.replica.transfer_leader(to),
                     None => Err(Refused::Change("there is no other voter")),
                 };
@@ -146,6 +145,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     }
 
     fn status(&self) -> Status {
+        let ticks = u32::try_from(self.replica.disk_silent_ticks()).unwrap_or(u32::MAX);
         Status {
             id: self.replica.id(),
             role: self.replica.role(),
@@ -156,6 +156,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             membership: self.replica.membership().clone(),
             progress: self.replica.progress(),
             pending: self.replica.pending(),
+            disk_silent: self.settings.tick * ticks,
         }
     }
 }

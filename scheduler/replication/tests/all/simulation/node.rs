@@ -12,6 +12,8 @@ use berth_store::{
 };
 use berth_testkit::replication::Registers;
 
+use super::world::Fault;
+
 pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) disk: MemoryDisk,
@@ -19,6 +21,10 @@ pub(crate) struct Node {
     pub(crate) incarnation: u64,
     pub(crate) running: Option<Running>,
     pub(crate) removed: bool,
+    /// What is wrong with it, though it runs.
+    pub(crate) fault: Option<Fault>,
+    /// Linearizable reads that it answered.
+    pub(crate) reads_served: u64,
     /// The disk as it was at the last start.
     older: Option<MemoryCopy>,
 }
@@ -27,12 +33,16 @@ pub(crate) struct Running {
     pub(crate) replica: Replica<Registers>,
     pub(crate) parts: Parts<MemoryDisk>,
     pub(crate) persists: VecDeque<Persist>,
+    /// The synchronisation under way: when it began, and how many of `persists` are in it.
+    sync: Option<(u64, usize)>,
     pub(crate) applied: Vec<AppliedBatch<Registers>>,
     pub(crate) received: Vec<(u64, Box<dyn CheckpointSink>)>,
     pub(crate) last_ticket: u64,
 }
 
 pub(crate) const CLUSTER: &str = "simulated";
+/// The election timeout of all members.
+pub(crate) const ELECTION_TICKS: usize = 10;
 
 impl Node {
     pub(crate) fn new(id: u64) -> Self {
@@ -46,6 +56,8 @@ impl Node {
             incarnation: 0,
             running: None,
             removed: false,
+            fault: None,
+            reads_served: 0,
             older: None,
         }
     }
@@ -78,7 +90,7 @@ impl Node {
         .unwrap_or_else(|error| panic!("member {} cannot start: {error}", self.id));
         let config = Config {
             seed,
-            election_ticks: 10,
+            election_ticks: ELECTION_TICKS,
             heartbeat_ticks: 2,
             checkpoint_bytes: 1500,
             checkpoint_entries: 60,
@@ -94,6 +106,7 @@ impl Node {
             replica,
             parts,
             persists: VecDeque::new(),
+            sync: None,
             applied: Vec::new(),
             received: Vec::new(),
             last_ticket: 0,
@@ -152,10 +165,32 @@ impl Node {
 }
 
 impl Running {
+    /// Lets a disk with a fault work: one synchronisation after the other, each for everything
+    /// that was handed over when it began.
+    pub(crate) fn work_slowly(&mut self, fault: Fault, now: u64) {
+        if let Some((begun, count)) = self.sync
+            && fault.is_synchronised(begun, now)
+        {
+            self.sync = None;
+            self.complete_first(count);
+        }
+        if self.sync.is_none() && !self.persists.is_empty() {
+            self.sync = Some((now, self.persists.len()));
+        }
+    }
+
     /// Makes everything durable that was handed to the disk so far.
     pub(crate) fn complete_persists(&mut self) {
+        self.sync = None;
+        self.complete_first(self.persists.len());
+    }
+
+    fn complete_first(&mut self, count: usize) {
         let mut last = None;
-        while let Some(persist) = self.persists.pop_front() {
+        for _ in 0..count {
+            let Some(persist) = self.persists.pop_front() else {
+                break;
+            };
             if let Some(index) = persist.install {
                 self.parts.log.sync().expect("sync");
                 let at = self.received.iter().position(|(i, _)| *i == index);

@@ -1,5 +1,7 @@
 //! The world around the members: time, network, faults, clients, and what must hold.
 
+mod gray;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
@@ -13,6 +15,7 @@ use berth_testkit::replication::{Command, Registers, add, set};
 use bytes::Bytes;
 use raft::eraftpb::Message;
 
+pub(crate) use self::gray::Fault;
 use super::node::{CLUSTER, Node};
 
 /// What goes wrong.
@@ -22,6 +25,8 @@ pub(crate) struct Faults {
     pub(crate) crashes: bool,
     pub(crate) damage: bool,
     pub(crate) members: bool,
+    /// Disks that hang, or are slow, for a while.
+    pub(crate) disks: bool,
 }
 
 impl Faults {
@@ -30,6 +35,7 @@ impl Faults {
         crashes: false,
         damage: false,
         members: false,
+        disks: false,
     };
     pub(crate) const NETWORK: Self = Self {
         network: true,
@@ -40,6 +46,7 @@ impl Faults {
         crashes: true,
         damage: true,
         members: false,
+        disks: false,
     };
 }
 
@@ -211,20 +218,31 @@ impl World {
     fn step(&mut self) {
         self.now += 1;
         while let Some(entry) = self.mail.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (_, sent) = *entry.key();
             let (from, to, parcel) = entry.remove();
-            self.deliver(from, to, parcel);
+            match self.fault_of(to).is_none_or(|f| f.is_running(self.now)) {
+                true => self.deliver(from, to, parcel),
+                // It waits in the receiver's buffers.
+                false => drop(self.mail.insert((self.now + 1, sent), (from, to, parcel))),
+            }
         }
         for at in 0..self.nodes.len() {
             let id = self.nodes[at].id;
             let slow = self.dice.below(6);
+            let fault = self.nodes[at].fault;
+            if fault.is_some_and(|fault| !fault.is_running(self.now)) {
+                continue;
+            }
             let Some(running) = self.nodes[at].running.as_mut() else {
                 continue;
             };
             if self.now % TICK == id % TICK {
                 running.replica.tick();
             }
-            if slow == 0 {
-                running.complete_persists();
+            match fault {
+                Some(fault) => running.work_slowly(fault, self.now),
+                None if slow == 0 => running.complete_persists(),
+                None => {}
             }
             if slow == 1 {
                 running.write_table();
@@ -348,6 +366,7 @@ impl World {
             );
         }
         self.reads_served += 1;
+        self.nodes[at].reads_served += 1;
     }
 
     fn post(&mut self, from: u64, to: u64, parcel: Parcel) {
@@ -408,7 +427,8 @@ impl World {
     }
 
     fn deliver(&mut self, from: u64, to: u64, parcel: Parcel) {
-        let apart = self.cut_off.contains(&from) != self.cut_off.contains(&to);
+        let apart = self.cut_off.contains(&from) != self.cut_off.contains(&to)
+            || self.is_lost_one_way(from, to);
         let Some(at) = self.nodes.iter().position(|n| n.id == to) else {
             return;
         };
@@ -531,6 +551,14 @@ impl World {
                 None => self.start(at),
             }
         }
+        if self.faults.disks && self.dice.one_in(120) {
+            let at = self.dice.below(self.nodes.len() as u64) as usize;
+            self.nodes[at].fault = match self.dice.below(8) {
+                0 => Some(Fault::HungDisk),
+                1 => Some(Fault::SlowDisk(self.dice.below(200))),
+                _ => None,
+            };
+        }
         if self.faults.members && self.dice.one_in(200) {
             self.shuffle_members();
         }
@@ -637,6 +665,9 @@ impl World {
     fn heal(&mut self) {
         self.faults = Faults::NONE;
         self.cut_off.clear();
+        for node in &mut self.nodes {
+            node.fault = None;
+        }
         for at in 0..self.nodes.len() {
             if self.nodes[at].running.is_none() {
                 self.start(at);
