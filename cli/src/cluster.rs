@@ -116,6 +116,7 @@ async fn status(session: &Session) -> anyhow::Result<()> {
             format!("{} of {}", status.applied_index, status.commit_index),
         ),
         ("state hash", status.state_hash.clone()),
+        ("disk", disk_line(&status)),
         ("cluster version", cluster_version(&status).to_string()),
     ]);
     let rows = members
@@ -183,7 +184,7 @@ fn as_json(
         "cluster_id": status.cluster_id, "member_id": status.member_id, "term": status.term,
         "leader_id": status.leader_id, "commit_index": status.commit_index,
         "applied_index": status.applied_index, "state_hash": status.state_hash,
-        "members": members, "conductors": services,
+        "disk_silent_ms": status.disk_silent_ms, "members": members, "conductors": services,
         "cluster_version": cluster_version(status), "service_version": status.service_version,
     })
 }
@@ -235,6 +236,17 @@ pub(crate) async fn leader_status(
     (response.leader_id == response.member_id).then_some(response)
 }
 
+/// Describes the disk of the member that answered. Below a second it is as slow as disks are.
+fn disk_line(status: &GetClusterStatusResponse) -> String {
+    match status.disk_silent_ms / 1000 {
+        0 => "answers".to_owned(),
+        seconds => format!(
+            "of member {} has not answered for {seconds} s",
+            status.member_id
+        ),
+    }
+}
+
 fn leader_line(status: &GetClusterStatusResponse) -> String {
     match status.leader_id {
         0 => format!("none is progress in term {}", status.term),
@@ -269,6 +281,17 @@ mod tests {
             members: matched.into_iter().enumerate().map(member).collect(),
             ..GetClusterStatusResponse::default()
         }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_shown() {
+        let silent = |disk_silent_ms| GetClusterStatusResponse {
+            disk_silent_ms,
+            ..status(2, [0, 0])
+        };
+        assert_eq!(disk_line(&silent(950)), "answers");
+        let line = disk_line(&silent(12_400));
+        assert_eq!(line, "of member 2 has not answered for 12 s");
     }
 
     /// Goal: a follower's ignorance is not shown as a member that is far behind and silent.

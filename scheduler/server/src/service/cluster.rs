@@ -140,6 +140,7 @@ impl ClusterService for ClusterApi {
             members: self.members(&state),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             first_index: state.first_index,
+            disk_silent_ms: state.disk_silent.as_millis() as u64,
             // A member that has received no state yet knows none.
             cluster_version: match self.0.stale(|state| state.header().cluster_version).await {
                 Ok(version) => version.0,

@@ -89,7 +89,7 @@ impl Context {
                 Err(error) => return Err(error.into()),
             }
         }
-        let time = self.stale(State::time).await?;
+        let time = self.bounded(self.stale(State::time)).await??;
         let mut forwarded = ForwardedCommand::new(self, principal, command, time);
         let end = tokio::time::timeout(self.request_timeout(), forwarded.execute()).await;
         forwarded.response(end.unwrap_or(Err(GivenUp::NoLeader)))
