@@ -196,7 +196,7 @@ struct MemberProgress {
     active: bool,
 }
 
-/// Returns the members with what is progress of them: by the leader if it answered, else by the
+/// Returns the members with what is known of them: by the leader if it answered, else by the
 /// member that did.
 fn members_with_progress<'a>(
     status: &'a GetClusterStatusResponse,
@@ -249,7 +249,7 @@ fn disk_line(status: &GetClusterStatusResponse) -> String {
 
 fn leader_line(status: &GetClusterStatusResponse) -> String {
     match status.leader_id {
-        0 => format!("none is progress in term {}", status.term),
+        0 => format!("none is known in term {}", status.term),
         leader => format!("member {leader} in term {}", status.term),
     }
 }
