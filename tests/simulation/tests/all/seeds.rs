@@ -21,7 +21,7 @@ use berth_domain::version::ServiceVersion;
 use berth_simulation::{Bug, Options, Summary, run};
 
 /// How many seeds an ordinary test run goes through.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 250;
 /// Within how many seeds each planted bug must be found.
 const SEEDS_FOR_BUGS: u64 = 200;
 /// How many seeds with volumes an ordinary test run goes through.
