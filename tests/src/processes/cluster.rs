@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::commands::list;
 use berth_tls::Role;
 
-use super::{Addresses, Certs, Part, Programs, certs, eventually};
+use super::{Addresses, Certs, Gate, Part, Programs, certs, eventually};
 
 /// A simulated host: its shape and what its agent is started with.
 #[derive(Clone, Debug)]
@@ -205,6 +205,7 @@ pub struct Builder {
     service_version: Option<u32>,
     certified: bool,
     given: Option<usize>,
+    gated: bool,
 }
 
 impl Builder {
@@ -265,6 +266,14 @@ impl Builder {
         self
     }
 
+    /// Has the scheduler, which must be the only one, advertise a gate to itself, so that no program
+    /// learns another way to it than the one that it is given.
+    #[must_use]
+    pub fn gated(mut self) -> Self {
+        self.gated = true;
+        self
+    }
+
     /// Gives everybody a certificate.
     #[must_use]
     pub fn certified(mut self) -> Self {
@@ -298,6 +307,8 @@ impl Builder {
             checkpoint_entries: self.checkpoint_entries,
             schedulers_made: 0,
             given: self.given,
+            gated: self.gated,
+            gate: None,
             begin_at: self.service_version.map(|version| version.to_string()),
             folder,
         };
@@ -337,6 +348,9 @@ pub struct Cluster {
     schedulers_made: u32,
     /// How many of the schedulers' addresses the other parts are given; all if absent.
     given: Option<usize>,
+    gated: bool,
+    /// The gate that the scheduler advertises, until it is taken.
+    gate: Option<Gate>,
     /// The service version at which parts are started, while the first ones are.
     begin_at: Option<String>,
     /// Last, so that it is removed after the processes have ended.
@@ -359,6 +373,7 @@ impl Cluster {
             service_version: None,
             certified: false,
             given: None,
+            gated: false,
         }
     }
 
@@ -366,6 +381,16 @@ impl Cluster {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the gate that the scheduler advertises.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without, or the gate was taken before.
+    #[must_use]
+    pub fn take_gate(&mut self) -> Gate {
+        self.gate.take().expect("the cluster is gated")
     }
 
     /// Returns the certificates of a cluster in which every part has one.
@@ -424,11 +449,16 @@ impl Cluster {
         let entries = self.checkpoint_entries;
         write(&config, &format!("checkpoint_entries = {entries}\n"));
         let data_dir = self.folder().join(&name);
-        let arguments = [
+        let mut arguments = vec![
             ("--config", shown(&config)),
             ("--data-dir", shown(&data_dir)),
             ("--listen", address.clone()),
         ];
+        if self.gated {
+            let gate = Gate::to(&address);
+            arguments.push(("--advertise", gate.address().to_string()));
+            self.gate = Some(gate);
+        }
         let others = self.schedulers.iter_mut();
         let others: Vec<String> = others
             .filter_map(|other| other.is_running().then(|| other.address.clone()))

@@ -14,12 +14,13 @@ use crate::PROGRAMS;
 fn cluster() -> (Cluster, Gate) {
     let mut cluster = Cluster::builder(PROGRAMS)
         .schedulers(1)
+        .gated()
         .conductors(1)
         .host(Host::new("h1"))
         .host(Host::new("h2"))
         .host(Host::new("h3").at_version(2))
         .start();
-    let gate = Gate::to(&cluster.schedulers[0].address);
+    let gate = cluster.take_gate();
     let agent = &mut cluster.agents[0];
     agent.kill();
     let at = agent.arguments.iter().position(|a| a == "--scheduler");
