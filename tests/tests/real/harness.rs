@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -254,17 +254,21 @@ impl Drop for Turn<'_> {
 /// Goal: a test that hangs does not hold up the others for ever, and leaves nothing that runs.
 pub(crate) fn a_test_that_does_not_end_is_killed() {
     let mut test = Command::new("sh")
-        .args(["-c", "sleep 1001 & echo started; wait"])
+        .args(["-c", "sleep 1001 & echo $!; wait"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("a shell");
-    let mut started = [0; 8];
-    let mut printed = test.stdout.take().expect("a pipe");
-    printed.read_exact(&mut started).expect("it prints a line");
+    let mut printed = BufReader::new(test.stdout.take().expect("a pipe"));
+    let (shell, mut child) = (test.id(), String::new());
+    printed.read_line(&mut child).expect("it prints a line");
     let error = wait_within(test, Duration::ZERO).expect_err("it does not end by itself");
     let error = format!("{error:#}");
-    assert!(error.contains("sh -c sleep 1001 & echo"), "{error}");
-    assert!(error.contains(": sleep 1001"), "{error}");
+    // By their ids: a process that was just forked still has its parent's command line.
+    assert!(error.contains(&format!("\n    {shell} ")), "{error}");
+    assert!(
+        error.contains(&format!("\n    {} ", child.trim_end())),
+        "{error}"
+    );
     // Both ends of the pipe are closed when both processes have ended.
     let mut rest = Vec::new();
     printed.read_to_end(&mut rest).expect("the end of the pipe");
