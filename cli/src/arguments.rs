@@ -583,6 +583,8 @@ pub enum Operation {
 pub enum Cluster {
     /// Show the members, their progress, the leader and the conductors
     Status,
+    /// Show what the answering member retains in memory, and how much that may become
+    Memory,
     /// Remove a member for good; its data directory cannot rejoin
     RemoveMember {
         /// Number of the member
@@ -600,6 +602,8 @@ pub enum Cluster {
         /// Name of the conductor
         conductor: String,
     },
+    /// Replace the key with which grants to conductors are signed
+    RotateGrantKey,
     /// Show the versions of all programs and finalize an upgrade
     #[command(subcommand)]
     Upgrade(Upgrade),

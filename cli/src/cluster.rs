@@ -4,7 +4,8 @@ use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, ListServicesRequest, Member,
-    RemoveMemberRequest, Service, TransferLeadershipRequest, UnregisterServiceRequest, member,
+    RemoveMemberRequest, RetainedData, RotateGrantKeyRequest, Service, TransferLeadershipRequest,
+    UnregisterServiceRequest, member,
 };
 use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
@@ -21,6 +22,7 @@ use crate::{all_pages, call, output, upgrade};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
+        Verb::Memory => memory(session).await,
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, remove_member, request)?;
@@ -44,6 +46,17 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             };
             call!(session, ClusterServiceClient, unregister_service, request)?;
             output::message(&format!("conductor {conductor} is removed"));
+            Ok(())
+        }
+        Verb::RotateGrantKey => {
+            let request = RotateGrantKeyRequest {
+                request_id: request_id(None),
+            };
+            let response = call!(session, ClusterServiceClient, rotate_grant_key, request)?;
+            if session.json() {
+                return output::json(&json!({"key": response.key}));
+            }
+            output::message(&format!("grants are signed with key {}", response.key));
             Ok(())
         }
         Verb::Upgrade(verb) => upgrade::run(session, verb).await,
@@ -153,6 +166,44 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     }
     conductors_table(&services);
     Ok(())
+}
+
+async fn memory(session: &Session) -> anyhow::Result<()> {
+    let request = GetClusterStatusRequest {};
+    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
+    if session.json() {
+        let retained: Vec<_> = status.retained.iter().map(retained_json).collect();
+        return output::json(&json!({"member_id": status.member_id, "retained": retained}));
+    }
+    output::message(&format!("member {}:", status.member_id));
+    let rows = status.retained.iter().map(|retained| {
+        let (bytes, bytes_max) = match retained.bytes_max {
+            0 => ("-".to_owned(), "-".to_owned()),
+            max => (mib(retained.bytes), mib(max)),
+        };
+        [
+            retained.name.replace('_', " "),
+            retained.count.to_string(),
+            retained.count_max.to_string(),
+            bytes,
+            bytes_max,
+        ]
+    });
+    output::table(
+        ["retained", "count", "at most", "MiB", "at most"],
+        rows.collect(),
+        "the member is older than this list",
+    );
+    Ok(())
+}
+
+fn retained_json(retained: &RetainedData) -> serde_json::Value {
+    json!({"name": retained.name, "count": retained.count, "count_max": retained.count_max,
+           "bytes": retained.bytes, "bytes_max": retained.bytes_max})
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Returns the cluster version; a member that does not report one is older than cluster versions.

@@ -24,6 +24,11 @@ impl Ledger {
         let text = match fs::read_to_string(directory.join(FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(Error::Damaged {
+                    path: directory.into(),
+                });
+            }
             Err(source) => {
                 return Err(Error::Ledger {
                     path: directory.into(),

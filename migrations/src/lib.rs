@@ -45,8 +45,7 @@ pub enum Error {
     /// The ledger names a step that this program does not know.
     #[error(
         "{path} was used by a newer program: it has format {actual}, this program knows up to \
-         {known}. Start that program; if there was none, the ledger is damaged: remove this member \
-         from the cluster and join again with an empty directory"
+         {known}"
     )]
     Newer {
         /// The directory.
@@ -57,10 +56,7 @@ pub enum Error {
         known: u32,
     },
     /// The ledger cannot be understood.
-    #[error(
-        "the ledger of migrations in {path} is damaged. Remove this member from the cluster and \
-         join again with an empty directory"
-    )]
+    #[error("the ledger of migrations in {path} is damaged")]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -79,10 +75,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The ledger could not be read or written.
-    #[error(
-        "the ledger of migrations in {path} could not be used. If it is damaged, remove this \
-         member from the cluster and join again with an empty directory"
-    )]
+    #[error("the ledger of migrations in {path} could not be used")]
     Ledger {
         /// The directory.
         path: PathBuf,

@@ -40,4 +40,6 @@ pub use keys::Keys;
 pub use listening::{ListenError, Listening};
 pub use locations::KeyLocations;
 pub use log::{Log, LogFormat};
-pub use run::{BoxFuture, Shutdown, error_chain, main};
+pub use run::{
+    BoxFuture, Cause, Explain, Remedy, Shutdown, error_chain, main, panic_message, unexplained,
+};

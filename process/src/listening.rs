@@ -134,6 +134,14 @@ pub struct ListenError {
     source: io::Error,
 }
 
+impl ListenError {
+    /// Returns whether another process listens there.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.source.kind() == io::ErrorKind::AddrInUse
+    }
+}
+
 /// Listens; returns the bound address, with the port that the kernel chose for port 0.
 ///
 /// # Errors

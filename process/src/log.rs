@@ -9,6 +9,13 @@ use crate::keys::Keys;
 /// The environment variable that overrides the configured filter.
 pub const FILTER_VARIABLE: &str = "BERTH_LOG";
 
+/// Log lines of libraries that a program of ours replaces by its own. raft-engine warns of a cut
+/// "Corruption" each time that a process was killed, since its files end in blank space then; the
+/// store compares the log with its witness and reports what was found.
+const REPLACED: &str = "raft_engine::file_pipe_log::pipe_builder=error";
+/// The library; a filter that names it gets its lines as they are.
+const REPLACED_OF: &str = "raft_engine";
+
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -52,8 +59,14 @@ impl Log {
     /// When the filter is none.
     pub fn start(&self) -> Result<(), String> {
         let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| self.filter.clone());
-        let filter = EnvFilter::try_new(&filter)
-            .map_err(|error| format!("{filter:?} is not a log filter: {error}"))?;
+        let quiet = match filter.contains(REPLACED_OF) {
+            true => filter.clone(),
+            false => format!("{filter},{REPLACED}"),
+        };
+        let wrong = |error| format!("{filter:?} is not a log filter: {error}");
+        // An empty filter, and one that is wrong, are judged as they were written.
+        let given = EnvFilter::try_new(&filter).map_err(wrong)?;
+        let filter = EnvFilter::try_new(&quiet).unwrap_or(given);
         let lines = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             // Colours are for people: a file or a collector of logs gets none.

@@ -2,9 +2,14 @@
 //!
 //! Exit status: 0 after a requested stop, 1 when it cannot start or go on, 2 when flags or
 //! configuration are wrong.
+//!
+//! Invariant: a process that ends by itself says why in its last lines: `error:` with all causes,
+//! and `hint:` with what to do, where the program has a [`Remedy`].
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::process::ExitCode;
 
@@ -16,6 +21,48 @@ use crate::log::Log;
 
 const WRONG_USE: u8 = 2;
 const CANNOT_RUN: u8 = 1;
+
+/// Why a process ends by itself, as far as all programs have it in common.
+#[derive(Debug)]
+pub enum Cause<'a, E> {
+    /// The configuration is wrong.
+    Configuration,
+    /// The operating system gave no threads or no signals.
+    System(&'a io::Error),
+    /// A part of it panicked, in a build in which a panic ends the process.
+    Panic,
+    /// The program's own error.
+    Program(&'a E),
+}
+
+/// What to do about a process that ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// The stable name of the reason, for scripts and alerts.
+    pub code: &'static str,
+    /// What to do, in the imperative.
+    pub text: &'static str,
+    /// The document with the table of all reasons.
+    pub document: &'static str,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} (code {}, see {})",
+            self.text, self.code, self.document
+        )
+    }
+}
+
+/// Finds the remedy for what ended a process.
+pub type Explain<E> = fn(&Cause<'_, E>) -> Option<Remedy>;
+
+/// A program without a table of reasons: its errors speak for themselves.
+pub fn unexplained<E>(_: &Cause<'_, E>) -> Option<Remedy> {
+    None
+}
 
 /// A future behind a pointer.
 ///
@@ -29,13 +76,15 @@ pub type Shutdown = BoxFuture<'static, ()>;
 
 /// Runs a server from its command line; the first argument is the program's name.
 ///
-/// `configure` derives the configuration from the flags, `log` returns its logging section, and
-/// `serve` does the work until the shutdown completes.
+/// `configure` derives the configuration from the flags, `log` returns its logging section,
+/// `serve` does the work until the shutdown completes, and `explain` knows what to do about the
+/// error that ends it.
 pub fn main<F: Parser, C, E: Error + 'static>(
     arguments: Vec<OsString>,
     configure: fn(&F) -> Result<C, Faults>,
     log: fn(&C) -> &Log,
     serve: fn(C, Shutdown) -> BoxFuture<'static, Result<(), E>>,
+    explain: Explain<E>,
 ) -> ExitCode {
     let flags = match F::try_parse_from(arguments) {
         Ok(flags) => flags,
@@ -43,30 +92,45 @@ pub fn main<F: Parser, C, E: Error + 'static>(
             // Help and version are printed this way too. A failure means that the output is
             // closed, so it cannot be reported either.
             let _ = message.print();
-            return if message.use_stderr() {
-                ExitCode::from(WRONG_USE)
-            } else {
-                ExitCode::SUCCESS
-            };
+            if !message.use_stderr() {
+                return ExitCode::SUCCESS;
+            }
+            hint(explain(&Cause::Configuration));
+            return ExitCode::from(WRONG_USE);
         }
+    };
+    let wrong = |message: &str| {
+        report(message, explain(&Cause::Configuration));
+        ExitCode::from(WRONG_USE)
     };
     let config = match configure(&flags) {
         Ok(config) => config,
-        Err(faults) => return fail(WRONG_USE, &faults),
+        Err(faults) => return wrong(&error_chain(&faults)),
     };
     if let Err(message) = log(&config).start() {
-        eprintln!("error: {message}");
-        return ExitCode::from(WRONG_USE);
+        return wrong(&message);
     }
-    match run(|shutdown| serve(config, shutdown)) {
+    report_aborting_panics(explain(&Cause::Panic));
+    let ended = match run(|shutdown| serve(config, shutdown)) {
+        Ok(ended) => ended,
+        Err(error) => {
+            let message = format!("the operating system refuses what a start needs: {error}");
+            report(&message, explain(&Cause::System(&error)));
+            return ExitCode::from(CANNOT_RUN);
+        }
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(CANNOT_RUN, error.as_ref()),
+        Err(error) => {
+            report(&error_chain(&error), explain(&Cause::Program(&error)));
+            ExitCode::from(CANNOT_RUN)
+        }
     }
 }
 
-fn run<E: Error + 'static>(
+fn run<E>(
     serve: impl FnOnce(Shutdown) -> BoxFuture<'static, Result<(), E>>,
-) -> Result<(), Box<dyn Error>> {
+) -> io::Result<Result<(), E>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -80,14 +144,42 @@ fn run<E: Error + 'static>(
             }
             tracing::info!("stop signal received");
         };
-        Ok(serve(Box::pin(shutdown)).await?)
+        Ok(serve(Box::pin(shutdown)).await)
     })
 }
 
-/// Prints an error with all its causes.
-fn fail(status: u8, error: &(dyn Error + 'static)) -> ExitCode {
-    eprintln!("error: {}", error_chain(error));
-    ExitCode::from(status)
+/// Prints why the process ends, and what to do about it.
+fn report(message: &str, remedy: Option<Remedy>) {
+    eprintln!("error: {message}");
+    hint(remedy);
+}
+
+fn hint(remedy: Option<Remedy>) {
+    if let Some(remedy) = remedy {
+        eprintln!("hint: {remedy}");
+    }
+}
+
+/// Where a panic ends the process at once, its message is the last that can be said. Elsewhere the
+/// task that panicked is joined and its owner reports it.
+fn report_aborting_panics(remedy: Option<Remedy>) {
+    if cfg!(panic = "abort")
+        && let Some(remedy) = remedy
+    {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            eprintln!("hint: {remedy}");
+        }));
+    }
+}
+
+/// Returns the message of a panic.
+#[must_use]
+pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 /// Returns the message of an error with those of all its causes. Some libraries repeat the message of

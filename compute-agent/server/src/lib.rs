@@ -14,6 +14,7 @@
 //! | `shell` | owns the core, performs its driver requests on threads |
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
+//! | `grants` | whether the scheduler granted a call |
 //! | `disks` | the disks of guests that are off, fetched from and served to other agents |
 //! | `guest_volumes` | the volumes of guests, marked as theirs while they run |
 //! | `registration` | registration and heartbeats with the scheduler |
@@ -36,6 +37,7 @@ pub mod core;
 mod disks;
 pub mod error;
 pub mod flags;
+mod grants;
 mod guest_volumes;
 mod hypervisor;
 mod no_driver;

@@ -25,6 +25,7 @@ use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
 use crate::core::Event;
+use crate::grants::Grants;
 use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
@@ -86,6 +87,8 @@ pub(crate) struct Registration {
     pub(crate) is_unacknowledged: bool,
     /// What was measured of the host's memory last.
     pub(crate) signals: Newest,
+    /// Learns with what grants are checked.
+    pub(crate) grants: Grants,
 }
 
 impl Registration {
@@ -202,6 +205,7 @@ impl Registration {
             let sent_at = shell::now();
             match self.register_once().await {
                 Ok(response) => {
+                    self.grants.learn(response.grant_terms);
                     let promises_ms = self.report.self_fence_ms;
                     tracing::info!(host = %self.host, promises_ms, "registered");
                     let terms = (response.lease, response.self_fence);
@@ -345,6 +349,7 @@ impl Registration {
                 async move { HostServiceClient::new(channel).report_host(request).await }
             })
             .await?;
+        self.grants.learn(response.grant_terms);
         if response.known {
             let terms = (response.lease, response.self_fence);
             self.record_heartbeat(sent_at, terms).await;

@@ -28,6 +28,7 @@ use crate::config::{Config, DriverKind, Valid};
 use crate::core::{Agent, Event, Facts};
 use crate::disks::{Fetches, Readers};
 use crate::error::Error;
+use crate::grants::Grants;
 use crate::guest_volumes::{GuestVolumes, NoVolumes};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
@@ -66,6 +67,7 @@ pub struct ComputeAgent {
     signals: Newest,
     volumes: Option<Managed>,
     tls: Option<Tls>,
+    grants: Grants,
 }
 
 /// Returns the certificates, if it has any.
@@ -119,6 +121,8 @@ impl ComputeAgent {
             .map_err(|error| Faults(vec![error.to_string()]))?
             .with_dialer(Dialer::new(tls.clone()));
         let learner = Learner::new(scheduler.clone(), config.data_dir.clone());
+        let (directory, host) = (config.data_dir.clone(), valid.name.clone());
+        let grants = Grants::open(host, directory, tls.is_some());
         let root = config.root.clone();
         let interval = Duration::from_millis(config.signals_interval_ms);
         let waking = move || wake(config, &valid, address);
@@ -154,6 +158,7 @@ impl ComputeAgent {
             signals,
             volumes,
             tls,
+            grants,
         })
     }
 
@@ -241,6 +246,7 @@ impl ComputeAgent {
             standing,
             is_unacknowledged: false,
             signals: self.signals,
+            grants: self.grants.clone(),
         };
         let sampling = self.sampler;
         let sampling = sampling.map(|sampler| tokio::spawn(sampler.run(stopping.clone())));
@@ -251,6 +257,7 @@ impl ComputeAgent {
             stopping: stopping.clone(),
             fetches,
             readers,
+            grants: self.grants,
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));

@@ -1,14 +1,15 @@
 //! The gRPC API of the agent: requests into calls, replies into responses.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use berth_domain::agent::{Fence, Reply};
+use berth_domain::agent::{Call, Fence, Reply};
 use berth_domain::host::NO_DRIVER;
-use berth_domain::id::{MigrationId, VmUid};
+use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Driver, Error, Known};
+use berth_process::access::{self, audit};
 use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
     AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
@@ -32,6 +33,7 @@ use berth_proto::convert::agent::{FencedCall, Mismatch};
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::status::to_status;
+use berth_tls::Identity;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +41,7 @@ use tonic::{Request, Response, Status};
 
 use crate::core::Facts;
 use crate::disks::{self, Fetches, Readers};
+use crate::grants::Grants;
 use crate::no_driver;
 use crate::shell::Handle;
 
@@ -62,6 +65,7 @@ pub(crate) struct AgentApi {
     pub(crate) stopping: CancellationToken,
     pub(crate) fetches: Fetches,
     pub(crate) readers: Readers,
+    pub(crate) grants: Grants,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -73,8 +77,28 @@ impl AgentApi {
         A: TryFrom<Reply, Error = Mismatch>,
     {
         self.examine_driver()?;
+        let caller = access::caller(request.extensions()).cloned();
         let call = FencedCall::try_from(request.into_inner())?;
-        let reply = self.core.call(call).await.map_err(|r| to_status(&r))?;
+        let line = line(caller.as_deref(), call.call.method(), &call.fence);
+        let granted =
+            self.grants
+                .check(&call.fence, call.grant.as_ref(), caller.as_deref(), wall());
+        if let Err(refusal) = granted {
+            audit::refused(&line, &refusal.reason);
+            return Err(to_status(&refusal));
+        }
+        // A conductor polls it, and it changes nothing but the fence.
+        let is_query = matches!(call.call, Call::GetDomain);
+        // An agent that is to fetch disks is let in by the source for the same grant.
+        let _carried = self.fetches.carry(&call.fence, call.grant.clone());
+        let result = self.core.call(call).await;
+        if !is_query {
+            let outcome = result
+                .as_ref()
+                .map_or_else(|r| r.reason.as_str(), |_| "done");
+            audit::done(&line, outcome);
+        }
+        let reply = result.map_err(|r| to_status(&r))?;
         Ok(Response::new(A::try_from(reply)?))
     }
 
@@ -99,6 +123,23 @@ impl AgentApi {
             .map_err(|_| Status::internal("the driver panicked"))?
             .map_err(|error| to_status(&refusal(&error)))
     }
+}
+
+/// Returns what the audit states of a call.
+fn line(caller: Option<&Identity>, method: &str, fence: &Fence) -> audit::Line {
+    audit::Line {
+        method: method.to_owned(),
+        caller: caller.map_or_else(|| access::UNVERIFIED.to_owned(), Identity::principal),
+        vm: fence.vm.to_string(),
+        operation: fence.operation.to_string(),
+    }
+}
+
+/// Returns this machine's wall clock. A clock before 1970 was never set: no grant is valid then.
+fn wall() -> TimeMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since.map_or(0, |elapsed| elapsed.as_millis());
+    TimeMs(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
 fn refusal(error: &Error) -> Refusal {
@@ -318,12 +359,23 @@ impl ComputeAgentService for AgentApi {
         request: Request<ReadDisksRequest>,
     ) -> Answered<Self::ReadDisksStream> {
         self.examine_driver()?;
-        let request = request.into_inner();
+        let caller = access::caller(request.extensions()).cloned();
+        let mut request = request.into_inner();
+        let grant = request.fence.as_mut().and_then(|fence| fence.grant.take());
         let fence: Fence = field::required(request.fence, "fence")?;
         let migration: MigrationId = field::name(&request.migration, "migration")?;
+        let granted = self
+            .grants
+            .check_reader(&fence, grant.as_ref(), caller.as_deref(), wall());
+        let line = line(caller.as_deref(), "ReadDisks", &fence);
+        if let Err(refusal) = granted {
+            audit::refused(&line, &refusal.reason);
+            return Err(to_status(&refusal));
+        }
         // Registered before the check whether they may be read: what is begun afterwards revokes it.
         let reading = self.readers.enter(fence.vm).map_err(|r| to_status(&r))?;
         self.core.read(fence).await.map_err(|r| to_status(&r))?;
+        audit::done(&line, "begun");
         let open = move |driver: &dyn Driver| {
             disks::serve::open(driver, fence.vm, request.disks, migration)
         };

@@ -16,6 +16,7 @@ use berth_proto::agent::v1::{GetTransferRequest, WaitTransferRequest};
 use berth_proto::client::{self, Dialer};
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::convert::field;
+use berth_proto::operation::v1::SignedGrant;
 use berth_saga::{AgentCall, TransferWatch};
 use berth_tls::Expected;
 use tonic::transport::Channel;
@@ -107,12 +108,17 @@ impl Agents {
     }
 
     /// Makes a saga's call, once.
-    pub(crate) async fn call(&self, call: AgentCall) -> Result<Reply, Failure> {
+    pub(crate) async fn call(
+        &self,
+        call: AgentCall,
+        grant: Option<SignedGrant>,
+    ) -> Result<Reply, Failure> {
         let channel = self.channel(&call.host, &call.address)?;
         let timeout = self.timeouts.of(&call.call);
         let fenced = FencedCall {
             fence: call.fence,
             call: call.call,
+            grant,
         };
         client::agent::call(channel, &fenced, timeout).await
     }

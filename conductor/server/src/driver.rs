@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use berth_domain::agent::{Call, Failure};
-use berth_domain::id::OperationId;
+use berth_domain::agent::{Call, Failure, Reply};
+use berth_domain::grant;
+use berth_domain::id::{Epoch, OperationId};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
-use berth_saga::{Effect, Ended, Event, Facts, Saga, TransferWatch};
+use berth_saga::{AgentCall, Effect, Ended, Event, Facts, Saga, TransferWatch};
 use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
@@ -44,6 +45,7 @@ pub(crate) async fn drive(
 ) -> Ended {
     let id = operation.id;
     let epoch = operation.lease.as_ref().map(|l| l.epoch);
+    let _granted = Granted(&tools, id, epoch);
     let (operation, facts) = loop {
         match tools.scheduler.read_known(&operation).await {
             Ok((operation, Some(facts))) => break (operation, facts),
@@ -105,6 +107,15 @@ pub(crate) async fn drive(
                 event
             }
         };
+    }
+}
+
+/// Drops the grant of an operation once it is no longer driven, also where its driver is stopped.
+struct Granted<'a>(&'a Tools, OperationId, Option<Epoch>);
+
+impl Drop for Granted<'_> {
+    fn drop(&mut self) {
+        self.0.scheduler.grants().forget(self.1, self.2);
     }
 }
 
@@ -180,8 +191,8 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
             }))
         }
         Effect::Call(call) => {
-            let (host, about) = (call.host.clone(), name(&call.call));
-            let result = tools.agents.call(*call).await;
+            let (host, about) = (call.host.clone(), call.call.method());
+            let result = granted(tools, *call).await;
             match &result {
                 Ok(_) => tracing::debug!(operation = %id, %host, call = about, "call answered"),
                 Err(failure) => {
@@ -194,29 +205,28 @@ async fn perform(tools: &Tools, known: &mut Facts, id: OperationId, effect: Effe
     }
 }
 
-fn name(call: &Call) -> &'static str {
-    match call {
-        Call::SpawnVm { .. } => "SpawnVm",
-        Call::DestroyVm => "DestroyVm",
-        Call::GetDomain => "GetDomain",
-        Call::CheckCanLiveMigrateDestination { .. } => "CheckCanLiveMigrateDestination",
-        Call::CheckCanLiveMigrateSource { .. } => "CheckCanLiveMigrateSource",
-        Call::FitLiveMigration { .. } => "FitLiveMigration",
-        Call::PreLiveMigration { .. } => "PreLiveMigration",
-        Call::LiveMigration { .. } => "LiveMigration",
-        Call::RollbackLiveMigrationAtDestination { .. } => "RollbackLiveMigrationAtDestination",
-        Call::PostLiveMigrationAtSource { .. } => "PostLiveMigrationAtSource",
-        Call::StopVm { .. } => "StopVm",
-        Call::StartVm { .. } => "StartVm",
-        Call::SettleVm => "SettleVm",
-        Call::AbortLiveMigration { .. } => "AbortLiveMigration",
-        Call::ForceCompleteLiveMigration { .. } => "ForceCompleteLiveMigration",
-        Call::MakeDisks { .. } => "MakeDisks",
-        Call::CopyDisk { .. } => "CopyDisk",
-        Call::PublishImage { .. } => "PublishImage",
-        Call::DropImage { .. } => "DropImage",
-        Call::FetchDisks(_) => "FetchDisks",
-        Call::DropDisks { .. } => "DropDisks",
+/// Calls an agent with what the scheduler granted; once more where the agent accepts a newer grant only.
+async fn granted(tools: &Tools, call: AgentCall) -> Result<Reply, Failure> {
+    let (fence, grants) = (call.fence, tools.scheduler.grants());
+    let result = tools.agents.call(call.clone(), grants.of(&fence)).await;
+    let is_renewable = |failure: &Failure| match failure {
+        Failure::Refused(refusal) => grant::is_renewable(refusal),
+        Failure::Unreachable { .. } => false,
+    };
+    if !result.as_ref().is_err_and(is_renewable) {
+        return result;
+    }
+    // The response holds a new one, if the lease is still this conductor's.
+    if let Err(refusal) = tools.scheduler.operation(fence.operation).await {
+        tracing::warn!(operation = %fence.operation, %refusal, "no newer grant");
+    }
+    match tools.agents.call(call, grants.of(&fence)).await {
+        // Nothing was done, and it may be later: its agent learns keys with its heartbeats.
+        Err(Failure::Refused(refusal)) if grant::is_renewable(&refusal) => {
+            let message = refusal.message;
+            Err(Failure::Unreachable { message })
+        }
+        result => result,
     }
 }
 

@@ -33,6 +33,7 @@ mod driver;
 pub mod error;
 mod fence;
 pub mod flags;
+mod grants;
 mod migration;
 mod phases;
 mod power;

@@ -17,5 +17,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Flags::config,
         |config: &Config| &config.log,
         server::run,
+        berth_process::unexplained,
     )
 }

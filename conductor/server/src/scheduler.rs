@@ -40,6 +40,8 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Status};
 use uuid::Uuid;
 
+use crate::grants::Grants;
+
 /// How long the end of an operation is waited for at a time: less than a call may take.
 const WAIT_MS: u64 = 5_000;
 
@@ -72,6 +74,8 @@ pub(crate) struct Scheduler {
     version: ServiceVersion,
     /// The principal on whose behalf it calls; the conductor itself if absent.
     on_behalf_of: Option<MetadataValue<Ascii>>,
+    /// What was granted with the operations that were read.
+    grants: Grants,
 }
 
 /// Which of the running operations to search for.
@@ -119,6 +123,7 @@ impl Scheduler {
             lease_ttl,
             version,
             on_behalf_of: None,
+            grants: Grants::default(),
         }
     }
 
@@ -141,6 +146,21 @@ impl Scheduler {
             metadata.insert(access::ON_BEHALF_OF, principal.clone());
         }
         request
+    }
+
+    /// Returns what was granted with the operations that were read.
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    fn read_granted(
+        &self,
+        operation: Option<operation::v1::Operation>,
+        grant: Option<operation::v1::SignedGrant>,
+    ) -> Result<Operation, Refusal> {
+        let operation = read_operation(operation)?;
+        self.grants.take(&operation, grant);
+        Ok(operation)
     }
 
     pub(crate) fn name(&self) -> &ServiceName {
@@ -216,8 +236,8 @@ impl Scheduler {
             effect: record.effect.clone(),
         };
         let request = operation::v1::AdvanceRequest::from(&advance);
-        let answer = call!(self, OperationServiceClient.advance, request);
-        read_operation(answer.map_err(refusal)?.operation)
+        let answer = call!(self, OperationServiceClient.advance, request).map_err(refusal)?;
+        self.read_granted(answer.operation, answer.grant)
     }
 
     pub(crate) async fn schedule_next(
@@ -241,8 +261,8 @@ impl Scheduler {
             lease_ttl: self.wire_ttl(),
             request_id: String::new(),
         };
-        let answer = call!(self, OperationServiceClient.take_lease, request);
-        read_operation(answer.map_err(refusal)?.operation)
+        let answer = call!(self, OperationServiceClient.take_lease, request).map_err(refusal)?;
+        self.read_granted(answer.operation, answer.grant)
     }
 
     /// Prolongs leases, and returns which are still held.
@@ -346,7 +366,8 @@ impl Scheduler {
             ..GetOperationRequest::default()
         };
         let answer = call!(self, OperationServiceClient.get_operation, request);
-        read_operation(answer.map_err(refusal)?.operation)
+        let answer = answer.map_err(refusal)?;
+        self.read_granted(answer.operation, answer.grant)
     }
 
     /// Waits until an operation has ended, not for long, and returns it as it is then.

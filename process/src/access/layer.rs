@@ -6,11 +6,28 @@ use std::task::{Context, Poll};
 
 use berth_tls::{Peer, identity};
 use tokio_util::either::Either;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
+use tonic_types::StatusExt as _;
 use tower_service::Service;
 
-use super::authorize;
+use super::{audit, authorize};
+
+/// Records a refusal in the audit of the log.
+fn record(peer: Option<&Peer>, path: &str, refused: &Status) {
+    let identity = peer.and_then(|peer| peer.identity.as_ref());
+    // Any client may send any path: one that is in no table is not distinguished.
+    let method = path.trim_start_matches('/');
+    let is_known = super::table::roles(method).next().is_some();
+    let line = audit::Line {
+        method: if is_known { method } else { "unknown" }.to_owned(),
+        caller: identity.map_or_else(|| "unverified".to_owned(), |who| who.principal()),
+        ..audit::Line::default()
+    };
+    let reason = refused.get_details_error_info().map(|info| info.reason);
+    audit::refused(&line, &reason.unwrap_or_default());
+}
 
 /// Puts the access table in front of a server.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +78,7 @@ where
         if self.authenticated {
             let peer = request.extensions().get::<Peer>();
             if let Err(refused) = authorize(peer, request.uri().path(), identity::now()) {
-                tracing::debug!(
-                    path = request.uri().path(),
-                    why = refused.message(),
-                    "refused"
-                );
+                record(peer, request.uri().path(), &refused);
                 return Either::Left(ready(Ok(refused.into_http())));
             }
         }

@@ -11,6 +11,7 @@
 //!
 //! Invariant: with certificates, a method that is not in the table is refused to every caller.
 
+pub mod audit;
 mod layer;
 pub mod table;
 

@@ -21,6 +21,7 @@ use super::operation::stop_timeout_ms;
 use super::transfer::{read_policy, write_policy};
 use crate::agent::v1;
 use crate::agent::v1::fit_live_migration_response::Verdict;
+use crate::operation::v1::SignedGrant;
 
 /// The most vCPUs of a guest.
 const VCPUS_MAX: usize = 8192;
@@ -32,6 +33,8 @@ pub struct FencedCall {
     pub fence: Fence,
     /// The requirement.
     pub call: Call,
+    /// What the scheduler granted to the caller, signed.
+    pub grant: Option<SignedGrant>,
 }
 
 /// A call as the message of its RPC.
@@ -82,8 +85,11 @@ pub enum Request {
 }
 
 impl From<&FencedCall> for Request {
-    fn from(FencedCall { fence, call }: &FencedCall) -> Self {
-        let fence = Some(fence.into());
+    fn from(FencedCall { fence, call, grant }: &FencedCall) -> Self {
+        let fence = Some(v1::Fence {
+            grant: grant.clone(),
+            ..fence.into()
+        });
         match call {
             Call::SpawnVm { vm, spec, claim } => Self::SpawnVm(Box::new(v1::SpawnVmRequest {
                 fence,
@@ -244,10 +250,12 @@ macro_rules! requests {
         impl TryFrom<v1::$request> for FencedCall {
             type Error = Invalid;
 
-            fn try_from($wire: v1::$request) -> Result<Self, Invalid> {
+            fn try_from(mut $wire: v1::$request) -> Result<Self, Invalid> {
+                let grant = $wire.fence.as_mut().and_then(|fence| fence.grant.take());
                 Ok(Self {
                     fence: field::required($wire.fence, "fence")?,
                     call: $call,
+                    grant,
                 })
             }
         }
@@ -552,6 +560,7 @@ impl From<&Fence> for v1::Fence {
             operation: fence.operation.resource_name(),
             epoch: fence.epoch.0,
             incarnation: fence.incarnation.to_string(),
+            grant: None,
         }
     }
 }

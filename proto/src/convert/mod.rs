@@ -25,6 +25,7 @@ pub mod csi;
 pub mod event;
 pub mod field;
 pub mod flavor;
+pub mod grant;
 pub mod host;
 pub mod import;
 pub mod instance;

@@ -361,6 +361,7 @@ async fn calls_to_agents_tell_refused_from_unreachable() {
             incarnation: Uuid::nil().into(),
         },
         call: Call::GetDomain,
+        grant: None,
     };
     let channel = client::channel(&server.address).unwrap();
     let timeout = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use berth_proto::convert::agent::{FencedCall, Request};
 use berth_proto::convert::operation::{
     Advance, read_effect, read_power, write_effect, write_power,
 };
+use berth_proto::operation::v1::SignedGrant;
 use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types, volume};
 use proptest::prelude::*;
 use prost::Message;
@@ -163,7 +164,12 @@ proptest! {
 
     #[test]
     fn agent_calls(fence in values::agent::fence(), call in values::agent::call()) {
-        let call = FencedCall { fence, call };
+        let grant = Some(SignedGrant {
+            grant: vec![1, 2].into(),
+            key: 3,
+            signature: vec![4].into(),
+        });
+        let call = FencedCall { fence, call, grant };
         prop_assert_eq!(read_request(Request::from(&call)), Ok(call));
     }
 

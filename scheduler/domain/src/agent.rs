@@ -181,6 +181,36 @@ pub enum Call {
     },
 }
 
+impl Call {
+    /// Returns the name of its method, as `DestroyVm`.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        match self {
+            Self::SpawnVm { .. } => "SpawnVm",
+            Self::DestroyVm => "DestroyVm",
+            Self::GetDomain => "GetDomain",
+            Self::CheckCanLiveMigrateDestination { .. } => "CheckCanLiveMigrateDestination",
+            Self::CheckCanLiveMigrateSource { .. } => "CheckCanLiveMigrateSource",
+            Self::FitLiveMigration { .. } => "FitLiveMigration",
+            Self::PreLiveMigration { .. } => "PreLiveMigration",
+            Self::LiveMigration { .. } => "LiveMigration",
+            Self::RollbackLiveMigrationAtDestination { .. } => "RollbackLiveMigrationAtDestination",
+            Self::PostLiveMigrationAtSource { .. } => "PostLiveMigrationAtSource",
+            Self::StopVm { .. } => "StopVm",
+            Self::StartVm { .. } => "StartVm",
+            Self::SettleVm => "SettleVm",
+            Self::AbortLiveMigration { .. } => "AbortLiveMigration",
+            Self::ForceCompleteLiveMigration { .. } => "ForceCompleteLiveMigration",
+            Self::MakeDisks { .. } => "MakeDisks",
+            Self::CopyDisk { .. } => "CopyDisk",
+            Self::PublishImage { .. } => "PublishImage",
+            Self::DropImage { .. } => "DropImage",
+            Self::FetchDisks(_) => "FetchDisks",
+            Self::DropDisks { .. } => "DropDisks",
+        }
+    }
+}
+
 /// Disks that are to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FetchDisks {

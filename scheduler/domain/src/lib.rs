@@ -23,6 +23,7 @@
 //! | [`server_group`] | VMs that are kept together, or apart |
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
+//! | [`grant`] | what a conductor may do at agents under a lease |
 //! | [`signals`] | what agents measure of the memory of their hosts |
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
@@ -41,6 +42,7 @@ pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod flavor;
+pub mod grant;
 pub mod host;
 pub mod host_view;
 pub mod id;

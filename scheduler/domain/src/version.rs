@@ -75,6 +75,10 @@ impl ServiceVersion {
     /// outcome as it was. Before, it records what the outcome was about.
     pub const RECORDED_OUTCOMES: Self = Self(4);
 
+    /// From here on the state has keys with which grants are signed, conductors pass grants to agents,
+    /// and agents refuse calls without one.
+    pub const GRANTS: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {

@@ -84,8 +84,7 @@ pub enum Fatal {
     /// A leader counts on entries that this member does not have any more.
     #[error(
         "leader {leader} counts on entry {index} here, but this member's Raft log ends at {last}: \
-         its disk lost entries that it acknowledged, or an older directory was put back. Remove \
-         this member from the cluster and join again with an empty directory"
+         its disk lost entries that it acknowledged, or an older directory was put back"
     )]
     LogLost {
         /// The leader.
@@ -98,8 +97,7 @@ pub enum Fatal {
     /// This member leads although another has committed more.
     #[error(
         "member {member} has entry {index}, but the Raft log of this leader ends at {last}: this \
-         member's disk lost entries that it acknowledged, or an older directory was put back. \
-         Remove this member from the cluster and join again with an empty directory"
+         member's disk lost entries that it acknowledged, or an older directory was put back"
     )]
     LeaderBehind {
         /// The other member.
@@ -111,9 +109,8 @@ pub enum Fatal {
     },
     /// Two members lead in one term.
     #[error(
-        "members {one} and {other} both lead in term {term}: a member voted twice, as one does that \
-         came back with an older directory. Stop all members, keep their directories and see \
-         docs/durability.md"
+        "members {one} and {other} both lead in term {term}: a member voted twice, as one does \
+         that came back with an older directory"
     )]
     TwoLeaders {
         /// The term.
@@ -125,10 +122,9 @@ pub enum Fatal {
     },
     /// A leader has another history than this member.
     #[error(
-        "leader {leader} has an entry of term {theirs} at index {index}, where this member has one \
-         of term {ours}, which is committed (up to {committed}): a quorum lost entries that it \
-         acknowledged and went on without them. Stop all members and keep their directories; the \
-         history of this one is older than the loss. See docs/durability.md"
+        "leader {leader} has an entry of term {theirs} at index {index}, where this member has \
+         one of term {ours}, which is committed (up to {committed}): a quorum lost entries that \
+         it acknowledged and went on without them"
     )]
     OtherHistory {
         /// The leader.

@@ -29,6 +29,8 @@ pub(crate) struct Window {
     /// Index and term of the entry before the first.
     start: (u64, u64),
     entries: VecDeque<Entry>,
+    /// The size of the entries.
+    bytes: u64,
     /// The newest durable checkpoint.
     checkpoint: Option<Mark>,
     /// Set when a snapshot was requested that no checkpoint can give. A cell, since raft-rs requests
@@ -48,6 +50,7 @@ impl Window {
             hard_state,
             conf,
             start,
+            bytes: entries.iter().map(entry_bytes).sum(),
             entries: entries.into(),
             checkpoint,
             checkpoint_requested: Cell::new(false),
@@ -77,13 +80,17 @@ impl Window {
             self.first(),
             self.last()
         );
-        self.entries.truncate((first.index - self.first()) as usize);
+        let kept = (first.index - self.first()) as usize;
+        let replaced: u64 = self.entries.drain(kept..).map(|e| entry_bytes(&e)).sum();
+        self.bytes -= replaced;
+        self.bytes += entries.iter().map(entry_bytes).sum::<u64>();
         self.entries.extend(entries.iter().cloned());
     }
 
     /// Forgets everything: a snapshot takes the place of the log up to this entry.
     pub(crate) fn reset(&mut self, start: (u64, u64)) {
         self.entries.clear();
+        self.bytes = 0;
         self.start = start;
     }
 
@@ -91,8 +98,14 @@ impl Window {
     pub(crate) fn compact(&mut self, up_to: u64) {
         while let Some(front) = self.entries.front().filter(|e| e.index <= up_to) {
             self.start = (front.index, front.term);
+            self.bytes -= entry_bytes(front);
             self.entries.pop_front();
         }
+    }
+
+    /// Returns how many entries there are, and their size in bytes.
+    pub(crate) fn size(&self) -> (usize, u64) {
+        (self.entries.len(), self.bytes)
     }
 
     pub(crate) fn set_checkpoint(&mut self, mark: Mark) {
@@ -243,5 +256,20 @@ mod tests {
         assert_eq!(window.term(4), Err(Error::Store(StorageError::Compacted)));
         window.compact(60);
         assert_eq!((window.first_index(), window.last_index()), (Ok(7), Ok(6)));
+    }
+
+    #[test]
+    fn the_size_is_that_of_the_entries() {
+        let size_of = |entries: u64| (entries as usize, entries * 100);
+        let mut window = window(vec![entry(4, 1), entry(5, 1), entry(6, 1)]);
+        assert_eq!(window.size(), size_of(3));
+        window.append(&[entry(5, 2)]);
+        assert_eq!(window.size(), size_of(2));
+        window.append(&[entry(6, 2), entry(7, 2)]);
+        assert_eq!(window.size(), size_of(4));
+        window.compact(5);
+        assert_eq!(window.size(), size_of(2));
+        window.reset((9, 2));
+        assert_eq!(window.size(), size_of(0));
     }
 }

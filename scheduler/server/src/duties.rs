@@ -17,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Action, DecisionRequest};
+use crate::grants;
 use crate::service::Context;
 
 /// Does the leader's duties whenever this member leads, until `stopping`.
@@ -43,6 +44,7 @@ async fn work(context: &Context) {
         context.liveness().lead(deciding, context.monotonic_ms());
         if deciding {
             name_cluster(context).await;
+            make_grant_key(context).await;
             update_liveness(context).await;
         }
         tokio::select! {
@@ -67,7 +69,20 @@ async fn name_cluster(context: &Context) {
         return;
     };
     if raise_version(context).await {
+        // Before the name, for which requests wait.
+        make_grant_key(context).await;
         command(context, Command::Bootstrap { cluster }).await;
+    }
+}
+
+/// From the cluster version on that brought grants there is a key to sign them with.
+async fn make_grant_key(context: &Context) {
+    if !matches!(context.stale(grants::lacks_key).await, Ok(true)) {
+        return;
+    }
+    match grants::draw_seed() {
+        Some(seed) => command(context, Command::ReplaceGrantKey { number: 1, seed }).await,
+        None => tracing::error!("no random secret: grants cannot be signed"),
     }
 }
 

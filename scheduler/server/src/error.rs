@@ -1,7 +1,7 @@
 //! Why a scheduler member cannot start, or stopped by itself.
 //!
-//! Invariant: the message with its causes names the affected object and the next step;
-//! nothing is repaired silently.
+//! Invariant: the message with its causes names the affected object. The next step is in the table
+//! of [`stop`](crate::stop), which has a row for each variant here and below.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ use berth_replication::runtime::{OpenError, StopError};
 use berth_store::{disk, identity};
 
 use berth_process::{Faults, ListenError};
+use tokio::task::JoinError;
 
 /// Why a scheduler member cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,12 @@ pub enum Error {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] Faults),
+    /// The files of the certificates cannot be used.
+    #[error(transparent)]
+    Certificates(Faults),
+    /// The file of the REST API's tokens cannot be used.
+    #[error(transparent)]
+    Tokens(Faults),
     /// The address to listen on is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -24,20 +31,13 @@ pub enum Error {
     #[error("the data directory cannot be used")]
     Disk(#[from] disk::Error),
     /// The directory is empty, and neither --bootstrap nor --join is given.
-    #[error(
-        "{path} holds no member: start with --bootstrap to make a new cluster, or with --join to \
-         become a member of a running one; if a member was here before, its disk is lost: remove \
-         it from the cluster, then join"
-    )]
+    #[error("{path} holds no member")]
     NoMember {
         /// The directory.
         path: PathBuf,
     },
     /// A new cluster was requested in the directory of a member.
-    #[error(
-        "{path} already holds member {member} of cluster {cluster}: start without --bootstrap to \
-         restart it"
-    )]
+    #[error("{path} already holds member {member} of cluster {cluster}")]
     AlreadyMember {
         /// The directory.
         path: PathBuf,
@@ -73,16 +73,10 @@ pub enum Error {
     #[error("the member had to stop")]
     Stop(#[from] StopError),
     /// The member is no longer part of its cluster.
-    #[error(
-        "this member was removed from its cluster; its directory is of no use any more and can be \
-         deleted"
-    )]
+    #[error("this member was removed from its cluster")]
     Removed,
     /// The cluster has gone beyond what this member can do.
-    #[error(
-        "the cluster version is {cluster}, and this member is at service version {level}: start it \
-         with a program of version {cluster} or newer; its directory is as it was"
-    )]
+    #[error("the cluster version is {cluster}, and this member is at service version {level}")]
     Outdated {
         /// The cluster version.
         cluster: ServiceVersion,
@@ -92,9 +86,30 @@ pub enum Error {
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),
+    /// A part of the program panicked: an invariant of it, or of a library, does not hold.
+    #[error("{part} panicked: {what}")]
+    Panicked {
+        /// The part.
+        part: &'static str,
+        /// The message of the panic; its place is in the log.
+        what: String,
+    },
     /// A part of the program ended that never should.
-    #[error("{0} ended unexpectedly")]
-    Task(&'static str),
+    #[error("{0} ended by itself")]
+    Ended(&'static str),
+}
+
+impl Error {
+    /// Says why a task could not be joined.
+    pub(crate) fn of_task(part: &'static str, error: JoinError) -> Self {
+        match error.try_into_panic() {
+            Ok(payload) => Self::Panicked {
+                part,
+                what: berth_process::panic_message(&*payload),
+            },
+            Err(_) => Self::Ended(part),
+        }
+    }
 }
 
 impl From<identity::Error> for Error {

@@ -23,7 +23,7 @@ use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_replication::effects::AppliedBatch;
 use berth_replication::runtime::Event;
-use berth_replication::{Row as StoredRow, RowChange};
+use berth_replication::{Retained, Row as StoredRow, RowChange};
 use berth_state::Row;
 use berth_store::codec::{self, Watched};
 use tokio::sync::{Notify, broadcast, watch};
@@ -43,13 +43,13 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-struct Retained {
+struct Recent {
     events: History,
     providers: Ring<ProviderId>,
 }
 
 struct Shared {
-    kept: Mutex<Retained>,
+    kept: Mutex<Recent>,
     revision: watch::Sender<u64>,
     waiting: Mutex<HashMap<OperationId, Arc<Notify>>>,
 }
@@ -66,7 +66,7 @@ impl Feed {
     pub fn new(revision: u64, limits: Limits) -> Self {
         Self {
             shared: Arc::new(Shared {
-                kept: Mutex::new(Retained {
+                kept: Mutex::new(Recent {
                     events: History::new(revision, limits),
                     providers: Ring::new(revision, limits),
                 }),
@@ -154,6 +154,15 @@ impl Feed {
     #[must_use]
     pub fn revision(&self) -> u64 {
         *self.shared.revision.borrow()
+    }
+
+    /// Returns how much is retained.
+    pub(crate) fn retained(&self) -> [Retained; 2] {
+        let kept = lock(&self.shared.kept);
+        [
+            kept.events.retained("watch_events"),
+            kept.providers.retained("watch_providers"),
+        ]
     }
 
     /// Returns the changes after this revision, or the first part of them.

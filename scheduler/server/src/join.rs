@@ -44,7 +44,10 @@ pub(crate) async fn join(
             Ok(membership) => return Ok(membership),
             Err(status) => status,
         };
-        let what = format!("{peer} says: {}", status.message());
+        let refusal = berth_proto::status::from_status(&status);
+        let hint = refusal.hint.map(|hint| format!("; {hint}"));
+        let hint = hint.unwrap_or_default();
+        let what = format!("{peer} says: {}{hint}", refusal.message);
         let is_transient = matches!(
             status.code(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled

@@ -13,12 +13,14 @@
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
 //! | `placement_rest` | OpenStack Placement's REST API |
+//! | `grants` | makes and signs what conductors may do at agents |
 //! | [`feed`] | recent changes, for watches |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
 //! | `refusals` | recent refusals, which are in no log |
 //! | `health`, `leadership` | the health service, and log lines for changes of leadership |
 //! | [`config`], [`flags`] | configuration file and command line |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
+//! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
 //! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
@@ -31,6 +33,7 @@ pub mod error;
 mod expelled;
 pub mod feed;
 pub mod flags;
+mod grants;
 mod health;
 mod join;
 mod leadership;
@@ -43,6 +46,7 @@ pub mod process;
 mod refusals;
 pub mod server;
 mod service;
+pub mod stop;
 
 pub use config::{Config, Start};
 pub use error::Error;

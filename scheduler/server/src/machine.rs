@@ -119,8 +119,7 @@ pub enum Error {
     Unknown(#[from] Fault),
     /// They hold what this member's level does not know.
     #[error(
-        "{what} requires cluster version {needed}, and this member is at service version {level}: \
-         start it with a program of version {needed} or newer"
+        "{what} requires cluster version {needed}, and this member is at service version {level}"
     )]
     TooNew {
         /// The newer field or value.
@@ -131,10 +130,7 @@ pub enum Error {
         level: ServiceVersion,
     },
     /// The cluster has gone beyond this member's level.
-    #[error(
-        "the cluster version is {cluster}, and this member is at service version {level}: start it \
-         with a program of version {cluster} or newer"
-    )]
+    #[error("the cluster version is {cluster}, and this member is at service version {level}")]
     Outdated {
         /// The cluster version.
         cluster: ServiceVersion,

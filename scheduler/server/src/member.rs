@@ -19,6 +19,8 @@ use crate::machine::{Level, Machine};
 /// The number of the member that a new cluster begins with.
 const FIRST_MEMBER: u64 = 1;
 
+const OPENING: &str = "the task that opens the data directory";
+
 /// Opens the member of `config.data_dir`, or makes it. `advertise` is where others dial it.
 pub(crate) async fn open(
     config: &Config,
@@ -80,7 +82,7 @@ pub(crate) async fn open(
     let level = Level(ServiceVersion(config.service_version));
     let opened =
         tokio::task::spawn_blocking(move || Runtime::open_at(level, settings, disk, start)).await;
-    match opened.map_err(|_| Error::Task("opening the data directory"))? {
+    match opened.map_err(|error| Error::of_task(OPENING, error))? {
         Ok(runtime) => Ok(runtime),
         Err(OpenError::AlreadyStarted { cluster_id }) => Err(Error::AlreadyMember {
             path,
@@ -145,7 +147,21 @@ async fn request_membership(
     advertise: &str,
     dialer: &Dialer,
 ) -> Result<Identity, Error> {
-    let disk_id = Uuid::new_v4().to_string();
+    // Before anything is requested: a member that was added would stay in the other cluster.
+    if let Some(expected) = &config.cluster_id
+        && let Some((peer, cluster)) = join::cluster_of(peers, dialer).await
+        && cluster != *expected
+    {
+        return Err(Error::OtherCluster {
+            path: config.data_dir.clone(),
+            own: expected.clone(),
+            peer,
+            expected: cluster,
+        });
+    }
+    let path = config.data_dir.clone();
+    let fresh = Uuid::new_v4().to_string();
+    let disk_id = blocking(move || Ok(identity::joining_disk(&path, &fresh)?)).await?;
     let place = join::join(peers, advertise, &disk_id, config.service_version, dialer)
         .await
         .map_err(|what| Error::Join {
@@ -173,6 +189,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Task("opening the data directory")),
+        Err(error) => Err(Error::of_task(OPENING, error)),
     }
 }

@@ -1,14 +1,14 @@
 //! A member as a process: reads its flags and configuration, runs until a signal stops it.
 //!
 //! Exit status: 0 after a requested stop, 1 when the member cannot start or continue, 2
-//! when flags or configuration are wrong.
+//! when flags or configuration are wrong. The last lines say why, and what to do ([`stop`]).
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::config::Config;
 use crate::flags::Flags;
-use crate::server;
+use crate::{server, stop};
 
 /// Runs a member from its command line; the first argument is the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -17,5 +17,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Flags::config,
         |config: &Config| &config.log,
         server::run,
+        stop::explain,
     )
 }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use berth_domain::audit::{Refused, RequestSummary};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
+use berth_replication::Retained;
 
 /// Maximum number of records.
 const REFUSALS_MAX: usize = 4_096;
@@ -76,6 +77,12 @@ impl Refusals {
             };
             self.bytes -= bytes(&oldest);
         }
+    }
+
+    /// Returns how much is retained.
+    pub(crate) fn retained(&self) -> Retained {
+        Retained::counted("refusals", self.kept.len(), REFUSALS_MAX)
+            .with_bytes(self.bytes as u64, BYTES_MAX as u64)
     }
 
     /// Returns them, the latest first.

@@ -129,7 +129,8 @@ impl Scheduler {
         };
         let advertise = config.listening.advertised(address);
         let encryption = &config.listening.encryption;
-        let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()))?;
+        let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()));
+        let tls = tls.map_err(Error::Certificates)?;
         let dialer = Dialer::new(tls.clone());
         let runtime = member::open(&config, settings(&config), &advertise, &dialer).await?;
         let identity = runtime.identity();
@@ -142,6 +143,12 @@ impl Scheduler {
         );
         for repair in &runtime.recovery().repairs {
             tracing::warn!("{repair}");
+        }
+        if runtime.recovery().torn_bytes > 0 {
+            tracing::info!(
+                bytes = runtime.recovery().torn_bytes,
+                "the last record of the Raft log was not completely written before the process                  ended; it was never acknowledged"
+            );
         }
         Ok(Self {
             config,
@@ -378,7 +385,7 @@ fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> 
         profile: config
             .placement_profile
             .unwrap_or(placement_rest::Profile::Default),
-        tokens: tokens.map_err(Faults)?,
+        tokens: tokens.map_err(|faults| Error::Tokens(Faults(faults)))?,
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
         connections_max: config.placement_connections_max,
@@ -410,15 +417,15 @@ fn of_replica(ended: Joined<Result<Ended, StopError>>) -> Result<(), Error> {
         Ok(Ok(Ended::Shutdown)) => Ok(()),
         Ok(Ok(Ended::Removed)) => Err(Error::Removed),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Error::Task("the replica")),
+        Err(error) => Err(Error::of_task("the replica", error)),
     }
 }
 
 fn of_server(ended: Joined<Result<(), tonic::transport::Error>>) -> Result<(), Error> {
     match ended {
-        Ok(Ok(())) => Err(Error::Task("the server")),
+        Ok(Ok(())) => Err(Error::Ended("the server")),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Error::Task("the server")),
+        Err(error) => Err(Error::of_task("the server", error)),
     }
 }
 

@@ -11,6 +11,7 @@ use berth_domain::audit::RequestSummary;
 use berth_domain::claim::{Claim, ErasureReport};
 use berth_domain::fence;
 use berth_domain::flavor::Flavor;
+use berth_domain::grant::GrantSeed;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
     AggregateId, ClusterId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId,
@@ -512,6 +513,13 @@ pub enum Command {
         /// Conductors that are forgotten with it: they are older, and gone.
         gone: BTreeSet<ServiceName>,
     },
+    /// Replaces the key with which grants are signed, unless it was replaced meanwhile.
+    ReplaceGrantKey {
+        /// The number of the new key: one more than that of the present one.
+        number: u32,
+        /// The secret of the new key.
+        seed: GrantSeed,
+    },
     /// Forgets a conductor.
     UnregisterService {
         /// Which.
@@ -584,6 +592,7 @@ impl Command {
             | Self::DeleteVolume { .. }
             | Self::NoteVolumes { .. }
             | Self::FinalizeUpgrade { .. }
+            | Self::ReplaceGrantKey { .. }
             | Self::UnregisterService { .. } => false,
         }
     }

@@ -1,5 +1,6 @@
 //! What the state knows of the cluster as a whole: one small record beside all the tables.
 
+use berth_domain::grant::GrantKeys;
 use berth_domain::id::{ClusterId, Epoch, TimeMs};
 use berth_domain::version::ServiceVersion;
 
@@ -21,6 +22,8 @@ pub struct Header {
     /// A request that is not remembered is refused if its id is not younger than this; see
     /// [`crate::request`].
     pub forgotten: TimeMs,
+    /// The keys with which grants are signed, the present one first; absent until the leader made one.
+    pub grant_keys: GrantKeys,
 }
 
 impl Default for Header {
@@ -33,6 +36,7 @@ impl Default for Header {
             epoch: Epoch::default(),
             requests: 0,
             forgotten: TimeMs::default(),
+            grant_keys: [None; 2],
         }
     }
 }

@@ -410,6 +410,13 @@ impl State {
             .filter_map(|id| self.operations.get(id))
     }
 
+    /// Returns how many operations are done and how many migrations have ended: the oldest are
+    /// forgotten beyond [`DONE_MAX`](crate::apply::DONE_MAX) and
+    /// [`ENDED_MAX`](crate::apply::ENDED_MAX).
+    pub fn ended(&self) -> (usize, usize) {
+        (self.index.done.len(), self.index.ended.len())
+    }
+
     /// Returns the operations that another conductor may take over at `now`.
     pub fn expired_leases(&self, now: TimeMs) -> impl Iterator<Item = &Arc<Operation>> + '_ {
         self.running_operations()

@@ -23,10 +23,7 @@ pub enum Error {
     #[error("the disk is full while writing a checkpoint")]
     Full,
     /// The folder does not exist, although it was made with the directory.
-    #[error(
-        "{path} is missing, and the checkpoints with it. Remove this member from the cluster and \
-         join again with an empty directory"
-    )]
+    #[error("{path} is missing, and the checkpoints with it")]
     Missing {
         /// The folder.
         path: PathBuf,

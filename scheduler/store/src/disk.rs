@@ -19,6 +19,12 @@ pub enum Error {
     /// The marker says no.
     #[error(transparent)]
     Identity(#[from] identity::Error),
+    /// A folder of the directory is a file.
+    #[error("{path} is a file, where a folder of the data directory belongs")]
+    NotAFolder {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is no room.
     #[error(transparent)]
     Space(#[from] space::Error),
@@ -100,6 +106,7 @@ impl FileDisk {
     }
 
     fn with(path: &Path, claimed: Claimed, log_file_bytes: u64) -> Result<Self, Error> {
+        expect_folders(path)?;
         space::check(path, space::FREE_MIB_MIN)?;
         berth_migrations::run(path)?;
         let witness = path.join(berth_migrations::WITNESS);
@@ -123,6 +130,19 @@ impl FileDisk {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Refuses a directory in which a file has the name of a folder: the libraries below would name
+/// neither, or delete it.
+fn expect_folders(path: &Path) -> Result<(), Error> {
+    use berth_migrations::{CHECKPOINTS, LOG, TABLE};
+    for name in [LOG, CHECKPOINTS, TABLE] {
+        let path = path.join(name);
+        if path.exists() && !path.is_dir() {
+            return Err(Error::NotAFolder { path });
+        }
+    }
+    Ok(())
 }
 
 impl Disk for FileDisk {

@@ -15,6 +15,8 @@ use crate::checkpoints::sync_folder;
 
 const MARKER: &str = "MEMBER";
 const MARKER_PART: &str = "MEMBER.part";
+/// The disk under which a member that is not here yet has joined, or is about to.
+const JOINING: &str = "JOINING";
 const FIRST_LINE: &str = "berth member 1";
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -34,10 +36,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no member in it.
-    #[error(
-        "{path} holds no member; if one was here, its disk is lost: remove that member from the \
-         cluster and join again as a new one"
-    )]
+    #[error("{path} holds no member")]
     Missing {
         /// The directory.
         path: PathBuf,
@@ -65,10 +64,7 @@ pub enum Error {
         expected: String,
     },
     /// The marker cannot be understood.
-    #[error(
-        "the marker in {path} is damaged or of a newer format: {what}. If no newer program was \
-         here, remove this member from the cluster and join again with an empty directory"
-    )]
+    #[error("the marker in {path} is damaged or of a newer format: {what}")]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -125,9 +121,9 @@ pub fn open(path: &Path) -> Result<Claimed, Error> {
 /// Makes the directory if there is none, and refuses one with anything in it: a new member is to
 /// begin there.
 pub fn expect_free(path: &Path) -> Result<(), Error> {
-    // `lost+found` is made by mkfs on a disk of its own; a part of a marker is left by a start
-    // that was interrupted, or found the disk full, before there was a member.
-    const IGNORED: [&str; 2] = ["lost+found", MARKER_PART];
+    // `lost+found` is made by mkfs on a disk of its own; the others are left by a start that was
+    // interrupted, or found the disk full, before there was a member.
+    const IGNORED: [&str; 3] = ["lost+found", MARKER_PART, JOINING];
     fs::create_dir_all(path).map_err(|source| io_error(path, "created", source))?;
     let occupied = fs::read_dir(path)
         .map_err(|source| io_error(path, "looked for", source))?
@@ -136,6 +132,33 @@ pub fn expect_free(path: &Path) -> Result<(), Error> {
         return Err(Error::Occupied { path: path.into() });
     }
     Ok(())
+}
+
+/// Returns the disk id under which a member joins that is to begin here: that of an earlier start
+/// which was interrupted, or else `fresh`, which is durable when this returns. So the cluster knows
+/// a repeated request to join as the same one.
+///
+/// There is no danger of an id that comes back with an empty disk: until there is a marker no member
+/// has promised anything, and with it the disk id given here is deleted.
+pub fn joining_disk(path: &Path, fresh: &str) -> Result<String, Error> {
+    expect_free(path)?;
+    let file = path.join(JOINING);
+    let is_id = |id: &str| id.len() == fresh.len() && id.bytes().all(|b| b.is_ascii_graphic());
+    match fs::read_to_string(&file) {
+        Ok(earlier) if is_id(&earlier) => return Ok(earlier),
+        // Torn: nothing was requested under it.
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(io_error(path, "read", source)),
+    }
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&file)?;
+        file.write_all(fresh.as_bytes())?;
+        file.sync_all()?;
+        sync_folder(path)
+    };
+    write().map_err(|source| io_error(path, "written", source))?;
+    Ok(fresh.to_owned())
 }
 
 /// Makes this directory that of a new member.
@@ -151,6 +174,10 @@ pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&part, path.join(MARKER))?;
+        match fs::remove_file(path.join(JOINING)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         sync_folder(path)?;
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             sync_folder(parent)?;
@@ -237,6 +264,25 @@ mod tests {
             member_id: 3,
             disk_id: "d1".into(),
         }
+    }
+
+    /// Goal: a start that was interrupted goes on under the same disk id, until there is a member.
+    #[test]
+    fn a_disk_id_for_joining_is_the_same_until_there_is_a_member() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("member");
+        assert_eq!(joining_disk(&path, "d1").expect("free"), "d1");
+        assert_eq!(joining_disk(&path, "d2").expect("free"), "d1");
+        // Torn in the middle of its first writing.
+        fs::write(path.join(JOINING), "d").expect("write");
+        assert_eq!(joining_disk(&path, "d3").expect("free"), "d3");
+        drop(create(&path, identity()).expect("create"));
+        assert!(!path.join(JOINING).exists());
+        let refused = joining_disk(&path, "d4");
+        assert!(
+            matches!(refused, Err(Error::Occupied { .. })),
+            "{refused:?}"
+        );
     }
 
     #[test]

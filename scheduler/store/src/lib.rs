@@ -29,6 +29,7 @@ pub mod hash;
 pub mod identity;
 pub mod log;
 mod log_header;
+mod log_tail;
 pub mod membership;
 pub mod memory;
 pub mod recover;
@@ -37,6 +38,7 @@ pub mod space;
 pub mod table;
 pub mod witness;
 
+pub use berth_migrations::Error as MigrationError;
 pub use checkpoint::Header;
 pub use checkpoints::{CheckpointSink, CheckpointStore};
 pub use disk::{Disk, FileDisk};
@@ -49,3 +51,8 @@ pub use memory::{MemoryCopy, MemoryDisk};
 pub use recover::{Recovered, Recovery, recover};
 pub use row::{Row, RowChange};
 pub use table::{TableMeta, TableStore};
+
+/// What lies in a member's directory.
+pub mod folders {
+    pub use berth_migrations::{CHECKPOINTS, LOG, TABLE, WITNESS};
+}

@@ -20,6 +20,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use protobuf::Message as _;
 use raft::eraftpb::{Entry, HardState};
@@ -27,6 +28,7 @@ use raft_engine::{Command, Config, Engine, MessageExt, ReadableSize, RecoveryMod
 
 use crate::extent::{Extent, Tracker};
 use crate::log_header;
+use crate::log_tail::Tail;
 use crate::witness::{self, Witness};
 
 const META_GROUP: u64 = 1;
@@ -70,6 +72,8 @@ pub struct LogContents {
     pub witness: Extent,
     /// How many records of the witness are torn or damaged.
     pub witness_damaged: usize,
+    /// How many bytes at the end were no complete write and were cut off at opening.
+    pub torn_bytes: u64,
 }
 
 /// Why the log could not be used.
@@ -82,16 +86,10 @@ pub enum Error {
     #[error(transparent)]
     Witness(#[from] witness::Error),
     /// The engine panicked on what is on the disk.
-    #[error(
-        "the Raft log is damaged: raft-engine gave up while {0}. Remove this member from the \
-         cluster and join again with an empty directory"
-    )]
+    #[error("the Raft log is damaged: raft-engine gave up while {0}")]
     Panicked(&'static str),
     /// What is on the disk is damaged.
-    #[error(
-        "the Raft log is damaged, noticed while {doing}. Remove this member from the cluster and \
-         join again with an empty directory"
-    )]
+    #[error("the Raft log is damaged, noticed while {doing}")]
     Corrupted {
         /// What was attempted.
         doing: &'static str,
@@ -100,10 +98,7 @@ pub enum Error {
         source: raft_engine::Error,
     },
     /// The header of a file is damaged.
-    #[error(
-        "the Raft log is damaged: the header of {path} is not one that this program writes. Remove \
-         this member from the cluster and join again with an empty directory"
-    )]
+    #[error("the Raft log is damaged: the header of {path} is not one that this program writes")]
     Header {
         /// The file.
         path: PathBuf,
@@ -111,6 +106,24 @@ pub enum Error {
     /// The files could not be read.
     #[error("the files of the Raft log could not be read")]
     Io(#[source] io::Error),
+    /// The disk returned an error.
+    #[error("the Raft log failed while {doing}")]
+    Failed {
+        /// What was attempted.
+        doing: &'static str,
+        /// The error of the operating system, as far as raft-engine passes it on.
+        #[source]
+        source: io::Error,
+    },
+    /// The engine panicked while it wrote, as it does when a synchronisation fails: what is durable
+    /// is unknown then.
+    #[error("raft-engine gave up while {doing}: {what}")]
+    GaveUp {
+        /// What was attempted.
+        doing: &'static str,
+        /// The message of the panic.
+        what: String,
+    },
     /// The engine reported anything else.
     #[error("the Raft log failed while {doing}")]
     Engine {
@@ -121,10 +134,7 @@ pub enum Error {
         source: raft_engine::Error,
     },
     /// A stored value has no meaning.
-    #[error(
-        "the Raft log holds a damaged {0}. Remove this member from the cluster and join again with \
-         an empty directory"
-    )]
+    #[error("the Raft log holds a damaged {0}")]
     Damaged(&'static str),
 }
 
@@ -157,7 +167,10 @@ impl MessageExt for EntryKind {
 
 /// The log on raft-engine.
 pub struct EngineLog {
-    engine: Engine,
+    /// `None` only while it is dropped.
+    engine: Option<Engine>,
+    /// Whether a write has failed, so that what is durable is unknown.
+    failed: bool,
     generation: u64,
     pending: raft_engine::LogBatch,
     /// What the log is with everything that is pending.
@@ -165,6 +178,8 @@ pub struct EngineLog {
     witness: Witness,
     /// What opening read, until it is collected.
     contents: Option<LogContents>,
+    /// What opening cut off.
+    torn_bytes: u64,
 }
 
 impl EngineLog {
@@ -186,7 +201,12 @@ impl EngineLog {
         if let Some(path) = log_header::damaged(folder).map_err(Error::Io)? {
             return Err(Error::Header { path });
         }
+        let tail = Tail::of(folder).map_err(Error::Io)?;
         let engine = guarded("opening", || Engine::open(config))?;
+        let torn_bytes = match tail {
+            Some(tail) => tail.cut_off().map_err(Error::Io)?,
+            None => 0,
+        };
         let generation = match engine.get(META_GROUP, GENERATION_KEY) {
             None => FIRST_GENERATION,
             Some(bytes) => u64::from_le_bytes(
@@ -196,12 +216,14 @@ impl EngineLog {
             ),
         };
         let mut log = Self {
-            engine,
+            engine: Some(engine),
+            failed: false,
             generation,
             pending: raft_engine::LogBatch::default(),
             tracker: Tracker::default(),
             witness,
             contents: None,
+            torn_bytes,
         };
         let contents = log.read()?;
         log.tracker = Tracker::new(contents.extent.sequence, &contents.entries);
@@ -209,8 +231,14 @@ impl EngineLog {
         Ok(log)
     }
 
+    fn engine(&self) -> &Engine {
+        self.engine
+            .as_ref()
+            .expect("it is open until it is dropped")
+    }
+
     fn read(&self) -> Result<LogContents, Error> {
-        let hard_state = match self.engine.get(META_GROUP, HARD_STATE_KEY) {
+        let hard_state = match self.engine().get(META_GROUP, HARD_STATE_KEY) {
             None => None,
             Some(bytes) => Some(
                 HardState::parse_from_bytes(&bytes).map_err(|_| Error::Damaged("hard state"))?,
@@ -218,10 +246,10 @@ impl EngineLog {
         };
         let mut entries = Vec::new();
         if let (Some(first), Some(last)) = (
-            self.engine.first_index(self.generation),
-            self.engine.last_index(self.generation),
+            self.engine().first_index(self.generation),
+            self.engine().last_index(self.generation),
         ) {
-            let (engine, group) = (&self.engine, self.generation);
+            let (engine, group) = (self.engine(), self.generation);
             let read = &mut entries;
             guarded("reading entries", || {
                 engine.fetch_entries_to::<EntryKind>(group, first, last + 1, None, read)
@@ -237,11 +265,12 @@ impl EngineLog {
             extent,
             witness: self.witness.newest(),
             witness_damaged: self.witness.damaged(),
+            torn_bytes: self.torn_bytes,
         })
     }
 
     fn extent(&self) -> Result<Extent, Error> {
-        match self.engine.get(META_GROUP, EXTENT_KEY) {
+        match self.engine().get(META_GROUP, EXTENT_KEY) {
             None => Ok(Extent::default()),
             Some(bytes) => Extent::from_bytes(&bytes).ok_or(Error::Damaged("extent")),
         }
@@ -249,15 +278,29 @@ impl EngineLog {
 
     /// Writes what is pending, and whatever earlier writes the operating system still holds.
     fn write(&mut self) -> Result<(), Error> {
+        let written = self.write_pending();
+        self.record_failure(&written);
+        written
+    }
+
+    fn write_pending(&mut self) -> Result<(), Error> {
         let extent = self.tracker.count_write();
         self.pending
             .put(META_GROUP, EXTENT_KEY.to_vec(), extent.to_bytes().to_vec())
             .map_err(|source| engine_error("adding the extent", source))?;
-        self.engine
-            .write(&mut self.pending, true)
-            .map_err(|source| engine_error("writing", source))?;
+        let engine = self
+            .engine
+            .as_ref()
+            .expect("it is open until it is dropped");
+        let pending = &mut self.pending;
+        writing("writing", || engine.write(pending, true))?;
         self.witness.record(extent)?;
         Ok(())
+    }
+
+    /// A disk that is full synchronises what it has; after any other error that is in doubt.
+    fn record_failure<T>(&mut self, done: &Result<T, Error>) {
+        self.failed |= !matches!(done, Ok(_) | Err(Error::Full));
     }
 
     fn reset(&mut self) -> Result<(), Error> {
@@ -271,6 +314,18 @@ impl EngineLog {
                 self.generation.to_le_bytes().to_vec(),
             )
             .map_err(|source| engine_error("resetting", source))
+    }
+}
+
+impl Drop for EngineLog {
+    /// raft-engine synchronises its files when it is dropped, and panics if that fails, which
+    /// aborts the process without a reason when it comes on top of another panic. So it is left as
+    /// it is, its lock included, once a write has failed; the process is about to end.
+    fn drop(&mut self) {
+        let engine = self.engine.take();
+        if self.failed || thread::panicking() {
+            std::mem::forget(engine);
+        }
     }
 }
 
@@ -324,9 +379,9 @@ impl LogStore for EngineLog {
         self.pending
             .add_command(self.generation, Command::Compact { index: first_kept });
         self.sync()?;
-        self.engine
-            .purge_expired_files()
-            .map_err(|source| engine_error("removing old files", source))?;
+        let removed = writing("removing old files", || self.engine().purge_expired_files());
+        self.record_failure(&removed);
+        removed?;
         Ok(())
     }
 }
@@ -341,8 +396,23 @@ fn guarded<T>(
         .map_err(|source| engine_error(doing, source))
 }
 
+/// Calls the engine to write.
+fn writing<T>(
+    doing: &'static str,
+    call: impl FnOnce() -> Result<T, raft_engine::Error>,
+) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|payload| {
+            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+            let what = text.unwrap_or_else(|| "a panic without a message".to_owned());
+            Error::GaveUp { doing, what }
+        })?
+        .map_err(|source| engine_error(doing, source))
+}
+
 fn engine_error(doing: &'static str, source: raft_engine::Error) -> Error {
-    match &source {
+    match source {
         raft_engine::Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => Error::Full,
         // A block that lies beyond the end of its file, or has to be cut off in a file that is
         // complete and therefore opened for reading only.
@@ -354,8 +424,10 @@ fn engine_error(doing: &'static str, source: raft_engine::Error) -> Error {
                     | io::ErrorKind::InvalidData
             ) =>
         {
+            let source = raft_engine::Error::Io(error);
             Error::Corrupted { doing, source }
         }
+        raft_engine::Error::Io(source) => Error::Failed { doing, source },
         // After a failed write the engine moves to a fresh file and asks to be called again; it
         // does so for a full disk only.
         raft_engine::Error::TryAgain(_) => Error::Full,
@@ -366,15 +438,34 @@ fn engine_error(doing: &'static str, source: raft_engine::Error) -> Error {
         | raft_engine::Error::EntryNotFound
         // Among others a block that cannot be decompressed: nothing here is compressed.
         | raft_engine::Error::Other(_) => Error::Corrupted { doing, source },
-        raft_engine::Error::Io(_)
-        | raft_engine::Error::InvalidArgument(_)
-        | raft_engine::Error::Full => Error::Engine { doing, source },
+        raft_engine::Error::InvalidArgument(_) | raft_engine::Error::Full => Error::Engine { doing, source },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a file of the log that was made and never got its header, as on a full disk or when the
+    /// process is killed in between, is no damage, neither at the next start nor later.
+    #[test]
+    fn a_file_without_a_header_is_used() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let batch = |index| LogBatch {
+            entries: entries(index..=index, 1),
+            ..LogBatch::default()
+        };
+        write(&mut open(folder.path()), batch(2));
+        let file = folder.path().join("log/0000000000000002.raftlog");
+        std::fs::write(&file, "").expect("a file");
+        for index in 3..=5 {
+            let mut log = open(folder.path());
+            assert_eq!(log.load().expect("load").entries, entries(2..=index - 1, 1));
+            write(&mut log, batch(index));
+        }
+        let written = std::fs::metadata(file).expect("a file").len();
+        assert!(written > 0, "it is the file that is written");
+    }
 
     fn entries(range: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
         range
@@ -484,7 +575,7 @@ mod tests {
     /// of it. Method: the lowest bit of every byte of a log of three batches; among them is the one that
     /// names the compression of a batch.
     #[test]
-    fn every_flipped_byte_that_is_an_error_names_the_remedy() {
+    fn every_flipped_byte_that_is_an_error_is_named_as_damage() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let mut log = open(folder.path());
         for index in 2..=4 {
@@ -505,7 +596,14 @@ mod tests {
             let witness = Witness::open(&folder.path().join("WITNESS"), &identity());
             let witness = witness.expect("open");
             if let Err(error) = EngineLog::open(&folder.path().join("log"), witness, FILE_BYTES) {
-                assert!(error.to_string().contains("join again"), "{at}: {error}");
+                let is_damage = matches!(
+                    error,
+                    Error::Panicked(_)
+                        | Error::Corrupted { .. }
+                        | Error::Header { .. }
+                        | Error::Damaged(_)
+                );
+                assert!(is_damage, "{at}: {error}");
                 errors += 1;
             }
             std::fs::write(&file, &sound).expect("write");

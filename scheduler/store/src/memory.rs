@@ -213,6 +213,7 @@ impl LogStore for MemoryLog {
             extent: inner.log.tracker.extent(),
             witness: inner.witness,
             witness_damaged: 0,
+            torn_bytes: 0,
         })
     }
 

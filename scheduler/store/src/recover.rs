@@ -61,6 +61,9 @@ pub struct Recovery {
     pub repairs: Vec<String>,
     /// Whether the table must be rewritten from the state.
     pub rebuild_table: bool,
+    /// How many bytes at the end of the log were no complete write when the process ended. None of
+    /// them had been synchronised, as the witness shows, so that nothing acknowledged is lost.
+    pub torn_bytes: u64,
 }
 
 impl fmt::Display for Recovery {
@@ -116,10 +119,7 @@ pub enum Error {
     #[error(transparent)]
     Checkpoints(#[from] crate::checkpoints::Error),
     /// The log has a gap.
-    #[error(
-        "the Raft log has no entry {missing}, although it goes on after it. Remove this member \
-         from the cluster and join again with an empty directory"
-    )]
+    #[error("the Raft log has no entry {missing}, although it goes on after it")]
     Gap {
         /// The first missing index.
         missing: u64,
@@ -128,8 +128,7 @@ pub enum Error {
     #[error(
         "the Raft log ends at write {} with {}, but write {} with {} was synchronised, as the \
          witness shows: the disk lost votes or entries that this member acknowledged, or an older \
-         log was put back. Remove this member from the cluster and join again with an empty \
-         directory",
+         log was put back",
         .log.sequence, entries_of(.log), .witness.sequence, entries_of(.witness)
     )]
     Behind {
@@ -141,7 +140,7 @@ pub enum Error {
     /// The log is not behind the witness, but not the same log either.
     #[error(
         "the Raft log has {} at write {}, where the witness has {}: one of the two comes from \
-         elsewhere. Remove this member from the cluster and join again with an empty directory",
+         elsewhere",
         entries_of(.log), .log.sequence, entries_of(.witness)
     )]
     Contradicted {
@@ -152,9 +151,8 @@ pub enum Error {
     },
     /// No record of the witness is left.
     #[error(
-        "the Raft log is at write {}, but the witness beside it has no record that can be read, so \
-         that nothing shows whether the log is whole. Remove this member from the cluster and join \
-         again with an empty directory",
+        "the Raft log is at write {}, but the witness beside it has no record that can be read, \
+         so that nothing shows whether the log is whole",
         .log.sequence
     )]
     Unwitnessed {
@@ -164,8 +162,7 @@ pub enum Error {
     /// Entries are missing from the log, or are those of an older version of one of its files.
     #[error(
         "the Raft log holds {} of the {} that its last write names: the disk lost entries that \
-         this member acknowledged. Remove this member from the cluster and join again with an \
-         empty directory",
+         this member acknowledged",
         entries_of(.actual), entries_of(.expected)
     )]
     Incomplete {
@@ -175,19 +172,13 @@ pub enum Error {
         expected: Extent,
     },
     /// No checkpoint can be used.
-    #[error(
-        "no usable checkpoint is left ({what}); the log alone does not hold the state. Remove \
-         this member from the cluster and join again with an empty directory"
-    )]
+    #[error("no usable checkpoint is left ({what}); the log alone does not hold the state")]
     NoCheckpoint {
         /// What was wrong with each.
         what: String,
     },
     /// A checkpoint belongs to another cluster.
-    #[error(
-        "checkpoint {index} belongs to cluster {actual}, not to cluster {expected}. Remove this \
-         member from the cluster and join again with an empty directory"
-    )]
+    #[error("checkpoint {index} belongs to cluster {actual}, not to cluster {expected}")]
     OtherCluster {
         /// Which checkpoint.
         index: u64,
@@ -199,7 +190,7 @@ pub enum Error {
     /// The table knows of commands that the log has lost.
     #[error(
         "the table is at index {table} but the log ends at {log}: the disk lost entries that were \
-         acknowledged. Remove this member from the cluster and join again with an empty directory"
+         acknowledged"
     )]
     LogLost {
         /// The index of the table.
@@ -273,7 +264,7 @@ fn start_from<D: Disk, S>(
             ),
         });
     }
-    let hard_state = log.hard_state;
+    let (hard_state, torn_bytes) = (log.hard_state, log.torn_bytes);
     let (log_start, entries) = if continues(&log.entries, newest) {
         let start = &checkpoint.oldest;
         let behind = log.entries.into_iter().filter(|e| e.index > start.index);
@@ -306,6 +297,7 @@ fn start_from<D: Disk, S>(
             entries_after: last_index - base.header.index,
             repairs,
             rebuild_table,
+            torn_bytes,
         },
         entries,
         checkpoint: Some(newest),
@@ -391,6 +383,7 @@ fn never_had_a_state<S>(log: LogContents, repairs: Vec<String>) -> Result<Recove
             entries_after: 0,
             repairs,
             rebuild_table: true,
+            torn_bytes: log.torn_bytes,
         },
     })
 }

@@ -126,6 +126,10 @@ pub fn commands() -> Vec<Command> {
             version: ServiceVersion::CURRENT,
             gone: [conductor("c2"), conductor("c3")].into(),
         },
+        Command::ReplaceGrantKey {
+            number: 1,
+            seed: berth_domain::grant::GrantSeed([7; 32]),
+        },
         Command::UnregisterService {
             service: conductor("c1"),
         },

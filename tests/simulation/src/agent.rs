@@ -239,6 +239,7 @@ impl Agent {
             | Timer::TransferEnded(..)
             | Timer::Renew
             | Timer::Look
+            | Timer::Write
             | Timer::Wish(_) => Vec::new(),
         }
     }
@@ -290,6 +291,7 @@ impl Agent {
             | Packet::Snapshot(..)
             | Packet::Question(..)
             | Packet::Answer(..)
+            | Packet::Write(..)
             | Packet::Wish(..)
             | Packet::Granted(..) => Vec::new(),
         }

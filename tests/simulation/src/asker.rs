@@ -36,6 +36,8 @@ pub enum Timer {
     Look,
     /// A wish is to be uttered, or uttered again.
     Wish(usize),
+    /// A client is to write again.
+    Write,
 }
 
 /// Gives out call numbers.

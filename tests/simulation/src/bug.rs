@@ -12,11 +12,21 @@ pub enum Bug {
     /// Neither the scheduler nor the agents look at epochs, so that a conductor that lost its
     /// lease goes on with its steps.
     StaleEpoch,
+    /// A member that forwards a write takes an attempt without a response for one that did nothing.
+    ForgetDoubt,
+    /// A repeated request is answered with the provider as it is by then.
+    AnswerAsItIs,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::AnswerBeforeSync, Self::ReleaseEarly, Self::StaleEpoch];
+    pub const ALL: [Self; 5] = [
+        Self::AnswerBeforeSync,
+        Self::ReleaseEarly,
+        Self::StaleEpoch,
+        Self::ForgetDoubt,
+        Self::AnswerAsItIs,
+    ];
 }
 
 impl std::str::FromStr for Bug {
@@ -27,8 +37,11 @@ impl std::str::FromStr for Bug {
             "answer-before-sync" => Ok(Self::AnswerBeforeSync),
             "release-early" => Ok(Self::ReleaseEarly),
             "stale-epoch" => Ok(Self::StaleEpoch),
+            "forget-doubt" => Ok(Self::ForgetDoubt),
+            "answer-as-it-is" => Ok(Self::AnswerAsItIs),
             other => Err(format!(
-                "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch"
+                "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch, \
+                 forget-doubt, answer-as-it-is"
             )),
         }
     }

@@ -169,7 +169,7 @@ impl Conductor {
                 outs.extend(self.asker.ask(known, Purpose::Registered, context.numbers));
                 outs
             }
-            Timer::Wish(_) => Vec::new(),
+            Timer::Write | Timer::Wish(_) => Vec::new(),
         }
     }
 
@@ -192,6 +192,7 @@ impl Conductor {
             | Packet::Snapshot(..)
             | Packet::Question(..)
             | Packet::Call(..)
+            | Packet::Write(..)
             | Packet::Granted(..) => Vec::new(),
         }
     }

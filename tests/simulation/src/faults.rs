@@ -16,6 +16,9 @@ pub enum Fault {
     Isolate(Node, u64),
     /// Two nodes do not reach each other for so many milliseconds.
     Cut(Node, Node, u64),
+    /// The disk of a member's log does not answer for so many milliseconds; what was written meanwhile
+    /// is synchronised then.
+    HoldDisk(u64, u64),
     /// No guest memory flows between two hosts for so many milliseconds.
     CutHosts(usize, usize, u64),
 }
@@ -35,7 +38,7 @@ pub fn plan(
     let mut at = chance.between(2_000, 6_000);
     while at < time_ms {
         let node = *chance.pick(&nodes).expect("there are nodes");
-        let fault = match chance.between(1, 12) {
+        let fault = match chance.between(1, 14) {
             1..=4 => Fault::Crash(node, chance.between(200, 6_000)),
             5 => Fault::CrashMembers(chance.between(200, 4_000)),
             6..=7 => {
@@ -47,6 +50,7 @@ pub fn plan(
                 let other = *chance.pick(&nodes).expect("there are nodes");
                 Fault::Cut(node, other, chance.between(500, 15_000))
             }
+            12..=13 => Fault::HoldDisk(chance.between(1, members), chance.between(500, 20_000)),
             _ => {
                 let (a, b) = (chance.index(agents), chance.index(agents));
                 Fault::CutHosts(a, b, chance.between(200, 8_000))

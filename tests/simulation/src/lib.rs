@@ -13,6 +13,7 @@
 //! | [`packet`], [`network`] | what is sent, and what becomes of it |
 //! | [`member`], [`conductor`], [`agent`], [`user`] | one kind of node each |
 //! | [`asker`] | how members are asked |
+//! | `forwarder`, [`writer`] | writes through any member, and who makes them |
 //! | [`volumes`] | devices of volumes, who makes them and who wants them |
 //! | `scene` | the hosts and the flavors |
 //! | [`faults`] | crashes, stalls and cuts |
@@ -29,6 +30,7 @@ pub mod bug;
 pub mod chance;
 pub mod conductor;
 pub mod faults;
+mod forwarder;
 pub mod member;
 pub mod network;
 pub mod packet;
@@ -38,6 +40,7 @@ pub mod user;
 pub mod verdict;
 pub mod volumes;
 pub mod wish;
+pub mod writer;
 
 pub use bug::Bug;
 pub use run::{Failure, Options, Summary, run};

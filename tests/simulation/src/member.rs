@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
 
-use berth_domain::id::{Epoch, OperationId, TimeMs};
+use berth_domain::id::{Epoch, Generation, OperationId, TimeMs};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_replication::effects::{AppliedBatch, Persist};
@@ -28,7 +28,9 @@ use raft::eraftpb::Message;
 
 use crate::bug::Bug;
 use crate::chance::Chance;
+use crate::forwarder::{Forwarder, Step};
 use crate::packet::{CallNumber, Node, Packet, Question, Told};
+use crate::writer::number_of;
 
 /// What a member wants the world to do.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub enum Want {
     Sync(u64),
     /// Look at what was applied.
     Applied(Vec<(u64, String)>, Position),
+    /// Look at a write that was applied: its number, and the generation that it led to.
+    Written(u64, Generation),
     /// Look at what was acknowledged.
     Acknowledged(u64, String),
 }
@@ -67,6 +71,11 @@ struct Running {
     last_ticket: u64,
     received: Vec<(u64, Box<dyn CheckpointSink>)>,
     unsynced: VecDeque<u64>,
+    forwarder: Forwarder,
+    /// What is to be done for writes.
+    steps: Vec<Step>,
+    /// What this member told itself of attempts to have a write done.
+    own: Vec<(CallNumber, Told)>,
 }
 
 /// A scheduler member, up or down.
@@ -158,6 +167,9 @@ impl Member {
             last_ticket: 0,
             received: Vec::new(),
             unsynced: VecDeque::new(),
+            forwarder: Forwarder::new(self.id, self.life),
+            steps: Vec::new(),
+            own: Vec::new(),
         };
         if rebuild {
             running.rebuild_table(&self.cluster)?;
@@ -189,6 +201,7 @@ impl Member {
             return Ok(Vec::new());
         };
         running.replica.tick();
+        running.forward(now, bug);
         running.work(now, &self.cluster, chance, bug)
     }
 
@@ -213,11 +226,15 @@ impl Member {
             Packet::Question(call, question) => {
                 wants.extend(running.take_question(now, from, call, *question, bug));
             }
-            Packet::Told(..)
-            | Packet::Call(..)
-            | Packet::Answer(..)
-            | Packet::Wish(..)
-            | Packet::Granted(..) => {
+            Packet::Write(call, command) => match running.replica.may_propose() {
+                Ok(()) => {
+                    let ask = DecisionRequest::new("writer", Action::Plain(*command));
+                    wants.extend(running.decide(now, from, call, &ask, bug));
+                }
+                Err(_) => running.forwarder.take(now, from, call, *command),
+            },
+            Packet::Told(call, told) => running.own.push((call, *told)),
+            Packet::Call(..) | Packet::Answer(..) | Packet::Wish(..) | Packet::Granted(..) => {
                 return Err(format!("member {} was sent a foreign packet", self.id));
             }
         }
@@ -342,7 +359,11 @@ impl Running {
                 assert!(proposed.is_ok(), "the replica said that it takes proposals");
             }
             Decision::Answer(answer) => {
-                let ticket = self.wait(Waiter::Decision(from, call, None, Some(Ok(answer.reply))));
+                let reply = match bug {
+                    Some(Bug::AnswerAsItIs) => as_it_is(machine.state(), answer.reply),
+                    Some(_) | None => answer.reply,
+                };
+                let ticket = self.wait(Waiter::Decision(from, call, None, Some(Ok(reply))));
                 self.replica.confirm_decision(ticket);
             }
             Decision::Explain(_) => unreachable!("every reason is worked out"),
@@ -390,10 +411,59 @@ impl Running {
         bug: Option<Bug>,
     ) -> Result<Vec<Want>, String> {
         let mut wants = Vec::new();
-        while let Some(effects) = self.replica.ready().map_err(|e| e.to_string())? {
-            self.carry_out(effects, now, cluster, chance, bug, &mut wants)?;
+        loop {
+            while let Some(effects) = self.replica.ready().map_err(|e| e.to_string())? {
+                self.carry_out(effects, now, cluster, chance, bug, &mut wants)?;
+            }
+            self.keep_own(&mut wants);
+            if self.own.is_empty() && self.steps.is_empty() {
+                return Ok(wants);
+            }
+            wants.extend(self.take_steps(now, bug));
         }
-        Ok(wants)
+    }
+
+    /// Goes on with the writes that came to this member.
+    fn forward(&mut self, now: TimeMs, bug: Option<Bug>) {
+        let steps = self.forwarder.go_on(now, self.replica.role(), bug);
+        self.steps.extend(steps);
+    }
+
+    /// Takes out what this member tells itself: that is not sent over the network.
+    fn keep_own(&mut self, wants: &mut Vec<Want>) {
+        let own = Node::Member(self.replica.id());
+        let is_own =
+            |want: &mut Want| matches!(want, Want::Send(to, Packet::Told(..)) if *to == own);
+        for want in wants.extract_if(.., is_own) {
+            if let Want::Send(_, Packet::Told(call, told)) = want {
+                self.own.push((call, *told));
+            }
+        }
+    }
+
+    fn take_steps(&mut self, now: TimeMs, bug: Option<Bug>) -> Vec<Want> {
+        let mut wants = Vec::new();
+        let own = Node::Member(self.replica.id());
+        for (call, told) in std::mem::take(&mut self.own) {
+            let steps = self.forwarder.told(call, told, bug);
+            self.steps.extend(steps);
+        }
+        for step in std::mem::take(&mut self.steps) {
+            match step {
+                Step::Here(call, request) => {
+                    let question = Question::Decide(*request);
+                    wants.extend(self.take_question(now, own, call, question, bug));
+                }
+                Step::Ask(member, call, request) => wants.push(Want::Send(
+                    Node::Member(member),
+                    Packet::Question(call, Box::new(Question::Decide(*request))),
+                )),
+                Step::Tell(writer, call, told) => {
+                    wants.push(Want::Send(writer, Packet::Told(call, told)));
+                }
+            }
+        }
+        wants
     }
 
     fn carry_out(
@@ -419,6 +489,10 @@ impl Running {
         }
         if let Some(applied) = effects.applied {
             self.write_table(&applied, cluster, chance)?;
+            let replies = applied.commands.iter().flat_map(|c| &c.outcome);
+            for (number, generation) in replies.filter_map(number_of) {
+                wants.push(Want::Written(number, generation));
+            }
             let commands = applied.commands.iter();
             let commands = commands
                 .map(|c| (c.index, format!("{:?}", c.outcome)))
@@ -653,6 +727,15 @@ fn current_lease(asked: Option<Epoch>, outcome: &Result<Reply, Refusal>) -> Resu
         )),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Plants [`Bug::AnswerAsItIs`].
+fn as_it_is(state: &State, reply: Reply) -> Reply {
+    let Reply::Provider(provider) = &reply else {
+        return reply;
+    };
+    let now = state.providers().get(&provider.id).cloned();
+    now.map_or(reply, Reply::Provider)
 }
 
 /// Plants [`Bug::StaleEpoch`]: whatever lease a step was done under, it is taken for the present

@@ -12,6 +12,7 @@ use berth_domain::volume::Volume;
 use berth_saga::Facts;
 use berth_scheduler::core::DecisionRequest;
 use berth_state::Reply;
+use berth_state::command::Command;
 use raft::eraftpb::Message;
 
 /// A node of the simulated cluster.
@@ -25,6 +26,8 @@ pub enum Node {
     Agent(usize),
     /// The user.
     User,
+    /// A client of the Placement REST API.
+    Writer(usize),
 }
 
 /// Joins an answer with its question; unique in a run.
@@ -40,6 +43,8 @@ pub enum Packet {
     Snapshot(Box<Message>, Vec<u8>),
     /// To a member.
     Question(CallNumber, Box<Question>),
+    /// From a client that any member serves.
+    Write(CallNumber, Box<Command>),
     /// From a member.
     Told(CallNumber, Box<Told>),
     /// To an agent.

@@ -30,6 +30,7 @@ use crate::scene::{alias, flavors, topology};
 use crate::user::User;
 use crate::verdict::Verdict;
 use crate::volumes::VolumeUser;
+use crate::writer::Writers;
 
 const MEMBERS: u64 = 3;
 const CONDUCTORS: usize = 2;
@@ -60,6 +61,8 @@ pub struct Options {
     pub has_faults: bool,
     /// Whether hosts have regions for volumes, and somebody wants some.
     pub has_volumes: bool,
+    /// Whether clients write to resource providers through any member.
+    pub has_writers: bool,
 }
 
 impl Options {
@@ -74,6 +77,7 @@ impl Options {
             from: ServiceVersion::CURRENT,
             has_faults: true,
             has_volumes: false,
+            has_writers: false,
         }
     }
 }
@@ -99,6 +103,8 @@ pub struct Summary {
     pub hash: String,
     /// How many volumes were created, published or taken back, and deleted.
     pub volumes: [usize; 3],
+    /// How many writes through any member were answered as done, as not done, and not at all.
+    pub writes: [usize; 3],
 }
 
 /// What a run found.
@@ -164,11 +170,15 @@ struct Run {
     user: User,
     /// Wants volumes, where there are any.
     volume_user: VolumeUser,
+    /// Writes through any member, where somebody does.
+    writers: Writers,
     /// Makes flavors, as an operator would before anybody boots.
     operator: Asker<()>,
     world: World,
     verdict: Verdict,
     stalled: BTreeMap<Node, u64>,
+    /// Until when the disks of members do not answer.
+    held: BTreeMap<u64, u64>,
     /// Cuts under way, so that one mending does not mend another's.
     isolations: BTreeMap<Node, u32>,
     healed: bool,
@@ -254,10 +264,12 @@ impl Run {
             hosts,
             user,
             volume_user: VolumeUser::new(MEMBERS, options.seed),
+            writers: Writers::new(MEMBERS, options.seed),
             operator: Asker::new(MEMBERS),
             world,
             verdict: Verdict::default(),
             stalled: BTreeMap::new(),
+            held: BTreeMap::new(),
             isolations: BTreeMap::new(),
             healed: false,
             exchanges: BTreeMap::new(),
@@ -333,6 +345,11 @@ impl Run {
         if self.options.has_volumes {
             let each = faults_ms / VOLUME_WISHES;
             (1..VOLUME_WISHES).for_each(|at| self.schedule(at * each, Event::VolumeWish));
+        }
+        if self.options.has_writers {
+            for (writer, out) in self.writers.start() {
+                self.out(Node::Writer(writer), vec![out]);
+            }
         }
         self.work()?;
         self.finish()
@@ -545,6 +562,12 @@ impl Run {
                 };
                 self.out(to, outs);
             }
+            Node::Writer(at) => {
+                if let Packet::Told(call, told) = packet {
+                    let outs = self.writers.told(at, call, &told);
+                    self.out(to, outs);
+                }
+            }
             // It is down: nobody hears.
             Node::Conductor(_) | Node::Agent(_) => {}
         }
@@ -572,10 +595,25 @@ impl Run {
                 | Timer::TransferEnded(..)
                 | Timer::Renew
                 | Timer::Look
+                | Timer::Write
                 | Timer::Wish(_) => {
                     let (chance, numbers) = (&mut self.chance, &mut self.numbers);
                     self.user.timer(now, timer, chance, numbers)
                 }
+            },
+            Node::Writer(at) => match timer {
+                Timer::Write => {
+                    let state = self.verdict.latest();
+                    self.writers.write(at, state, &mut self.numbers)
+                }
+                Timer::Unanswered(call) => self.writers.unanswered(at, call),
+                Timer::Again(_)
+                | Timer::AgentSilent(_)
+                | Timer::Elapsed(..)
+                | Timer::TransferEnded(..)
+                | Timer::Renew
+                | Timer::Look
+                | Timer::Wish(_) => Vec::new(),
             },
             Node::Conductor(_) | Node::Agent(_) | Node::Member(_) => Vec::new(),
         };
@@ -611,12 +649,16 @@ impl Run {
             Node::Member(id) => self.members[index(id)].life,
             Node::Conductor(at) => self.conductors[at].life,
             Node::Agent(at) => self.agents[at].life,
-            Node::User => 0,
+            Node::User | Node::Writer(_) => 0,
         }
     }
 
     fn send(&mut self, from: Node, to: Node, packet: Packet) {
-        for delay in self.network.delays(from, to, &mut self.chance) {
+        // A connection repeats nothing, and a write without a request id must not be repeated.
+        let is_once = matches!(packet, Packet::Write(..));
+        let delays = self.network.delays(from, to, &mut self.chance);
+        let copies = if is_once { 1 } else { delays.len() };
+        for delay in delays.into_iter().take(copies) {
             self.schedule(delay, Event::Deliver(from, to, packet.clone()));
         }
     }
@@ -640,13 +682,15 @@ impl Run {
                     }
                 }
                 Want::Sync(number) => {
-                    let delay = self.chance.between(0, 30);
+                    let held_until = self.held.get(&id).copied().unwrap_or_default();
+                    let delay = self.chance.between(0, 30) + held_until.saturating_sub(self.now);
                     self.schedule(delay, Event::Synced(id, life, number));
                 }
                 Want::Applied(commands, position) => {
                     let state = self.members[index(id)].state();
                     self.verdict.applied(commands, position, state)?;
                 }
+                Want::Written(number, generation) => self.verdict.written(number, generation)?,
                 Want::Acknowledged(at, outcome) => self.verdict.acknowledged(at, outcome),
             }
         }
@@ -710,6 +754,9 @@ impl Run {
                 self.network.cut(a, b);
                 self.schedule(ms, Event::Mend(a, b));
             }
+            Fault::HoldDisk(id, ms) => {
+                self.held.insert(id, self.now + ms);
+            }
             Fault::CutHosts(a, b, ms) => {
                 if a != b {
                     self.world.cut(&self.hosts[a], &self.hosts[b]);
@@ -730,7 +777,7 @@ impl Run {
             }
             Node::Conductor(at) => self.conductors[at].crash(),
             Node::Agent(at) => self.agents[at].crash(),
-            Node::User => {}
+            Node::User | Node::Writer(_) => {}
         }
     }
 
@@ -761,7 +808,7 @@ impl Run {
                     self.schedule(AGENT_TICK_MS, Event::AgentTick(at, life));
                 }
             }
-            Node::User => {}
+            Node::User | Node::Writer(_) => {}
         }
         Ok(())
     }
@@ -769,11 +816,13 @@ impl Run {
     /// Ends all faults.
     fn heal(&mut self) -> Result<(), String> {
         self.healed = true;
+        self.writers.end();
         for agent in &mut self.agents {
             agent.devices.unpublish_all();
         }
         self.network.heal();
         self.stalled.clear();
+        self.held.clear();
         for a in 0..self.hosts.len() {
             for b in a + 1..self.hosts.len() {
                 self.world.heal(&self.hosts[a], &self.hosts[b]);

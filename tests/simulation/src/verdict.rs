@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim;
 use berth_domain::fence::may_evacuate;
-use berth_domain::id::ClaimId;
+use berth_domain::id::{ClaimId, Generation};
 use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::vm;
 use berth_driver::sim::World;
 use berth_replication::Position;
 use berth_state::State;
+
+use crate::writer::Applied;
 
 /// Collects what members applied and acknowledged.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Verdict {
     positions: BTreeMap<u64, Position>,
     /// What was acknowledged: index and what it did.
     acknowledged: Vec<(u64, String)>,
+    /// What was applied of the writes through any member.
+    written: Applied,
     /// The furthest state that any member has applied.
     latest: Option<(u64, State)>,
 }
@@ -67,6 +71,32 @@ impl Verdict {
             self.latest = Some((position.index, state.clone()));
         }
         Ok(())
+    }
+
+    /// Notes a write that a member applied.
+    ///
+    /// # Errors
+    ///
+    /// When it was applied before, with another outcome.
+    pub fn written(&mut self, number: u64, generation: Generation) -> Result<(), String> {
+        match self.written.insert(number, generation) {
+            Some(known) if known != generation => Err(format!(
+                "write {number} was applied twice: generations {known} and {generation}"
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Returns what was applied of the writes through any member.
+    #[must_use]
+    pub fn all_written(&self) -> &Applied {
+        &self.written
+    }
+
+    /// Returns the furthest state that any member has applied.
+    #[must_use]
+    pub fn latest(&self) -> Option<&State> {
+        self.latest.as_ref().map(|(_, state)| state)
     }
 
     /// Notes what a member acknowledged.

@@ -361,6 +361,7 @@ impl VolumeUser {
             | Timer::TransferEnded(..)
             | Timer::Renew
             | Timer::Look
+            | Timer::Write
             | Timer::Wish(_) => Vec::new(),
         }
     }

@@ -310,25 +310,16 @@ impl Agent {
 
     fn call(&mut self, pending: Pending) -> Vec<Effect> {
         let (id, vm) = (pending.id, pending.fence.vm);
-        if let Err(refusal) = self.admit(&pending.fence) {
+        // A raised epoch stops all earlier callers: only for a call that nothing refuses.
+        if let Err(refusal) = self.may_come(&pending) {
             return vec![reply(id, Err(refusal))];
         }
+        self.record(&pending.fence);
         if matches!(pending.call, Call::GetDomain) {
             self.fences.of(vm).queried_by = Some(pending.fence.operation);
             return vec![self.query_state(vm, id)];
         }
-        if let Err(refusal) = self.may_start(vm, &pending.call) {
-            return vec![reply(id, Err(refusal))];
-        }
         let queue = self.queues.entry(vm).or_default();
-        if queue.waiting.len() >= QUEUE_MAX {
-            let refusal = Refusal::new(
-                Code::Unavailable,
-                "AGENT_BUSY",
-                "too many calls about this VM wait for each other",
-            );
-            return vec![reply(id, Err(refusal))];
-        }
         let settles = matches!(pending.call, Call::SettleVm);
         let drops = matches!(pending.call, Call::DropDisks { .. }).then_some(pending.fence);
         queue.waiting.push_back(pending);
@@ -341,20 +332,47 @@ impl Agent {
         effects
     }
 
-    pub(super) fn admit(&mut self, fence: &Fence) -> Result<(), Refusal> {
+    /// Refuses a call before it has any effect.
+    fn may_come(&self, Pending { fence, call, .. }: &Pending) -> Result<(), Refusal> {
+        self.check(fence)?;
+        if matches!(call, Call::GetDomain) {
+            return Ok(());
+        }
+        self.may_start(fence.vm, call)?;
+        let queue = self.queues.get(&fence.vm);
+        if queue.is_some_and(|queue| queue.waiting.len() >= QUEUE_MAX) {
+            return Err(Refusal::new(
+                Code::Unavailable,
+                "AGENT_BUSY",
+                "too many calls about this VM wait for each other",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a call of an earlier lease, or for an earlier run of the agent. Stores nothing.
+    pub(super) fn check(&self, fence: &Fence) -> Result<(), Refusal> {
         if fence.incarnation != self.facts.incarnation {
+            // Which run it is, the scheduler and GetAgentInfo state to those who may know.
             let message = format!(
-                "the call is meant for an earlier run of the agent of host {}",
+                "the call is meant for another run of the agent of host {}",
                 self.facts.host
             );
-            let refusal = Refusal::new(Code::FailedPrecondition, "STALE_INCARNATION", message)
-                .with("incarnation", self.facts.incarnation);
-            return Err(refusal);
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                "STALE_INCARNATION",
+                message,
+            ));
         }
+        self.fences.check(fence)
+    }
+
+    /// Records the epoch of a call that nothing refuses.
+    fn record(&mut self, fence: &Fence) {
         let (guests, queues) = (&self.guests, &self.queues);
-        self.fences.admit(fence, |vm| {
+        self.fences.record(fence, |vm| {
             guests.contains_key(&vm) || queues.contains_key(&vm)
-        })
+        });
     }
 
     /// Begins waiting calls, until one makes the queue busy.

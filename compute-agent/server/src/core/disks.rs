@@ -101,14 +101,15 @@ impl Agent {
         Ok(Start::Work(Work::Disks, request))
     }
 
-    /// Checks whether the disks of a guest may be sent to another host.
-    pub(super) fn readable(&mut self, id: CallId, fence: &Fence) -> Vec<Effect> {
+    /// Checks whether the disks of a guest may be sent to another host. The caller is the agent of that
+    /// host: nothing is stored.
+    pub(super) fn readable(&self, id: CallId, fence: &Fence) -> Vec<Effect> {
         let examined = self.may_be_read(fence);
         vec![reply(id, examined.map(|()| Reply::Done))]
     }
 
-    fn may_be_read(&mut self, fence: &Fence) -> Result<(), Refusal> {
-        self.admit(fence)?;
+    fn may_be_read(&self, fence: &Fence) -> Result<(), Refusal> {
+        self.check(fence)?;
         self.knows_fetching()?;
         self.is_open(fence)?;
         if self.guests.contains_key(&fence.vm) {

@@ -7,8 +7,9 @@
 //! is, nothing of an operation after it was settled, no start on a claim that was released, no
 //! stop after a start of the same operation.
 //!
-//! Invariant: bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over
-//! the whole cluster, so that an unknown VM with an epoch at or below the floor is refused.
+//! Invariants: a check ([`Fences::check`]) stores nothing, and an epoch is stored only for a call that
+//! no other rule refuses, as a raised epoch stops all other callers. Bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over the whole cluster, so
+//! that an unknown VM with an epoch at or below the floor is refused.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,12 +68,8 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// Records a call, or refuses it for its epoch. VMs that are `kept` are not dropped.
-    pub(super) fn admit(
-        &mut self,
-        fence: &Fence,
-        kept: impl Fn(VmUid) -> bool,
-    ) -> Result<(), Refusal> {
+    /// Refuses a call for its epoch. Stores nothing.
+    pub(super) fn check(&self, fence: &Fence) -> Result<(), Refusal> {
         let seen = match self.records.get(&fence.vm) {
             Some(record) => record.epoch,
             // Nothing was dropped yet: no epoch is too old.
@@ -82,11 +79,16 @@ impl Fences {
         if fence.epoch < seen {
             return Err(stale(fence, seen));
         }
-        self.records.entry(fence.vm).or_default().epoch = fence.epoch;
+        Ok(())
+    }
+
+    /// Records a call that nothing refuses. VMs that are `kept` are not dropped.
+    pub(super) fn record(&mut self, fence: &Fence, kept: impl Fn(VmUid) -> bool) {
+        let record = self.records.entry(fence.vm).or_default();
+        record.epoch = record.epoch.max(fence.epoch);
         if self.records.len() > RECORDS_MAX {
             self.drop_oldest(|vm| vm == fence.vm || kept(vm));
         }
-        Ok(())
     }
 
     /// Refuses a call that waited while another lease began.
@@ -97,7 +99,13 @@ impl Fences {
         }
     }
 
-    /// Returns what is remembered of a VM.
+    /// Returns whether the operation of a call is settled here.
+    pub(super) fn is_settled(&self, fence: &Fence) -> bool {
+        let record = self.records.get(&fence.vm);
+        record.is_some_and(|record| record.settled == Some(fence.operation))
+    }
+
+    /// Returns what is remembered of a VM, for a call that changes it.
     pub(super) fn of(&mut self, vm: VmUid) -> &mut Record {
         self.records.entry(vm).or_default()
     }
@@ -146,30 +154,40 @@ mod tests {
         }
     }
 
+    fn admit(
+        fences: &mut Fences,
+        fence: &Fence,
+        kept: impl Fn(VmUid) -> bool,
+    ) -> Result<(), Refusal> {
+        fences.check(fence)?;
+        fences.record(fence, kept);
+        Ok(())
+    }
+
     /// Goal: memory stays bounded, and what is forgotten is refused rather than taken for new.
     #[test]
     fn what_is_dropped_is_below_the_floor() {
         let mut fences = Fences::default();
         let kept = |vm: VmUid| vm.0.as_u128() == 1;
         for n in 1..=(RECORDS_MAX as u64 + 10) {
-            fences.admit(&fence(u128::from(n), n), kept).unwrap();
+            admit(&mut fences, &fence(u128::from(n), n), kept).unwrap();
         }
         assert_eq!(fences.records.len(), RECORDS_MAX);
         assert_eq!(fences.floor, Epoch(11));
-        assert!(fences.admit(&fence(1, 1), kept).is_ok(), "kept");
-        let refused = fences.admit(&fence(5, 5), kept).unwrap_err();
+        assert!(admit(&mut fences, &fence(1, 1), kept).is_ok(), "kept");
+        let refused = admit(&mut fences, &fence(5, 5), kept).unwrap_err();
         assert_eq!(refused.reason, "STALE_EPOCH");
-        assert!(fences.admit(&fence(9_999_999, 12), kept).is_ok());
+        assert!(admit(&mut fences, &fence(9_999_999, 12), kept).is_ok());
     }
 
     #[test]
     fn an_older_epoch_is_refused_and_an_equal_one_is_not() {
         let mut fences = Fences::default();
         let kept = |_| false;
-        assert!(fences.admit(&fence(1, 5), kept).is_ok());
-        assert!(fences.admit(&fence(1, 5), kept).is_ok());
-        assert!(fences.admit(&fence(1, 4), kept).is_err());
-        assert!(fences.admit(&fence(2, 4), kept).is_ok());
+        assert!(admit(&mut fences, &fence(1, 5), kept).is_ok());
+        assert!(admit(&mut fences, &fence(1, 5), kept).is_ok());
+        assert!(admit(&mut fences, &fence(1, 4), kept).is_err());
+        assert!(admit(&mut fences, &fence(2, 4), kept).is_ok());
         assert!(fences.recheck(&fence(1, 4)).is_err());
         assert!(fences.recheck(&fence(1, 5)).is_ok());
     }

@@ -63,8 +63,8 @@ impl Agent {
     }
 
     /// Refuses calls of an operation that came before it was settled.
-    pub(super) fn is_open(&mut self, fence: &Fence) -> Result<(), Refusal> {
-        if self.fences.of(fence.vm).settled == Some(fence.operation) {
+    pub(super) fn is_open(&self, fence: &Fence) -> Result<(), Refusal> {
+        if self.fences.is_settled(fence) {
             return Err(late("the operation was settled here after this call"));
         }
         Ok(())

@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use berth_domain::agent::Failure;
-use berth_domain::id::VmUid;
+use berth_domain::agent::{Failure, Fence};
+use berth_domain::id::{Epoch, OperationId, VmUid};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{Amount, Phase, TransferProgress};
 use berth_driver::disks::{DiskSize, PIECE_MAX, Piece};
 use berth_driver::{Answer, Driver, Error, Fetch};
+use berth_proto::agent::v1 as wire;
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::agent::v1::read_disks_response::Piece as Wire;
 use berth_proto::agent::v1::{ReadDisksRequest, ReadDisksResponse};
 use berth_proto::client::{self, Dialer};
 use berth_proto::convert::ResourceName as _;
+use berth_proto::operation::v1::SignedGrant;
 use berth_tls::Expected;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -45,6 +47,26 @@ struct Progress {
 #[derive(Default)]
 struct All {
     underway: BTreeMap<VmUid, (CancellationToken, Option<Progress>)>,
+    /// What the calls that are under way were granted, by the call.
+    granted: BTreeMap<(VmUid, OperationId, Epoch), (SignedGrant, usize)>,
+}
+
+/// The grant of a call under way. Fetches of the call carry it as long as this lives.
+pub(crate) struct Carried {
+    fetches: Fetches,
+    call: (VmUid, OperationId, Epoch),
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        let mut all = self.fetches.lock();
+        if let Some((_, calls)) = all.granted.get_mut(&self.call) {
+            *calls -= 1;
+            if *calls == 0 {
+                all.granted.remove(&self.call);
+            }
+        }
+    }
 }
 
 /// The fetches of one agent. Cheap to clone; clones share it.
@@ -70,6 +92,29 @@ impl Fetches {
     fn lock(&self) -> MutexGuard<'_, All> {
         // Every change is one insertion, removal or assignment.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what a call was granted while it is under way.
+    pub(crate) fn carry(&self, fence: &Fence, grant: Option<SignedGrant>) -> Option<Carried> {
+        let call = (fence.vm, fence.operation, fence.epoch);
+        let grant = grant?;
+        let mut all = self.lock();
+        let (known, calls) = all
+            .granted
+            .entry(call)
+            .or_insert_with(|| (grant.clone(), 0));
+        // The newest expires last.
+        *known = grant;
+        *calls += 1;
+        Some(Carried {
+            fetches: self.clone(),
+            call,
+        })
+    }
+
+    fn grant_of(&self, fence: &Fence) -> Option<SignedGrant> {
+        let call = (fence.vm, fence.operation, fence.epoch);
+        Some(self.lock().granted.get(&call)?.0.clone())
     }
 
     /// Records a fetch, before its thread begins.
@@ -304,7 +349,10 @@ impl Fetching<'_> {
             channel.map_err(|error| self.source_unreachable(&error.to_string()))?
         };
         let request = ReadDisksRequest {
-            fence: Some(fence.into()),
+            fence: Some(wire::Fence {
+                grant: self.fetches.grant_of(fence),
+                ..fence.into()
+            }),
             migration: migration.resource_name(),
             disks: u32::try_from(domain.spec.disks.len()).unwrap_or(u32::MAX),
         };

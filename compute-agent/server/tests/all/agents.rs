@@ -101,6 +101,7 @@ impl HostService for Hosts {
             report_interval: interval(),
             lease: None,
             self_fence: None,
+            grant_terms: None,
         }))
     }
 
@@ -120,6 +121,7 @@ impl HostService for Hosts {
             lease: None,
             self_fence: None,
             volumes_waiting: false,
+            grant_terms: None,
         }))
     }
 
@@ -250,7 +252,11 @@ impl Running {
         let channel = client::channel(&self.report.agent_address).unwrap();
         client::agent::call(
             channel,
-            &FencedCall { fence, call },
+            &FencedCall {
+                fence,
+                call,
+                grant: None,
+            },
             Duration::from_secs(20),
         )
         .await

@@ -88,7 +88,10 @@ impl OperationService for Operations {
         let held = self.held.iter().map(wire::Operation::from);
         let operation = held.into_iter().find(|o| o.name == name);
         self.taken.lock().unwrap().insert(name);
-        Ok(Response::new(wire::TakeLeaseResponse { operation }))
+        Ok(Response::new(wire::TakeLeaseResponse {
+            operation,
+            grant: None,
+        }))
     }
 
     async fn get_operation(

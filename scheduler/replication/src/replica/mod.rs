@@ -41,6 +41,7 @@ use crate::effects::{CheckpointRequest, Effects, Position, Role, Ticket};
 use crate::error::Fatal;
 use crate::logger::logger;
 use crate::machine::Machine;
+use crate::retained::Retained;
 use crate::seed::Seed;
 use crate::window::{Mark, Window};
 
@@ -348,6 +349,16 @@ impl<M: Machine> Replica<M> {
     /// Returns how many proposals wait for their commit.
     pub fn pending(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Returns how much of the log is in memory. It reaches back to the older of two checkpoints, and
+    /// the next is due after so many entries or bytes.
+    pub fn retained_log(&self) -> Retained {
+        let bytes_due = self.config.checkpoint_bytes.max(self.checkpoint_bytes);
+        let entries_due = usize::try_from(self.config.checkpoint_entries).unwrap_or(usize::MAX);
+        let (entries, bytes) = self.node.store().size();
+        Retained::counted("log_entries", entries, entries_due.saturating_mul(2))
+            .with_bytes(bytes, bytes_due * 2)
     }
 
     /// Returns the index up to which this replica knows the log to be committed.

@@ -15,6 +15,7 @@ use crate::effects::{AppliedBatch, Position, Replaced, Role};
 use crate::error::Refused;
 use crate::machine::Machine;
 use crate::replica::{Change, MemberStatus};
+use crate::retained::Retained;
 
 /// What a decision came to.
 pub enum Decision<C, R> {
@@ -125,8 +126,10 @@ pub enum LogError {
     #[error(transparent)]
     Install(#[from] berth_store::checkpoints::Error),
     /// The engine gave up, most likely because a synchronisation failed.
-    #[error("the thread that writes the Raft log panicked; what it last wrote may not be durable")]
-    Panicked,
+    #[error(
+        "the thread that writes the Raft log panicked; what it last wrote may not be durable: {0}"
+    )]
+    Panicked(String),
 }
 
 fn hint(leader: &Option<Member>) -> String {
@@ -166,6 +169,8 @@ pub struct Status {
     pub progress: Vec<MemberStatus>,
     /// Proposals that wait for their commit.
     pub pending: usize,
+    /// What the replica retains besides the state.
+    pub retained: Vec<Retained>,
     /// For how long the disk of the log has owed an answer, to the precision of a tick.
     pub disk_silent: Duration,
 }

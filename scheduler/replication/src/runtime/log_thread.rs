@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use berth_store::{CheckpointSink, LogBatch, LogStore};
 
 use super::handle::LogError;
+use super::panic_message;
 
 /// A request to the thread.
 pub(super) enum LogJob {
@@ -34,8 +35,9 @@ pub(super) fn start<L: LogStore>(
     let thread = thread::Builder::new()
         .name("berth-log".into())
         .spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| run(log, &jobs, &done))).is_err() {
-                done(Err(LogError::Panicked));
+            let ended = catch_unwind(AssertUnwindSafe(|| run(log, &jobs, &done)));
+            if let Err(payload) = ended {
+                done(Err(LogError::Panicked(panic_message(&*payload))));
             }
         })?;
     Ok((jobs_in, thread))

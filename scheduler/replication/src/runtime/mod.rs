@@ -159,8 +159,16 @@ pub enum StopError {
     /// The table could not be written.
     #[error(transparent)]
     Table(#[from] berth_store::table::Error),
-    /// A thread of the disk ended early; it says why in the log.
-    #[error("the thread that writes the {0} ended unexpectedly")]
+    /// A thread of the disk panicked.
+    #[error("what writes the {part} panicked: {what}")]
+    Panicked {
+        /// What it writes.
+        part: &'static str,
+        /// The message of the panic.
+        what: String,
+    },
+    /// A thread of the disk does not end, or ended without a report.
+    #[error("the thread that writes the {0} does not answer any more")]
     Thread(&'static str),
 }
 
@@ -298,6 +306,13 @@ pub(crate) fn build<M: Machine>(
     index: u64,
 ) -> Result<M, String> {
     M::from_rows(level, rows, index).map_err(|error| chain(&error))
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 /// Returns what an error says, with what lies below it.

@@ -7,10 +7,14 @@
 //! command that changed it. So writing takes at most a tenth of the time; under a load that
 //! changes more rows than that, the table is left behind and rebuilt when things have calmed
 //! down. A table that is behind costs nothing but a longer replay at the next start.
+//!
+//! Invariant: what waits for the thread is bounded, however long its disk takes: while more rows
+//! than it may have wait, it is handed none and is left behind.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +24,8 @@ use bytes::Bytes;
 
 use crate::effects::{AppliedBatch, Position, Replaced};
 use crate::machine::Machine;
+use crate::retained::Retained;
+use crate::runtime::panic_message;
 
 const REBUILD_ROWS: usize = 4096;
 
@@ -35,8 +41,8 @@ pub(super) enum TableJob<M: Machine> {
 pub(super) enum TableNote {
     /// The table cannot be written.
     Failed(table::Error),
-    /// The thread panicked.
-    Panicked,
+    /// The thread panicked with this message.
+    Panicked(String),
     /// The table was left behind, and there is time to rebuild it now.
     Behind,
 }
@@ -52,14 +58,72 @@ pub(super) struct Pace {
 /// How many times longer than a write the pause after it is.
 const REST: u32 = 9;
 
+/// What the thread and its owner both know of the jobs between them.
+#[derive(Default)]
+struct Backlog {
+    /// How many rows wait for the thread.
+    rows: AtomicUsize,
+    /// How many batches were not handed to it.
+    skipped: AtomicU64,
+}
+
+/// The thread has ended.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+/// The jobs for the thread, from the side of its owner.
+pub(super) struct TableQueue<M: Machine> {
+    jobs: Sender<TableJob<M>>,
+    backlog: Arc<Backlog>,
+    rows_max: usize,
+    /// Set from the moment a batch was skipped until the whole state is sent.
+    is_skipping: bool,
+}
+
+impl<M: Machine> TableQueue<M> {
+    /// Hands a job to the thread, which never waits. A batch is skipped when too much waits already.
+    pub(super) fn send(&mut self, job: TableJob<M>) -> Result<(), Gone> {
+        match &job {
+            TableJob::Applied(batch) => {
+                let waiting = self.backlog.rows.load(Ordering::Relaxed);
+                if self.is_skipping || waiting > self.rows_max {
+                    self.is_skipping = true;
+                    self.backlog.skipped.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                self.backlog.rows.fetch_add(rows(batch), Ordering::Relaxed);
+            }
+            TableJob::Rebuild(_) => self.is_skipping = false,
+        }
+        self.jobs.send(job).map_err(|_| Gone)
+    }
+
+    /// Returns how many rows wait for the thread.
+    pub(super) fn retained(&self) -> Retained {
+        let waiting = self.backlog.rows.load(Ordering::Relaxed);
+        Retained::counted("table_rows_waiting", waiting, self.rows_max)
+    }
+}
+
+fn rows<M: Machine>(batch: &AppliedBatch<M>) -> usize {
+    batch.commands.iter().map(|c| c.changes.len()).sum()
+}
+
 /// Starts the thread.
 pub(super) fn start<M: Machine, T: TableStore>(
     table: T,
     cluster_id: String,
     pace: Pace,
     note: impl Fn(TableNote) + Send + 'static,
-) -> std::io::Result<(Sender<TableJob<M>>, JoinHandle<()>)> {
+) -> std::io::Result<(TableQueue<M>, JoinHandle<()>)> {
     let (jobs_in, jobs) = channel();
+    let backlog = Arc::<Backlog>::default();
+    let queue = TableQueue {
+        jobs: jobs_in,
+        backlog: backlog.clone(),
+        rows_max: pace.changes,
+        is_skipping: false,
+    };
     let thread = thread::Builder::new()
         .name("berth-table".into())
         .spawn(move || {
@@ -69,35 +133,45 @@ pub(super) fn start<M: Machine, T: TableStore>(
                 changes: BTreeMap::new(),
                 reached: None,
             };
-            match catch_unwind(AssertUnwindSafe(|| run(&mut writer, &jobs, &pace, &note))) {
+            match catch_unwind(AssertUnwindSafe(|| {
+                run(&mut writer, &jobs, &backlog, &pace, &note)
+            })) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => note(TableNote::Failed(error)),
-                Err(_) => note(TableNote::Panicked),
+                Err(payload) => note(TableNote::Panicked(panic_message(&*payload))),
             }
         })?;
-    Ok((jobs_in, thread))
+    Ok((queue, thread))
 }
 
 fn run<M: Machine, T: TableStore>(
     writer: &mut Writer<T>,
     jobs: &Receiver<TableJob<M>>,
+    backlog: &Backlog,
     pace: &Pace,
     note: &dyn Fn(TableNote),
 ) -> Result<(), table::Error> {
     let mut due: Option<Instant> = None;
     let mut rested = Instant::now();
     let mut behind = false;
+    // Of the batches that were skipped, those after which this thread has waited.
+    let mut skipped_seen = 0;
     loop {
         let job = match due {
             None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due) => jobs.recv_timeout(due.saturating_duration_since(Instant::now())),
         };
         match job {
-            Ok(TableJob::Applied(_)) if behind => due = Some(Instant::now() + pace.every * 2),
+            Ok(TableJob::Applied(batch)) if behind => {
+                backlog.rows.fetch_sub(rows(&batch), Ordering::Relaxed);
+                due = Some(Instant::now() + pace.every * 2);
+            }
             Ok(TableJob::Applied(batch)) => {
+                backlog.rows.fetch_sub(rows(&batch), Ordering::Relaxed);
                 writer.follow(&batch);
                 due = due.or_else(|| Some(rested.max(Instant::now() + pace.every)));
-                if writer.changes.len() > pace.changes {
+                let skipped = backlog.skipped.load(Ordering::Relaxed);
+                if writer.changes.len() > pace.changes || skipped != skipped_seen {
                     tracing::debug!("table falls behind: more rows change than it can write");
                     writer.forget();
                     behind = true;
@@ -109,8 +183,13 @@ fn run<M: Machine, T: TableStore>(
                 due = None;
             }
             Err(RecvTimeoutError::Timeout) if behind => {
-                note(TableNote::Behind);
-                due = None;
+                let skipped = backlog.skipped.load(Ordering::Relaxed);
+                let is_calm = skipped == skipped_seen;
+                skipped_seen = skipped;
+                due = (!is_calm).then(|| Instant::now() + pace.every * 2);
+                if is_calm {
+                    note(TableNote::Behind);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
                 let began = Instant::now();
@@ -277,12 +356,24 @@ mod tests {
         }))
     }
 
-    fn run_with(changes: usize, jobs: Vec<TableJob<Rows>>) -> (MemoryDisk, Option<TableNote>) {
-        let disk = MemoryDisk::new(Identity {
+    fn whole(last: u64) -> TableJob<Rows> {
+        TableJob::Rebuild(Arc::new(Replaced {
+            machine: Rows((1..=last).map(row).collect()),
+            position: position(last),
+            membership: Arc::default(),
+        }))
+    }
+
+    fn memory_disk() -> MemoryDisk {
+        MemoryDisk::new(Identity {
             cluster_id: "c".into(),
             member_id: 1,
             disk_id: "d".into(),
-        });
+        })
+    }
+
+    fn run_with(changes: usize, jobs: Vec<TableJob<Rows>>) -> (MemoryDisk, Option<TableNote>) {
+        let disk = memory_disk();
         let pace = Pace {
             every: Duration::from_millis(10),
             changes,
@@ -293,26 +384,93 @@ mod tests {
             let _ = noted.send(note);
         };
         let table = disk.clone().split().table;
-        let (sender, thread) = start(table, "c".into(), pace, note).expect("start");
+        let (mut sender, thread) = start(table, "c".into(), pace, note).expect("start");
         for job in jobs {
             sender.send(job).expect("it runs");
         }
         let behind = changes < 10;
         let note = behind.then(|| notes.recv().expect("it reports"));
         if behind {
-            let replaced = Replaced {
-                machine: Rows((1..=20).map(row).collect()),
-                position: position(20),
-                membership: Arc::default(),
-            };
-            sender
-                .send(TableJob::Rebuild(Arc::new(replaced)))
-                .expect("it runs");
+            sender.send(whole(20)).expect("it runs");
             sender.send(applied(21)).expect("it runs");
         }
         drop(sender);
         thread.join().expect("no panic");
         (disk, note)
+    }
+
+    /// A table whose disk does not answer until it may.
+    struct Held<T> {
+        table: T,
+        may_go_on: mpsc::Receiver<()>,
+    }
+
+    impl<T: TableStore> TableStore for Held<T> {
+        fn meta(&self) -> Result<Option<TableMeta>, table::Error> {
+            self.table.meta()
+        }
+
+        fn rows(&self) -> Box<dyn Iterator<Item = Result<berth_store::Row, table::Error>> + '_> {
+            self.table.rows()
+        }
+
+        fn write(
+            &mut self,
+            batch: table::TableBatch,
+            meta: Option<&TableMeta>,
+        ) -> Result<(), table::Error> {
+            // Dropping the sender lets it go on for good.
+            let _ = self.may_go_on.recv();
+            self.table.write(batch, meta)
+        }
+
+        fn flush(&mut self) -> Result<(), table::Error> {
+            self.table.flush()
+        }
+
+        fn clear(&mut self) -> Result<(), table::Error> {
+            self.table.clear()
+        }
+    }
+
+    /// Goal: however long the disk of the table takes, no more waits for it than may, and the table
+    /// holds everything in the end.
+    #[test]
+    fn what_waits_for_a_slow_table_is_bounded() {
+        const ROWS_MAX: usize = 20;
+        let disk = memory_disk();
+        let (let_go_on, may_go_on) = mpsc::channel();
+        let table = Held {
+            table: disk.clone().split().table,
+            may_go_on,
+        };
+        let pace = Pace {
+            every: Duration::from_millis(10),
+            changes: ROWS_MAX,
+        };
+        let (noted, notes) = mpsc::channel();
+        let note = move |note| {
+            // The test may have ended.
+            let _ = noted.send(note);
+        };
+        let (mut queue, thread) = start(table, "c".into(), pace, note).expect("start");
+        queue.send(applied(1)).expect("it runs");
+        // The thread takes the first row, and waits for its disk from then on.
+        while queue.retained().count > 0 {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(50));
+        for index in 2..=1000 {
+            queue.send(applied(index)).expect("it runs");
+            assert!(queue.retained().count <= ROWS_MAX as u64 + 1, "{index}");
+        }
+        drop(let_go_on);
+        assert!(matches!(notes.recv(), Ok(TableNote::Behind)));
+        queue.send(whole(1000)).expect("it runs");
+        queue.send(applied(1001)).expect("it runs");
+        drop(queue);
+        thread.join().expect("no panic");
+        assert_eq!(content(disk), (1001, 1001));
     }
 
     fn content(disk: MemoryDisk) -> (u64, usize) {

@@ -213,7 +213,6 @@ fn a_log_behind_its_witness_does_not_start() {
             matches!(error, berth_store::recover::Error::Behind { .. }),
             "{error}"
         );
-        assert!(error.to_string().contains("join again"), "{error}");
     }
 }
 
@@ -257,7 +256,6 @@ fn a_leader_that_goes_on_notices_that_a_follower_forgot() {
     trio.pass(60);
     let fatal = trio.stopped.get(&2).expect("it stops");
     assert!(matches!(fatal, Fatal::LogLost { leader: 1, .. }), "{fatal}");
-    assert!(fatal.to_string().contains("join again"), "{fatal}");
     assert!(trio.running.contains_key(&1));
 }
 

@@ -149,6 +149,8 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
             text: format!("task={}", kind.task().unwrap_or_default()),
         }),
         Command::FinalizeUpgrade { version, .. } => named("FinalizeUpgrade", "version", version),
+        // Never the secret.
+        Command::ReplaceGrantKey { number, .. } => named("RotateGrantKey", "key", number),
         Command::UnregisterService { service } => named("UnregisterService", "service", service),
         Command::ForceComplete { operation } => {
             named("ForceCompleteOperation", "operation", operation)

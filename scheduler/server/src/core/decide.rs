@@ -148,6 +148,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::DeleteVolume { .. }
         | Command::NoteVolumes { .. }
         | Command::FinalizeUpgrade { .. }
+        | Command::ReplaceGrantKey { .. }
         | Command::UnregisterService { .. } => true,
     }
 }

@@ -14,8 +14,10 @@
 //! | [`admission`] | whether a new guest leaves headroom for failures |
 //! | [`balance`] | how well guests are spread, and which moves would help |
 //! | [`capacity`] | how many more VMs of a flavor fit |
+//! | [`forwarding`], [`doubt`] | what is known of a command on its way to the leader |
 //! | [`drain`] | where the VMs of a host would go |
 //! | [`fleet`] | hosts and guests for plans of several steps |
+//! | [`quorum`] | whether a member may be removed |
 //! | [`audited`] | what the audit log records of a request |
 //! | [`upgrade`] | what the cluster version allows, and when it can be raised |
 //! | [`verify`] | whether the failure of hosts would be survived |
@@ -29,8 +31,11 @@ pub mod chooser;
 pub mod clock;
 pub mod decide;
 pub mod decision;
+pub mod doubt;
 pub mod drain;
 pub mod fleet;
+pub mod forwarding;
+pub mod quorum;
 pub mod request;
 mod reschedule;
 mod schedule;

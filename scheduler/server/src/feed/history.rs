@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use berth_domain::event::{Change, Name, Record};
 use berth_domain::refusal::Refusal;
-use berth_replication::Row as StoredRow;
+use berth_replication::{Retained, Row as StoredRow};
 use berth_state::Row;
 use berth_store::codec;
 
@@ -154,6 +154,12 @@ impl History {
             self.bytes -= oldest.bytes();
             self.first = oldest.revision;
         }
+    }
+
+    /// Returns how much is retained.
+    pub(super) fn retained(&self, name: &'static str) -> Retained {
+        Retained::counted(name, self.changes, self.limits.changes)
+            .with_bytes(self.bytes as u64, self.limits.bytes as u64)
     }
 
     /// Drops everything: the changes before this revision are unknown.

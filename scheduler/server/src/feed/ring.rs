@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use berth_domain::refusal::Refusal;
-use berth_replication::Row as StoredRow;
+use berth_replication::{Retained, Row as StoredRow};
 
 use super::{Limits, not_kept};
 
@@ -74,6 +74,12 @@ impl<K: Ord + Clone> Ring<K> {
     /// Marks everything up to this revision as recorded.
     pub(super) fn complete(&mut self, revision: u64) {
         self.last = self.last.max(revision);
+    }
+
+    /// Returns how much is retained.
+    pub(super) fn retained(&self, name: &'static str) -> Retained {
+        Retained::counted(name, self.changes.len(), self.limits.changes)
+            .with_bytes(self.bytes as u64, self.limits.bytes as u64)
     }
 
     /// Drops everything: the changes before this revision are unknown.

@@ -14,8 +14,8 @@ use berth_proto::convert::page::Page;
 use berth_proto::status::to_status;
 use berth_replication::Change;
 use berth_replication::runtime::{Leader, MembershipError, Status as MemberState};
-use berth_state::Reply;
 use berth_state::command::Command;
+use berth_state::{Reply, State};
 use berth_store::{Member, Membership};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
@@ -23,9 +23,11 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{open, own_service};
 pub(crate) use super::refusal::CHANGE_PENDING;
-use super::{list, refusal};
+use super::{list, refusal, retained};
 use crate::core::Action::Plain;
+use crate::core::quorum::may_remove;
 use crate::core::upgrade::{MemberVersion, plan_finalize};
+use crate::grants;
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -110,6 +112,23 @@ impl ClusterApi {
         }
     }
 
+    /// Refuses the removal of a voter without which the others are no quorum. A member that has not
+    /// answered just now is given time for the next heartbeat.
+    async fn keeps_quorum_without(&self, id: u64) -> Result<(), Status> {
+        let until = Instant::now() + HEARING;
+        loop {
+            let state = self.member_state().await?;
+            let voters = state.membership.voters.iter().copied().collect();
+            let active = state.progress.iter().filter(|member| member.active);
+            let active = active.map(|member| member.id).chain([state.id]).collect();
+            match may_remove(&voters, &active, id) {
+                Ok(()) => return Ok(()),
+                Err(refusal) if Instant::now() >= until => return Err(to_status(&refusal)),
+                Err(_) => tokio::time::sleep(HEARING / 20).await,
+            }
+        }
+    }
+
     async fn known_member(&self, id: u64) -> Result<(), Status> {
         let state = self.member_state().await?;
         match state.membership.get(id) {
@@ -128,6 +147,11 @@ impl ClusterService for ClusterApi {
         let state = self.member_state().await?;
         let leader = self.0.handle().leader();
         let address = leader.member.as_ref().map(refusal::url);
+        // A member that has received no state yet knows none.
+        let of_state =
+            |state: &State| (state.header().cluster_version.0, retained::of_state(state));
+        let (cluster_version, of_state) = self.0.stale(of_state).await.unwrap_or_default();
+        let of_member = state.retained.iter().cloned().chain(self.0.retained());
         Ok(Response::new(v1::GetClusterStatusResponse {
             cluster_id: self.0.cluster_id().to_owned(),
             member_id: state.id,
@@ -141,11 +165,8 @@ impl ClusterService for ClusterApi {
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             first_index: state.first_index,
             disk_silent_ms: state.disk_silent.as_millis() as u64,
-            // A member that has received no state yet knows none.
-            cluster_version: match self.0.stale(|state| state.header().cluster_version).await {
-                Ok(version) => version.0,
-                Err(_) => 0,
-            },
+            retained: of_member.chain(of_state).map(retained::to_wire).collect(),
+            cluster_version,
             service_version: self.0.level().0,
         }))
     }
@@ -165,7 +186,7 @@ impl ClusterService for ClusterApi {
             return Err(to_status(&too_old_to_join(version, cluster)));
         }
         let state = self.member_state().await?;
-        let (member_id, members) = match known(&state.membership, &address, &disk)? {
+        let (member_id, members) = match known_learner(&state.membership, &address, &disk)? {
             Some(id) => (id, self.members(&state)),
             None => self.add(address, disk, wire.promote).await?,
         };
@@ -216,6 +237,7 @@ impl ClusterService for ClusterApi {
         let id = request.into_inner().member_id;
         self.must_lead()?;
         self.known_member(id).await?;
+        self.keeps_quorum_without(id).await?;
         let removed = self.0.handle().remove_member(id).await;
         removed.map_err(refusal::of_membership)?;
         tracing::info!(member = id, "member removed");
@@ -312,6 +334,26 @@ impl ClusterService for ClusterApi {
         Ok(Response::new(v1::UnregisterServiceResponse {}))
     }
 
+    async fn rotate_grant_key(
+        &self,
+        request: Request<v1::RotateGrantKeyRequest>,
+    ) -> Result<Response<v1::RotateGrantKeyResponse>, Status> {
+        let (_, caller) = open(request)?;
+        let number = self
+            .0
+            .state(0)
+            .await
+            .map(|state| grants::next_number(&state))?;
+        let Some(seed) = grants::draw_seed() else {
+            return Err(Status::internal("no random secret can be drawn"));
+        };
+        let command = Command::ReplaceGrantKey { number, seed };
+        let request = caller.into_request(false, Plain(command));
+        let read = |state: &State, _: &Reply| grants::present_number(state);
+        let (_, key) = self.0.submit_then(request, read).await?;
+        Ok(Response::new(v1::RotateGrantKeyResponse { key }))
+    }
+
     async fn wait_leader(
         &self,
         request: Request<v1::WaitLeaderRequest>,
@@ -369,12 +411,21 @@ fn at_address<'m>(membership: &'m Membership, address: &str) -> Option<&'m Membe
     membership.members.iter().find(|m| m.address == address)
 }
 
-/// Returns the number of the member that this address and disk already are.
-fn known(membership: &Membership, address: &str, disk: &str) -> Result<Option<u64>, Status> {
+/// Returns the number of the learner that this address and disk already are. A voter has promised
+/// something, and does not begin again.
+fn known_learner(
+    membership: &Membership,
+    address: &str,
+    disk: &str,
+) -> Result<Option<u64>, Status> {
+    // One that an operator added has no disk, as it is not known then.
+    let is_same = |member: &Member| {
+        let votes = membership.voters.contains(&member.id);
+        !votes && (member.disk == disk || member.disk.is_empty())
+    };
     match at_address(membership, address) {
         None => Ok(None),
-        // Added by an operator who could not know the disk yet.
-        Some(member) if member.disk == disk || member.disk.is_empty() => Ok(Some(member.id)),
+        Some(member) if is_same(member) => Ok(Some(member.id)),
         Some(member) => Err(to_status(&address_in_use(Code::FailedPrecondition, member))),
     }
 }

@@ -12,11 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use berth_domain::id::TimeMs;
+use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_process::BoxFuture;
+use berth_proto::operation::v1::SignedGrant;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
+use berth_replication::Retained;
 use berth_replication::runtime::{
     Decision as Replicated, Handle, ProposeError, Proposed, Status as MemberState,
 };
@@ -25,6 +28,7 @@ use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
+use berth_tls::{Identity, Role};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +42,7 @@ use crate::core::{
     Action, Answer, Clock, Decision, DecisionRequest, Proposal, Unexplained, audited,
 };
 use crate::feed::Feed;
+use crate::grants;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
 use crate::refusals::Refusals;
@@ -221,6 +226,16 @@ impl Context {
         // What it guards is whole between any two statements.
         let guard = self.inner.liveness.lock();
         guard.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what this process retains beside the replica.
+    pub(super) fn retained(&self) -> Vec<Retained> {
+        let refusals = self.refusals().retained();
+        self.feed()
+            .retained()
+            .into_iter()
+            .chain([refusals])
+            .collect()
     }
 
     pub(crate) fn refusals(&self) -> MutexGuard<'_, Refusals> {
@@ -460,6 +475,21 @@ impl Context {
                 .await
                 .map_err(refusal::of_read)
         })
+    }
+
+    /// Returns the signed grant for the holder of an operation's lease, if the caller is the holder;
+    /// without TLS callers have no names. Every member returns the same one for equal states.
+    pub(crate) fn grant(
+        state: &State,
+        caller: Option<&Identity>,
+        operation: &Operation,
+    ) -> Option<SignedGrant> {
+        let lease = operation.lease.as_ref()?;
+        let holds = |caller: &Identity| {
+            caller.role == Role::Conductor && caller.name == lease.conductor.as_str()
+        };
+        let granted = || grants::signed(state, operation, state.time());
+        caller.is_none_or(holds).then(granted)?
     }
 
     /// Searches among the providers of this state or a newer one, away from the replica's task.

@@ -6,34 +6,23 @@
 //!   no leader          ─▶ wait for a leader, for a short time
 //! ```
 //!
-//! An attempt without a response may have been executed, or may be later. It is retried with the
-//! same request id, at the same leader or at the next one, and the state's record of requests
-//! returns the first response again. So every response is for one execution.
-//!
-//! A refusal is a response to one attempt: it is not in that record, and an earlier attempt that
-//! arrives late can still be executed. So it is returned only while no other attempt is in doubt.
+//! What the attempts mean together is [`core::forwarding`](crate::core::forwarding).
 //!
 //! Not retried is a command that this member proposed as the leader without learning its outcome: it
 //! has no request id, since recording each one would add a cost to every write.
-//!
-//! Invariant: a command that may be executed, now or later, is never reported as not executed. What
-//! ends the attempts ([`GivenUp`]) is not a response; [`ForwardedCommand::response`] makes one of
-//! it, the only place that does, and looks at the [`Doubt`] first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::id::{RequestId, TimeMs};
-use berth_domain::refusal::Refusal;
 use berth_process::BoxFuture;
 use berth_proto::client::is_unsent;
 use berth_proto::status::{NOT_LEADER, refusal_of};
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{Leader, ProposeError};
 use berth_replication::transport::Answering;
+use berth_state::State;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_state::request::OUTCOME_FORGOTTEN;
-use berth_state::{Reply, State};
 use berth_store::codec;
 use bytes::Bytes;
 use tokio::sync::watch::Receiver;
@@ -42,8 +31,9 @@ use uuid::{NoContext, Timestamp, Uuid};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::context::{Context, NoOutcome, wall};
-use super::doubt::{Attempt, Doubt};
 use super::refusal;
+use crate::core::doubt::Attempt;
+use crate::core::forwarding::{Attempted, Forwarding, Next, Outcome, Response};
 use crate::core::{Action, DecisionRequest};
 
 /// The method under which forwarded requests are recorded.
@@ -52,14 +42,6 @@ const METHOD: &str = "Forward";
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// Refusals of an attempt that do not say what came of an earlier one: the record of requests does
-/// not reach back far enough, the outcome is forgotten, or (before outcomes were recorded) what the
-/// request made is not there any more.
-const RECALLED: [&str; 3] = ["REQUEST_ID_FORGOTTEN", OUTCOME_FORGOTTEN, "ANSWER_GONE"];
-
-/// The outcome of a command.
-type Outcome = Result<Reply, Refusal>;
 
 impl Context {
     /// Executes a command at the leader, and returns its outcome once it is
@@ -110,8 +92,7 @@ struct ForwardedCommand<'c> {
     request: Arc<DecisionRequest>,
     envelope: Envelope,
     bytes: Bytes,
-    /// The attempts without an outcome.
-    doubt: Doubt,
+    core: Forwarding,
 }
 
 impl<'c> ForwardedCommand<'c> {
@@ -135,7 +116,7 @@ impl<'c> ForwardedCommand<'c> {
             request: Arc::new(to_request(envelope.clone())),
             bytes: codec::encode_command(&envelope),
             envelope,
-            doubt: Doubt::default(),
+            core: Forwarding::default(),
         }
     }
 
@@ -149,7 +130,7 @@ impl<'c> ForwardedCommand<'c> {
                 return Ok(outcome);
             }
             let waited = begun.elapsed() > self.context.leader_wait();
-            if seen.member.is_none() && waited && !self.doubt.is_open() {
+            if self.core.is_hopeless(seen.member.is_some(), waited) {
                 return Err(GivenUp::NoLeader);
             }
             tokio::select! {
@@ -179,99 +160,99 @@ impl<'c> ForwardedCommand<'c> {
             return Ok(None);
         };
         let replaced = |now: &Leader| now.role.leader.is_some_and(|id| id != member.id);
-        let attempt = self.doubt.begin();
+        let attempt = self.core.begin();
         let response = tokio::select! {
             biased;
             response = self.context.forwarder().forward(member, self.bytes.clone()) => response,
             _ = leader.wait_for(replaced) => return Ok(None),
         };
-        match response {
+        let attempted = match response {
             Ok(bytes) => match codec::decode_outcome(&bytes) {
-                Ok(outcome) => {
-                    self.doubt.close(attempt);
-                    Ok(Some(outcome))
-                }
+                Ok(outcome) => Attempted::Outcome(outcome),
                 Err(error) => {
                     tracing::error!(%error, "failed to decode the leader's response");
-                    Err(GivenUp::Here(refusal::mismatch()))
+                    return Err(GivenUp::Here(refusal::mismatch()));
                 }
             },
-            Err(status) => self.classify(attempt, &status).await,
-        }
+            Err(status) => match self.classify(&status).await {
+                Ok(attempted) => attempted,
+                Err(given_up) => {
+                    self.core.end(attempt, Attempted::NotDone);
+                    return Err(given_up);
+                }
+            },
+        };
+        self.end(attempt, attempted)
     }
 
     async fn attempt_here(&mut self) -> Result<Option<Outcome>, GivenUp> {
-        let attempt = self.doubt.begin();
-        match self.context.propose(self.request.clone(), |_, _| ()).await {
-            Ok((done, ())) => {
-                self.doubt.close(attempt);
-                Ok(Some(done.map(|done| done.reply)))
+        let attempt = self.core.begin();
+        let attempted = match self.context.propose(self.request.clone(), |_, _| ()).await {
+            Ok((done, ())) => Attempted::Outcome(done.map(|done| done.reply)),
+            Err(NoOutcome::Propose(ProposeError::NotLeader { .. })) => Attempted::NotDone,
+            Err(NoOutcome::Propose(ProposeError::Lost { .. }) | NoOutcome::TimedOut) => {
+                Attempted::Unknown
             }
-            Err(NoOutcome::Propose(ProposeError::NotLeader { .. })) => {
-                self.doubt.close(attempt);
-                Ok(None)
-            }
-            Err(NoOutcome::Propose(ProposeError::Lost { .. }) | NoOutcome::TimedOut) => Ok(None),
             Err(error @ NoOutcome::Propose(ProposeError::Stopped)) => {
-                self.doubt.close(attempt);
-                Err(GivenUp::Here(error.into()))
+                self.core.end(attempt, Attempted::NotDone);
+                return Err(GivenUp::Here(error.into()));
             }
+        };
+        self.end(attempt, attempted)
+    }
+
+    fn end(&mut self, attempt: Attempt, attempted: Attempted) -> Result<Option<Outcome>, GivenUp> {
+        match self.core.end(attempt, attempted) {
+            Next::Retry => Ok(None),
+            Next::Outcome(outcome) => Ok(Some(outcome)),
+            Next::GiveUp => Err(GivenUp::NoLeader),
         }
     }
 
     /// Classifies an attempt that another member answered with an error, or did not answer.
-    async fn classify(
-        &mut self,
-        attempt: Attempt,
-        status: &Status,
-    ) -> Result<Option<Outcome>, GivenUp> {
-        match Failed::of(status) {
-            Failed::Undecodable => {
-                self.doubt.close(attempt);
-                self.rejected().await
-            }
+    async fn classify(&self, status: &Status) -> Result<Attempted, GivenUp> {
+        let error = status.message();
+        Ok(match Failed::of(status) {
+            Failed::Undecodable => self.rejected().await?,
             Failed::Rejected => {
-                self.doubt.close(attempt);
-                let error = status.message();
                 tracing::warn!(error, "the leader rejects forwarded commands");
-                Err(GivenUp::NoLeader)
+                Attempted::Rejected
             }
-            Failed::NotReached => {
-                self.doubt.close(attempt);
-                Ok(None)
-            }
+            Failed::NotReached => Attempted::NotDone,
             Failed::TooLarge => {
-                let error = status.message();
                 tracing::warn!(error, "a forwarded command or its response is too large");
-                Err(GivenUp::NoLeader)
+                Attempted::UnknownForGood
             }
-            Failed::Unanswered => Ok(None),
-        }
+            Failed::Unanswered => Attempted::Unknown,
+        })
     }
 
     /// A command that another member cannot decode exceeds a limit of the state, which names it.
-    async fn rejected(&self) -> Result<Option<Outcome>, GivenUp> {
+    async fn rejected(&self) -> Result<Attempted, GivenUp> {
         let state = self.context.state(ReadConsistency::Linearizable.into());
         let mut state = state.await.map_err(GivenUp::Here)?;
-        match state.speculate(state.revision() + 1, &self.envelope) {
-            Err(refusal) => Ok(Some(Err(refusal))),
-            Ok(_) => Err(GivenUp::NoLeader),
-        }
+        Ok(
+            match state.speculate(state.revision() + 1, &self.envelope) {
+                Err(refusal) => Attempted::Outcome(Err(refusal)),
+                Ok(_) => Attempted::Rejected,
+            },
+        )
     }
 
     /// Returns what the client gets.
     fn response(&self, end: Result<Outcome, GivenUp>) -> Result<Outcome, Status> {
-        match end {
-            // The attempts are one execution: this is its outcome.
-            Ok(Ok(reply)) => Ok(Ok(reply)),
-            Ok(Err(_)) | Err(_) if self.doubt.is_open() => Err(refusal::timed_out()),
-            Ok(Err(refusal)) if RECALLED.contains(&&*refusal.reason) => Err(refusal::timed_out()),
-            Ok(Err(refusal)) => Ok(Err(refusal)),
-            Err(GivenUp::NoLeader) => {
+        let (outcome, given_up) = match end {
+            Ok(outcome) => (Some(outcome), GivenUp::NoLeader),
+            Err(given_up) => (None, given_up),
+        };
+        match (self.core.response(outcome), given_up) {
+            (Response::Outcome(outcome), _) => Ok(outcome),
+            (Response::InDoubt, _) => Err(refusal::timed_out()),
+            (Response::NotDone, GivenUp::Here(status)) => Err(status),
+            (Response::NotDone, GivenUp::NoLeader) => {
                 let leader = self.context.handle().leader();
                 Err(refusal::elsewhere(leader.member.as_ref()))
             }
-            Err(GivenUp::Here(status)) => Err(status),
         }
     }
 }

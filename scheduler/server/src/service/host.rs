@@ -19,6 +19,7 @@ use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{list, policy, reality, refusal, signals};
 use crate::core::Action;
+use crate::grants;
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -55,8 +56,8 @@ impl HostService for HostApi {
             report: field::required(wire.report, "report")?,
         };
         let request = caller.into_request(false, Action::Plain(command));
-        let self_fence = |state: &State, _: &Reply| state.policy().self_fence_ms;
-        let (done, self_fence_ms) = self.0.submit_then(request, self_fence).await?;
+        let read = |state: &State, _: &Reply| (state.policy().self_fence_ms, Some(state.clone()));
+        let (done, (self_fence_ms, state)) = self.0.submit_then(request, read).await?;
         let Reply::Host(registered) = done.reply else {
             return Err(refusal::mismatch());
         };
@@ -68,6 +69,7 @@ impl HostService for HostApi {
             report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
+            grant_terms: state.as_ref().map(grants::terms),
         }))
     }
 
@@ -106,6 +108,7 @@ impl HostService for HostApi {
             (known, is_down, self_fence_ms, promises, waiting)
         });
         let (known, is_down, self_fence_ms, promises, volumes_waiting) = known.await?;
+        let state = self.0.stale(State::clone).await?;
         if known && (promises || self_fence_ms.is_some()) {
             // Its lease goes on from here, so a leader that was deposed without knowing it must not
             // answer: its successor counts from when it began to lead.
@@ -134,6 +137,7 @@ impl HostService for HostApi {
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
             volumes_waiting,
+            grant_terms: Some(grants::terms(&state)),
         }))
     }
 

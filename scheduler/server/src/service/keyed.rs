@@ -106,6 +106,7 @@ keyed! {
     "FinalizeUpgrade": cluster::v1::FinalizeUpgradeRequest;
     "CreateVolume": volume::v1::CreateVolumeRequest;
     "DeleteVolume": volume::v1::DeleteVolumeRequest;
+    "RotateGrantKey": cluster::v1::RotateGrantKeyRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 

@@ -18,6 +18,7 @@ use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
+use berth_tls::Identity;
 use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -47,6 +48,25 @@ impl OperationApi {
         Ok(Some((&*operation).into()))
     }
 
+    /// As [`Self::operation`], with what it grants to the conductor that carries it out.
+    async fn granted(
+        &self,
+        caller: Caller,
+        conductor: Option<Arc<Identity>>,
+        command: Command,
+    ) -> Result<(Option<v1::Operation>, Option<v1::SignedGrant>), Status> {
+        let request = caller.into_request(false, Action::Plain(command));
+        // Signed here and not in the replica's task.
+        let read = |state: &State, _: &Reply| Some(state.clone());
+        let (done, state) = self.0.submit_then(request, read).await?;
+        let Reply::Operation(operation) = done.reply else {
+            return Err(refusal::mismatch());
+        };
+        let granted = |state: State| Context::grant(&state, conductor.as_deref(), &operation);
+        let grant = state.and_then(granted);
+        Ok((Some((&*operation).into()), grant))
+    }
+
     async fn find(
         &self,
         id: OperationId,
@@ -66,12 +86,19 @@ impl OperationService for OperationApi {
         &self,
         request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::GetOperationResponse>, Status> {
+        let caller = access::caller(request.extensions()).cloned();
         let wire = request.into_inner();
         let id = field::name(&wire.name, "name")?;
-        let (operation, revision) = self.find(id, wire.consistency).await?;
+        let state = self.0.state(wire.consistency).await?;
+        let Some(operation) = state.operation(id) else {
+            return Err(to_status(&Refusal::not_found("operation", id)));
+        };
+        let (revision, caller) = (state.revision(), caller.as_deref());
+        let grant = Context::grant(&state, caller, operation);
         Ok(Response::new(v1::GetOperationResponse {
-            operation: Some((&*operation).into()),
+            operation: Some((&**operation).into()),
             revision,
+            grant,
         }))
     }
 
@@ -184,7 +211,7 @@ impl OperationService for OperationApi {
         let conductor = access::caller(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
         let advance = Advance::try_from(wire)?;
-        holder::check(&self.0, conductor, advance.operation, advance.epoch).await?;
+        holder::check(&self.0, conductor.clone(), advance.operation, advance.epoch).await?;
         if matches!(advance.effect, Effect::HoldClaim(_)) {
             return Err(to_status(&Refusal::new(
                 Code::InvalidArgument,
@@ -199,8 +226,8 @@ impl OperationService for OperationApi {
             mark: advance.mark,
             effect: advance.effect,
         };
-        let operation = self.operation(caller, command).await?;
-        Ok(Response::new(v1::AdvanceResponse { operation }))
+        let (operation, grant) = self.granted(caller, conductor, command).await?;
+        Ok(Response::new(v1::AdvanceResponse { operation, grant }))
     }
 
     async fn take_lease(
@@ -208,13 +235,14 @@ impl OperationService for OperationApi {
         request: Request<v1::TakeLeaseRequest>,
     ) -> Result<Response<v1::TakeLeaseResponse>, Status> {
         own_service(&request, &request.get_ref().conductor)?;
+        let conductor = access::caller(request.extensions()).cloned();
         let (wire, caller) = open(request)?;
         let command = Command::TakeLease {
             operation: field::name(&wire.operation, "operation")?,
             lease: lease_request(&wire.conductor, wire.lease_ttl)?,
         };
-        let operation = self.operation(caller, command).await?;
-        Ok(Response::new(v1::TakeLeaseResponse { operation }))
+        let (operation, grant) = self.granted(caller, conductor, command).await?;
+        Ok(Response::new(v1::TakeLeaseResponse { operation, grant }))
     }
 
     async fn renew_leases(

@@ -10,6 +10,7 @@
 //! | `hostile` | hosts and guests that cannot be |
 //! | `import` | import from another Placement |
 //! | `inputs` | invalid requests |
+//! | `joining` | joining that is interrupted or refused |
 //! | `liveness` | hosts whose heartbeats stop |
 //! | `one` | one member from end to end |
 //! | `pci_aliases` | PCI aliases |
@@ -22,6 +23,8 @@
 //! | `promises` | what answers state, under faults |
 //! | `providers` | batches and watches of providers |
 //! | `repeats` | repeated requests |
+//! | `retained` | what a member retains in memory |
+//! | `stops` | every way in which a member stops, and its remedy |
 //! | `three` | three members |
 //! | `versions` | every command at every cluster version |
 //! | `volumes` | volumes of persistent memory |
@@ -34,6 +37,7 @@ mod feed;
 mod hostile;
 mod import;
 mod inputs;
+mod joining;
 mod liveness;
 mod one;
 mod pci_aliases;
@@ -47,6 +51,8 @@ mod promises;
 mod providers;
 mod reads;
 mod repeats;
+mod retained;
+mod stops;
 mod three;
 mod versions;
 mod volumes;

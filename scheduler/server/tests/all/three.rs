@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_proto::client::{Policy, SchedulerChannel};
-use berth_proto::cluster::v1::RemoveMemberRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::cluster::v1::{GetClusterStatusRequest, RemoveMemberRequest};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmResponse};
 use berth_proto::status::from_status;
@@ -191,6 +191,58 @@ async fn members_join_and_leave_at_run_time() {
         .await
         .expect("room");
     check(&cluster).await;
+}
+
+/// Goal: a wrong number does not end the cluster, and the hint helps. Method: one follower is down, the
+/// other one is to be removed; then the one that is down is removed, and then the other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_would_cost_the_quorum_is_refused() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let channel = cluster.members[leader].channel().await;
+    register(&channel, "h1", 2, 8).await;
+    flavor(&channel, "one", 1).await;
+    let mut followers = Vec::new();
+    for number in (0..3).filter(|number| *number != leader) {
+        followers.push((number, cluster.members[number].status().await.member_id));
+    }
+    let [(down, lost), (_, healthy)] = followers[..] else {
+        panic!("two followers: {followers:?}");
+    };
+    cluster.members.remove(down).kill().await;
+    let remove = async |member_id| {
+        ClusterServiceClient::new(channel.clone())
+            .remove_member(RemoveMemberRequest { member_id })
+            .await
+    };
+    // Raft counts a member as active until its next look, an election timeout later.
+    common::eventually("the refusal", || async {
+        let status = ClusterServiceClient::new(channel.clone())
+            .get_cluster_status(GetClusterStatusRequest {})
+            .await;
+        let status = status.expect("a status").into_inner();
+        let is_lost = |m: &berth_proto::cluster::v1::Member| m.id == lost && !m.recently_active;
+        status.members.iter().any(is_lost).then_some(())
+    })
+    .await;
+    let refused = remove(healthy).await.expect_err("no quorum would be left");
+    assert!(
+        refused
+            .message()
+            .contains(&format!("not answering: {lost}")),
+        "{refused}"
+    );
+    schedule(&channel, vm_request("before", "one"))
+        .await
+        .expect("room");
+    remove(lost).await.expect("it is lost");
+    schedule(&channel, vm_request("between", "one"))
+        .await
+        .expect("room");
+    remove(healthy).await.expect("the leader remains");
+    schedule(&channel, vm_request("after", "one"))
+        .await
+        .expect("room");
 }
 
 /// Goal: a client hears of the new leader by itself, and does not find it by asking again and again.

@@ -22,6 +22,7 @@ mod delete;
 mod erasure;
 mod fence;
 mod flavor;
+mod grant;
 mod host;
 mod import;
 mod inventory;
@@ -365,6 +366,7 @@ impl<J: Journal> Transaction<'_, J> {
                 reports,
             } => self.record_volumes(host, *incarnation, reports),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
+            Command::ReplaceGrantKey { number, seed } => self.replace_grant_key(*number, *seed),
             Command::UnregisterService { service } => self.unregister_service(service),
         }
     }

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::CodecError;
+use super::row::read_seed;
 
 /// Returns the bytes of a command; never empty.
 #[must_use]
@@ -472,6 +473,10 @@ fn write(command: &Command) -> envelope::Command {
             version: version.0,
             gone: gone.iter().map(ResourceName::resource_name).collect(),
         }),
+        Command::ReplaceGrantKey { number, seed } => Wire::ReplaceGrantKey(v1::ReplaceGrantKey {
+            number: *number,
+            seed: Bytes::copy_from_slice(&seed.0),
+        }),
         Command::UnregisterService { service } => Wire::UnregisterService(v1::UnregisterService {
             service: service.resource_name(),
         }),
@@ -800,6 +805,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
                 .iter()
                 .map(|name| field::name(name, "gone"))
                 .collect::<Result<_, _>>()?,
+        },
+        Wire::ReplaceGrantKey(wire) => Command::ReplaceGrantKey {
+            number: wire.number,
+            seed: read_seed(&wire.seed)?,
         },
         Wire::UnregisterService(wire) => Command::UnregisterService {
             service: field::name(&wire.service, "service")?,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use berth_domain::grant::{GrantKey, GrantKeys, GrantSeed};
 use berth_domain::id::{Epoch, TimeMs};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::version::ServiceVersion;
@@ -137,6 +138,7 @@ fn write_header(header: &Header) -> v1::Header {
         epoch: header.epoch.0,
         requests: header.requests,
         forgotten_ms: header.forgotten.0,
+        grant_keys: header.grant_keys.iter().flatten().map(write_key).collect(),
     }
 }
 
@@ -159,5 +161,33 @@ fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
         epoch: Epoch(wire.epoch),
         requests: wire.requests,
         forgotten: TimeMs(wire.forgotten_ms),
+        grant_keys: read_keys(&wire.grant_keys)?,
     })
+}
+
+fn write_key(key: &GrantKey) -> v1::StoredGrantKey {
+    v1::StoredGrantKey {
+        number: key.number,
+        seed: Bytes::copy_from_slice(&key.seed.0),
+        created_at_ms: key.created_at.0,
+    }
+}
+
+fn read_keys(wire: &[v1::StoredGrantKey]) -> Result<GrantKeys, Invalid> {
+    let mut keys = GrantKeys::default();
+    field::bounded(wire.len(), "grant_keys", keys.len())?;
+    for (key, wire) in keys.iter_mut().zip(wire) {
+        *key = Some(GrantKey {
+            number: wire.number,
+            seed: read_seed(&wire.seed)?,
+            created_at: TimeMs(wire.created_at_ms),
+        });
+    }
+    Ok(keys)
+}
+
+/// Returns a secret. The error does not show it.
+pub(super) fn read_seed(wire: &[u8]) -> Result<GrantSeed, Invalid> {
+    let seed = wire.try_into().map(GrantSeed);
+    seed.map_err(|_| Invalid::new("seed", "must have 32 bytes"))
 }

@@ -234,8 +234,8 @@ fn every_kind_is_among_them() {
             rows.extend(read_back(&stored).iter().map(kind_of_row));
         }
     }
-    // 59 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 58 + 18, "{commands:#?}");
+    // 60 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 59 + 18, "{commands:#?}");
     // 19 tables, of which requests with each of 17 older receipts and with their outcome.
     assert_eq!(rows.len(), 18 + 17 + 1, "{rows:#?}");
     // Fifteen kinds of replies beside none, and the refusal.

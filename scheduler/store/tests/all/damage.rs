@@ -253,7 +253,6 @@ fn a_table_of_another_cluster_is_rebuilt() {
 fn a_table_ahead_of_the_log_stops_the_member() {
     let error = Place::new(33).recover().expect_err("entries were lost");
     assert!(matches!(error, Error::LogLost { table: 33, log: 30 }));
-    assert!(error.to_string().contains("join again"), "{error}");
 }
 
 #[test]
@@ -296,7 +295,6 @@ fn two_damaged_checkpoints_are_a_clear_error() {
         text.contains("checkpoint 10") && text.contains("checkpoint 20"),
         "{text}"
     );
-    assert!(text.contains("join again"), "{text}");
     // Nothing was removed: somebody may want to look at them.
     assert!(place.checkpoint(10).exists() && place.checkpoint(20).exists());
 }
@@ -419,7 +417,7 @@ fn a_lost_disk_does_not_come_back_under_its_id() {
     let place = Place::new(25);
     fs::remove_file(place.path().join("MEMBER")).expect("remove");
     let opened = FileDisk::open(&place.path()).map(|_| ());
-    assert!(opened.is_err_and(|e| e.to_string().contains("join again as a new one")));
+    assert!(opened.is_err_and(|e| e.to_string().contains("holds no member")));
     let identity = Identity {
         cluster_id: CLUSTER.into(),
         member_id: 1,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use berth_store::disk::Parts;
 use berth_store::{
     Disk as _, FileDisk, Identity, LogBatch, LogStore as _, Recovered, Row, TableMeta,
-    TableStore as _, checkpoints, recover,
+    TableStore as _, checkpoints, disk, identity, log, recover, witness,
 };
 use bytes::Bytes;
 use raft::eraftpb::{Entry, HardState};
@@ -223,9 +223,9 @@ impl Scene {
 
     fn start(&self, path: &Path, damage: &str) -> Verdict {
         let started = catch_unwind(AssertUnwindSafe(|| {
-            let mut parts = self.open(path).map_err(|e| chain(&e))?;
-            let recovered = recover(&mut parts, &build).map_err(|e| chain(&e))?;
-            Ok::<_, String>((parts.identity.clone(), recovered))
+            let mut parts = self.open(path)?;
+            let recovered = recover(&mut parts, &build)?;
+            Ok::<_, Refusal>((parts.identity.clone(), recovered))
         }));
         match started.unwrap_or_else(|_| panic!("{damage}: it panics")) {
             Ok((owner, recovered)) => {
@@ -234,7 +234,7 @@ impl Scene {
                 Verdict::GoesOn
             }
             Err(refusal) => {
-                assert!(refusal.contains("join again"), "{damage}: {refusal}");
+                assert!(refusal.names_damage(), "{damage}: {refusal:?}");
                 Verdict::Refuses
             }
         }
@@ -306,10 +306,78 @@ fn write_table(parts: &mut Parts<FileDisk>, index: u64, term: u64) {
     parts.table.flush().expect("flush");
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
+/// Why a start was refused.
+#[derive(Debug)]
+enum Refusal {
+    Disk(disk::Error),
+    Recover(recover::Error),
+}
+
+impl From<disk::Error> for Refusal {
+    fn from(error: disk::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl From<recover::Error> for Refusal {
+    fn from(error: recover::Error) -> Self {
+        Self::Recover(error)
+    }
+}
+
+impl Refusal {
+    /// Says whether the refusal names what is damaged, so that its remedy is to join again: it is
+    /// not one of the operating system, which would have another remedy.
+    fn names_damage(&self) -> bool {
+        match self {
+            Self::Disk(disk::Error::Identity(error)) => matches!(
+                error,
+                identity::Error::Missing { .. } | identity::Error::Damaged { .. }
+            ),
+            Self::Disk(disk::Error::Migration(error)) => matches!(
+                error,
+                berth_migrations::Error::Newer { .. } | berth_migrations::Error::Damaged { .. }
+            ),
+            Self::Disk(disk::Error::Log(error)) | Self::Recover(recover::Error::Log(error)) => {
+                names_damage_of_log(error)
+            }
+            Self::Disk(disk::Error::Checkpoints(error))
+            | Self::Recover(recover::Error::Checkpoints(error)) => {
+                matches!(error, checkpoints::Error::Missing { .. })
+            }
+            Self::Disk(
+                disk::Error::NotAFolder { .. } | disk::Error::Space(_) | disk::Error::Table(_),
+            )
+            | Self::Recover(recover::Error::State { .. }) => false,
+            Self::Recover(
+                recover::Error::Gap { .. }
+                | recover::Error::Behind { .. }
+                | recover::Error::Contradicted { .. }
+                | recover::Error::Unwitnessed { .. }
+                | recover::Error::Incomplete { .. }
+                | recover::Error::NoCheckpoint { .. }
+                | recover::Error::OtherCluster { .. }
+                | recover::Error::LogLost { .. },
+            ) => true,
+        }
+    }
+}
+
+fn names_damage_of_log(error: &log::Error) -> bool {
+    match error {
+        log::Error::Panicked(_)
+        | log::Error::Corrupted { .. }
+        | log::Error::Header { .. }
+        | log::Error::Damaged(_)
+        | log::Error::Witness(witness::Error::Missing { .. } | witness::Error::Foreign { .. }) => {
+            true
+        }
+        log::Error::Full
+        | log::Error::Witness(witness::Error::Io { .. })
+        | log::Error::Io(_)
+        | log::Error::Failed { .. }
+        | log::Error::GaveUp { .. }
+        | log::Error::Engine { .. } => false,
     }
 }
 

@@ -28,7 +28,7 @@ impl Run {
         let erased = state.claims().values().all(|claim| claim.is_in_use());
         let ended = state.running_operations().next().is_none();
         let volumes = state.volumes().values().all(|volume| volume.is_ready());
-        let volumes = volumes && self.volume_user.is_over();
+        let volumes = volumes && self.volume_user.is_over() && self.writers.is_over();
         raised && even && asked && erased && ended && volumes
     }
 
@@ -78,6 +78,7 @@ impl Run {
             agent.devices.compare(state, &agent.host)?;
         }
         self.verdict.nothing_lost(position.index)?;
+        self.writers.compare(self.verdict.all_written())?;
         self.nothing_gated_afterwards()?;
         let migrations = state.migrations().values();
         let migrated = migrations
@@ -96,6 +97,7 @@ impl Run {
             stayed: state.migrations().len() - migrated,
             hash: format!("{:?}", position.hash),
             volumes: self.volume_user.done,
+            writes: self.writers.counts(),
         })
     }
 

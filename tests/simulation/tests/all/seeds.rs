@@ -26,6 +26,8 @@ const SEEDS: u64 = 250;
 const SEEDS_FOR_BUGS: u64 = 200;
 /// How many seeds with volumes an ordinary test run goes through.
 const VOLUMES: u64 = 12;
+/// How many seeds with writes through any member an ordinary test run goes through.
+const WRITERS: u64 = 60;
 /// How many orders of a rolling upgrade an ordinary test run goes through.
 const UPGRADES: u64 = 200;
 
@@ -174,11 +176,37 @@ fn volumes_are_neither_lost_nor_left_over() {
     assert!(seeds < 10 || done.iter().all(|done| *done > 0), "{done:?}");
 }
 
+/// Goal: what a client was told of its write stays true, whatever is lost, late or dead on the way
+/// from the member that took it to the leader and back, and however long the client waits: done
+/// once, with that outcome, or never.
+///
+/// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_WRITERS`.
+#[test]
+fn forwarded_writes_become_what_was_answered() {
+    let with_writers = |seed: u64| Options {
+        has_writers: true,
+        ..options(seed)
+    };
+    let (first, seeds) = match number("BERTH_SEED") {
+        Some(seed) => (seed, 1),
+        None => (1, number("BERTH_WRITERS").unwrap_or(WRITERS)),
+    };
+    let results = outcomes(first, seeds, with_writers);
+    let done = results.iter().filter_map(|r| r.as_ref().ok());
+    let done = done.fold([0; 3], |sum, summary| {
+        [0, 1, 2].map(|at| sum[at] + summary.writes[at])
+    });
+    println!("writes done, not done and in doubt in {seeds} seeds: {done:?}");
+    none_failed(&results);
+    assert!(seeds < 10 || done.iter().all(|done| *done > 0), "{done:?}");
+}
+
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    for (seed, has_volumes) in [(1, false), (2, false), (3, false), (1, true)] {
+    for (seed, more) in [(1, false), (2, false), (3, false), (1, true)] {
         let options = Options {
-            has_volumes,
+            has_volumes: more,
+            has_writers: more,
             ..Options::new(seed)
         };
         assert_eq!(outcome(options), outcome(options));
@@ -191,6 +219,7 @@ fn planted_bugs_are_found() {
         let found = (1..=SEEDS_FOR_BUGS).find_map(|seed| {
             outcome(Options {
                 bug: Some(bug),
+                has_writers: matches!(bug, Bug::ForgetDoubt | Bug::AnswerAsItIs),
                 ..Options::new(seed)
             })
             .err()

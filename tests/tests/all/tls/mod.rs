@@ -8,11 +8,13 @@
 //! | file | what |
 //! |---|---|
 //! | `controller` | volumes: controller, schedulers and agents, and Kubernetes |
+//! | `rogue` | callers that use their certificate against others |
 //! | `rotation` | certificates and authorities that are exchanged while requests go on |
 //!
 //! The documented setup, and what takes `curl`, are in the target `real`.
 
 mod controller;
+mod rogue;
 mod rotation;
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -6,6 +6,7 @@
 mod disks;
 mod erasing;
 mod fencing;
+mod hostile;
 mod migration;
 mod power;
 mod reality;

@@ -18,7 +18,7 @@ use crate::runtime::handle::{
 use crate::runtime::inbox::SnapshotReport;
 use crate::runtime::log_thread::LogJob;
 use crate::runtime::table_thread::TableJob;
-use crate::runtime::{Network, OutgoingSnapshot, StopError};
+use crate::runtime::{Network, OutgoingSnapshot, StopError, panic_message};
 
 impl<M: Machine, D: Disk> Owner<M, D> {
     pub(super) fn carry_out_all(&mut self, network: &mut impl Network) -> Result<(), StopError> {
@@ -110,7 +110,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             .map_err(|_| StopError::Thread("log"))
     }
 
-    pub(super) fn send_to_table(&self, job: TableJob<M>) -> Result<(), StopError> {
+    pub(super) fn send_to_table(&mut self, job: TableJob<M>) -> Result<(), StopError> {
         self.table.send(job).map_err(|_| StopError::Thread("table"))
     }
 
@@ -173,7 +173,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             // It panics when rows and hash have come apart, which must end the member.
             let report = match catch_unwind(AssertUnwindSafe(save)) {
                 Ok(done) => Internal::Checkpoint(done.map(|bytes| (header, bytes))),
-                Err(_) => Internal::Panicked("checkpoint"),
+                Err(payload) => Internal::Panicked("checkpoint", panic_message(&*payload)),
             };
             // The owner may have ended first; then no caller waits.
             let _ = internal.send(report);

@@ -7,8 +7,8 @@ mod carry_out;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::runtime::handle::{
     Event, Job, Leader, LogError, MembershipError, ProposeError, ReadError, ReadJob, Request,
 };
 use crate::runtime::log_thread::{self, LogJob};
-use crate::runtime::table_thread::{self, Pace, TableJob, TableNote};
+use crate::runtime::table_thread::{self, Pace, TableJob, TableNote, TableQueue};
 use crate::runtime::{Ended, Network, OpenError, Settings, StopError};
 
 const INPUTS_AT_ONCE: usize = 1024;
@@ -42,8 +42,8 @@ pub(in crate::runtime) enum Internal<M: Machine> {
     TableFailed(berth_store::table::Error),
     /// The table was left behind under load, and there is time to rebuild it.
     TableBehind,
-    /// A helper panicked while writing this.
-    Panicked(&'static str),
+    /// A helper panicked while writing this, with this message.
+    Panicked(&'static str, String),
     /// A checkpoint is durable, or cannot be written.
     Checkpoint(Result<(Header, u64), checkpoints::Error>),
     /// A snapshot was sent, or not.
@@ -93,16 +93,20 @@ pub(in crate::runtime) struct Setup<M: Machine, D: Disk> {
     pub(in crate::runtime) membership: Arc<watch::Sender<Arc<Membership>>>,
 }
 
+/// What keeps other processes away from the disk, until the last that has it is gone.
+type Guard = Arc<Mutex<Box<dyn Send>>>;
+
 /// The owner of a replica.
 pub(in crate::runtime) struct Owner<M: Machine, D: Disk> {
     settings: Settings,
     replica: Replica<M>,
     checkpoints: Arc<dyn CheckpointStore>,
     log: Sender<LogJob>,
-    table: Sender<TableJob<M>>,
+    table: TableQueue<M>,
     threads: Vec<JoinHandle<()>>,
-    /// Keeps other processes away from the disk until the threads have ended.
-    guard: Box<dyn Send>,
+    /// Keeps other processes away from the disk until the threads have ended, which have it too: a
+    /// panic of the owner does not wait for them.
+    guard: Guard,
     /// Commands to decide on. They gather here while the disk is busy.
     decisions: mpsc::Receiver<Box<dyn Job<M>>>,
     /// Everything else. None of it waits for the disk.
@@ -127,13 +131,15 @@ pub(in crate::runtime) struct Owner<M: Machine, D: Disk> {
 
 impl<M: Machine, D: Disk> Owner<M, D> {
     pub(in crate::runtime) fn new(setup: Setup<M, D>) -> Result<Self, OpenError> {
-        let internal = setup.internal_in.clone();
+        let guard: Guard = Arc::new(Mutex::new(setup.guard));
+        let (internal, held) = (setup.internal_in.clone(), guard.clone());
         let (log, log_thread) = log_thread::start(setup.log, move |done| {
+            let _ = &held;
             // The owner may have ended first; then no caller waits.
             let _ = internal.send(Internal::Persisted(done));
         })
         .map_err(OpenError::Thread)?;
-        let internal = setup.internal_in.clone();
+        let (internal, held) = (setup.internal_in.clone(), guard.clone());
         let pace = Pace {
             every: setup.settings.table_every,
             changes: setup.settings.table_changes,
@@ -143,23 +149,24 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             setup.identity.cluster_id.clone(),
             pace,
             move |note| {
+                let _ = &held;
                 // The owner may have ended first; then no caller waits.
                 let _ = internal.send(match note {
                     TableNote::Failed(error) => Internal::TableFailed(error),
-                    TableNote::Panicked => Internal::Panicked("table"),
+                    TableNote::Panicked(what) => Internal::Panicked("table", what),
                     TableNote::Behind => Internal::TableBehind,
                 });
             },
         )
         .map_err(OpenError::Thread)?;
-        let owner = Self {
+        let mut owner = Self {
             settings: setup.settings,
             replica: setup.replica,
             checkpoints: setup.checkpoints,
             log,
             table,
             threads: vec![log_thread, table_thread],
-            guard: setup.guard,
+            guard,
             decisions: setup.decisions,
             requests: setup.requests,
             messages: setup.messages,
@@ -343,7 +350,9 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             match internal {
                 Internal::Persisted(Err(error)) => return ended.and(Err(error.into())),
                 Internal::TableFailed(error) => return ended.and(Err(error.into())),
-                Internal::Panicked(what) => return ended.and(Err(StopError::Thread(what))),
+                Internal::Panicked(part, what) => {
+                    return ended.and(Err(StopError::Panicked { part, what }));
+                }
                 Internal::Checkpoint(_)
                 | Internal::Persisted(Ok(_))
                 | Internal::SnapshotSent { .. }
@@ -369,7 +378,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             }
             Internal::TableFailed(error) => return Err(error.into()),
             Internal::TableBehind => self.rebuild_table(),
-            Internal::Panicked(what) => return Err(StopError::Thread(what)),
+            Internal::Panicked(part, what) => return Err(StopError::Panicked { part, what }),
             Internal::Checkpoint(done) => {
                 let (header, bytes) = done?;
                 tracing::info!(index = header.index, bytes, "checkpoint written");
@@ -393,7 +402,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         Ok(())
     }
 
-    fn rebuild_table(&self) {
+    fn rebuild_table(&mut self) {
         let Some(machine) = self.replica.machine() else {
             return;
         };

@@ -9,6 +9,7 @@ use crate::effects::Ticket;
 use crate::error::Refused;
 use crate::machine::Machine;
 use crate::replica::Change;
+use crate::retained::Retained;
 use crate::runtime::handle::{Job, MembershipError, ProposeError, ReadError, Request, Status};
 
 impl<M: Machine, D: Disk> Owner<M, D> {
@@ -156,6 +157,15 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             membership: self.replica.membership().clone(),
             progress: self.replica.progress(),
             pending: self.replica.pending(),
+            retained: vec![
+                self.replica.retained_log(),
+                Retained::counted(
+                    "uncommitted_commands",
+                    self.replica.pending(),
+                    self.settings.pending_max,
+                ),
+                self.table.retained(),
+            ],
             disk_silent: self.settings.tick * ticks,
         }
     }

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use super::{PATIENCE, eventually};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-scheduler");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_berth-scheduler");
 
 /// A member as a process; killed when dropped.
 pub struct Process {
@@ -23,7 +23,12 @@ pub struct Process {
 
 impl Process {
     pub fn spawn(directory: &Path, address: &str, more: &[&str]) -> Self {
-        let child = Command::new(PROGRAM)
+        Self::run(Command::new(PROGRAM), directory, address, more)
+    }
+
+    /// Starts a command that becomes the program.
+    pub fn run(mut command: Command, directory: &Path, address: &str, more: &[&str]) -> Self {
+        let child = command
             .args(["--listen", address, "--log-filter", "error", "--data-dir"])
             .arg(directory)
             .args(more)
@@ -40,6 +45,26 @@ impl Process {
         if let Some(status) = self.child.try_wait().expect("a child") {
             panic!("a member ended with {status}: {}", self.said());
         }
+    }
+
+    /// Stops it as an operator does, and waits for its end. Returns what it said.
+    pub async fn terminate(self) -> String {
+        self.signal("-TERM");
+        let ended = tokio::task::spawn_blocking(|| self.ended()).await;
+        let (status, said) = ended.expect("it ends");
+        assert_eq!(status, Some(0), "{said}");
+        said
+    }
+
+    /// Halts it; it can only be killed from here on.
+    pub fn halt(&self) {
+        self.signal("-STOP");
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &process]).status();
+        assert!(sent.expect("kill runs").success());
     }
 
     fn said(&mut self) -> String {

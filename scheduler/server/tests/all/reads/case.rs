@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 32] = [
+const WRITES: [&str; 33] = [
     "Add",
     "Advance",
     "Batch",
@@ -57,6 +57,7 @@ const WRITES: [&str; 32] = [
     "Report",
     "Reshape",
     "Revert",
+    "Rotate",
     "Schedule",
     "Take",
     "Transfer",

@@ -193,10 +193,21 @@ impl World {
     }
 }
 
+/// What is retained in the replicated state, and so by all members alike.
+const REPLICATED: [&str; 4] = [
+    "audit_entries",
+    "remembered_requests",
+    "done_operations",
+    "ended_migrations",
+];
+
 /// Returns a status without what is about the member that sent it, and what the leader alone knows.
 fn common_part(mut status: GetClusterStatusResponse) -> GetClusterStatusResponse {
     status.member_id = 0;
     status.first_index = 0;
+    status
+        .retained
+        .retain(|retained| REPLICATED.contains(&&*retained.name));
     for member in &mut status.members {
         member.matched_index = 0;
         member.recently_active = false;

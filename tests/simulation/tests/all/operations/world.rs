@@ -310,6 +310,7 @@ impl World {
                     self.answers.insert(number, *result);
                 }
                 Packet::Raft(_)
+                | Packet::Write(..)
                 | Packet::Snapshot(..)
                 | Packet::Told(..)
                 | Packet::Call(..)

@@ -15,7 +15,7 @@
 
 /// Whether attempts to execute one command may still take effect.
 #[derive(Debug, Default)]
-pub(super) struct Doubt {
+pub struct Doubt {
     /// Attempts that were begun and not closed.
     open: u32,
 }
@@ -23,23 +23,24 @@ pub(super) struct Doubt {
 /// An attempt to execute a command. Dropping it leaves it in doubt.
 #[derive(Debug)]
 #[must_use = "an attempt that is not closed stays in doubt"]
-pub(super) struct Attempt(());
+pub struct Attempt(());
 
 impl Doubt {
     /// Records an attempt that is about to be made.
-    pub(super) fn begin(&mut self) -> Attempt {
+    pub fn begin(&mut self) -> Attempt {
         self.open += 1;
         Attempt(())
     }
 
     /// Records that an attempt has its outcome, or has provably no effect now or later.
-    pub(super) fn close(&mut self, attempt: Attempt) {
+    pub fn close(&mut self, attempt: Attempt) {
         let Attempt(()) = attempt;
         self.open -= 1;
     }
 
     /// Returns whether an attempt may still take effect.
-    pub(super) fn is_open(&self) -> bool {
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         self.open > 0
     }
 }

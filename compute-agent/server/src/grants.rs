@@ -1,0 +1,234 @@
+//! Whether the scheduler granted a call, by the keys that the responses to heartbeats carry.
+//!
+//! Not here: what a grant allows (`berth_domain::grant`), and calls that are late (`core::fences`).
+//!
+//! Invariant: a call is checked before anything of it has an effect, without asking anyone. Once a
+//! scheduler required grants, no call passes without one, also after a restart.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use berth_domain::agent::Fence;
+use berth_domain::grant::{self, Grant, KEYS_MAX, Presented};
+use berth_domain::id::{ClusterId, TimeMs};
+use berth_domain::name::HostName;
+use berth_domain::refusal::{Code, Refusal};
+use berth_proto::convert::{Invalid, field};
+use berth_proto::operation::v1;
+use berth_tls::{Identity, Role};
+use bytes::Bytes;
+use prost::Message as _;
+use ring::signature::{ED25519, UnparsedPublicKey};
+
+/// The name of the file in the data directory.
+const FILE: &str = "grant-keys";
+
+/// A key that grants are checked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    number: u32,
+    public: Bytes,
+    retired_at: Option<TimeMs>,
+}
+
+/// What grants are checked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Terms {
+    cluster: ClusterId,
+    keys: Vec<Key>,
+}
+
+/// What is known of the cluster's grants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Known {
+    /// No scheduler responded yet.
+    #[default]
+    Nothing,
+    /// The cluster has none yet.
+    NotRequired,
+    /// Every call needs one.
+    Required(Terms),
+}
+
+/// Checks the grants of calls. Cheap to clone; clones share what is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Grants {
+    known: Arc<RwLock<Known>>,
+    host: HostName,
+    /// Where what is known is stored over restarts.
+    directory: Option<PathBuf>,
+    /// Whether callers have names, so that calls before the first response are refused.
+    is_certified: bool,
+}
+
+impl Grants {
+    /// Returns what an earlier run has stored, or nothing.
+    pub(crate) fn open(host: HostName, directory: Option<PathBuf>, is_certified: bool) -> Self {
+        let stored = directory.as_deref().map(load).transpose();
+        let known = stored.unwrap_or_else(|error| {
+            tracing::warn!(%error, "stored grant keys are not used");
+            None
+        });
+        Self {
+            known: Arc::new(RwLock::new(known.flatten().unwrap_or_default())),
+            host,
+            directory,
+            is_certified,
+        }
+    }
+
+    /// Takes what a response of the scheduler states; absent in one of a scheduler that has no grants.
+    pub(crate) fn learn(&self, terms: Option<v1::GrantTerms>) {
+        let stored = terms.clone();
+        let learnt = match terms.map(read).transpose() {
+            Ok(learnt) => learnt.unwrap_or(Known::NotRequired),
+            Err(invalid) => {
+                tracing::warn!(%invalid, "grant keys of the scheduler cannot be read");
+                return;
+            }
+        };
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // It never falls: a cluster version does not.
+        let falls = matches!(*known, Known::Required(_)) && learnt == Known::NotRequired;
+        if *known == learnt || falls {
+            return;
+        }
+        if let Known::Required(terms) = &learnt {
+            let keys: Vec<u32> = terms.keys.iter().map(|key| key.number).collect();
+            tracing::info!(?keys, "calls require grants");
+            if let (Some(directory), Some(stored)) = (&self.directory, stored)
+                && let Err(error) = store(directory, &stored)
+            {
+                tracing::warn!(%error, "grant keys cannot be stored");
+            }
+        }
+        *known = learnt;
+    }
+
+    /// Checks that a conductor's call is granted; `caller` is absent where callers have no names.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub(crate) fn check(
+        &self,
+        fence: &Fence,
+        signed: Option<&v1::SignedGrant>,
+        caller: Option<&Identity>,
+        now: TimeMs,
+    ) -> Result<(), Refusal> {
+        let Some(grant) = self.granted(fence, signed, now)? else {
+            return Ok(());
+        };
+        grant.check_conductor(caller.map(|caller| caller.name.as_str()))
+    }
+
+    /// Checks that the agent of another host may read the disks of a guest here.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub(crate) fn check_reader(
+        &self,
+        fence: &Fence,
+        signed: Option<&v1::SignedGrant>,
+        caller: Option<&Identity>,
+        now: TimeMs,
+    ) -> Result<(), Refusal> {
+        let Some(grant) = self.granted(fence, signed, now)? else {
+            return Ok(());
+        };
+        let is_agent_of = caller.map(|caller| {
+            move |host: &HostName| caller.role == Role::Agent && caller.is_agent_of(host.as_str())
+        });
+        let is_agent_of = is_agent_of
+            .as_ref()
+            .map(|is| is as &dyn Fn(&HostName) -> bool);
+        grant.check_reader(&self.host, is_agent_of)
+    }
+
+    /// Returns the grant of a call, which is valid here; nothing where none is required.
+    fn granted(
+        &self,
+        fence: &Fence,
+        signed: Option<&v1::SignedGrant>,
+        now: TimeMs,
+    ) -> Result<Option<Grant>, Refusal> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let terms = match &*known {
+            Known::NotRequired => return Ok(None),
+            Known::Nothing if !self.is_certified => return Ok(None),
+            // No conductor knows this run of the agent before the scheduler does.
+            Known::Nothing => {
+                let message = "this agent has not registered yet, so it cannot check grants";
+                return Err(Refusal::new(Code::Unavailable, "AGENT_STARTING", message));
+            }
+            Known::Required(terms) => terms,
+        };
+        let signed = signed.ok_or_else(grant::missing)?;
+        let key = terms.keys.iter().find(|key| key.number == signed.key);
+        let key = key.ok_or_else(|| {
+            grant::invalid("its key is not one of the cluster")
+                .with_hint("renew the lease of the operation, and repeat the call")
+        })?;
+        UnparsedPublicKey::new(&ED25519, &key.public)
+            .verify(&signed.grant, &signed.signature)
+            .map_err(|_| grant::invalid("its signature does not match"))?;
+        let granted = v1::Grant::decode(signed.grant.clone());
+        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
+        let granted = Grant::try_from(granted).map_err(|why| grant::invalid(&why.to_string()))?;
+        granted.check(&Presented {
+            cluster: terms.cluster,
+            host: &self.host,
+            fence,
+            now,
+            key_retired_at: key.retired_at,
+        })?;
+        Ok(Some(granted))
+    }
+}
+
+fn read(wire: v1::GrantTerms) -> Result<Known, Invalid> {
+    if !wire.required {
+        return Ok(Known::NotRequired);
+    }
+    let key = |wire: v1::GrantKey| {
+        Ok(Key {
+            number: wire.number,
+            public: wire.public_key,
+            retired_at: field::optional_time(wire.retire_time, "retire_time")?,
+        })
+    };
+    Ok(Known::Required(Terms {
+        cluster: field::uuid(&wire.cluster_id, "cluster_id")?,
+        keys: field::each_by(wire.keys, "keys", KEYS_MAX, key)?,
+    }))
+}
+
+/// Reads what is stored. What cannot be read is not used: then calls wait for the first response.
+fn load(directory: &Path) -> io::Result<Option<Known>> {
+    let bytes = match fs::read(directory.join(FILE)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let terms = v1::GrantTerms::decode(&*bytes).map_err(|error| invalid(error.to_string()))?;
+    let known = read(terms).map_err(|error| invalid(error.to_string()))?;
+    Ok(Some(known).filter(|known| matches!(known, Known::Required(_))))
+}
+
+fn store(directory: &Path, terms: &v1::GrantTerms) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let part = directory.join(format!("{FILE}.part"));
+    let mut file = File::create(&part)?;
+    file.write_all(&terms.encode_to_vec())?;
+    file.sync_all()?;
+    fs::rename(&part, directory.join(FILE))?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Grants. Not here: their signatures, which are made and checked over the encoded bytes.
+
+use std::collections::BTreeSet;
+
+use berth_domain::grant::Grant;
+use berth_domain::id::Epoch;
+use berth_domain::name::HostName;
+
+use super::field::{self, Invalid};
+use super::name::ResourceName;
+use crate::operation::v1;
+
+/// The most hosts of a grant: an operation is about two, and a VM may hold a claim on a third.
+const HOSTS_MAX: usize = 16;
+
+impl From<&Grant> for v1::Grant {
+    fn from(grant: &Grant) -> Self {
+        Self {
+            cluster_id: grant.cluster.to_string(),
+            operation: grant.operation.resource_name(),
+            vm_uid: grant.vm.to_string(),
+            epoch: grant.epoch.0,
+            conductor: grant.conductor.resource_name(),
+            hosts: grant.hosts.iter().map(HostName::resource_name).collect(),
+            source: field::name_or_empty(grant.source.as_ref()),
+            destination: field::name_or_empty(grant.destination.as_ref()),
+            issue_time: Some(field::timestamp(grant.issued_at)),
+            expire_time: Some(field::timestamp(grant.expires_at)),
+        }
+    }
+}
+
+impl TryFrom<v1::Grant> for Grant {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::Grant) -> Result<Self, Invalid> {
+        field::bounded(wire.hosts.len(), "hosts", HOSTS_MAX)?;
+        let host = |name: &String| field::name(name, "hosts");
+        Ok(Self {
+            cluster: field::uuid(&wire.cluster_id, "cluster_id")?,
+            operation: field::name(&wire.operation, "operation")?,
+            vm: field::uuid(&wire.vm_uid, "vm_uid")?,
+            epoch: Epoch(wire.epoch),
+            conductor: field::name(&wire.conductor, "conductor")?,
+            hosts: wire
+                .hosts
+                .iter()
+                .map(host)
+                .collect::<Result<BTreeSet<_>, _>>()?,
+            source: field::optional_name(&wire.source, "source")?,
+            destination: field::optional_name(&wire.destination, "destination")?,
+            issued_at: field::time(wire.issue_time, "issue_time")?,
+            expires_at: field::time(wire.expire_time, "expire_time")?,
+        })
+    }
+}
