@@ -58,6 +58,16 @@ pub enum Error {
         /// The cluster of the peer.
         expected: String,
     },
+    /// The member to be joined belongs to another cluster than the one that was named.
+    #[error("{peer} is a member of cluster {cluster}, and --cluster-id names cluster {expected}")]
+    PeerOfOtherCluster {
+        /// The peer.
+        peer: String,
+        /// The cluster of the peer.
+        cluster: String,
+        /// The cluster that was named.
+        expected: String,
+    },
     /// No peer accepted this member.
     #[error("could not join through {peers}: {what}")]
     Join {

@@ -152,11 +152,10 @@ async fn request_membership(
         && let Some((peer, cluster)) = join::cluster_of(peers, dialer).await
         && cluster != *expected
     {
-        return Err(Error::OtherCluster {
-            path: config.data_dir.clone(),
-            own: expected.clone(),
+        return Err(Error::PeerOfOtherCluster {
             peer,
-            expected: cluster,
+            cluster,
+            expected: expected.clone(),
         });
     }
     let path = config.data_dir.clone();

@@ -100,10 +100,9 @@ reasons! {
         "To restart that member, start without --bootstrap; for a new cluster, set `--data-dir` to \
          an empty directory";
     OtherCluster "other-cluster"
-        "The data directory belongs to another cluster than `--cluster-id` or the members under \
-         `--join`."
+        "The data directory, `--cluster-id` and the members under `--join` are not of one cluster."
         "Set `--data-dir` to the directory of that cluster's member; or, if the directory is the \
-         right one, correct or omit `--cluster-id` and `--join`";
+         right one, or empty, correct or omit `--cluster-id` and `--join`";
     DirectoryOccupied "directory-occupied"
         "There are files in the directory in which a new member is to begin."
         "Set `--data-dir` to a directory that is empty or does not exist, or move the files away";
@@ -237,7 +236,7 @@ impl Reason {
             Error::Disk(error) => of_disk(error),
             Error::NoMember { .. } => Self::NoMember,
             Error::AlreadyMember { .. } => Self::AlreadyMember,
-            Error::OtherCluster { .. } => Self::OtherCluster,
+            Error::OtherCluster { .. } | Error::PeerOfOtherCluster { .. } => Self::OtherCluster,
             Error::Join { .. } => Self::JoinFailed,
             Error::Open(error) => of_open(error),
             Error::Stop(error) => of_stop(error),
