@@ -175,7 +175,7 @@ async fn memory(session: &Session) -> anyhow::Result<()> {
         let retained: Vec<_> = status.retained.iter().map(retained_json).collect();
         return output::json(&json!({"member_id": status.member_id, "retained": retained}));
     }
-    output::message(&format!("member {}:", status.member_id));
+    output::fields(&[("answered by", format!("member {}", status.member_id))]);
     let rows = status.retained.iter().map(|retained| {
         let (bytes, bytes_max) = match retained.bytes_max {
             0 => ("-".to_owned(), "-".to_owned()),
