@@ -3,8 +3,8 @@
 //! A text file with one line per step, `<number> <name>`, replaced whole and durably with each
 //! entry.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::{Error, Step};
@@ -64,13 +64,8 @@ impl Ledger {
     }
 
     fn write(&self, directory: &Path) -> io::Result<()> {
-        let part = directory.join("FORMAT.part");
-        let mut file = File::create(&part)?;
-        for (id, name) in &self.lines {
-            writeln!(file, "{id} {name}")?;
-        }
-        file.sync_all()?;
-        fs::rename(&part, directory.join(FILE))?;
-        File::open(directory)?.sync_all()
+        let lines = self.lines.iter();
+        let text: String = lines.map(|(id, name)| format!("{id} {name}\n")).collect();
+        berth_files::replace(&directory.join(FILE), text.as_bytes())
     }
 }

@@ -1,7 +1,7 @@
 //! The steps, oldest first. New ones are added at the end and never changed once released.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use crate::{CHECKPOINTS, LOG, Step, TABLE, WITNESS, WITNESS_BYTES};
@@ -24,7 +24,7 @@ fn folders(directory: &Path) -> io::Result<()> {
     for name in [LOG, CHECKPOINTS, TABLE] {
         fs::create_dir_all(directory.join(name))?;
     }
-    fs::File::open(directory)?.sync_all()
+    berth_files::sync_directory(directory)
 }
 
 /// Makes the file that the witness's records go into. The bytes are written, not only reserved:
@@ -36,10 +36,5 @@ fn witness(directory: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let part = directory.join("WITNESS.part");
-    let mut file = fs::File::create(&part)?;
-    file.write_all(&[0; WITNESS_BYTES])?;
-    file.sync_all()?;
-    fs::rename(&part, &path)?;
-    fs::File::open(directory)?.sync_all()
+    berth_files::replace(&path, &[0; WITNESS_BYTES])
 }

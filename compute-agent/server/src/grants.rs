@@ -5,10 +5,10 @@
 //! Invariant: a call is checked before anything of it has an effect, without asking anyone. Once a
 //! scheduler required grants, no call passes without one, also after a restart.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use berth_domain::agent::Fence;
 use berth_domain::grant::{self, Grant, KEYS_MAX, Presented};
@@ -56,6 +56,8 @@ enum Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Grants {
     known: Arc<RwLock<Known>>,
+    /// Held while something is learnt and stored. Calls are checked meanwhile.
+    learning: Arc<Mutex<()>>,
     host: HostName,
     /// Where what is known is stored over restarts.
     directory: Option<PathBuf>,
@@ -73,6 +75,7 @@ impl Grants {
         });
         Self {
             known: Arc::new(RwLock::new(known.flatten().unwrap_or_default())),
+            learning: Arc::default(),
             host,
             directory,
             is_certified,
@@ -89,10 +92,8 @@ impl Grants {
                 return;
             }
         };
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        // It never falls: a cluster version does not.
-        let falls = matches!(*known, Known::Required(_)) && learnt == Known::NotRequired;
-        if *known == learnt || falls {
+        let _turn = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_news(&learnt) {
             return;
         }
         if let Known::Required(terms) = &learnt {
@@ -104,7 +105,14 @@ impl Grants {
                 tracing::warn!(%error, "grant keys cannot be stored");
             }
         }
-        *known = learnt;
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = learnt;
+    }
+
+    fn is_news(&self, learnt: &Known) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        // It never falls: a cluster version does not.
+        let falls = matches!(*known, Known::Required(_)) && *learnt == Known::NotRequired;
+        *known != *learnt && !falls
     }
 
     /// Checks that a conductor's call is granted; `caller` is absent where callers have no names.
@@ -221,13 +229,8 @@ fn load(directory: &Path) -> io::Result<Option<Known>> {
 }
 
 fn store(directory: &Path, terms: &v1::GrantTerms) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    let part = directory.join(format!("{FILE}.part"));
-    let mut file = File::create(&part)?;
-    file.write_all(&terms.encode_to_vec())?;
-    file.sync_all()?;
-    fs::rename(&part, directory.join(FILE))?;
-    File::open(directory)?.sync_all()
+    berth_files::make_private(directory)?;
+    berth_files::replace(&directory.join(FILE), &terms.encode_to_vec())
 }
 
 #[cfg(test)]

@@ -289,7 +289,9 @@ fn of_identity(error: &identity::Error) -> Reason {
         identity::Error::InUse { .. } => Reason::DirectoryInUse,
         identity::Error::OtherCluster { .. } => Reason::OtherCluster,
         identity::Error::Damaged { .. } => Reason::MarkerDamaged,
-        identity::Error::Io { source, .. } => of_io(source),
+        identity::Error::NotPrivate { source, .. } | identity::Error::Io { source, .. } => {
+            of_io(source)
+        }
     }
 }
 

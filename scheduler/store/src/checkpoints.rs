@@ -146,7 +146,8 @@ impl CheckpointStore for CheckpointFolder {
 
     fn remove(&self, index: u64) -> Result<(), Error> {
         fs::remove_file(self.path(index)).map_err(|e| Error::io("removing a damaged one", e))?;
-        sync_folder(&self.folder).map_err(|e| Error::io("synchronising the folder", e))
+        berth_files::sync_directory(&self.folder)
+            .map_err(|e| Error::io("synchronising the folder", e))
     }
 
     fn create(&self) -> Result<Box<dyn CheckpointSink>, Error> {
@@ -207,7 +208,8 @@ impl CheckpointSink for FileSink {
         };
         fs::rename(&self.path, store.path(index)).map_err(|e| Error::io("renaming", e))?;
         self.committed = true;
-        sync_folder(&self.folder).map_err(|e| Error::io("synchronising the folder", e))?;
+        berth_files::sync_directory(&self.folder)
+            .map_err(|e| Error::io("synchronising the folder", e))?;
         for old in store
             .list()?
             .into_iter()
@@ -228,11 +230,6 @@ impl Drop for FileSink {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Makes the names in a folder durable.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -7,16 +7,17 @@
 //! The marker file is locked while a process uses the directory.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::checkpoints::sync_folder;
+use berth_files::{sync_directory, sync_directory_of};
 
 const MARKER: &str = "MEMBER";
 const MARKER_PART: &str = "MEMBER.part";
 /// The disk under which a member that is not here yet has joined, or is about to.
 const JOINING: &str = "JOINING";
+const JOINING_PART: &str = "JOINING.part";
 const FIRST_LINE: &str = "berth member 1";
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -71,6 +72,15 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// It cannot be made, or taken from the other users of the machine.
+    #[error("{path} could not be made a directory that only its owner reads")]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error("the marker in {path} could not be {doing}")]
     Io {
@@ -102,6 +112,7 @@ pub fn open(path: &Path) -> Result<Claimed, Error> {
         Err(source) => return Err(io_error(path, "opened", source)),
     };
     lock(path, &file)?;
+    make_private(path)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|source| {
         match source.kind() == io::ErrorKind::InvalidData {
@@ -123,8 +134,8 @@ pub fn open(path: &Path) -> Result<Claimed, Error> {
 pub fn expect_free(path: &Path) -> Result<(), Error> {
     // `lost+found` is made by mkfs on a disk of its own; the others are left by a start that was
     // interrupted, or found the disk full, before there was a member.
-    const IGNORED: [&str; 3] = ["lost+found", MARKER_PART, JOINING];
-    fs::create_dir_all(path).map_err(|source| io_error(path, "created", source))?;
+    const IGNORED: [&str; 4] = ["lost+found", MARKER_PART, JOINING, JOINING_PART];
+    make_private(path)?;
     let occupied = fs::read_dir(path)
         .map_err(|source| io_error(path, "looked for", source))?
         .any(|entry| entry.is_ok_and(|e| IGNORED.iter().all(|name| e.file_name() != *name)));
@@ -151,13 +162,8 @@ pub fn joining_disk(path: &Path, fresh: &str) -> Result<String, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(io_error(path, "read", source)),
     }
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&file)?;
-        file.write_all(fresh.as_bytes())?;
-        file.sync_all()?;
-        sync_folder(path)
-    };
-    write().map_err(|source| io_error(path, "written", source))?;
+    let written = berth_files::replace(&file, fresh.as_bytes());
+    written.map_err(|source| io_error(path, "written", source))?;
     Ok(fresh.to_owned())
 }
 
@@ -168,21 +174,15 @@ pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
         "{FIRST_LINE}\ncluster {}\nmember {}\ndisk {}\n",
         identity.cluster_id, identity.member_id, identity.disk_id
     );
-    let part = path.join(MARKER_PART);
     let write = || -> io::Result<File> {
-        let mut file = File::create(&part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&part, path.join(MARKER))?;
+        berth_files::replace(&path.join(MARKER), text.as_bytes())?;
         match fs::remove_file(path.join(JOINING)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        sync_folder(path)?;
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            sync_folder(parent)?;
-        }
-        Ok(file)
+        sync_directory(path)?;
+        sync_directory_of(path)?;
+        File::open(path.join(MARKER))
     };
     let file = write().map_err(|source| io_error(path, "written", source))?;
     lock(path, &file)?;
@@ -190,6 +190,19 @@ pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
         identity,
         _lock: file,
     })
+}
+
+/// Makes the directory, or takes it from the other users of the machine.
+fn make_private(path: &Path) -> Result<(), Error> {
+    let made = berth_files::make_private(path);
+    let was_open = made.map_err(|source| Error::NotPrivate {
+        path: path.into(),
+        source,
+    })?;
+    if was_open {
+        tracing::info!(directory = %path.display(), "data directory taken from group and others");
+    }
+    Ok(())
 }
 
 /// Refuses a directory of another cluster.

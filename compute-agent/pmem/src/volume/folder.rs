@@ -7,18 +7,15 @@
 //!
 //! Invariant: nothing in here is ever thrown away unread, but for what was being written.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use berth_domain::name::VolumeId;
+use berth_files::PART;
 
 use super::manager::{Error, volume_id};
 use super::record::{FILE_BYTES_MAX, Record};
-
-/// How the name of a file that is being written ends.
-const NEW: &str = ".new";
 
 /// The most files that are looked at, and the most of one name that are moved aside.
 const FILES_MAX: usize = 65_536;
@@ -46,9 +43,7 @@ pub(crate) struct FolderContents {
 impl Folder {
     /// Makes the folder unless it is there.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(path);
-        made.map_err(io_error("make the folder", path))?;
+        berth_files::make_private(path).map_err(io_error("make the folder", path))?;
         Ok(Self(path.to_owned()))
     }
 
@@ -59,7 +54,7 @@ impl Folder {
     /// Reads all of it, and moves aside what is no record.
     pub(crate) fn read(&self) -> Result<FolderContents, Error> {
         let mut found = FolderContents::default();
-        let (mut torn, mut new) = (Vec::new(), Vec::new());
+        let (mut torn, mut parts) = (Vec::new(), Vec::new());
         let entries = fs::read_dir(&self.0).map_err(io_error("read the folder", &self.0))?;
         for entry in entries.take(FILES_MAX) {
             let entry = entry.map_err(io_error("read the folder", &self.0))?;
@@ -69,8 +64,8 @@ impl Folder {
             if name.ends_with(".torn") {
                 continue;
             }
-            if name.ends_with(NEW) {
-                new.push(path);
+            if name.ends_with(PART) {
+                parts.push(path);
                 continue;
             }
             match read_record(&path, &name) {
@@ -80,7 +75,7 @@ impl Folder {
             }
         }
         // Only after all was read.
-        for path in new {
+        for path in parts {
             // It was being written when the program ended; the one before it counts.
             fs::remove_file(&path).map_err(io_error("remove", &path))?;
         }
@@ -114,17 +109,7 @@ impl Folder {
     /// Writes a record; when this returns it is there after a loss of power too.
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.id);
-        let new = self.0.join(format!("{}.json{NEW}", record.id));
-        let write = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&new)?;
-            file.write_all(&record.write())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(io_error("write", &path))?;
-        self.sync()
+        berth_files::replace(&path, &record.write()).map_err(io_error("write", &path))
     }
 
     /// Removes a record; none there: no effect.
@@ -138,8 +123,7 @@ impl Folder {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
-        synced.map_err(io_error("sync the folder", &self.0))
+        berth_files::sync_directory(&self.0).map_err(io_error("sync the folder", &self.0))
     }
 }
 

@@ -491,7 +491,7 @@ fn torn_and_foreign_files_are_moved_aside_and_volumes_found_again() {
         fs::write(file(4), &whole).unwrap();
         fs::write(folder.path().join("README"), b"mine").unwrap();
         fs::create_dir(folder.path().join("folder.json")).unwrap();
-        fs::write(folder.path().join(format!("{}.json.new", id(5))), b"{").unwrap();
+        fs::write(folder.path().join(format!("{}.json.part", id(5))), b"{").unwrap();
         let volumes = open(&memory, folder.path(), mode);
         let known: Vec<(VolumeId, bool)> = volumes
             .list()
@@ -535,7 +535,7 @@ fn a_newer_format_moves_nothing() {
     let newer = folder.path().join(format!("{}.json", id(1)));
     fs::write(&newer, br#"{"format":2,"else":[]}"#).unwrap();
     fs::write(folder.path().join("README"), b"mine").unwrap();
-    fs::write(folder.path().join(format!("{}.json.new", id(5))), b"{").unwrap();
+    fs::write(folder.path().join(format!("{}.json.part", id(5))), b"{").unwrap();
     let before = files(folder.path());
     let manager = Arc::new(SimulatedManager::new(&memory, DeviceMode::Direct));
     let said = VolumeStore::open(folder.path(), vec![manager])

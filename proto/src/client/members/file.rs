@@ -6,9 +6,9 @@
 //! holds addresses without a scheme: the certificates of the program alone decide on encryption.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use super::{Known, MEMBERS_MAX, is_member_address};
 
@@ -56,22 +56,8 @@ pub fn load(directory: &Path) -> Result<Option<Known>, Unusable> {
 ///
 /// The error of the file system; what was stored before is still there then.
 pub fn store(directory: &Path, known: &Known) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    let part = PartFile(directory.join(format!("{FILE}.{}.part", std::process::id())));
-    let mut file = File::create(&part.0)?;
-    file.write_all(render(known).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&part.0, directory.join(FILE))?;
-    File::open(directory)?.sync_all()
-}
-
-/// A file that is removed if it was not renamed.
-struct PartFile(PathBuf);
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+    berth_files::make_private(directory)?;
+    berth_files::replace(&directory.join(FILE), render(known).as_bytes())
 }
 
 fn render(known: &Known) -> String {
@@ -120,6 +106,8 @@ fn checksum(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn known() -> Known {

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -367,25 +367,16 @@ const MARK_END: &str = "end";
 
 /// Writes a mark with the namespaces that are there already: whole or not at all.
 fn write_mark(mark: &Path, known: &[&str]) -> io::Result<()> {
-    let new = mark.with_extension("new");
     let lines = known.iter().copied().chain([MARK_END]);
     let text: String = lines.map(|line| format!("{line}\n")).collect();
-    let mut file = fs::File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, mark)?;
-    sync_folder(mark)
+    berth_files::replace(mark, text.as_bytes())
 }
 
 /// Removes a mark so that it does not come back after a loss of power: what was made since would count
 /// as new.
 fn remove_mark(mark: &Path) -> io::Result<()> {
     fs::remove_file(mark)?;
-    sync_folder(mark)
-}
-
-fn sync_folder(mark: &Path) -> io::Result<()> {
-    fs::File::open(mark.parent().unwrap_or(Path::new("/")))?.sync_all()
+    berth_files::sync_directory_of(mark)
 }
 
 /// Reads a mark. One that is torn is removed: it does not prove that anything is new.
