@@ -30,7 +30,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGISTRY};
-use crate::material::{self, certificates};
+use crate::material::{self, certificates, read_key};
 use crate::role::{PREFIX, Role};
 
 /// The default validity of an authority, in days.
@@ -210,13 +210,9 @@ impl Authority {
             }
         }
         let own = certificates(cert)?.swap_remove(0);
-        let failed = |source| Error::File {
-            path: key.to_owned(),
-            source,
-        };
-        let pem = fs::read_to_string(key).map_err(failed)?;
-        let pair = KeyPair::from_pem(&pem)
-            .map_err(|_| Error::Wrong(format!("{} holds no private key", key.display())))?;
+        let none = || Error::Wrong(format!("{} holds no private key", key.display()));
+        let pem = String::from_utf8(read_key(key)?).map_err(|_| none())?;
+        let pair = KeyPair::from_pem(&pem).map_err(|_| none())?;
         let issuer = Issuer::from_ca_cert_der(&own, pair)?;
         if !issuer.key_usages().contains(&KeyUsagePurpose::KeyCertSign) {
             let what = format!("{} is not the certificate of an authority", cert.display());
@@ -429,13 +425,7 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
 
 /// Replaces a file atomically.
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    // Left by a renewal that was killed.
-    let _ = fs::remove_file(&new);
-    create(&new, bytes, mode)?;
-    fs::rename(&new, path).map_err(|source| Error::File {
+    berth_files::replace_with_mode(path, bytes, mode).map_err(|source| Error::File {
         path: path.to_owned(),
         source,
     })

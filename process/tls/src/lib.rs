@@ -19,7 +19,7 @@
 //!
 //! Not here: which role may call what. That is `berth_process::access`.
 //!
-//! Invariant: it depends on no other crate of Berth, and no key ever leaves it as text but into a file
+//! Invariant: of Berth's crates it depends on `berth-files` alone, and no key ever leaves it as text but into a file
 //! that only its owner can read.
 
 pub mod authority;

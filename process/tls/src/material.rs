@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use berth_files::SecretError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
@@ -45,6 +46,14 @@ pub enum Fault {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// A key cannot be read, or other users of the machine can.
+    #[error("the key {path} cannot be used: {source}")]
+    Key {
+        /// The key.
+        path: PathBuf,
+        /// Why.
+        source: SecretError,
     },
     /// A file holds no item of the expected kind.
     #[error("{path} holds no {what} in PEM form")]
@@ -282,15 +291,44 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    use std::io::Read as _;
-    let failed = |source| Fault::Read {
+    let file = std::fs::File::open(path).map_err(failed(path))?;
+    read_from(file, path)
+}
+
+/// Reads a private key, which no other user of the machine may read.
+///
+/// # Errors
+///
+/// When one may, or the file cannot be read.
+pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>, Fault> {
+    match berth_files::open_secret(path) {
+        Ok(file) => read_from(file, path),
+        // As one that was swapped with the certificate. What is wrong then is not the mode.
+        Err(SecretError::Loose(_)) if !holds_a_key(path) => read(path),
+        Err(source) => Err(Fault::Key {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn holds_a_key(path: &Path) -> bool {
+    let bytes = read(path);
+    bytes.is_ok_and(|bytes| PrivateKeyDer::from_pem_slice(&bytes).is_ok())
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> Fault {
+    move |source| Fault::Read {
         path: path.to_owned(),
         source,
-    };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    }
+}
+
+fn read_from(file: std::fs::File, path: &Path) -> Result<Vec<u8>, Fault> {
+    use std::io::Read as _;
     let mut bytes = Vec::new();
     let limited = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    limited.map_err(failed)?;
+    limited.map_err(failed(path))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Fault::Damaged {
             path: path.to_owned(),
@@ -337,7 +375,7 @@ fn certified(
     chain: Vec<CertificateDer<'static>>,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, Fault> {
-    let bytes = read(&files.key)?;
+    let bytes = read_key(&files.key)?;
     // What is wrong with a key is not reported in detail: nothing of it belongs in a log.
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| Fault::Empty {
         path: files.key.clone(),

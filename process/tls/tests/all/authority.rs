@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Certs, spec};
@@ -167,6 +168,37 @@ fn what_does_not_fit_together_is_not_taken() {
         assert!(tls.reload().is_err());
         assert_eq!((tls.identity().name.as_str(), tls.generation()), ("h1", 0));
     }
+}
+
+/// Goal: a key that other users of the machine may read is not used, neither at the start nor later.
+#[test]
+fn a_key_that_others_may_read_is_refused() {
+    let certs = Certs::new();
+    let files = certs.issue(&spec(Role::Agent, "h1"));
+    let tls = Tls::open(files.clone()).unwrap();
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for mode in [0o644, 0o604, 0o666, 0o660] {
+        set_mode(&files.key, mode);
+        for error in [Tls::open(files.clone()).err(), tls.reload().err()] {
+            let error = error.expect("it is refused").to_string();
+            let expected = "agent-h1-key.pem cannot be used: it is readable for other users";
+            assert!(error.contains(expected), "{error}");
+            assert!(
+                error.contains(&format!("(mode {mode:04o}): run chmod 600")),
+                "{error}"
+            );
+        }
+        assert_eq!(tls.generation(), 0);
+    }
+    set_mode(&files.key, 0o400);
+    tls.reload().unwrap();
+
+    set_mode(&certs.ca_key(), 0o644);
+    let refused = Authority::open(&certs.path().join("ca.pem"), &certs.ca_key());
+    let refused = refused.err().expect("it is refused").to_string();
+    assert!(refused.contains("ca-key.pem cannot be used"), "{refused}");
 }
 
 #[test]

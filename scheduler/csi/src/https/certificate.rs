@@ -4,6 +4,7 @@
 //! Invariant: what is shown is whole: a chain and the key that belongs to it. Files that do not go
 //! together, as halfway through a renewal, leave the certificate as it was.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -47,7 +48,7 @@ struct Shown {
 impl Certificate {
     /// Reads a certificate and its key.
     pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, Unusable> {
-        let files = [contents(certificate)?, contents(key)?];
+        let files = [contents(certificate)?, secret(key)?];
         let certified = certified(certificate, key, &files)?;
         Ok(Self {
             certificate: certificate.to_owned(),
@@ -98,7 +99,7 @@ impl Certificate {
 
     /// Reads the files again; returns whether they have changed.
     fn read_again(&self) -> Result<bool, Unusable> {
-        let files = [contents(&self.certificate)?, contents(&self.key)?];
+        let files = [contents(&self.certificate)?, secret(&self.key)?];
         let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
         if shown.files == files {
             return Ok(false);
@@ -120,6 +121,14 @@ impl ResolvesServerCert for Certificate {
 
 fn contents(path: &Path) -> Result<Vec<u8>, Unusable> {
     std::fs::read(path).map_err(|error| unusable(path, &error))
+}
+
+fn secret(path: &Path) -> Result<Vec<u8>, Unusable> {
+    let mut file = berth_files::open_secret(path).map_err(|error| unusable(path, &error))?;
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| unusable(path, &error))?;
+    Ok(bytes)
 }
 
 fn certified(

@@ -21,7 +21,7 @@ pub(crate) struct Issued {
 impl Issued {
     pub(crate) fn write(&self, certificate: &Path, key: &Path) {
         std::fs::write(certificate, &self.certificate).unwrap();
-        std::fs::write(key, &self.key).unwrap();
+        berth_files::replace(key, self.key.as_bytes()).unwrap();
     }
 }
 
