@@ -11,6 +11,7 @@
 //! | [`flags`] | the flags that every server has |
 //! | [`listening`] | where a server listens, and the address that others dial |
 //! | [`schedulers`] | the list of schedulers that a program calls |
+//! | [`secrecy`] | no core dumps, files of the user alone |
 //! | [`socket`] | a Unix socket, for clients on this machine only |
 //! | [`log`] | log lines |
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
@@ -31,6 +32,7 @@ pub mod locations;
 pub mod log;
 pub mod run;
 pub mod schedulers;
+pub mod secrecy;
 pub mod server;
 pub mod socket;
 

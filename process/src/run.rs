@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::configuration::Faults;
 use crate::log::Log;
+use crate::secrecy;
 
 const WRONG_USE: u8 = 2;
 const CANNOT_RUN: u8 = 1;
@@ -111,6 +112,9 @@ pub fn main<F: Parser, C, E: Error + 'static>(
         return wrong(&message);
     }
     report_aborting_panics(explain(&Cause::Panic));
+    if let Err(error) = secrecy::hide_memory() {
+        tracing::warn!(%error, "core dumps of this process are possible and would hold its keys");
+    }
     let ended = match run(|shutdown| serve(config, shutdown)) {
         Ok(ended) => ended,
         Err(error) => {

@@ -12,6 +12,7 @@ use crate::{server, stop};
 
 /// Runs a member from its command line; the first argument is the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    berth_process::secrecy::hide_files();
     berth_process::main(
         arguments,
         Flags::config,
