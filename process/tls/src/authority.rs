@@ -7,8 +7,8 @@
 //!   DIR/<role>-<name>-key.pem  its key
 //! ```
 //!
-//! Not here: revocation. A stolen certificate is usable until it expires, or until all machines trust
-//! another authority; so certificates are made for months, not for years.
+//! Not here: revocation, which the cluster does (`revoked`). An authority of which the key was stolen is
+//! replaced.
 //!
 //! Invariant: nothing is overwritten but by a renewal, a key is readable by its owner alone from its
 //! first byte on, and no key is returned.

@@ -131,8 +131,8 @@ impl Connector {
         shown: &str,
     ) -> io::Result<(TlsStream<TcpStream>, Arc<Trust>)> {
         let name = server_name(host).map_err(io::Error::other)?;
-        let material = tls.current();
-        let connecting = TlsConnector::from(material.client().clone());
+        let version = tls.trust_version();
+        let connecting = TlsConnector::from(tls.current().client().clone());
         let connected = connecting.connect(name.clone(), stream).await;
         let stream = connected.map_err(|error| {
             let inner = error
@@ -159,7 +159,7 @@ impl Connector {
             .check(shown, &peer)
             .map_err(io::Error::other)?;
         let side = Side::Server(name);
-        let trust = Trust::new(tls, material.generation(), chain, side).map_err(|why| {
+        let trust = Trust::new(tls, version, chain, side).map_err(|why| {
             io::Error::other(format!(
                 "the certificate of the server at {shown} is refused: {why}"
             ))

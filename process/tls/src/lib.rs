@@ -12,6 +12,7 @@
 //! | [`live`] | the current files, reloaded when they change |
 //! | [`server`] | incoming connections, encrypted or not |
 //! | `handshakes`, `refusals` | the limit of concurrent handshakes; refused connections, for the log |
+//! | [`revoked`] | the certificates that the cluster has revoked |
 //! | [`trust`] | the trust in the peer of an open connection, and its end |
 //! | [`client`] | outgoing connections, and which servers they accept |
 //! | [`explain`] | what a failed handshake means, and what to do |
@@ -30,6 +31,7 @@ pub mod identity;
 pub mod live;
 pub mod material;
 mod refusals;
+pub mod revoked;
 pub mod role;
 pub mod server;
 mod stream;
@@ -39,6 +41,7 @@ pub use client::{Connector, Expected};
 pub use identity::Identity;
 pub use live::Tls;
 pub use material::{Fault, Files, Material};
+pub use revoked::Revoked;
 pub use role::Role;
 pub use server::{Incoming, Peer};
 pub use stream::{Either, Outgoing};

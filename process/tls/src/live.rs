@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
 use crate::material::{Fault, Files, Material};
+use crate::revoked::{Revoked, RevokedList};
 use crate::trust::OpenConnections;
 
 /// How often the files are checked for changes.
@@ -42,6 +43,10 @@ struct Shared {
     generations: watch::Sender<u64>,
     /// Held during a reload: one at a time.
     reloading: Mutex<()>,
+    /// The certificates that are not accepted.
+    revoked: RevokedList,
+    /// Counts reloads and changes of that list: a chain that was verified before is verified again.
+    trust_version: AtomicU64,
     /// The open connections that depend on these files.
     connections: OpenConnections,
 }
@@ -98,6 +103,8 @@ impl Tls {
             generation: AtomicU64::new(0),
             generations: watch::Sender::new(0),
             reloading: Mutex::default(),
+            revoked: RevokedList::default(),
+            trust_version: AtomicU64::new(0),
             connections: OpenConnections::default(),
         };
         Self {
@@ -131,6 +138,44 @@ impl Tls {
         self.shared.generations.subscribe()
     }
 
+    /// Returns the number of changes of what is trusted.
+    pub(crate) fn trust_version(&self) -> u64 {
+        self.shared.trust_version.load(Ordering::Acquire)
+    }
+
+    /// Returns the certificates that are not accepted.
+    #[must_use]
+    pub fn revoked(&self) -> Arc<Revoked> {
+        self.shared.revoked.get()
+    }
+
+    pub(crate) fn revoked_list(&self) -> &RevokedList {
+        &self.shared.revoked
+    }
+
+    /// Accepts none of these certificates from now on, and closes the connections of those that
+    /// presented one. An earlier list changes nothing.
+    pub fn revoke(&self, revoked: Revoked) {
+        let (revision, count) = (revoked.revision, revoked.fingerprints.len());
+        if !self.shared.revoked.replace(revoked) {
+            return;
+        }
+        let ended = self.review();
+        tracing::info!(
+            revision,
+            certificates = count,
+            closed_connections = ended,
+            "revoked certificates listed"
+        );
+    }
+
+    /// Has what is trusted checked again for all open connections, and returns how many were closed.
+    fn review(&self) -> usize {
+        // After what it counts: who reads the number reads that too.
+        self.shared.trust_version.fetch_add(1, Ordering::AcqRel);
+        self.shared.connections.review()
+    }
+
     /// Returns the open connections that depend on these files.
     pub(crate) fn connections(&self) -> &OpenConnections {
         &self.shared.connections
@@ -144,7 +189,7 @@ impl Tls {
     pub fn reload(&self) -> Result<(), Fault> {
         let reloading = self.shared.reloading.lock();
         let _reloading = reloading.unwrap_or_else(PoisonError::into_inner);
-        let mut material = Material::read(&self.shared.files)?;
+        let material = Material::read(&self.shared.files)?;
         let (before, now) = (self.identity(), material.identity().clone());
         if (before.role, &before.name) != (now.role, &now.name) {
             return Err(Fault::IdentityChanged {
@@ -154,13 +199,12 @@ impl Tls {
             });
         }
         let generation = self.generation() + 1;
-        material.set_generation(generation);
         let current = self.shared.current.write();
         *current.unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
         // The generation is published after its material: a reader of the number gets that material.
         self.shared.generation.store(generation, Ordering::Release);
         self.shared.generations.send_replace(generation);
-        let ended = self.shared.connections.review();
+        let ended = self.review();
         if ended > 0 {
             tracing::warn!(
                 connections = ended,

@@ -112,8 +112,6 @@ pub enum Fault {
 /// Authorities, certificate and key that fit together.
 pub struct Material {
     identity: Arc<Identity>,
-    /// The number of the reload that read these files.
-    generation: u64,
     chain: Vec<CertificateDer<'static>>,
     clients: Arc<dyn ClientCertVerifier>,
     servers: Arc<WebPkiServerVerifier>,
@@ -197,7 +195,6 @@ impl Material {
         client.resumption = rustls::client::Resumption::disabled();
         Ok(Self {
             identity: Arc::new(identity),
-            generation: 0,
             chain,
             client: Arc::new(client),
             grpc: server(&["h2"]),
@@ -237,15 +234,6 @@ impl Material {
                 .map(|_| ()),
         };
         verified.map_err(|error| explain::own(&error))
-    }
-
-    /// Returns the number of the reload that read these files.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    pub(crate) fn set_generation(&mut self, generation: u64) {
-        self.generation = generation;
     }
 
     /// Checks that clients which dial this host would accept the certificate.

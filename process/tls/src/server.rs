@@ -321,9 +321,11 @@ async fn handshake(
             return Ok(Stream { stream, peer });
         }
         Transport::MutualTls(tls, protocol) => {
-            let material = tls.current();
-            let config = material.server(*protocol).clone();
-            (config, Some((tls, material.generation())))
+            let version = tls.trust_version();
+            (
+                tls.current().server(*protocol).clone(),
+                Some((tls, version)),
+            )
         }
         Transport::ServerOnly(config) => (config.clone(), None),
     };
@@ -354,7 +356,7 @@ async fn handshake(
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let identified = match verifier {
-        Some((tls, generation)) => identify(tls, generation, chain, address),
+        Some((tls, version)) => identify(tls, version, chain, address),
         None => Ok(Peer::unknown(Some(address))),
     };
     match identified {
@@ -369,10 +371,10 @@ async fn handshake(
     }
 }
 
-/// Returns the peer that presented this chain, which was verified with the files of a generation.
+/// Returns the peer that presented this chain, which was verified when the trust had that version.
 fn identify(
     tls: &Tls,
-    generation: u64,
+    trust_version: u64,
     chain: &[CertificateDer<'static>],
     address: SocketAddr,
 ) -> Result<Peer, String> {
@@ -380,7 +382,7 @@ fn identify(
     // It may be of a trusted authority and still carry no identity.
     let identity =
         Identity::of(own).map_err(|why| format!("its certificate carries no identity: {why}"))?;
-    let trust = Trust::new(tls, generation, chain, Side::Client)
+    let trust = Trust::new(tls, trust_version, chain, Side::Client)
         .map_err(|why| format!("its certificate is refused: {why}"))?;
     Ok(Peer {
         address: Some(address),

@@ -2,12 +2,13 @@
 //! the current authorities trust it.
 //!
 //! ```text
-//!   handshake ─▶ Trust ─┬▶ each request: compares generations, and verifies again after a reload
-//!                       └▶ reload of the files: all chains are verified again, untrusted ones closed
+//!   handshake ─▶ Trust ─┬▶ each request: compares numbers, and verifies again after a change
+//!                       └▶ change (files reloaded, certificates revoked): all chains are verified
+//!                          again, untrusted ones closed
 //! ```
 //!
-//! Invariant: no request is accepted on a chain that the newest files do not trust, and a connection
-//! with such a chain is closed, with all streams that are open on it.
+//! Invariant: no request is accepted on a chain that the newest files do not trust or that is revoked,
+//! and a connection with such a chain is closed, with all streams that are open on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -36,7 +37,7 @@ pub struct Trust {
     number: u64,
     chain: Vec<CertificateDer<'static>>,
     side: Side,
-    /// The generation of the files with which the chain was last verified.
+    /// What was trusted when the chain was last verified.
     verified_with: AtomicU64,
     /// Why it was closed.
     ended: OnceLock<String>,
@@ -45,15 +46,15 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Registers a connection whose peer presented a chain that was verified with the files of a
-    /// generation.
+    /// Registers a connection whose peer presented a chain. `trust_version` is that of before the files
+    /// were read with which the handshake verified it.
     ///
     /// # Errors
     ///
-    /// When files that were loaded meanwhile do not trust it.
+    /// When files that were loaded meanwhile do not trust it, or it is revoked.
     pub(crate) fn new(
         tls: &Tls,
-        verified_with: u64,
+        trust_version: u64,
         chain: &[CertificateDer<'static>],
         side: Side,
     ) -> Result<Arc<Self>, String> {
@@ -62,16 +63,19 @@ impl Trust {
             number,
             chain: chain.to_vec(),
             side,
-            verified_with: AtomicU64::new(verified_with),
+            verified_with: AtomicU64::new(trust_version),
             ended: OnceLock::new(),
             waiting: Mutex::default(),
         });
         // A reload publishes the files first and reviews the connections then: a connection that the
         // review missed is checked here against the published files.
-        trust.check().map(|()| trust)
+        trust.check()?;
+        // The handshake knows nothing of this.
+        tls.revoked_list().check(&trust.chain)?;
+        Ok(trust)
     }
 
-    /// Checks that the current authorities trust the peer's certificate.
+    /// Checks that the current authorities trust the peer's certificate, and that it is not revoked.
     ///
     /// # Errors
     ///
@@ -80,13 +84,14 @@ impl Trust {
         if let Some(why) = self.ended.get() {
             return Err(why.clone());
         }
-        if self.verified_with.load(Ordering::Acquire) == self.tls.generation() {
+        // Before what it counts is read: a change in between is seen by the next check.
+        let version = self.tls.trust_version();
+        if self.verified_with.load(Ordering::Acquire) == version {
             return Ok(());
         }
-        let material = self.tls.current();
-        material.verify(&self.chain, &self.side)?;
-        self.verified_with
-            .store(material.generation(), Ordering::Release);
+        self.tls.current().verify(&self.chain, &self.side)?;
+        self.tls.revoked_list().check(&self.chain)?;
+        self.verified_with.store(version, Ordering::Release);
         Ok(())
     }
 

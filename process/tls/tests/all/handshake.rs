@@ -11,7 +11,7 @@ use crate::common::{Certs, spec};
 use berth_tls::client::Connection;
 use berth_tls::material::Protocol;
 use berth_tls::server::{Limits, Transport};
-use berth_tls::{Connector, Expected, Files, Incoming, Peer, Role, Tls};
+use berth_tls::{Connector, Expected, Files, Incoming, Peer, Revoked, Role, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -258,7 +258,8 @@ async fn connect(address: SocketAddr, tls: &Tls) -> Connection {
     let mut connection = connector.call(uri).await.unwrap();
     // It was said when the connection was made, and is not said twice.
     connection.inner_mut().write_all(HELLO).await.unwrap();
-    assert_eq!(heard(&mut connection).await.unwrap(), "operator:ann");
+    let own = tls.identity().principal();
+    assert_eq!(heard(&mut connection).await.unwrap(), own);
     connection
 }
 
@@ -325,6 +326,58 @@ async fn an_authority_that_is_taken_away_ends_what_it_let_in() {
     std::fs::write(&user.ca, &only_old).unwrap();
     with_new.reload().unwrap();
     assert!(heard(&mut stays).await.is_err());
+}
+
+/// Goal: nothing is accepted of a revoked certificate, on open connections and on new ones, whichever
+/// end bears it; an earlier list changes nothing, and a reinstated certificate is accepted.
+#[tokio::test]
+async fn a_revoked_certificate_is_refused_at_once() {
+    let certs = Certs::new();
+    let open = |role, name: &str| Tls::open(certs.issue(&spec(role, name))).unwrap();
+    let server = open(Role::Scheduler, "m1");
+    let (address, mut peers) = talker(server.clone()).await;
+    let (ann, bob) = (open(Role::Operator, "ann"), open(Role::Operator, "bob"));
+    let mut active = connect(address, &ann).await;
+    let mut is_silent = connect(address, &ann).await;
+    let mut stays = connect(address, &bob).await;
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        known.push(peers.recv().await.unwrap());
+    }
+    let fingerprint = |tls: &Tls| {
+        let digits = tls.identity().fingerprint.clone();
+        std::array::from_fn(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16).unwrap())
+    };
+    let list = |revision, of: &[&Tls]| Revoked {
+        cluster: "c".to_owned(),
+        revision,
+        fingerprints: of.iter().map(|tls| fingerprint(tls)).collect(),
+    };
+    server.revoke(list(5, &[&ann]));
+    assert!(known[0].check().unwrap_err().contains("it is revoked"));
+    assert!(known[1].check().is_err() && known[2].check().is_ok());
+    assert!(ask(&mut active).await.is_err());
+    assert!(heard(&mut is_silent).await.is_err());
+    assert_eq!(ask(&mut stays).await.unwrap(), "operator:bob");
+    let refused = call(address, Some(ann.clone()), Expected::Scheduler).await;
+    assert!(refused.is_err(), "{refused:?}");
+
+    // A list that is older, as of a member that lags behind, and one that is as old.
+    server.revoke(list(4, &[]));
+    server.revoke(list(5, &[]));
+    let refused = call(address, Some(ann.clone()), Expected::Scheduler).await;
+    assert!(refused.is_err(), "{refused:?}");
+    server.revoke(list(6, &[]));
+    let mut accepted = connect(address, &ann).await;
+    assert_eq!(ask(&mut accepted).await.unwrap(), "operator:ann");
+
+    // The other way round: whoever dials knows that the server's certificate is revoked.
+    bob.revoke(list(1, &[&server]));
+    assert!(heard(&mut stays).await.is_err());
+    check(
+        call(address, Some(bob), Expected::Scheduler).await,
+        "is refused: it is revoked",
+    );
 }
 
 /// Half a hello, from this address.
