@@ -25,6 +25,7 @@ use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
 use berth_domain::pci::{PciAlias, PciAliases, PciId, PciMatch, PciNumaPolicy};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{BootSource, VmSpec};
@@ -139,6 +140,17 @@ pub fn pci_alias(name: &str) -> PciAlias {
             ..PciMatch::default()
         }],
         policy: Some(PciNumaPolicy::Socket),
+    }
+}
+
+/// Returns a revoked certificate; the first has expired long ago.
+pub fn revoked_certificate(number: u8) -> RevokedCertificate {
+    RevokedCertificate {
+        fingerprint: Fingerprint([number; 32]),
+        principal: format!("agent:h{number}"),
+        reason: "the disk was stolen".to_owned(),
+        expires_at: (number == 1).then_some(TimeMs(1)),
+        revoked_at: TimeMs::default(),
     }
 }
 

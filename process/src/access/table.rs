@@ -98,6 +98,10 @@ pub(super) const TABLE: &[Row] = &[
             ("FinalizeUpgrade", O),
             ("UnregisterService", O),
             ("RotateGrantKey", O),
+            ("RevokeCertificate", O),
+            ("ReinstateCertificate", O),
+            // Every program refuses what is listed.
+            ("ListRevokedCertificates", ALL),
         ],
     ),
     (

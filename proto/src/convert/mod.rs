@@ -40,6 +40,7 @@ mod pmem;
 pub mod policy;
 pub mod reality;
 pub mod refusal;
+pub mod revocation;
 pub mod server_group;
 pub mod service;
 pub mod signals;

@@ -95,6 +95,7 @@ round_trips! {
     server_groups: values::server_group() => policy::v1::ServerGroup;
     aggregates: values::aggregate() => policy::v1::Aggregate;
     services: values::service() => cluster::v1::Service;
+    revoked_certificates: values::revoked_certificate() => cluster::v1::RevokedCertificate;
     vms: values::vm() => scheduler::v1::Vm;
     migrations: values::migration() => scheduler::v1::Migration;
     operations: values::operation() => operation::v1::Operation;

@@ -24,6 +24,7 @@
 //! | [`policy`] | what operators prefer where a guest could go to several hosts |
 //! | [`fence`] | proof that a host is dead |
 //! | [`grant`] | what a conductor may do at agents under a lease |
+//! | [`revocation`] | certificates that are revoked |
 //! | [`signals`] | what agents measure of the memory of their hosts |
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
@@ -64,6 +65,7 @@ pub mod provider;
 pub mod reality;
 pub mod refusal;
 pub mod resource;
+pub mod revocation;
 pub mod server_group;
 pub mod service;
 pub mod signals;

@@ -79,6 +79,9 @@ impl ServiceVersion {
     /// and agents refuse calls without one.
     pub const GRANTS: Self = Self(4);
 
+    /// From here on certificates can be revoked.
+    pub const REVOCATION: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {

@@ -1,5 +1,6 @@
 //! The leader's own duties: it names a new cluster, and records which hosts are reachable.
-//! Every member observes replicated time meanwhile, to continue from it when it leads.
+//! Every member observes replicated time meanwhile, to continue from it when it leads, and refuses the
+//! certificates that are revoked.
 //!
 //! Invariant: everything here is a command like any other, so losing leadership in the middle
 //! loses nothing.
@@ -13,22 +14,25 @@ use berth_domain::id::ClusterId;
 use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_state::command::Command;
+use berth_tls::Tls;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Action, DecisionRequest};
 use crate::grants;
-use crate::service::Context;
+use crate::service::{Context, revoked_since};
 
 /// Does the leader's duties whenever this member leads, until `stopping`.
-pub(crate) async fn run(context: Context, stopping: CancellationToken) {
+///
+/// `tls` is what this process accepts certificates with, if it is encrypted.
+pub(crate) async fn run(context: Context, tls: Option<Tls>, stopping: CancellationToken) {
     tokio::select! {
-        () = work(&context) => {}
+        () = work(&context, tls.as_ref()) => {}
         () = stopping.cancelled() => {}
     }
 }
 
-async fn work(context: &Context) {
+async fn work(context: &Context, tls: Option<&Tls>) {
     let period_ms = (context.report_interval_ms() / 4).clamp(10, 1000);
     let mut ticks = interval(Duration::from_millis(period_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -40,6 +44,9 @@ async fn work(context: &Context) {
         let other = role.leader.filter(|id| *id != own);
         if let Ok(time) = context.stale(State::time).await {
             context.observe_time(time, other);
+        }
+        if let Some(tls) = tls {
+            revoke(context, tls).await;
         }
         context.liveness().lead(deciding, context.monotonic_ms());
         if deciding {
@@ -55,6 +62,15 @@ async fn work(context: &Context) {
                 }
             }
         }
+    }
+}
+
+/// Takes over the list of revoked certificates when it has changed.
+async fn revoke(context: &Context, tls: &Tls) {
+    let known = tls.revoked().revision;
+    let changed = context.stale(move |state| revoked_since(state, known));
+    if let Ok(Some(revoked)) = changed.await {
+        tls.revoke(revoked);
     }
 }
 

@@ -50,7 +50,7 @@ use crate::machine::Machine;
 use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    Setup, VolumeApi,
+    Setup, VolumeApi, revoked_since,
 };
 use crate::{duties, expelled, health, leadership, member, outdated, placement_rest};
 
@@ -210,6 +210,12 @@ impl Scheduler {
     async fn serve_until(self, shutdown: Shutdown) -> Result<(), Error> {
         let handle = self.runtime.handle();
         let machine = self.runtime.machine();
+        if let (Some(tls), Some(machine)) = (&self.tls, machine)
+            && let Some(revoked) = revoked_since(machine.state(), 0)
+        {
+            // Before the first connection is accepted.
+            tls.revoke(revoked);
+        }
         let feed = Feed::new(
             machine.map_or(0, |machine| machine.state().revision()),
             Limits {
@@ -243,7 +249,8 @@ impl Scheduler {
             versions: versions.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
-        let duties = spawn(duties::run(context.clone(), stopping.clone()));
+        let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
+        let duties = spawn(duties);
         let leadership = spawn(leadership::log_changes(handle.clone(), stopping.clone()));
         let dialer = Dialer::new(self.tls.clone());
         let expelled = expelled::wait(

@@ -29,6 +29,7 @@ use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
 use berth_domain::reality::Comparison;
 use berth_domain::resource::{ResourceClass, Trait};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
@@ -520,6 +521,13 @@ pub enum Command {
         /// The secret of the new key.
         seed: GrantSeed,
     },
+    /// Revokes a certificate; when it is revoked is set by the state.
+    RevokeCertificate(RevokedCertificate),
+    /// Ends the revocation of a certificate.
+    ReinstateCertificate {
+        /// Which.
+        fingerprint: Fingerprint,
+    },
     /// Forgets a conductor.
     UnregisterService {
         /// Which.
@@ -593,6 +601,8 @@ impl Command {
             | Self::NoteVolumes { .. }
             | Self::FinalizeUpgrade { .. }
             | Self::ReplaceGrantKey { .. }
+            | Self::RevokeCertificate(_)
+            | Self::ReinstateCertificate { .. }
             | Self::UnregisterService { .. } => false,
         }
     }

@@ -24,6 +24,8 @@ pub struct Header {
     pub forgotten: TimeMs,
     /// The keys with which grants are signed, the present one first; absent until the leader made one.
     pub grant_keys: GrantKeys,
+    /// The revision of the last change of the revoked certificates; 0 before the first.
+    pub revoked_revision: u64,
 }
 
 impl Default for Header {
@@ -37,6 +39,7 @@ impl Default for Header {
             requests: 0,
             forgotten: TimeMs::default(),
             grant_keys: [None; 2],
+            revoked_revision: 0,
         }
     }
 }

@@ -53,6 +53,12 @@ impl State {
             .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
             .chain(self.audit.values().cloned().map(Row::Audit))
             .chain(self.volumes.values().cloned().map(Row::Volume))
+            .chain(
+                self.revoked_certificates
+                    .values()
+                    .cloned()
+                    .map(Row::RevokedCertificate),
+            )
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -95,6 +101,9 @@ impl State {
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
                 Row::Audit(row) => tx.put_audit((*row).clone()),
                 Row::Volume(row) => drop(tx.put_volume((*row).clone())),
+                Row::RevokedCertificate(row) => {
+                    drop(tx.put_revoked_certificate((*row).clone()));
+                }
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

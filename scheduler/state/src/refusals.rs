@@ -5,7 +5,7 @@ use std::fmt::Display;
 use berth_domain::id::OperationId;
 use berth_domain::name::{ServerGroupName, VmName};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::version::ServiceVersion;
+use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 
 /// Something is in the wrong state for this.
 pub(crate) fn precondition(reason: &str, message: impl Into<String>) -> Refusal {
@@ -26,6 +26,18 @@ pub(crate) fn exists(kind: &str, name: impl Display) -> Refusal {
         format!("{} {name} exists already", kind.replace('_', " ")),
     )
     .with(kind, name)
+}
+
+/// The cluster version has no such thing yet.
+pub(crate) fn cluster_too_old(
+    what: &str,
+    present: ServiceVersion,
+    needed: ServiceVersion,
+) -> Refusal {
+    let message = format!("{what} requires cluster version {needed}, the cluster is at {present}");
+    precondition(CLUSTER_TOO_OLD, message)
+        .with("cluster_version", present)
+        .with("needed_version", needed)
 }
 
 /// Another operation works on the VM.

@@ -21,6 +21,7 @@ use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
@@ -70,6 +71,8 @@ pub enum Key {
     Audit(u64),
     /// A volume.
     Volume(VolumeId),
+    /// A revoked certificate.
+    RevokedCertificate(Fingerprint),
 }
 
 /// One record of the state.
@@ -113,6 +116,8 @@ pub enum Row {
     Audit(Arc<Entry>),
     /// A volume.
     Volume(Arc<Volume>),
+    /// A revoked certificate.
+    RevokedCertificate(Arc<RevokedCertificate>),
 }
 
 impl Row {
@@ -139,6 +144,7 @@ impl Row {
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
             Self::Audit(row) => Key::Audit(row.revision),
             Self::Volume(row) => Key::Volume(row.id.clone()),
+            Self::RevokedCertificate(row) => Key::RevokedCertificate(row.fingerprint),
         }
     }
 }

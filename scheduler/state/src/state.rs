@@ -29,6 +29,7 @@ use berth_domain::policy::memory::EffectiveMemory;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::{Nic, Vm};
@@ -63,6 +64,7 @@ pub struct State {
     /// By revision, which is also the order in which they are forgotten.
     pub(crate) audit: OrdMap<u64, Arc<Entry>>,
     pub(crate) volumes: OrdMap<VolumeId, Arc<Volume>>,
+    pub(crate) revoked_certificates: OrdMap<Fingerprint, Arc<RevokedCertificate>>,
     pub(crate) index: Index,
 }
 
@@ -293,6 +295,12 @@ impl State {
     #[must_use]
     pub fn pci_aliases(&self) -> &OrdMap<PciAliasName, Arc<PciAlias>> {
         &self.pci_aliases
+    }
+
+    /// Returns all revoked certificates.
+    #[must_use]
+    pub fn revoked_certificates(&self) -> &OrdMap<Fingerprint, Arc<RevokedCertificate>> {
+        &self.revoked_certificates
     }
 
     /// Returns all server groups.

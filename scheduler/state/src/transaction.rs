@@ -26,6 +26,7 @@ use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
@@ -153,6 +154,15 @@ impl<J: Journal> Transaction<'_, J> {
         PciAlias,
         PciAliasName,
         name
+    );
+    plain_table!(
+        put_revoked_certificate,
+        remove_revoked_certificate,
+        revoked_certificates,
+        RevokedCertificate,
+        RevokedCertificate,
+        Fingerprint,
+        fingerprint
     );
     plain_table!(
         put_class,

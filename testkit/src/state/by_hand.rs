@@ -22,7 +22,10 @@ use berth_state::command::Command;
 use super::placement::{
     after, class, consumer, new_class, new_trait, place, provider, quality, update,
 };
-use super::{conductor, flavor, host_name, operation_id, pci_alias, report, topology, uuid};
+use super::{
+    conductor, flavor, host_name, operation_id, pci_alias, report, revoked_certificate, topology,
+    uuid,
+};
 
 fn aggregate(name: &str) -> Aggregate {
     Aggregate {
@@ -129,6 +132,13 @@ pub fn commands() -> Vec<Command> {
         Command::ReplaceGrantKey {
             number: 1,
             seed: berth_domain::grant::GrantSeed([7; 32]),
+        },
+        Command::RevokeCertificate(revoked_certificate(1)),
+        Command::RevokeCertificate(revoked_certificate(2)),
+        Command::RevokeCertificate(revoked_certificate(2)),
+        Command::RevokeCertificate(revoked_certificate(3)),
+        Command::ReinstateCertificate {
+            fingerprint: revoked_certificate(2).fingerprint,
         },
         Command::UnregisterService {
             service: conductor("c1"),

@@ -56,6 +56,7 @@ use berth_domain::policy::{DefaultPages, SchedulingPolicy, WEIGHT_MAX, Weights};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, HostRefusal, Missing, Refusal};
 use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
+use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::{GroupPolicy, PER_HOST_MAX, ServerGroup};
 use berth_domain::service::Service;
 use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
@@ -672,6 +673,25 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             registered_at,
         },
     )
+}
+
+pub(crate) fn revoked_certificate() -> impl Strategy<Value = RevokedCertificate> {
+    (
+        any::<[u8; 32]>(),
+        ".{0,20}",
+        ".{0,20}",
+        option::of(time()),
+        time(),
+    )
+        .prop_map(|(fingerprint, principal, reason, expires_at, revoked_at)| {
+            RevokedCertificate {
+                fingerprint: Fingerprint(fingerprint),
+                principal,
+                reason,
+                expires_at,
+                revoked_at,
+            }
+        })
 }
 
 pub(crate) fn vm() -> impl Strategy<Value = Vm> {

@@ -151,6 +151,16 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         Command::FinalizeUpgrade { version, .. } => named("FinalizeUpgrade", "version", version),
         // Never the secret.
         Command::ReplaceGrantKey { number, .. } => named("RotateGrantKey", "key", number),
+        Command::RevokeCertificate(certificate) => some(
+            "RevokeCertificate",
+            format!(
+                "fingerprint={} principal={}",
+                certificate.fingerprint, certificate.principal
+            ),
+        ),
+        Command::ReinstateCertificate { fingerprint } => {
+            named("ReinstateCertificate", "fingerprint", fingerprint)
+        }
         Command::UnregisterService { service } => named("UnregisterService", "service", service),
         Command::ForceComplete { operation } => {
             named("ForceCompleteOperation", "operation", operation)

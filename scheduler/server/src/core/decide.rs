@@ -149,6 +149,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::NoteVolumes { .. }
         | Command::FinalizeUpgrade { .. }
         | Command::ReplaceGrantKey { .. }
+        | Command::RevokeCertificate(_)
+        | Command::ReinstateCertificate { .. }
         | Command::UnregisterService { .. } => true,
     }
 }

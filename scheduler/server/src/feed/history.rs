@@ -80,7 +80,8 @@ fn record(row: Row) -> Option<Record> {
         | Row::PciAlias(_)
         | Row::ServerGroup(_)
         | Row::Aggregate(_)
-        | Row::Volume(_) => None,
+        | Row::Volume(_)
+        | Row::RevokedCertificate(_) => None,
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, TOO_OLD};
+use berth_process::access;
 use berth_proto::cluster::v1;
 use berth_proto::cluster::v1::cluster_service_server::ClusterService;
+use berth_proto::convert;
 use berth_proto::convert::field;
 use berth_proto::convert::field::ADDRESS_MAX;
 use berth_proto::convert::page::Page;
@@ -23,7 +25,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{open, own_service};
 pub(crate) use super::refusal::CHANGE_PENDING;
-use super::{list, refusal, retained};
+use super::{list, refusal, retained, revocation};
 use crate::core::Action::Plain;
 use crate::core::quorum::may_remove;
 use crate::core::upgrade::{MemberVersion, plan_finalize};
@@ -148,9 +150,16 @@ impl ClusterService for ClusterApi {
         let leader = self.0.handle().leader();
         let address = leader.member.as_ref().map(refusal::url);
         // A member that has received no state yet knows none.
-        let of_state =
-            |state: &State| (state.header().cluster_version.0, retained::of_state(state));
-        let (cluster_version, of_state) = self.0.stale(of_state).await.unwrap_or_default();
+        let of_state = |state: &State| {
+            let header = state.header();
+            (
+                header.cluster_version.0,
+                header.revoked_revision,
+                retained::of_state(state),
+            )
+        };
+        let (cluster_version, revoked_revision, of_state) =
+            self.0.stale(of_state).await.unwrap_or_default();
         let of_member = state.retained.iter().cloned().chain(self.0.retained());
         Ok(Response::new(v1::GetClusterStatusResponse {
             cluster_id: self.0.cluster_id().to_owned(),
@@ -168,6 +177,7 @@ impl ClusterService for ClusterApi {
             retained: of_member.chain(of_state).map(retained::to_wire).collect(),
             cluster_version,
             service_version: self.0.level().0,
+            revoked_revision,
         }))
     }
 
@@ -352,6 +362,46 @@ impl ClusterService for ClusterApi {
         let read = |state: &State, _: &Reply| grants::present_number(state);
         let (_, key) = self.0.submit_then(request, read).await?;
         Ok(Response::new(v1::RotateGrantKeyResponse { key }))
+    }
+
+    async fn revoke_certificate(
+        &self,
+        request: Request<v1::RevokeCertificateRequest>,
+    ) -> Result<Response<v1::RevokeCertificateResponse>, Status> {
+        let own = access::caller(request.extensions()).cloned();
+        let (wire, caller) = open(request)?;
+        let certificate = revocation::requested(wire.certificate, own.as_deref())?;
+        let fingerprint = certificate.fingerprint;
+        let request = caller.into_request(false, Plain(Command::RevokeCertificate(certificate)));
+        let read = move |state: &State, _: &Reply| {
+            let listed = state.revoked_certificates().get(&fingerprint);
+            listed.map(|certificate| (&**certificate).into())
+        };
+        let (_, certificate) = self.0.submit_then(request, read).await?;
+        Ok(Response::new(v1::RevokeCertificateResponse { certificate }))
+    }
+
+    async fn reinstate_certificate(
+        &self,
+        request: Request<v1::ReinstateCertificateRequest>,
+    ) -> Result<Response<v1::ReinstateCertificateResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let fingerprint = convert::revocation::fingerprint(&wire.fingerprint, "fingerprint")?;
+        let command = Command::ReinstateCertificate { fingerprint };
+        self.0.command(caller, command).await?;
+        Ok(Response::new(v1::ReinstateCertificateResponse {}))
+    }
+
+    async fn list_revoked_certificates(
+        &self,
+        request: Request<v1::ListRevokedCertificatesRequest>,
+    ) -> Result<Response<v1::ListRevokedCertificatesResponse>, Status> {
+        let state = self.0.state(request.into_inner().consistency).await?;
+        Ok(Response::new(v1::ListRevokedCertificatesResponse {
+            certificates: revocation::to_wire(&state),
+            revoked_revision: state.header().revoked_revision,
+            revision: state.revision(),
+        }))
     }
 
     async fn wait_leader(

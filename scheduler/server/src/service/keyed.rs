@@ -107,6 +107,8 @@ keyed! {
     "CreateVolume": volume::v1::CreateVolumeRequest;
     "DeleteVolume": volume::v1::DeleteVolumeRequest;
     "RotateGrantKey": cluster::v1::RotateGrantKeyRequest;
+    "RevokeCertificate": cluster::v1::RevokeCertificateRequest;
+    "ReinstateCertificate": cluster::v1::ReinstateCertificateRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 

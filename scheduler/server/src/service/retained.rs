@@ -2,6 +2,7 @@
 //!
 //! Every structure that grows with what is done, and not with what there is, is listed here.
 
+use berth_domain::revocation::REVOKED_MAX;
 use berth_proto::cluster::v1;
 use berth_replication::Retained;
 use berth_state::State;
@@ -18,6 +19,11 @@ pub(super) fn of_state(state: &State) -> Vec<Retained> {
             .with_bytes(outcome_bytes, OUTCOMES_BYTES_MAX),
         Retained::counted("done_operations", operations, DONE_MAX),
         Retained::counted("ended_migrations", migrations, ENDED_MAX),
+        Retained::counted(
+            "revoked_certificates",
+            state.revoked_certificates().len(),
+            REVOKED_MAX,
+        ),
     ]
 }
 

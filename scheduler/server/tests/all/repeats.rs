@@ -57,7 +57,7 @@ kinds! {
     BeginMigration BeginDelete BeginMove ConfirmResize BeginRevertResize BeginShelve BeginUnshelve
     BeginPower TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
     NoteErasures WriteOffPmem CreateVolume DeleteVolume NoteVolumes FinalizeUpgrade
-    ReplaceGrantKey UnregisterService
+    ReplaceGrantKey RevokeCertificate ReinstateCertificate UnregisterService
 }
 
 type Outcome = Result<Reply, Refusal>;

@@ -3,9 +3,9 @@
 
 use berth_domain::grant::{GrantKey, GrantSeed};
 use berth_domain::refusal::Refusal;
-use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
+use berth_domain::version::ServiceVersion;
 
-use crate::refusals::precondition;
+use crate::refusals::cluster_too_old;
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
@@ -18,12 +18,11 @@ impl<J: Journal> Transaction<'_, J> {
     ) -> Result<Reply, Refusal> {
         if !self.may_write(ServiceVersion::GRANTS) {
             let present = self.state.header.cluster_version;
-            let needed = ServiceVersion::GRANTS;
-            let message =
-                format!("grants require cluster version {needed}, the cluster is at {present}");
-            return Err(precondition(CLUSTER_TOO_OLD, message)
-                .with("cluster_version", present)
-                .with("needed_version", needed));
+            return Err(cluster_too_old(
+                "a key for grants",
+                present,
+                ServiceVersion::GRANTS,
+            ));
         }
         let [present, _] = self.state.header.grant_keys;
         if number != present.map_or(0, |key| key.number).saturating_add(1) {

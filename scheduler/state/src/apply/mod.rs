@@ -40,6 +40,7 @@ mod quality;
 mod reality;
 mod request;
 mod reshape;
+mod revocation;
 mod server_group;
 mod service;
 mod settle;
@@ -367,6 +368,10 @@ impl<J: Journal> Transaction<'_, J> {
             } => self.record_volumes(host, *incarnation, reports),
             Command::FinalizeUpgrade { version, gone } => self.finalize_upgrade(*version, gone),
             Command::ReplaceGrantKey { number, seed } => self.replace_grant_key(*number, *seed),
+            Command::RevokeCertificate(certificate) => self.revoke_certificate(certificate),
+            Command::ReinstateCertificate { fingerprint } => {
+                self.reinstate_certificate(fingerprint)
+            }
             Command::UnregisterService { service } => self.unregister_service(service),
         }
     }

@@ -13,6 +13,7 @@ mod indexes;
 mod memory;
 mod migrations;
 mod operations;
+mod revocations;
 mod vms;
 mod volumes;
 
@@ -71,6 +72,7 @@ impl State {
         operations::claims_are_their_own(self)?;
         operations::done_hold_nothing(self)?;
         operations::logs_and_tables_are_bounded(self)?;
+        revocations::the_list_is_bounded_and_has_a_revision(self)?;
         migrations::running_have_both_claims(self)?;
         migrations::verified_keep_both_claims(self)?;
         migrations::ended_hold_nothing(self)?;

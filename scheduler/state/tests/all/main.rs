@@ -55,6 +55,7 @@ mod power;
 mod reality;
 mod requests;
 mod reshape;
+mod revocations;
 mod sagas;
 mod sequences;
 mod transfer;

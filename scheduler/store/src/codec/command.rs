@@ -12,7 +12,7 @@ use berth_proto::convert::operation::{read_effect, read_power, write_effect, wri
 use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
-use berth_proto::convert::{ResourceName, placement};
+use berth_proto::convert::{ResourceName, placement, revocation};
 use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
@@ -477,6 +477,12 @@ fn write(command: &Command) -> envelope::Command {
             number: *number,
             seed: Bytes::copy_from_slice(&seed.0),
         }),
+        Command::RevokeCertificate(certificate) => Wire::RevokeCertificate(certificate.into()),
+        Command::ReinstateCertificate { fingerprint } => {
+            Wire::ReinstateCertificate(v1::ReinstateCertificate {
+                fingerprint: fingerprint.to_string(),
+            })
+        }
         Command::UnregisterService { service } => Wire::UnregisterService(v1::UnregisterService {
             service: service.resource_name(),
         }),
@@ -809,6 +815,10 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::ReplaceGrantKey(wire) => Command::ReplaceGrantKey {
             number: wire.number,
             seed: read_seed(&wire.seed)?,
+        },
+        Wire::RevokeCertificate(wire) => Command::RevokeCertificate(wire.try_into()?),
+        Wire::ReinstateCertificate(wire) => Command::ReinstateCertificate {
+            fingerprint: revocation::fingerprint(&wire.fingerprint, "fingerprint")?,
         },
         Wire::UnregisterService(wire) => Command::UnregisterService {
             service: field::name(&wire.service, "service")?,

@@ -41,6 +41,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         // Most significant byte first: in the order of the revisions.
         Key::Audit(revision) => put(&mut bytes, 23, &revision.to_be_bytes()),
         Key::Volume(id) => put(&mut bytes, 24, id.as_str().as_bytes()),
+        Key::RevokedCertificate(fingerprint) => put(&mut bytes, 25, &fingerprint.0),
     }
     bytes.freeze()
 }

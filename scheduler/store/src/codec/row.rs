@@ -77,6 +77,7 @@ fn encode_value(row: &Row) -> Bytes {
         Row::PciAlias(row) => Wire::PciAlias((&**row).into()),
         Row::Audit(row) => Wire::Audit((&**row).into()),
         Row::Volume(row) => Wire::Volume((&**row).into()),
+        Row::RevokedCertificate(row) => Wire::RevokedCertificate((&**row).into()),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -107,6 +108,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::PciAlias(wire) => Row::PciAlias(Arc::new(wire.try_into()?)),
         Wire::Audit(wire) => Row::Audit(Arc::new(wire.try_into()?)),
         Wire::Volume(wire) => Row::Volume(Arc::new(wire.try_into()?)),
+        Wire::RevokedCertificate(wire) => Row::RevokedCertificate(Arc::new(wire.try_into()?)),
     })
 }
 
@@ -139,6 +141,7 @@ fn write_header(header: &Header) -> v1::Header {
         requests: header.requests,
         forgotten_ms: header.forgotten.0,
         grant_keys: header.grant_keys.iter().flatten().map(write_key).collect(),
+        revoked_revision: header.revoked_revision,
     }
 }
 
@@ -162,6 +165,7 @@ fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
         requests: wire.requests,
         forgotten: TimeMs(wire.forgotten_ms),
         grant_keys: read_keys(&wire.grant_keys)?,
+        revoked_revision: wire.revoked_revision,
     })
 }
 

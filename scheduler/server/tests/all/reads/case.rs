@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 33] = [
+const WRITES: [&str; 35] = [
     "Add",
     "Advance",
     "Batch",
@@ -57,6 +57,8 @@ const WRITES: [&str; 33] = [
     "Report",
     "Reshape",
     "Revert",
+    "Reinstate",
+    "Revoke",
     "Rotate",
     "Schedule",
     "Take",
@@ -137,6 +139,9 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         }
         "audit.v1.AuditService/ListRefusals" => ListRefusalsRequest::default().encode_to_vec(),
         "cluster.v1.ClusterService/ListServices" => ListServicesRequest::default().encode_to_vec(),
+        "cluster.v1.ClusterService/ListRevokedCertificates" => {
+            ListRevokedCertificatesRequest::default().encode_to_vec()
+        }
         "event.v1.EventService/Watch" => WatchRequest::default().encode_to_vec(),
         "host.v1.HostService/GetHost" => GetHostRequest {
             name: text("hosts/h1"),
