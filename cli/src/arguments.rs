@@ -604,6 +604,26 @@ pub enum Cluster {
     },
     /// Replace the key with which grants to conductors are signed
     RotateGrantKey,
+    /// Revoke a certificate, as that of a host that was stolen
+    #[command(after_help = "\
+No program of the cluster accepts the certificate any more, and each closes the
+open connections of its bearer: schedulers within a second, conductors, agents
+and controllers within ten. The permissions of other certificates with the same
+name stay: issue a new one with berth certs issue or renew.")]
+    RevokeCertificate {
+        /// File of the certificate, or its SHA-256 as berth certs show --format json shows it
+        certificate: String,
+        /// Reason, for the list
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// End the revocation of a certificate
+    ReinstateCertificate {
+        /// File of the certificate, or its SHA-256
+        certificate: String,
+    },
+    /// List the revoked certificates
+    RevokedCertificates,
     /// Show the versions of all programs and finalize an upgrade
     #[command(subcommand)]
     Upgrade(Upgrade),

@@ -35,7 +35,7 @@ fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
         return output::json(&json!({"ca": pair.cert, "ca_key": pair.key}));
     }
     output::print(&format!(
-        "authority {:?} is print_pair\n  certificate  {}  (goes to every machine)\n  key          {}  (stays here)\n",
+        "authority {:?} is made\n  certificate  {}  (goes to every machine)\n  key          {}  (stays here)\n",
         args.name,
         pair.cert.display(),
         pair.key.display()

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, call, output, upgrade};
+use crate::{all_pages, call, output, revocation, upgrade};
 
 /// Runs the command.
 ///
@@ -59,6 +59,14 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             output::message(&format!("grants are signed with key {}", response.key));
             Ok(())
         }
+        Verb::RevokeCertificate {
+            certificate,
+            reason,
+        } => revocation::revoke(session, &certificate, reason).await,
+        Verb::ReinstateCertificate { certificate } => {
+            revocation::reinstate(session, &certificate).await
+        }
+        Verb::RevokedCertificates => revocation::list(session).await,
         Verb::Upgrade(verb) => upgrade::run(session, verb).await,
     }
 }

@@ -42,6 +42,7 @@ pub mod planner;
 pub mod policy;
 pub mod progress;
 pub mod provider;
+mod revocation;
 pub mod server_group;
 pub mod session;
 pub mod traits;

@@ -13,6 +13,8 @@ pub mod agent;
 mod dialer;
 mod election;
 pub mod members;
+pub mod revoked;
+pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -1,5 +1,6 @@
 //! Learns the members of the cluster, so that a program that was given one address of a scheduler
-//! still reaches the cluster when that member is lost.
+//! still reaches the cluster when that member is lost; and with them the certificates that the cluster
+//! has revoked.
 //!
 //! Invariant: the configured addresses are tried always, before the learnt ones; a stale file
 //! cannot lock a program out. Learnt addresses are dialled like configured ones: encrypted if the
@@ -16,16 +17,19 @@ use std::time::Duration;
 
 use tonic::transport::Uri;
 
-use super::SchedulerChannel;
+use super::{SchedulerChannel, revoked};
 use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
-use crate::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
+use crate::cluster::v1::{
+    GetClusterStatusRequest, GetClusterStatusResponse, ListRevokedCertificatesRequest,
+};
 use crate::convert::field::ADDRESS_MAX;
+use crate::types::v1::ReadConsistency;
 
 /// The most members that are learnt.
 pub const MEMBERS_MAX: usize = 32;
 
 /// The time between two queries for the members.
-const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(5);
 /// The time to the next query if no member responded.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one member may take to respond.
@@ -54,6 +58,8 @@ pub struct Learner {
     is_confirmed: bool,
     /// Whether the known members are stored.
     is_stored: bool,
+    /// The revision of the list of revoked certificates that is stored.
+    stored_revocations: u64,
     /// Whether the failure to store them was logged.
     is_failure_logged: bool,
     /// The addresses of other clusters that were logged.
@@ -70,6 +76,7 @@ impl Learner {
             known: None,
             is_confirmed: false,
             is_stored: false,
+            stored_revocations: 0,
             is_failure_logged: false,
             foreign: BTreeSet::new(),
         }
@@ -83,6 +90,7 @@ impl Learner {
             if !self.is_stored {
                 self.store().await;
             }
+            self.store_revocations().await;
             tokio::time::sleep(if has_learnt { INTERVAL } else { RETRY_INTERVAL }).await;
         }
     }
@@ -91,6 +99,7 @@ impl Learner {
         let Some(directory) = self.directory.clone() else {
             return;
         };
+        self.load_revocations(directory.clone()).await;
         let path = directory.join(file::FILE);
         let loaded = tokio::task::spawn_blocking(move || file::load(&directory)).await;
         match loaded {
@@ -127,6 +136,7 @@ impl Learner {
                 None => true,
             };
             if is_known {
+                self.learn_revocations(&address, &status).await;
                 self.take(status);
                 return true;
             }
@@ -177,6 +187,77 @@ impl Learner {
         let status = response.ok()?.ok()?.into_inner();
         let is_usable = status.leader_id != 0 && is_cluster_id(&status.cluster_id);
         is_usable.then_some(status)
+    }
+
+    async fn load_revocations(&mut self, directory: PathBuf) {
+        let Some(tls) = self.scheduler.dialer().tls().cloned() else {
+            return;
+        };
+        let path = directory.join(revoked::FILE);
+        let loaded = tokio::task::spawn_blocking(move || revoked::load(&directory)).await;
+        match loaded {
+            Ok(Ok(Some(revoked))) => {
+                self.stored_revocations = revoked.revision;
+                tls.revoke(revoked);
+            }
+            Ok(Ok(None)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(file = %path.display(), %error, "ignored the stored revocations");
+            }
+        }
+    }
+
+    /// Takes over the list of revoked certificates if that member has a later one.
+    async fn learn_revocations(&self, address: &str, status: &GetClusterStatusResponse) {
+        let Some(tls) = self.scheduler.dialer().tls() else {
+            return;
+        };
+        let known = tls.revoked();
+        let is_known = known.revision >= status.revoked_revision;
+        if status.revoked_revision == 0 || (known.cluster == status.cluster_id && is_known) {
+            return;
+        }
+        let Ok(channel) = self.scheduler.channel_to(address) else {
+            return;
+        };
+        let mut client = ClusterServiceClient::new(channel);
+        // This member's own state is as late as what it responded.
+        let request = ListRevokedCertificatesRequest {
+            consistency: ReadConsistency::Stale.into(),
+        };
+        let query = client.list_revoked_certificates(request);
+        let response = tokio::time::timeout(QUERY_TIMEOUT, query).await;
+        if let Ok(Ok(response)) = response
+            && let Some(listed) = revoked::of_response(&status.cluster_id, response.get_ref())
+        {
+            tls.revoke(listed);
+        }
+    }
+
+    async fn store_revocations(&mut self) {
+        let tls = self.scheduler.dialer().tls();
+        let (Some(directory), Some(tls)) = (self.directory.clone(), tls) else {
+            return;
+        };
+        let listed = tls.revoked();
+        let revision = listed.revision;
+        if revision == self.stored_revocations {
+            return;
+        }
+        let path = directory.join(revoked::FILE);
+        let stored = tokio::task::spawn_blocking(move || revoked::store(&directory, &listed)).await;
+        match stored {
+            Ok(Ok(())) => self.stored_revocations = revision,
+            Ok(Err(error)) if !self.is_failure_logged => {
+                self.is_failure_logged = true;
+                tracing::warn!(
+                    file = %path.display(), %error,
+                    "failed to store the revoked certificates: after a restart they are accepted \
+                     until a scheduler responds"
+                );
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
     }
 
     fn take(&mut self, status: GetClusterStatusResponse) {

@@ -2,34 +2,20 @@
 //!
 //! It is not configuration: it is rewritten when the membership changes, and may be deleted.
 //!
-//! Invariant: it is replaced as a whole, and what is not exactly as it was written is not used. It
-//! holds addresses without a scheme: the certificates of the program alone decide on encryption.
+//! Invariant: it holds addresses without a scheme: the certificates of the program alone decide on
+//! encryption.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use super::{Known, MEMBERS_MAX, is_member_address};
+use crate::client::stored::{self, Unusable};
 
 /// The name of the file in the program's data directory.
 pub const FILE: &str = "schedulers";
 
 const HEAD: &str = "berth schedulers 1";
-
-/// The longest file that is read: far more than the largest that is written.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Why a stored file is not used.
-#[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// It could not be read.
-    #[error("failed to read it: {0}")]
-    Read(io::Error),
-    /// It is not as it was written.
-    #[error("it is damaged")]
-    Damaged,
-}
 
 /// Reads what is stored in a data directory; `None` if nothing is.
 ///
@@ -37,17 +23,9 @@ pub enum Unusable {
 ///
 /// Why the file is not used.
 pub fn load(directory: &Path) -> Result<Option<Known>, Unusable> {
-    let file = match File::open(directory.join(FILE)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Unusable::Read(error)),
-    };
-    let mut text = String::new();
-    match file.take(FILE_BYTES_MAX).read_to_string(&mut text) {
-        Ok(_) => parse(&text).map(Some).ok_or(Unusable::Damaged),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Unusable::Damaged),
-        Err(error) => Err(Unusable::Read(error)),
-    }
+    let text = stored::load(directory, FILE)?;
+    text.map(|text| parse(&text).ok_or(Unusable::Damaged))
+        .transpose()
 }
 
 /// Replaces what is stored in a data directory, which is created if it is missing.
@@ -56,8 +34,7 @@ pub fn load(directory: &Path) -> Result<Option<Known>, Unusable> {
 ///
 /// The error of the file system; what was stored before is still there then.
 pub fn store(directory: &Path, known: &Known) -> io::Result<()> {
-    berth_files::make_private(directory)?;
-    berth_files::replace(&directory.join(FILE), render(known).as_bytes())
+    stored::store(directory, FILE, &render(known))
 }
 
 fn render(known: &Known) -> String {
@@ -68,18 +45,11 @@ fn render(known: &Known) -> String {
     for address in &known.members {
         let _ = writeln!(text, "member {address}");
     }
-    let sum = checksum(&text);
-    let _ = writeln!(text, "checksum {sum:016x}");
     text
 }
 
 fn parse(text: &str) -> Option<Known> {
-    let at = text.rfind("checksum ")?;
-    let (body, sum) = text.split_at(at);
-    if sum != format!("checksum {:016x}\n", checksum(body)) {
-        return None;
-    }
-    let mut lines = body.lines();
+    let mut lines = text.lines();
     let head = lines.next()? == HEAD;
     let cluster_id = lines.next()?.strip_prefix("cluster ")?.to_owned();
     let mut known = Known {
@@ -95,13 +65,6 @@ fn parse(text: &str) -> Option<Known> {
         }
     }
     (head && known.members.len() <= MEMBERS_MAX).then_some(known)
-}
-
-/// FNV-1a: it detects damage, and nothing else is expected of it.
-fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@
 //! | file | what |
 //! |---|---|
 //! | `controller` | volumes: controller, schedulers and agents, and Kubernetes |
+//! | `revocation` | certificates that are revoked while connections are open |
 //! | `rogue` | callers that use their certificate against others |
 //! | `rotation` | certificates and authorities that are exchanged while requests go on |
 //!
 //! The documented setup, and what takes `curl`, are in the target `real`.
 
 mod controller;
+mod revocation;
 mod rogue;
 mod rotation;
 
@@ -185,21 +187,28 @@ async fn every_method_for_every_role(cluster: &Cluster) {
 
 /// Returns the code and the message of the answer to what is said to be compressed, and not by what.
 async fn ask_unreadably(channel: &mut Channel, method: &str) -> (String, String) {
+    let answer = try_unreadably(channel, method).await;
+    answer.expect("an answer")
+}
+
+/// As [`ask_unreadably`]; an error if there is no connection.
+async fn try_unreadably(
+    channel: &mut Channel,
+    method: &str,
+) -> Result<(String, String), tonic::transport::Error> {
     let body = http_body_util::Full::new(Bytes::from_static(&[1, 0, 0, 0, 0]));
     let request = http::Request::post(format!("https://server/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(Body::new(body))
         .unwrap();
-    std::future::poll_fn(|context| channel.poll_ready(context))
-        .await
-        .unwrap();
-    let answer = channel.call(request).await.unwrap();
+    std::future::poll_fn(|context| channel.poll_ready(context)).await?;
+    let answer = channel.call(request).await?;
     let header = |name: &str| {
         let value = answer.headers().get(name);
         value.map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
     };
-    (header("grpc-status"), header("grpc-message"))
+    Ok((header("grpc-status"), header("grpc-message")))
 }
 
 async fn nobody_speaks_for_another(cluster: &Cluster) {
