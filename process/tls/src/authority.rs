@@ -57,12 +57,12 @@ pub enum Error {
     #[error("{0} exists already and is not overwritten: remove it if it is not needed")]
     Exists(PathBuf),
     /// A file cannot be written or read.
-    #[error("{path}: {source}")]
+    #[error("{path}: {why}")]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// There is no authority.
     #[error("{0} does not exist: make an authority with berth certs init")]
@@ -71,18 +71,18 @@ pub enum Error {
     #[error(transparent)]
     Fault(#[from] material::Fault),
     /// A certificate carries no identity.
-    #[error("{path} carries no identity: {source}")]
+    #[error("{path} carries no identity: {why}")]
     Anonymous {
         /// The certificate.
         path: PathBuf,
         /// Why.
-        source: Anonymous,
+        why: Anonymous,
     },
     /// The request is invalid.
     #[error("{0}")]
     Wrong(String),
     /// Making it failed.
-    #[error("the certificate cannot be made: {0}")]
+    #[error("the certificate cannot be made")]
     Make(#[from] rcgen::Error),
 }
 
@@ -166,9 +166,9 @@ pub fn init(directory: &Path, name: &str, days: u32) -> Result<Pair, Error> {
         key: directory.join(CA_KEY),
     };
     pair.expect_free()?;
-    let failed = |source| Error::File {
+    let failed = |why| Error::File {
         path: directory.to_owned(),
-        source,
+        why,
     };
     fs::create_dir_all(directory).map_err(failed)?;
     let key = KeyPair::generate()?;
@@ -357,9 +357,9 @@ impl CertificateSpec {
 /// When it is none, or carries no identity.
 pub fn read(path: &Path) -> Result<Identity, Error> {
     let chain = certificates(path)?;
-    Identity::of(&chain[0]).map_err(|source| Error::Anonymous {
+    Identity::of(&chain[0]).map_err(|why| Error::Anonymous {
         path: path.to_owned(),
-        source,
+        why,
     })
 }
 
@@ -412,21 +412,21 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    written.map_err(|source| {
-        if source.kind() == io::ErrorKind::AlreadyExists {
+    written.map_err(|why| {
+        if why.kind() == io::ErrorKind::AlreadyExists {
             return Error::Exists(path.to_owned());
         }
         Error::File {
             path: path.to_owned(),
-            source,
+            why,
         }
     })
 }
 
 /// Replaces a file atomically.
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
-    berth_files::replace_with_mode(path, bytes, mode).map_err(|source| Error::File {
+    berth_files::replace_with_mode(path, bytes, mode).map_err(|why| Error::File {
         path: path.to_owned(),
-        source,
+        why,
     })
 }

@@ -10,6 +10,7 @@
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::identity::Identity;
+use crate::revoked::IT_IS_REVOKED;
 
 /// Explains why others would not accept the own certificate.
 #[must_use]
@@ -84,13 +85,15 @@ fn alerted(alert: AlertDescription, host: &str) -> String {
             "it does not trust the authority of the presented certificate: use one of the \
              same authority as the server's"
         }
+        AlertDescription::CertificateRevoked => {
+            "the presented certificate is revoked: use another one (berth certs issue)"
+        }
         AlertDescription::CertificateExpired => {
             "the presented certificate has expired: renew it (berth certs renew)"
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
-        | AlertDescription::CertificateRevoked
         | AlertDescription::AccessDenied => "it refuses the presented certificate",
         AlertDescription::ProtocolVersion => "it speaks another version of TLS, or none",
         other => return format!("the server at {host} ended the connection: {other:?}"),
@@ -131,6 +134,7 @@ fn certificate(fault: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "it is not valid for this purpose".to_owned()
         }
+        CertificateError::Revoked => IT_IS_REVOKED.to_owned(),
         other => other.to_string(),
     }
 }
@@ -151,6 +155,7 @@ fn remedy(fault: &CertificateError) -> &'static str {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its extended key usage must allow TLS servers and TLS clients"
         }
+        CertificateError::Revoked => "use another one: berth certs issue",
         _ => "inspect it with berth certs show",
     }
 }

@@ -80,22 +80,25 @@ impl Tls {
     /// The first thing that is wrong with them.
     pub fn open(files: Files) -> Result<Self, Fault> {
         let stamps = FileStamps::of(&files);
-        let material = Material::read(&files)?;
-        Ok(Self::of(files, stamps, material))
+        let revoked = RevokedList::default();
+        let material = Material::read(&files, &revoked)?;
+        Ok(Self::of(files, stamps, material, revoked))
     }
 
-    /// As [`Self::open`], without validating the certificate: see [`Material::read_unvalidated`].
+    /// As [`Self::open`], without validating the certificate: for tests of how
+    /// peers refuse one that has expired.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong with the files otherwise.
     pub fn open_unvalidated(files: Files) -> Result<Self, Fault> {
         let stamps = FileStamps::of(&files);
-        let material = Material::read_unvalidated(&files)?;
-        Ok(Self::of(files, stamps, material))
+        let revoked = RevokedList::default();
+        let material = Material::read_unvalidated(&files, &revoked)?;
+        Ok(Self::of(files, stamps, material, revoked))
     }
 
-    fn of(files: Files, stamps: FileStamps, material: Material) -> Self {
+    fn of(files: Files, stamps: FileStamps, material: Material, revoked: RevokedList) -> Self {
         let shared = Shared {
             files,
             initial_stamps: stamps,
@@ -103,7 +106,7 @@ impl Tls {
             generation: AtomicU64::new(0),
             generations: watch::Sender::new(0),
             reloading: Mutex::default(),
-            revoked: RevokedList::default(),
+            revoked,
             trust_version: AtomicU64::new(0),
             connections: OpenConnections::default(),
         };
@@ -189,7 +192,7 @@ impl Tls {
     pub fn reload(&self) -> Result<(), Fault> {
         let reloading = self.shared.reloading.lock();
         let _reloading = reloading.unwrap_or_else(PoisonError::into_inner);
-        let material = Material::read(&self.shared.files)?;
+        let material = Material::read(&self.shared.files, &self.shared.revoked)?;
         let (before, now) = (self.identity(), material.identity().clone());
         if (before.role, &before.name) != (now.role, &now.name) {
             return Err(Fault::IdentityChanged {

@@ -20,6 +20,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::explain;
 use crate::identity::{Anonymous, Identity};
+use crate::revoked::{NotRevoked, RevokedList};
 use crate::trust::Side;
 
 /// The longest file that is read, in bytes: a certificate takes about one kilobyte.
@@ -40,20 +41,20 @@ pub struct Files {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// A file cannot be read.
-    #[error("{path} cannot be read: {source}")]
+    #[error("{path} cannot be read: {why}")]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// A key cannot be read, or other users of the machine can.
-    #[error("the key {path} cannot be used: {source}")]
+    #[error("the key {path} cannot be used: {why}")]
     Key {
         /// The key.
         path: PathBuf,
         /// Why.
-        source: SecretError,
+        why: SecretError,
     },
     /// A file holds no item of the expected kind.
     #[error("{path} holds no {what} in PEM form")]
@@ -92,12 +93,12 @@ pub enum Fault {
         why: String,
     },
     /// The certificate carries no identity.
-    #[error("the certificate {path} carries no identity: {source}")]
+    #[error("the certificate {path} carries no identity: {why}")]
     Anonymous {
         /// The certificate.
         path: PathBuf,
         /// Why.
-        source: Anonymous,
+        why: Anonymous,
     },
     /// The certificate is not valid, as one that has expired.
     #[error("the certificate {path} is not valid: {why}")]
@@ -141,8 +142,8 @@ impl Material {
     /// # Errors
     ///
     /// The first thing that is wrong.
-    pub fn read(files: &Files) -> Result<Self, Fault> {
-        let material = Self::read_unvalidated(files)?;
+    pub(crate) fn read(files: &Files, revoked: &RevokedList) -> Result<Self, Fault> {
+        let material = Self::read_unvalidated(files, revoked)?;
         material.validate().map_err(|why| Fault::Invalid {
             path: files.cert.clone(),
             why,
@@ -156,21 +157,24 @@ impl Material {
     /// # Errors
     ///
     /// The first thing that is wrong with the files.
-    pub fn read_unvalidated(files: &Files) -> Result<Self, Fault> {
+    pub(crate) fn read_unvalidated(files: &Files, revoked: &RevokedList) -> Result<Self, Fault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(authorities(&files.ca)?);
         let chain = certificates(&files.cert)?;
         let key = certified(files, chain.clone(), &provider)?;
-        let identity = Identity::of(&chain[0]).map_err(|source| Fault::Anonymous {
+        let identity = Identity::of(&chain[0]).map_err(|why| Fault::Anonymous {
             path: files.cert.clone(),
-            source,
+            why,
         })?;
         let of_ca = |error: &dyn fmt::Display| Fault::Damaged {
             path: files.ca.clone(),
             why: error.to_string(),
         };
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
-        let clients = clients.build().map_err(|error| of_ca(&error))?;
+        let clients: Arc<dyn ClientCertVerifier> = Arc::new(NotRevoked {
+            verifier: clients.build().map_err(|error| of_ca(&error))?,
+            revoked: revoked.clone(),
+        });
         let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
         let servers = servers.build().map_err(|error| of_ca(&error))?;
         let resolver = Arc::new(SingleCertAndKey::from(key));
@@ -293,9 +297,9 @@ pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>, Fault> {
         Ok(file) => read_from(file, path),
         // As one that was swapped with the certificate. What is wrong then is not the mode.
         Err(SecretError::Loose(_)) if !holds_a_key(path) => read(path),
-        Err(source) => Err(Fault::Key {
+        Err(why) => Err(Fault::Key {
             path: path.to_owned(),
-            source,
+            why,
         }),
     }
 }
@@ -306,9 +310,9 @@ fn holds_a_key(path: &Path) -> bool {
 }
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> Fault {
-    move |source| Fault::Read {
+    move |why| Fault::Read {
         path: path.to_owned(),
-        source,
+        why,
     }
 }
 

@@ -9,8 +9,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use sha2::{Digest as _, Sha256};
+
+/// Why such a certificate is refused.
+pub(crate) const IT_IS_REVOKED: &str =
+    "it is revoked (berth cluster revoked-certificates lists them)";
 
 /// A list of revoked certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +30,9 @@ pub struct Revoked {
     pub fingerprints: BTreeSet<[u8; 32]>,
 }
 
-/// The current list.
-#[derive(Debug, Default)]
-pub(crate) struct RevokedList(RwLock<Arc<Revoked>>);
+/// The current list. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RevokedList(Arc<RwLock<Arc<Revoked>>>);
 
 impl RevokedList {
     pub(crate) fn get(&self) -> Arc<Revoked> {
@@ -53,14 +60,69 @@ impl RevokedList {
     ///
     /// That one is.
     pub(crate) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        match self.has_any_of(chain.iter()) {
+            true => Err(IT_IS_REVOKED.to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn has_any_of<'a>(&self, mut chain: impl Iterator<Item = &'a CertificateDer<'a>>) -> bool {
         let revoked = self.get();
         let is_revoked = |der: &CertificateDer<'_>| {
             let fingerprint: [u8; 32] = Sha256::digest(der).into();
             revoked.fingerprints.contains(&fingerprint)
         };
-        match !revoked.fingerprints.is_empty() && chain.iter().any(is_revoked) {
-            true => Err("it is revoked (berth cluster revoked-certificates lists them)".to_owned()),
-            false => Ok(()),
+        !revoked.fingerprints.is_empty() && chain.any(is_revoked)
+    }
+}
+
+/// Verifies clients as another verifier does, and refuses revoked certificates in the handshake, so that
+/// the client is sent the reason.
+#[derive(Debug)]
+pub(crate) struct NotRevoked {
+    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    pub(crate) revoked: RevokedList,
+}
+
+impl ClientCertVerifier for NotRevoked {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.verifier.verify_client_cert(own, between, now)?;
+        match self.revoked.has_any_of(between.iter().chain([own])) {
+            true => Err(Error::InvalidCertificate(CertificateError::Revoked)),
+            false => Ok(verified),
         }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier
+            .verify_tls12_signature(message, own, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier
+            .verify_tls13_signature(message, own, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
     }
 }

@@ -359,14 +359,14 @@ async fn a_revoked_certificate_is_refused_at_once() {
     assert!(ask(&mut active).await.is_err());
     assert!(heard(&mut is_silent).await.is_err());
     assert_eq!(ask(&mut stays).await.unwrap(), "operator:bob");
-    let refused = call(address, Some(ann.clone()), Expected::Scheduler).await;
-    assert!(refused.is_err(), "{refused:?}");
+    let refused = || call(address, Some(ann.clone()), Expected::Scheduler);
+    let expected = "refused the connection: the presented certificate is revoked";
+    check(refused().await, expected);
 
     // A list that is older, as of a member that lags behind, and one that is as old.
     server.revoke(list(4, &[]));
     server.revoke(list(5, &[]));
-    let refused = call(address, Some(ann.clone()), Expected::Scheduler).await;
-    assert!(refused.is_err(), "{refused:?}");
+    check(refused().await, expected);
     server.revoke(list(6, &[]));
     let mut accepted = connect(address, &ann).await;
     assert_eq!(ask(&mut accepted).await.unwrap(), "operator:ann");
