@@ -1,8 +1,8 @@
 //! Files that are replaced as a whole, in directories that only their owner reads.
 //!
 //! What a process stores over restarts holds secrets of the cluster (the key that signs grants is part
-//! of the replicated state), so that nothing here is readable for other users of the machine: whoever
-//! is to read a copy gets one from the owner.
+//! of the replicated state), so that nothing here is readable for other users of the machine: a user
+//! who is to read a copy gets one from the owner.
 //!
 //! Not here: what is in the files, and disks of guests, which the hypervisor's user reads.
 //!

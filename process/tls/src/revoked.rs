@@ -1,5 +1,5 @@
-//! The certificates that the cluster has revoked: none of them is accepted, whoever issued it and
-//! whatever its validity.
+//! The certificates that the cluster has revoked: none of them is accepted, whichever authority
+//! issued it and whatever its validity.
 //!
 //! Not here: who revokes them and where that is stored. A program passes on what its cluster lists.
 //!

@@ -1,4 +1,4 @@
-//! Certificates that are revoked: whoever bears one is no part of the cluster any more.
+//! Certificates that are revoked: the bearer of one is no part of the cluster any more.
 //!
 //! Not here: the certificates themselves, and who compares them (`berth-tls`).
 

@@ -9,7 +9,7 @@ use berth_state::State;
 use berth_tls::{Identity, Revoked};
 use tonic::Status;
 
-/// Returns the certificate that is to be revoked. Whoever revoked the own one could not take it back.
+/// Returns the certificate that is to be revoked. A caller that revoked its own one could not take it back.
 pub(super) fn requested(
     wire: Option<v1::RevokedCertificate>,
     caller: Option<&Identity>,
