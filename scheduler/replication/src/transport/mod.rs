@@ -16,6 +16,7 @@
 //! removed, and known members on an unknown disk. It accepts members that it does not know *yet*:
 //! it may be the one that is behind.
 
+mod decode;
 mod forward;
 mod peer;
 mod server;

@@ -10,10 +10,10 @@ use berth_proto::raft::v1::{
     InstallSnapshotRequest, InstallSnapshotResponse,
 };
 use bytes::Bytes;
-use protobuf::Message as _;
 use raft::eraftpb::Message;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::decode::decode;
 use super::{Answering, Learned, Versions};
 use crate::machine::Machine;
 use crate::runtime::{Inbox, InboxError};
@@ -161,7 +161,7 @@ impl<M: Machine> RaftReceiver<M> {
     }
 
     fn decode(&self, bytes: &Bytes, from: u64) -> Result<Message, Status> {
-        let message = Message::parse_from_carllerche_bytes(bytes)
+        let message = decode(bytes)
             .map_err(|_| Status::invalid_argument("bytes that are no Raft message"))?;
         if message.from != from || message.to != self.inbox.identity().member_id {
             return Err(Status::invalid_argument(
