@@ -406,7 +406,7 @@ fn the_wrong_are_told(cluster: &Cluster) {
     };
     check(
         &berth(cluster, Some(&half), scheduler, &status),
-        &["none.pem cannot be read"],
+        &["none.pem cannot be used"],
     );
     let mut command = cluster.programs.command("berth");
     command.args(["cluster", "status", "--tls-ca", "x"]);
