@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use berth_ganeti::balance::{Options, Plan, Step, balance as plan_moves};
+use berth_ganeti::balance::{Options, Plan, Step, balance as plan_moves, on_offline_nodes};
 use berth_ganeti::model::{Cluster, GroupIndex, Placement, RatioSource};
 use berth_ganeti::score::{COMPONENTS, Score};
 use serde_json::json;
@@ -51,6 +51,8 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
     }
     let after = &loaded.cluster;
     let scores = (score(&before, group), score(after, group));
+    let left = on_offline_nodes(after, group).into_iter();
+    let left: Vec<&str> = left.map(|i| after.instance(i).name.as_str()).collect();
     if session.json() {
         let moves = plan.steps.iter().map(|step| {
             json!({
@@ -66,11 +68,16 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
             "score_before": scores.0,
             "score_after": scores.1,
             "moves": moves,
+            "left_on_offline_nodes": left,
         }));
     }
     show(&mut before, group, &plan)?;
     let (from, to) = (number(scores.0), number(scores.1));
     output::print(&format!("score {from} before, {to} after\n"));
+    if !left.is_empty() {
+        let (count, names) = (left.len(), left.join(", "));
+        output::print(&format!("{count} left on offline nodes: {names}\n"));
+    }
     Ok(())
 }
 

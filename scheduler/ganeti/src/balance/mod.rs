@@ -7,8 +7,8 @@
 //! tries chains of two and three moves whose first may lose. The score only falls.
 //!
 //! Invariants: at the end [`exhaustive::best_move`] finds no single move above the minimum gain;
-//! no node that could take its peers' instances before a move cannot after it; the plan is a
-//! function of the cluster and the options.
+//! no node that could take its peers' instances before a move cannot after it; nothing stays on an
+//! offline node that could leave it with a gain; the plan is a function of the cluster and the options.
 
 pub mod evacuate;
 pub mod exhaustive;
@@ -47,7 +47,8 @@ pub struct Options {
     pub min_chain_gain: f64,
     /// Up to this many instances times nodes a descent takes the best of all moves each time.
     pub exact_up_to: usize,
-    /// Nodes that can be emptied before a plan can be emptied after it: global N+1 is kept too.
+    /// Nodes that can be emptied before a plan can be emptied after it: global N+1 is kept too. Moves
+    /// off offline nodes are not held back by it.
     pub keep_emptiable: bool,
     /// Instances that stay where they are.
     pub pinned: Vec<InstanceIndex>,
@@ -122,6 +123,28 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Returns the plan without a move.
+    fn empty(score: f64) -> Self {
+        Plan {
+            score_before: score,
+            score_after: score,
+            steps: Vec::new(),
+            descent: 0,
+            candidates: 0,
+        }
+    }
+
+    /// Returns this plan with the steps of one that begins where it ends.
+    fn followed_by(mut self, rest: Plan) -> Self {
+        if self.descent == self.steps.len() {
+            self.descent += rest.descent;
+        }
+        self.steps.extend(rest.steps);
+        self.score_after = rest.score_after;
+        self.candidates += rest.candidates;
+        self
+    }
+
     /// Returns the steps in sets: those of a set share no node, and may run at one time.
     #[must_use]
     pub fn job_sets(&self) -> Vec<Vec<usize>> {
@@ -131,38 +154,55 @@ impl Plan {
 
 /// Balances a group, and leaves the cluster as the plan leaves it.
 ///
-/// Where a plan would end with a node that can no longer be emptied, and could be before, small
-/// groups are planned again with that looked at after each move; a great group's plan is cut.
+/// Where a plan would end with a node that can no longer be emptied, and could be before, the group is
+/// planned again: first what leaves offline nodes, which nothing holds back, then the rest with that
+/// looked at after each move. The rest of a great group's plan is cut instead.
 ///
 /// A group that has no score, since no node is online or one has no memory, gets an empty plan.
 pub fn balance(cluster: &mut Cluster, group: GroupIndex, options: &Options) -> Plan {
     let totals = Totals::new(cluster, group);
     if !totals.score().is_finite() {
-        return Plan {
-            score_before: totals.score(),
-            score_after: totals.score(),
-            steps: Vec::new(),
-            descent: 0,
-            candidates: 0,
-        };
+        return Plan::empty(totals.score());
     }
     let nodes = cluster.node_indexes();
     let nodes: Vec<NodeIndex> = nodes.filter(|n| cluster.node(*n).group == group).collect();
-    let good = if options.keep_emptiable {
+    let good = if options.keep_emptiable && !options.evacuate {
         evacuate::emptiable(cluster, group, &nodes)
     } else {
         Vec::new()
     };
-    let (mut plan, mut changes) = search(cluster, group, Vec::new(), options);
+    let (plan, mut changes) = search(cluster, group, Vec::new(), options);
     if evacuate::first_full(cluster, group, &good).is_none() {
         return plan;
     }
+    take_back(cluster, &mut changes, 0);
+    let first = leave_offline_nodes(cluster, group, options);
+    let good = evacuate::emptiable(cluster, group, &good);
+    let rest = Options {
+        max_moves: options
+            .max_moves
+            .map(|most| most.saturating_sub(first.steps.len())),
+        ..options.clone()
+    };
     if cluster.instances().len() * nodes.len() <= options.exact_up_to {
-        take_back(cluster, &mut changes, 0);
-        return search(cluster, group, good, options).0;
+        return first.followed_by(search(cluster, group, good, &rest).0);
     }
-    shorten(cluster, group, &good, &mut plan, changes);
-    plan
+    let (mut plan, changes) = search(cluster, group, Vec::new(), &rest);
+    if evacuate::first_full(cluster, group, &good).is_some() {
+        shorten(cluster, group, &good, &mut plan, changes);
+    }
+    first.followed_by(plan)
+}
+
+/// Moves what is on offline nodes, as far as it gains: it does not run there, so that nothing is gained
+/// by keeping a node that could be emptied instead.
+fn leave_offline_nodes(cluster: &mut Cluster, group: GroupIndex, options: &Options) -> Plan {
+    let options = Options {
+        evacuate: true,
+        refinement: 0,
+        ..options.clone()
+    };
+    search(cluster, group, Vec::new(), &options).0
 }
 
 fn search(
@@ -241,6 +281,17 @@ fn take_back(cluster: &mut Cluster, changes: &mut Vec<Change>, from: usize) -> V
         undone.push(change);
     }
     undone
+}
+
+/// Returns the instances of a group whose primary is offline: they do not run.
+#[must_use]
+pub fn on_offline_nodes(cluster: &Cluster, group: GroupIndex) -> Vec<InstanceIndex> {
+    let is_left = |index: &InstanceIndex| {
+        let primary = cluster.placement(*index).primary;
+        let primary = primary.map(|node| cluster.node(node));
+        primary.is_some_and(|node| node.offline && node.group == group)
+    };
+    cluster.instance_indexes().filter(is_left).collect()
 }
 
 /// Returns the instances that a plan may move.
