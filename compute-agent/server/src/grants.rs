@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use berth_domain::agent::Fence;
 use berth_domain::grant::{self, Grant, KEYS_MAX, Presented};
@@ -56,6 +57,8 @@ enum Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Grants {
     known: Arc<RwLock<Known>>,
+    /// The time of the cluster, when a response stated it.
+    time: Arc<RwLock<Option<(TimeMs, Instant)>>>,
     /// Held while something is learnt and stored. Calls are checked meanwhile.
     learning: Arc<Mutex<()>>,
     host: HostName,
@@ -75,6 +78,7 @@ impl Grants {
         });
         Self {
             known: Arc::new(RwLock::new(known.flatten().unwrap_or_default())),
+            time: Arc::default(),
             learning: Arc::default(),
             host,
             directory,
@@ -83,7 +87,8 @@ impl Grants {
     }
 
     /// Takes what a response of the scheduler states; absent in one of a scheduler that has no grants.
-    pub(crate) fn learn(&self, terms: Option<v1::GrantTerms>) {
+    pub(crate) fn learn(&self, mut terms: Option<v1::GrantTerms>) {
+        let time = terms.as_mut().and_then(|terms| terms.time.take());
         let stored = terms.clone();
         let learnt = match terms.map(read).transpose() {
             Ok(learnt) => learnt.unwrap_or(Known::NotRequired),
@@ -92,6 +97,10 @@ impl Grants {
                 return;
             }
         };
+        if let Ok(Some(time)) = field::optional_time(time, "time") {
+            let stated = Some((time, Instant::now()));
+            *self.time.write().unwrap_or_else(PoisonError::into_inner) = stated;
+        }
         let _turn = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_news(&learnt) {
             return;
@@ -115,6 +124,18 @@ impl Grants {
         *known != *learnt && !falls
     }
 
+    /// Returns the time of the cluster, in which grants are dated. Until a response has stated it, this
+    /// is `wall`, the clock of the host.
+    ///
+    /// A scheduler that started with a clock that was ahead takes the time of the cluster with it for
+    /// hours after that clock is right again, and a host may have a wrong one of its own.
+    fn now(&self, wall: TimeMs) -> TimeMs {
+        let stated = *self.time.read().unwrap_or_else(PoisonError::into_inner);
+        let elapsed_ms = |at: Instant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let on = |(time, at): (TimeMs, Instant)| TimeMs(time.0.saturating_add(elapsed_ms(at)));
+        stated.map_or(wall, on)
+    }
+
     /// Checks that a conductor's call is granted; `caller` is absent where callers have no names.
     ///
     /// # Errors
@@ -125,9 +146,9 @@ impl Grants {
         fence: &Fence,
         signed: Option<&v1::SignedGrant>,
         caller: Option<&Identity>,
-        now: TimeMs,
+        wall: TimeMs,
     ) -> Result<(), Refusal> {
-        let Some(grant) = self.granted(fence, signed, now)? else {
+        let Some(grant) = self.granted(fence, signed, wall)? else {
             return Ok(());
         };
         grant.check_conductor(caller.map(|caller| caller.name.as_str()))
@@ -143,9 +164,9 @@ impl Grants {
         fence: &Fence,
         signed: Option<&v1::SignedGrant>,
         caller: Option<&Identity>,
-        now: TimeMs,
+        wall: TimeMs,
     ) -> Result<(), Refusal> {
-        let Some(grant) = self.granted(fence, signed, now)? else {
+        let Some(grant) = self.granted(fence, signed, wall)? else {
             return Ok(());
         };
         let is_agent_of = caller.map(|caller| {
@@ -162,7 +183,7 @@ impl Grants {
         &self,
         fence: &Fence,
         signed: Option<&v1::SignedGrant>,
-        now: TimeMs,
+        wall: TimeMs,
     ) -> Result<Option<Grant>, Refusal> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let terms = match &*known {
@@ -191,7 +212,7 @@ impl Grants {
             cluster: terms.cluster,
             host: &self.host,
             fence,
-            now,
+            now: self.now(wall),
             key_retired_at: key.retired_at,
         })?;
         Ok(Some(granted))

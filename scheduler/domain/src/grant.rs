@@ -18,7 +18,8 @@ use crate::refusal::{Code, Refusal};
 /// How long a grant is valid. Long, as no grant can be renewed while there is no leader.
 pub const LIFETIME_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// By how much the clocks of schedulers and hosts may differ.
+/// By how much the time of the cluster as an agent knows it may differ from the time of the one that made a
+/// grant.
 pub const SKEW_MS: u64 = 5 * 60 * 1000;
 
 /// How many keys are valid at a time: the present one and the one before it.
@@ -97,7 +98,7 @@ pub struct Presented<'a> {
     pub host: &'a HostName,
     /// The fence of the call.
     pub fence: &'a Fence,
-    /// The agent's clock.
+    /// The time of the cluster, as the agent knows it.
     pub now: TimeMs,
     /// When the scheduler stopped to use the key, if it did.
     pub key_retired_at: Option<TimeMs>,
@@ -180,8 +181,10 @@ impl Grant {
             return Err(invalid("its times are none that a scheduler gives"));
         }
         if issued_at.0 > call.now.0.saturating_add(SKEW_MS) {
-            return Err(invalid("it was made in the future")
-                .with_hint("compare the clocks of this host and of the schedulers"));
+            return Err(invalid("it was made in the future").with_hint(
+                "repeat the call after the next heartbeat of the agent; if that fails too, and the \
+                 schedulers are older than the agent, compare the clocks",
+            ));
         }
         let is_late = |retired: TimeMs| issued_at.0 > retired.0.saturating_add(SKEW_MS);
         if call.key_retired_at.is_some_and(is_late) {

@@ -36,6 +36,7 @@ async fn work(context: &Context, tls: Option<&Tls>) {
     let period_ms = (context.report_interval_ms() / 4).clamp(10, 1000);
     let mut ticks = interval(Duration::from_millis(period_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut clock = ComparedClock::default();
     let mut leader = context.handle().watch_leader();
     let own = leader.borrow().id;
     loop {
@@ -50,6 +51,7 @@ async fn work(context: &Context, tls: Option<&Tls>) {
         }
         context.liveness().lead(deciding, context.monotonic_ms());
         if deciding {
+            clock.compare(context).await;
             name_cluster(context).await;
             make_grant_key(context).await;
             update_liveness(context).await;
@@ -61,6 +63,40 @@ async fn work(context: &Context, tls: Option<&Tls>) {
                     return;
                 }
             }
+        }
+    }
+}
+
+/// How far the time of the cluster may be from this machine's clock without a word, in milliseconds.
+const APART_MS: u64 = 60_000;
+
+/// When it was last logged that the time of the cluster differs from this machine's clock.
+#[derive(Default)]
+struct ComparedClock {
+    logged_at_ms: Option<u64>,
+}
+
+impl ComparedClock {
+    /// Logs a difference, at most once a minute. It comes from a scheduler that started with a wrong
+    /// clock, or this one has one: leases do not depend on it, but the times that users read do.
+    async fn compare(&mut self, context: &Context) {
+        let monotonic_ms = context.monotonic_ms();
+        let is_logged = |at: u64| monotonic_ms.saturating_sub(at) < APART_MS;
+        if self.logged_at_ms.is_some_and(is_logged) {
+            return;
+        }
+        let Ok(state) = context.stale(Clone::clone).await else {
+            return;
+        };
+        let (cluster, wall) = context.times(&state);
+        let apart_s = cluster.0.abs_diff(wall.0) / 1_000;
+        if apart_s * 1_000 >= APART_MS {
+            let is = if cluster > wall { "ahead of" } else { "behind" };
+            tracing::warn!(
+                apart_s,
+                "the time of the cluster is {is} this machine's clock; it approaches it slowly"
+            );
+            self.logged_at_ms = Some(monotonic_ms);
         }
     }
 }

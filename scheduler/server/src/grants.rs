@@ -52,8 +52,8 @@ pub(crate) fn signed(state: &State, operation: &Operation, now: TimeMs) -> Optio
     Some(sign(&key, &grant))
 }
 
-/// Returns what agents check grants with.
-pub(crate) fn terms(state: &State) -> v1::GrantTerms {
+/// Returns what agents check grants with, by now in replicated time.
+pub(crate) fn terms(state: &State, now: TimeMs) -> v1::GrantTerms {
     let header = state.header();
     let [present, previous] = header.grant_keys;
     let retired_at = present.map(|key| TimeMs(key.created_at.0.saturating_add(USED_AFTER_MS)));
@@ -63,6 +63,7 @@ pub(crate) fn terms(state: &State) -> v1::GrantTerms {
         cluster_id: header.cluster.map(|id| id.to_string()).unwrap_or_default(),
         required: header.grant_keys[0].is_some(),
         keys: present.into_iter().chain(previous).collect(),
+        time: Some(field::timestamp(now)),
     }
 }
 

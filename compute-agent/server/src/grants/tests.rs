@@ -36,6 +36,7 @@ fn terms(keys: Vec<v1::GrantKey>) -> Option<v1::GrantTerms> {
         cluster_id: cluster().to_string(),
         required: true,
         keys,
+        time: None,
     })
 }
 
@@ -264,4 +265,45 @@ fn what_is_required_stays_required() {
         call(&open(true), Some(&signed), NOW.0),
         refused("AGENT_STARTING")
     );
+}
+
+/// Goal: no clock of a machine stops the calls of a conductor: grants are dated in the time of the cluster,
+/// which a scheduler with a wrong clock may have taken far ahead or left behind. Method: each time of the
+/// cluster with each clock of the host; and without a response yet, when only the host's clock is known.
+#[test]
+fn grants_count_by_the_time_of_the_cluster() {
+    const HOUR: u64 = 3_600_000;
+    const YEARS: u64 = 10 * 365 * 24 * HOUR;
+    let offsets = [
+        (0, true),
+        (HOUR, true),
+        (HOUR, false),
+        (YEARS, true),
+        (YEARS, false),
+    ];
+    let moved = |(by, ahead): (u64, bool)| match ahead {
+        true => TimeMs(NOW.0 + by),
+        false => TimeMs(NOW.0 - by),
+    };
+    for cluster_time in offsets.map(moved) {
+        for wall in offsets.map(moved) {
+            let grants = Grants::open(host("h1"), None, true);
+            let at = Grant {
+                issued_at: cluster_time,
+                expires_at: TimeMs(cluster_time.0 + LIFETIME_MS),
+                ..grant()
+            };
+            let signed = sign(7, &at);
+            grants.learn(terms(vec![key(7, None)]));
+            let without = grants.check(&fence(), Some(&signed), None, wall);
+            let is_near =
+                wall.0.abs_diff(cluster_time.0) <= HOUR && wall.0 + SKEW_MS >= cluster_time.0;
+            assert_eq!(without.is_ok(), is_near, "{cluster_time:?} {wall:?}");
+            let mut stated = terms(vec![key(7, None)]);
+            stated.as_mut().unwrap().time = Some(field::timestamp(cluster_time));
+            grants.learn(stated);
+            let checked = grants.check(&fence(), Some(&signed), None, wall);
+            assert_eq!(checked, Ok(()), "{cluster_time:?} {wall:?}");
+        }
+    }
 }

@@ -43,11 +43,11 @@ fn numbers(terms: &GrantTerms) -> Vec<u32> {
 fn a_cluster_has_keys_from_its_version_on() {
     let older = cluster(3);
     assert!(!lacks_key(&older));
-    assert!(!terms(&older).required);
+    assert!(!terms(&older, TimeMs(1)).required);
     let mut state = cluster(4);
-    assert!(lacks_key(&state) && !terms(&state).required);
+    assert!(lacks_key(&state) && !terms(&state, TimeMs(1)).required);
     replace(&mut state, 10, 1, 7);
-    assert!(!lacks_key(&state) && terms(&state).required);
+    assert!(!lacks_key(&state) && terms(&state, TimeMs(1)).required);
     // Proposed twice, by two leaders: the first one holds.
     replace(&mut state, 11, 1, 8);
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_new_key_is_used_once_agents_know_it() {
     replace(&mut state, 100_000, 2, 2);
     assert_eq!(used(&state, 100_000 + USED_AFTER_MS - 1), 1);
     assert_eq!(used(&state, 100_000 + USED_AFTER_MS), 2);
-    let shown = terms(&state);
+    let shown = terms(&state, TimeMs(1));
     assert_eq!(numbers(&shown), [2, 1]);
     let retired = shown.keys[1].retire_time;
     assert_eq!(
@@ -76,7 +76,7 @@ fn a_new_key_is_used_once_agents_know_it() {
         Some(field::timestamp(TimeMs(100_000 + USED_AFTER_MS)))
     );
     replace(&mut state, 200_000, 3, 3);
-    assert_eq!(numbers(&terms(&state)), [3, 2]);
+    assert_eq!(numbers(&terms(&state, TimeMs(1))), [3, 2]);
 }
 
 /// Goal: the signature is over the very bytes, and no secret is in what agents get.
@@ -98,7 +98,7 @@ fn what_is_signed_can_be_checked_with_the_terms() {
     };
     let key = signing_key(&state, TimeMs(20)).unwrap();
     let signed = sign(&key, &grant);
-    let terms = terms(&state);
+    let terms = terms(&state, TimeMs(1));
     let public = UnparsedPublicKey::new(&ED25519, &terms.keys[0].public_key);
     public.verify(&signed.grant, &signed.signature).unwrap();
     let read = v1::Grant::decode(signed.grant).unwrap();

@@ -16,7 +16,7 @@ use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_process::BoxFuture;
-use berth_proto::operation::v1::SignedGrant;
+use berth_proto::operation::v1::{GrantTerms, SignedGrant};
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::Retained;
@@ -277,6 +277,11 @@ impl Context {
         self.clock().now(state.time(), self.monotonic_ms(), wall())
     }
 
+    /// Returns the replicated time by now, and this machine's clock.
+    pub(crate) fn times(&self, state: &State) -> (TimeMs, TimeMs) {
+        (self.time_by_now(state), wall())
+    }
+
     /// Decides on a request and returns its outcome once it is durable.
     pub(crate) fn submit(&self, request: DecisionRequest) -> BoxFuture<'_, Result<Done, Status>> {
         Box::pin(async move {
@@ -490,6 +495,11 @@ impl Context {
         };
         let granted = || grants::signed(state, operation, state.time());
         caller.is_none_or(holds).then(granted)?
+    }
+
+    /// Returns what agents check grants with.
+    pub(crate) fn grant_terms(&self, state: &State) -> GrantTerms {
+        grants::terms(state, self.time_by_now(state))
     }
 
     /// Searches among the providers of this state or a newer one, away from the replica's task.

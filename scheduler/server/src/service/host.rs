@@ -19,7 +19,6 @@ use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{list, policy, reality, refusal, signals};
 use crate::core::Action;
-use crate::grants;
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -69,7 +68,7 @@ impl HostService for HostApi {
             report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
-            grant_terms: state.as_ref().map(grants::terms),
+            grant_terms: state.map(|state| self.0.grant_terms(&state)),
         }))
     }
 
@@ -137,7 +136,7 @@ impl HostService for HostApi {
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
             volumes_waiting,
-            grant_terms: Some(grants::terms(&state)),
+            grant_terms: Some(self.0.grant_terms(&state)),
         }))
     }
 
