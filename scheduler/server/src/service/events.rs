@@ -297,10 +297,13 @@ impl Watching {
     async fn send_all(&mut self, snapshot: Option<State>) -> Result<(), Ended> {
         let context = self.context.clone();
         let mut lost = pin!(leader_lost(&context));
+        // Directly behind the snapshot: a client that replaces all that it has by the snapshot would
+        // lose changes that came before this.
+        let mut is_in_step = snapshot.is_some();
         if let Some(state) = snapshot {
             self.snapshot(state).await?;
+            self.send(Phase::InStep, Vec::new()).await?;
         }
-        let mut is_in_step = false;
         loop {
             let part = context.feed().events(self.sent_revision)?;
             self.changes(&part).await?;
