@@ -111,7 +111,8 @@ reasons! {
         "Stop that process (`fuser -v DIRECTORY/MEMBER` lists it) and start again, or set \
          `--data-dir` to a directory of its own";
     FileInTheWay "file-in-the-way"
-        "A file has the name of a folder, or a folder that of a file."
+        "A file has the name of a folder, a folder that of a file, or something else, as a FIFO, the \
+         name of either."
         "Move what is named away. Put back in its place what was there before, if it exists, and \
          start again: `table` is rebuilt by itself, and a start without another one ends with the \
          reason for that";
@@ -272,7 +273,7 @@ pub(crate) fn explain(cause: &Cause<'_, Error>) -> Option<Remedy> {
 fn of_disk(error: &disk::Error) -> Reason {
     match error {
         disk::Error::Identity(error) => of_identity(error),
-        disk::Error::NotAFolder { .. } => Reason::FileInTheWay,
+        disk::Error::NotAFolder { .. } | disk::Error::NotAFile { .. } => Reason::FileInTheWay,
         disk::Error::Space(space::Error::Full { .. }) => Reason::DiskFull,
         disk::Error::Space(space::Error::Io { source, .. }) => of_io(source),
         disk::Error::Migration(error) => of_migration(error),

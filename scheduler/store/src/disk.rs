@@ -25,6 +25,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// Something that is neither a file nor a folder: to open a FIFO would wait for ever.
+    #[error("{path} is neither a file nor a folder")]
+    NotAFile {
+        /// What has the name.
+        path: PathBuf,
+    },
     /// There is no room.
     #[error(transparent)]
     Space(#[from] space::Error),
@@ -85,16 +91,18 @@ pub struct FileDisk {
 impl FileDisk {
     /// Opens the directory of an existing member.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::with(path, identity::open(path)?, log::FILE_BYTES)
+        Self::open_with_log_files(path, log::FILE_BYTES)
     }
 
     /// As [`Self::open`], with log files of this size: several of them would else be long.
     pub fn open_with_log_files(path: &Path, log_file_bytes: u64) -> Result<Self, Error> {
+        expect_files(path)?;
         Self::with(path, identity::open(path)?, log_file_bytes)
     }
 
     /// Opens the directory of an existing member of this cluster.
     pub fn open_in_cluster(path: &Path, cluster_id: &str) -> Result<Self, Error> {
+        expect_files(path)?;
         let claimed = identity::open(path)?;
         identity::expect_cluster(path, &claimed.identity, cluster_id)?;
         Self::with(path, claimed, log::FILE_BYTES)
@@ -130,6 +138,29 @@ impl FileDisk {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Refuses a directory with a FIFO, a socket or a device in it. What cannot be listed is reported by the
+/// part that it belongs to.
+fn expect_files(path: &Path) -> Result<(), Error> {
+    use berth_migrations::{CHECKPOINTS, LOG, TABLE};
+    let folders = [
+        path.to_owned(),
+        path.join(LOG),
+        path.join(CHECKPOINTS),
+        path.join(TABLE),
+    ];
+    for folder in folders {
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            let path = entry.path();
+            // Of what a link points to.
+            let kind = path.metadata().map(|metadata| metadata.file_type());
+            if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir()) {
+                return Err(Error::NotAFile { path });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a directory in which a file has the name of a folder: the libraries below would name

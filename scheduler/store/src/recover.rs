@@ -18,11 +18,12 @@
 //! as they are known to be committed.
 
 use std::fmt;
+use std::io;
 
 use raft::eraftpb::{Entry, HardState};
 
 use crate::checkpoint::{Header, ReadError, Reader};
-use crate::checkpoints::CheckpointStore;
+use crate::checkpoints::{self, CheckpointStore};
 use crate::disk::{Disk, Parts};
 use crate::extent::{Extent, Tracker};
 use crate::hash::StateHash;
@@ -402,9 +403,13 @@ fn newest_sound<D: Disk, S>(
     repairs: &mut Vec<String>,
 ) -> Result<Checkpoint<S>, Error> {
     let mut faults = Vec::new();
+    let mut unreadable = None;
     for (position, index) in indexes.iter().enumerate() {
         match read_checkpoint(parts, *index, build)? {
-            Err(fault) => faults.push(format!("checkpoint {index}: {fault}")),
+            Err(fault) => {
+                faults.push(format!("checkpoint {index}: {}", fault.what));
+                unreadable = unreadable.or(fault.unreadable);
+            }
             Ok(base) => {
                 let first = log.entries.first().map_or(u64::MAX, |e| e.index);
                 // An older checkpoint is of use only if the log goes on from it and reaches the
@@ -434,8 +439,11 @@ fn newest_sound<D: Disk, S>(
             }
         }
     }
-    Err(Error::NoCheckpoint {
-        what: faults.join("; "),
+    // It may be whole: once the disk can be read again the member serves.
+    let what = faults.join("; ");
+    Err(match unreadable {
+        Some(source) => Error::Checkpoints(checkpoints::Error::io("reading", source)),
+        None => Error::NoCheckpoint { what },
     })
 }
 
@@ -451,16 +459,67 @@ fn oldest_header<D: Disk>(parts: &Parts<D>, older: &[u64], first: u64) -> Option
 
 type Fault = String;
 
+/// Why a checkpoint is of no use.
+struct CheckpointFault {
+    what: String,
+    /// What the operating system said, where the disk could not read it.
+    unreadable: Option<io::Error>,
+}
+
+/// EIO, for which the standard library has no kind.
+const EIO: i32 = 5;
+
+/// Tells apart a checkpoint that is damaged, and for which an older one may take its place, from a process
+/// that may not, or cannot now, read any file: that says nothing about the checkpoint.
+///
+/// # Errors
+///
+/// The latter.
+fn checkpoint_fault(error: &(dyn std::error::Error + 'static)) -> Result<CheckpointFault, Error> {
+    let what = error_chain(error);
+    let Some(number) = os_error(error) else {
+        return Ok(CheckpointFault {
+            what,
+            unreadable: None,
+        });
+    };
+    let source = io::Error::from_raw_os_error(number);
+    if number == EIO {
+        return Ok(CheckpointFault {
+            what,
+            unreadable: Some(source),
+        });
+    }
+    Err(Error::Checkpoints(checkpoints::Error::io(
+        "reading", source,
+    )))
+}
+
+/// Returns the number of the error of the operating system among the causes, if there is one.
+fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let number = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
+        if number.is_some() {
+            return number;
+        }
+        cause = error.source();
+    }
+    None
+}
+
 fn read_checkpoint<D: Disk, S>(
     parts: &Parts<D>,
     index: u64,
     build: Build<'_, S>,
-) -> Result<Result<Base<S>, Fault>, Error> {
+) -> Result<Result<Base<S>, CheckpointFault>, Error> {
     let expected = &parts.identity.cluster_id;
     let mut reader = match parts.checkpoints.open(index).map(Reader::new) {
         Ok(Ok(reader)) => reader,
-        Ok(Err(error)) => return Ok(Err(error_chain(&error))),
-        Err(error) => return Ok(Err(error_chain(&error))),
+        Ok(Err(error)) => return checkpoint_fault(&error).map(Err),
+        Err(error) => return checkpoint_fault(&error).map(Err),
     };
     if reader.header().cluster_id != *expected {
         return Err(Error::OtherCluster {
@@ -470,11 +529,14 @@ fn read_checkpoint<D: Disk, S>(
         });
     }
     if reader.header().index != index {
-        return Ok(Err("its name and its content do not belong together".into()));
+        return Ok(Err(CheckpointFault {
+            what: "its name and its content do not belong together".to_owned(),
+            unreadable: None,
+        }));
     }
     let state = build(&mut reader, index);
     match reader.finish() {
-        Err(error) => Ok(Err(error_chain(&error))),
+        Err(error) => checkpoint_fault(&error).map(Err),
         Ok(header) => {
             let hash = header.hash().unwrap_or_default();
             // The bytes are exactly what was written, so rows that make no state are a fault of

@@ -346,7 +346,10 @@ impl Refusal {
                 matches!(error, checkpoints::Error::Missing { .. })
             }
             Self::Disk(
-                disk::Error::NotAFolder { .. } | disk::Error::Space(_) | disk::Error::Table(_),
+                disk::Error::NotAFolder { .. }
+                | disk::Error::NotAFile { .. }
+                | disk::Error::Space(_)
+                | disk::Error::Table(_),
             )
             | Self::Recover(recover::Error::State { .. }) => false,
             Self::Recover(

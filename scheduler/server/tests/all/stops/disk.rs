@@ -18,6 +18,7 @@ use crate::common::process::{PROGRAM, Process};
 /// The numbers of `errno` on Linux.
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
+const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
@@ -156,5 +157,33 @@ pub(super) async fn log_not_cut_off() {
         error.contains("the Raft log failed while opening"),
         "{error}"
     );
+    failing.ends().await;
+}
+
+/// The class of the cases at a start: whichever file cannot be opened or read, for whatever reason, the
+/// remedy is about that reason. It is never to give the directory up, which may be the only copy.
+pub(super) async fn each_file_fails() {
+    let failing = Failing::used().await;
+    let parts = ["MEMBER", "FORMAT", "WITNESS", "checkpoints", "log/"];
+    for part in parts {
+        for call in ["open", "read"] {
+            for (number, reason) in [
+                (EIO, Reason::DiskFailed),
+                (EACCES, Reason::NotPermitted),
+                (EMFILE, Reason::NoResources),
+            ] {
+                failing.begin(call, number, part);
+                let process = failing.start();
+                let ended = tokio::task::spawn_blocking(|| process.ended()).await;
+                let (status, said) = ended.expect("it ends");
+                assert_eq!(status, Some(1), "{call} {number} {part}: {said}");
+                // raft-engine does not pass the numbers of its errors on.
+                let is_remedied = [reason, Reason::DiskFailed]
+                    .iter()
+                    .any(|reason| said.ends_with(&format!("hint: {}\n", reason.to_remedy())));
+                assert!(is_remedied, "{call} {number} {part}: {said}");
+            }
+        }
+    }
     failing.ends().await;
 }

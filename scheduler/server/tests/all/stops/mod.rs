@@ -68,6 +68,7 @@ const CASES: &[Case] = cases! {
     FileInTheWay "a file in the place of the checkpoints" start::file_as_checkpoints;
     FileInTheWay "a file in the place of the log" start::file_as_log;
     FileInTheWay "a folder in the place of the witness" start::folder_as_witness;
+    FileInTheWay "a FIFO in the place of each file" start::fifo_as_file;
     FileInTheWay "a file in the place of the directory" start::file_as_directory;
     NoResources "eight file descriptors" start::few_descriptors;
     Panicked "a panic in the replica's task" start::panic_in_the_replica;
@@ -76,6 +77,7 @@ const CASES: &[Case] = cases! {
     DiskFull "no space left while running" disk::full;
     DiskFull "a quota that is reached" disk::quota;
     DiskFailed "reading fails at the start" disk::reading_fails;
+    DiskFailed "each file fails at the start" disk::each_file_fails;
     DiskFailed "writing fails while running" disk::writing_fails;
     DiskFailed "synchronising the witness fails" disk::witness_not_synchronised;
     DiskFailed "synchronising what a kill left fails" disk::log_not_cut_off;

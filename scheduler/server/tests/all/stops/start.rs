@@ -214,6 +214,28 @@ pub(super) async fn folder_as_witness() {
     single.serves(&[]).await;
 }
 
+/// A start that opens one would wait for ever.
+pub(super) async fn fifo_as_file() {
+    use berth_store::folders::{CHECKPOINTS, LOG, TABLE, WITNESS};
+    let mut single = Single::used().await;
+    let first = |folder: &str| {
+        let mut entries = fs::read_dir(single.directory().join(folder)).expect("a folder");
+        entries.next().expect("a file").expect("a file").path()
+    };
+    let in_folders = [first(LOG), first(CHECKPOINTS), first(TABLE)];
+    let files = ["MEMBER", "FORMAT", WITNESS].map(|name| single.directory().join(name));
+    for place in files.into_iter().chain(in_folders) {
+        fs::rename(&place, single.path("aside")).expect("it is moved away");
+        let made = Command::new("mkfifo").arg(&place).status();
+        assert!(made.expect("mkfifo").success());
+        let error = single.stops(Reason::FileInTheWay, &[]).await;
+        assert!(error.contains(place.to_str().expect("a name")), "{error}");
+        fs::remove_file(&place).expect("it is moved away");
+        fs::rename(single.path("aside"), &place).expect("it is put back");
+    }
+    single.serves(&[]).await;
+}
+
 pub(super) async fn file_as_directory() {
     let mut single = Single::new();
     fs::write(single.directory(), "a file").expect("a file");
