@@ -12,6 +12,7 @@
 //! | [`listening`] | where a server listens, and the address that others dial |
 //! | [`schedulers`] | the list of schedulers that a program calls |
 //! | [`secrecy`] | no core dumps, files of the user alone |
+//! | [`terminal`] | texts of others as they are shown to people |
 //! | [`socket`] | a Unix socket, for clients on this machine only |
 //! | [`log`] | log lines |
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
@@ -35,6 +36,7 @@ pub mod schedulers;
 pub mod secrecy;
 pub mod server;
 pub mod socket;
+pub mod terminal;
 
 pub use configuration::{Configuration, Faults};
 pub use encryption::Encryption;

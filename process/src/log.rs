@@ -1,10 +1,21 @@
 //! Log lines, on standard error: standard output is for data. Not metrics.
+//!
+//! Invariant: an event is one line, whatever its fields hold: names, addresses and reasons come from
+//! other machines, and an operator reads them on a terminal or in the journal. The fields are
+//! escaped by [`Fields`], and JSON escapes them in its own way.
 
+use std::error::Error;
+use std::fmt;
 use std::io::IsTerminal as _;
 
+use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
 
 use crate::keys::Keys;
+use crate::terminal::escape;
 
 /// The environment variable that overrides the configured filter.
 pub const FILTER_VARIABLE: &str = "BERTH_LOG";
@@ -75,8 +86,167 @@ impl Log {
         // An error means that lines are written already, as by the program that embeds this one.
         let _ = match self.format {
             LogFormat::Json => lines.json().flatten_event(true).try_init(),
-            LogFormat::Text => lines.try_init(),
+            LogFormat::Text => lines.fmt_fields(Fields).try_init(),
         };
         Ok(())
+    }
+}
+
+/// Formats the fields of events and spans as text: `message key=value`, everything escaped.
+///
+/// The library's own formatter escapes ESC in messages, but neither newlines nor the characters that
+/// change the direction of text, and nothing in the other fields.
+#[derive(Clone, Copy, Debug)]
+struct Fields;
+
+impl<'writer> FormatFields<'writer> for Fields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut visitor = FieldVisitor {
+            writer,
+            is_first: true,
+            result: Ok(()),
+        };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+struct FieldVisitor<'writer> {
+    writer: Writer<'writer>,
+    is_first: bool,
+    /// The first failure; nothing is written after it.
+    result: fmt::Result,
+}
+
+impl FieldVisitor<'_> {
+    fn write(&mut self, name: &str, value: &str) -> fmt::Result {
+        if !std::mem::take(&mut self.is_first) {
+            self.writer.write_char(' ')?;
+        }
+        let value = escape(value);
+        match name {
+            "message" => self.writer.write_str(&value),
+            name if self.writer.has_ansi_escapes() => {
+                // The name in italics.
+                write!(self.writer, "\x1b[3m{name}\x1b[0m={value}")
+            }
+            name => write!(self.writer, "{name}={value}"),
+        }
+    }
+}
+
+impl Visit for FieldVisitor<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Lines of libraries that use the crate `log` have their file and line in such fields.
+        if self.result.is_ok() && !field.name().starts_with("log.") {
+            let name = field.name().trim_start_matches("r#");
+            self.result = self.write(name, &format!("{value:?}"));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
+        let chain = crate::run::error_chain(error);
+        self.record_debug(field, &format_args!("{chain}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Lines {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    const HOSTILE: &str = "h1\x1b[2J\n2026-01-01 ERROR forged\u{202e}\u{200b}\u{9b}31m\x7f";
+    const ESCAPED: &str = r"h1\u{1b}[2J\n2026-01-01 ERROR forged\u{202e}\u{200b}\u{9b}31m\u{7f}";
+
+    fn log_hostile_fields() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{HOSTILE}")]
+        struct Failed;
+        let span = tracing::info_span!("call", host = %HOSTILE);
+        let _entered = span.enter();
+        tracing::info!(host = %HOSTILE, quoted = HOSTILE, debug = ?HOSTILE, "agent {HOSTILE}");
+        let error: &(dyn Error + 'static) = &Failed;
+        tracing::warn!(error, "failed");
+    }
+
+    /// Goal: no field of an event can forge a line, or reach the terminal as a command. Method: each
+    /// kind of field holds what does so, with and without colours.
+    #[test]
+    fn an_event_is_one_line_whatever_its_fields_hold() {
+        for ansi in [false, true] {
+            let lines = Lines::default();
+            let subscriber = tracing_subscriber::fmt()
+                .with_writer(lines.clone())
+                .with_ansi(ansi)
+                .fmt_fields(Fields)
+                .finish();
+            tracing::subscriber::with_default(subscriber, log_hostile_fields);
+            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.lines().count(), 2, "{text}");
+            assert!(text.contains(&format!("agent {ESCAPED}")), "{text}");
+            let plain = text
+                .replace("\x1b[3m", "")
+                .replace("\x1b[0m", "")
+                .replace("\x1b[1m", "")
+                .replace("\x1b[2m", "")
+                .replace("\x1b[32m", "")
+                .replace("\x1b[33m", "");
+            let hidden = plain
+                .chars()
+                .find(|c| *c != '\n' && crate::terminal::is_hidden(*c));
+            assert_eq!(hidden, None, "{plain:?}");
+            for expected in ["host=", "quoted=", "debug=", "error="] {
+                assert!(plain.contains(expected), "{plain}");
+            }
+        }
+    }
+
+    /// Goal: the same of lines for programs, where each stays one JSON object with the exact text.
+    #[test]
+    fn an_event_is_one_json_object_with_the_exact_text() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(lines.clone())
+            .json()
+            .flatten_event(true)
+            .finish();
+        tracing::subscriber::with_default(subscriber, log_hostile_fields);
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains(r"h1\u001b[2J\n2026"), "{text}");
+        assert!(!text.contains('\x1b'), "{text:?}");
     }
 }

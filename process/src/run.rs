@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::configuration::Faults;
 use crate::log::Log;
-use crate::secrecy;
+use crate::{secrecy, terminal};
 
 const WRONG_USE: u8 = 2;
 const CANNOT_RUN: u8 = 1;
@@ -154,7 +154,8 @@ fn run<E>(
 
 /// Prints why the process ends, and what to do about it.
 fn report(message: &str, remedy: Option<Remedy>) {
-    eprintln!("error: {message}");
+    // Of several faults of a configuration each has its line.
+    eprintln!("error: {}", terminal::escape_lines(message));
     hint(remedy);
 }
 
@@ -187,11 +188,37 @@ pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Returns the message of an error with those of all its causes. Some libraries repeat the message of
-/// a cause in the error that wraps it; it is shown once.
+/// a cause in the error that wraps it, as the whole or at its end; it is shown once.
 #[must_use]
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&e| e.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.dedup();
+    texts.dedup_by(|cause, wrapper| wrapper.ends_with(&**cause));
     texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Failed {
+        #[error("the file cannot be read")]
+        Plain(#[source] io::Error),
+        #[error(transparent)]
+        Same(io::Error),
+        #[error("the file cannot be read: {0}")]
+        Repeated(#[source] io::Error),
+    }
+
+    #[test]
+    fn no_cause_is_shown_twice() {
+        let full = || io::Error::other("the disk is full");
+        let expected = "the file cannot be read: the disk is full";
+        assert_eq!(error_chain(&Failed::Plain(full())), expected);
+        assert_eq!(error_chain(&Failed::Repeated(full())), expected);
+        assert_eq!(error_chain(&Failed::Same(full())), "the disk is full");
+    }
 }
