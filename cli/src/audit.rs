@@ -217,7 +217,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         chosen(choice);
     }
     if let Outcome::Refused(refusal) = &entry.outcome {
-        output::print(&format!("{}\n", output::refusal(refusal)));
+        output::print(output::refusal(refusal));
     }
     Ok(())
 }
@@ -257,7 +257,7 @@ fn refusal(session: &Session, refused: &Refused) -> anyhow::Result<()> {
     ];
     fields.extend(request_fields(&refused.request));
     output::fields(&fields);
-    output::print(&format!("{}\n", output::refusal(&refused.refusal)));
+    output::print(output::refusal(&refused.refusal));
     Ok(())
 }
 
@@ -271,7 +271,7 @@ fn request_fields(request: &RequestSummary) -> Vec<(&'static str, String)> {
 /// Prints why a host was chosen: what each weigher gave it and the next best.
 fn chosen(choice: &Chosen) {
     output::print(&format!(
-        "chosen: {} of {} hosts, {} of which had enough free capacity, {} tried\n",
+        "chosen: {} of {} hosts, {} of which had enough free capacity, {} tried",
         choice.host, choice.hosts, choice.passed, choice.tried
     ));
     let rows = choice.ranking.iter().map(|ranked| {

@@ -2,7 +2,6 @@
 //!
 //! Invariant: on standard error only. Other messages begin on a line of their own.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use berth_domain::transfer::{Phase, TransferProgress};
@@ -32,7 +31,7 @@ impl Bar {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            is_terminal: std::io::stderr().is_terminal(),
+            is_terminal: output::can_redraw(),
             is_drawn: false,
             last: None,
         }
@@ -43,9 +42,7 @@ impl Bar {
         let text = line(progress, remaining_ms);
         if self.is_terminal {
             self.is_drawn = true;
-            // A failed write to the terminal loses nothing.
-            let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush());
+            output::redraw(&text);
             return;
         }
         if progress.elapsed_ms < LINE_AFTER_MS {
@@ -67,8 +64,7 @@ impl Bar {
     pub fn clear(&mut self) {
         if self.is_drawn {
             self.is_drawn = false;
-            let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "\r\x1b[2K").and_then(|()| stderr.flush());
+            output::redraw("");
         }
     }
 }

@@ -15,6 +15,7 @@ use berth_proto::status::from_status;
 use serde_json::{Value, json};
 
 use crate::arguments::{Candidates, Group, GroupPolicy, Order, ProviderFilter};
+use crate::output::Lines;
 use crate::session::{Session, resource, short};
 use crate::{call, draw, output};
 
@@ -47,7 +48,7 @@ pub async fn run(session: &Session, args: Candidates) -> anyhow::Result<()> {
     if session.json() {
         output::json(&to_json(&result))?;
     } else if let Some(explanation) = &result.explanation {
-        output::message(&explain(explanation));
+        output::message(explain(explanation));
     } else {
         show(&result);
     }
@@ -250,15 +251,18 @@ fn row(
 }
 
 /// Explains why there are none: how many each requirement removed, and the nearest miss.
-fn explain(explanation: &CandidateExplanation) -> String {
+fn explain(explanation: &CandidateExplanation) -> Lines {
     if explanation.removals.is_empty() {
-        return explanation.text.clone();
+        return explanation.text.as_str().into();
     }
-    let mut text = format!(
-        "no allocation candidates among {} in {}\n\n",
+    let mut lines = Lines::new();
+    writeln!(
+        lines,
+        "no allocation candidates among {} in {}",
         draw::count(whole(explanation.providers), "provider"),
         draw::count(whole(explanation.trees), "tree")
     );
+    lines.push("");
     let shown = explanation.removals.iter().take(REMOVALS_SHOWN);
     let rows = shown.map(|removal| {
         let of = match removal.suffix {
@@ -272,15 +276,17 @@ fn explain(explanation: &CandidateExplanation) -> String {
             draw::count(whole(removal.left), of),
         ]
     });
-    text += &output::rendered(["group", "requirement", "removed", "left"], rows.collect());
+    let head = ["group", "requirement", "removed", "left"];
+    lines.extend(output::rendered(head, rows.collect()));
     match explanation.removals.len().saturating_sub(REMOVALS_SHOWN) {
         0 => {}
-        more => text += &format!("and {more} more, which --output json shows\n"),
+        more => writeln!(lines, "and {more} more, which --output json shows"),
     }
     if let Some(nearest) = &explanation.nearest {
-        text += &format!("\nnearest: {}", nearest_miss(nearest));
+        lines.push("");
+        lines.extend(nearest_miss(nearest));
     }
-    text
+    lines
 }
 
 fn whole(count: u64) -> usize {
@@ -301,11 +307,12 @@ fn words(requirement: Option<&CandidateRequirement>) -> String {
         .unwrap_or_default()
 }
 
-fn nearest_miss(nearest: &NearestTree) -> String {
+fn nearest_miss(nearest: &NearestTree) -> Lines {
     let lacks = words(nearest.requirement.as_ref());
     let root = format!("{} ({})", nearest.root_display_name, short(&nearest.root));
     let Some(suffix) = &nearest.suffix else {
-        return format!("the tree of {root} could serve each group, but not all: it lacks {lacks}");
+        let why = "could serve each group, but not all: it lacks";
+        return format!("nearest: the tree of {root} {why} {lacks}").into();
     };
     let group = match suffix.as_str() {
         "" => "the group without name",
@@ -319,14 +326,17 @@ fn nearest_miss(nearest: &NearestTree) -> String {
             short(&nearest.resource_provider)
         ),
     };
-    let mut text = format!("{provider}, for {group}\n         lacks: {lacks}");
+    let mut lines = Lines::new();
+    writeln!(lines, "nearest: {provider}, for {group}");
+    writeln!(lines, "         lacks: {lacks}");
     if let Some(missing) = &nearest.missing {
-        text += &format!(
-            "\n         requested {} {}, has {}",
+        writeln!(
+            lines,
+            "         requested {} {}, has {}",
             missing.requested, missing.resource, missing.available
         );
     }
-    text
+    lines
 }
 
 /// Returns the candidates as JSON.

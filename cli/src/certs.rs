@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::{Certs, CertsFrom, CertsInit, CertsIssue, CertsRenew};
 use crate::migration;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Lines};
 
 /// Runs a verb of `berth certs`.
 ///
@@ -34,12 +34,12 @@ fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         return output::json(&json!({"ca": pair.cert, "ca_key": pair.key}));
     }
-    output::print(&format!(
-        "authority {:?} is made\n  certificate  {}  (goes to every machine)\n  key          {}  (stays here)\n",
-        args.name,
-        pair.cert.display(),
-        pair.key.display()
-    ));
+    let (cert, key) = (pair.cert.display(), pair.key.display());
+    let mut lines = Lines::new();
+    writeln!(lines, "authority {:?} is made", args.name);
+    writeln!(lines, "  certificate  {cert}  (goes to every machine)");
+    writeln!(lines, "  key          {key}  (stays here)");
+    output::print(lines);
     let directory = args.directory.display();
     output::message(&format!(
         "hint: berth certs issue {directory} --role scheduler --name m1 --dns m1"
@@ -79,14 +79,13 @@ fn print_pair(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyho
     if format == Format::Json {
         return output::json(&to_json(&pair.cert, &identity));
     }
-    output::print(&format!(
-        "certificate of {} {how}\n  certificate  {}\n  key          {}\n  names        {}\n  until        {}\n",
-        identity.principal(),
-        pair.cert.display(),
-        pair.key.display(),
-        explain::names(&identity),
-        time(identity.not_after),
-    ));
+    let mut lines = Lines::new();
+    writeln!(lines, "certificate of {} {how}", identity.principal());
+    writeln!(lines, "  certificate  {}", pair.cert.display());
+    writeln!(lines, "  key          {}", pair.key.display());
+    writeln!(lines, "  names        {}", explain::names(&identity));
+    writeln!(lines, "  until        {}", time(identity.not_after));
+    output::print(lines);
     if !identity.role.serves() {
         output::message(&format!(
             "hint: export BERTH_TLS_CA={} BERTH_TLS_CERT={} BERTH_TLS_KEY={}",

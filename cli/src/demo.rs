@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::arguments::Demo as Options;
 use crate::dev::{Cluster, Plan};
-use crate::output::{self, Format};
+use crate::output::{self, Format, Lines};
 use crate::session::{Session, request_id, resource};
 use crate::{call, draw, progress};
 
@@ -109,8 +109,9 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
     if demo.json {
         return output::json(&demo.summary);
     }
+    demo.print("");
     demo.print(&format!(
-        "\nEvery check held. It took {}.",
+        "Every check held. It took {}.",
         progress::seconds(started.elapsed())
     ));
     Ok(())
@@ -177,17 +178,18 @@ impl Demo {
     }
 
     /// Prints a line, on standard error where standard output carries JSON.
-    fn print(&self, text: &str) {
+    fn print(&self, lines: impl Into<Lines>) {
         if self.json {
-            output::message(text);
+            output::message(lines);
         } else {
-            output::print(&format!("{text}\n"));
+            output::print(lines);
         }
     }
 
     fn section(&mut self, title: &str) {
         self.section += 1;
-        self.print(&format!("\n{}. {title}", self.section));
+        self.print("");
+        self.print(&format!("{}. {title}", self.section));
     }
 
     async fn flavor(&self, name: &str, vcpus: u32) -> anyhow::Result<()> {
@@ -279,11 +281,14 @@ impl Demo {
         })?;
         let steps = operation.log.len();
         let (pins_before, pins_after) = (pins(&source_claim), pins(&claim));
-        self.print(&format!(
-            "  {vm} moved from {source} to {destination} in {steps} recorded steps:\n    before: {}\n    after:  {}",
-            sentence(&pins_before),
-            sentence(&pins_after)
-        ));
+        let mut lines = Lines::new();
+        writeln!(
+            lines,
+            "  {vm} moved from {source} to {destination} in {steps} recorded steps:"
+        );
+        writeln!(lines, "    before: {}", sentence(&pins_before));
+        writeln!(lines, "    after:  {}", sentence(&pins_after));
+        self.print(lines);
         self.summary.migrated.push(Migrated {
             vm: vm.to_owned(),
             source,
@@ -424,8 +429,9 @@ impl Demo {
     async fn picture(&self, host: &str) -> anyhow::Result<()> {
         let (record, claims, _) = self.host(host).await?;
         let drawn = draw::host(&record.name, &record.report, &claims);
-        let lines: Vec<String> = drawn.lines().map(|line| format!("    {line}")).collect();
-        self.print(&lines.join("\n"));
+        let mut lines = Lines::new();
+        lines.extend_indented(drawn, 4);
+        self.print(lines);
         Ok(())
     }
 }

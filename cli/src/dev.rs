@@ -13,7 +13,7 @@ use berth_compute_agent::config::DriverKind;
 use berth_conductor::Conductor;
 use berth_domain::host::{Host, Liveness};
 use berth_host::description::{Cell, Description};
-use berth_process::Listening;
+use berth_process::{Listening, error_chain};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::host::v1::ListHostsRequest;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::Dev as Options;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Lines};
 use crate::session::Session;
 use crate::{all_pages, draw};
 
@@ -163,7 +163,11 @@ impl Cluster {
             part.stop.cancel();
             match part.task.await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => output::message(&format!("{} ended badly: {error:#}", part.name)),
+                Ok(Err(error)) => output::message(format!(
+                    "{} ended badly: {}",
+                    part.name,
+                    error_chain(error.as_ref())
+                )),
                 Err(error) if error.is_cancelled() => {}
                 Err(error) => output::message(&format!("{} ended badly: {error}", part.name)),
             }
@@ -349,17 +353,20 @@ fn print_running(plan: &Plan, schedulers: &[String]) {
         return;
     }
     let hosts = draw::count(usize::from(plan.hosts), "simulated host");
+    let listed = schedulers.replace(',', ", ");
     output::print(&format!(
-        "{count} ({}), a conductor and {hosts} run here. Ctrl-C ends them.\n\n\
-         In another terminal:\n  \
-         export BERTH_SCHEDULER={schedulers}\n  \
-         berth flavor create pinned --vcpus 2 --memory-mib 512 --spec hw:cpu_policy=dedicated\n  \
-         berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz\n  \
-         berth vm migrate db\n  \
-         berth host show {}\n",
-        schedulers.replace(',', ", "),
-        host_name(0),
+        "{count} ({listed}), a conductor and {hosts} run here. Ctrl-C ends them."
     ));
+    let mut commands = Lines::from("");
+    writeln!(commands, "In another terminal:");
+    writeln!(commands, "  export BERTH_SCHEDULER={schedulers}");
+    commands.push(
+        "  berth flavor create pinned --vcpus 2 --memory-mib 512 --spec hw:cpu_policy=dedicated",
+    );
+    commands.push("  berth vm create db --flavor pinned --kernel vmlinuz --initrd initrd.gz");
+    commands.push("  berth vm migrate db");
+    writeln!(commands, "  berth host show {}", host_name(0));
+    output::print(commands);
 }
 
 /// Runs a part in a task of its own.

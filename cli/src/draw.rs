@@ -8,7 +8,6 @@ mod pmem;
 pub mod volumes;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use berth_domain::claim::{self, Claim};
 use berth_domain::cpu_set::{CpuId, CpuSet};
@@ -18,6 +17,8 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::{HostCell, HostTopology};
+
+use crate::output::Lines;
 
 pub use volumes::bytes;
 
@@ -34,10 +35,10 @@ enum Use {
 }
 
 /// Draws a host: its sockets and NUMA nodes, the owner of each CPU, and how full memory and pages are.
-pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
+pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> Lines {
     let topology = &report.topology;
     let letters = letters(claims);
-    let mut out = String::new();
+    let mut out = Lines::new();
     let (sockets, cells) = (topology.sockets(), topology.cells().len());
     if !report.runs_guests() && claims.is_empty() {
         let shape = format!(
@@ -45,7 +46,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
             count(sockets, "socket"),
             count(cells, "NUMA node")
         );
-        return format!("host {name}: {shape}, nothing for VMs\n");
+        return format!("host {name}: {shape}, nothing for VMs").into();
     }
     let dedicated = topology.dedicated().len();
     writeln!(
@@ -55,8 +56,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
         count(cells, "NUMA node"),
         count(dedicated, "CPU"),
         topology.shared().len(),
-    )
-    .expect("a string takes all");
+    );
     draw_memory(&mut out, report, claims);
     let mut socket = None;
     for cell in topology.cells() {
@@ -65,7 +65,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
             let label = cell
                 .socket
                 .map_or("socket unknown".to_owned(), |s| format!("socket {s}"));
-            writeln!(out, "{label}").expect("a string takes all");
+            writeln!(out, "{label}");
         }
         draw_cell(&mut out, cell, claims, &letters);
         devices::draw(&mut out, topology, Some(cell.id), claims, &letters);
@@ -74,12 +74,12 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
     let mut unattached = topology.pci().iter().map(|device| device.cell);
     let mut unattached_pmem = topology.pmem().iter().map(|namespace| namespace.cell);
     if unattached.any(|cell| cell.is_none()) || unattached_pmem.any(|cell| cell.is_none()) {
-        writeln!(out, "NUMA node unknown").expect("a string takes all");
+        writeln!(out, "NUMA node unknown");
         devices::draw(&mut out, topology, None, claims, &letters);
         pmem::draw(&mut out, topology, None, claims, &letters);
     }
     if !claims.is_empty() {
-        writeln!(out, "owners").expect("a string takes all");
+        writeln!(out, "owners");
     }
     for (claim, letter) in claims.iter().zip(letters.values()) {
         let cells: Vec<String> = claim
@@ -104,8 +104,7 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> String {
             "  {letter} = {} ({}{why}, {place})",
             claim.vm,
             state(claim.state)
-        )
-        .expect("a string takes all");
+        );
     }
     out
 }
@@ -125,18 +124,17 @@ fn erasures(claim: &Claim) -> String {
 }
 
 /// Draws where a guest sits on its host.
-pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assignment) -> String {
-    let mut out = String::new();
+pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assignment) -> Lines {
+    let mut out = Lines::new();
     if given.cells.is_empty() && given.emulator.is_empty() {
         writeln!(
             out,
             "{vm} floats over the shared CPUs of {host} ({})",
             topology.shared()
-        )
-        .expect("a string takes all");
+        );
     }
     for cell in &given.cells {
-        writeln!(out, "{}", guest_cell(host, topology, cell)).expect("a string takes all");
+        writeln!(out, "{}", guest_cell(host, topology, cell));
         let pins: Vec<String> = cell
             .pins
             .iter()
@@ -144,16 +142,15 @@ pub fn guest(vm: &VmName, host: &HostName, topology: &HostTopology, given: &Assi
             .collect();
         wrap(&mut out, "  ", &pins, "   ");
         if !cell.idle.is_empty() {
-            writeln!(out, "  CPUs {} stay idle beside them", cell.idle)
-                .expect("a string takes all");
+            writeln!(out, "  CPUs {} stay idle beside them", cell.idle);
         }
         if cell.shared_vcpus > 0 {
             let vcpus = count(cell.shared_vcpus as usize, "vCPU");
-            writeln!(out, "  {vcpus} over CPUs {}", cell.floating).expect("a string takes all");
+            writeln!(out, "  {vcpus} over CPUs {}", cell.floating);
         }
     }
     if !given.emulator.is_empty() {
-        writeln!(out, "emulator on CPU {}", given.emulator).expect("a string takes all");
+        writeln!(out, "emulator on CPU {}", given.emulator);
     }
     let functions = given.pci.iter().flatten().map(ToString::to_string);
     let functions: Vec<String> = functions.collect();
@@ -203,7 +200,7 @@ fn letter(index: usize) -> String {
 
 /// Draws what is left of the host's memory: guests without cells count here only, and so does what
 /// the host keeps for itself.
-fn draw_memory(out: &mut String, report: &HostReport, claims: &[Claim]) {
+fn draw_memory(out: &mut Lines, report: &HostReport, claims: &[Claim]) {
     let total = report.topology.memory_mib();
     let reserved = report.memory_reserved_mib.min(total);
     let taken = claims
@@ -215,8 +212,7 @@ fn draw_memory(out: &mut String, report: &HostReport, claims: &[Claim]) {
         out,
         "memory {} {taken} MiB taken, {reserved} reserved for the host, {free} free of {total}",
         bar(taken, reserved, total)
-    )
-    .expect("a string takes all");
+    );
 }
 
 /// Returns how much of a cell's memory lies in pages that no guest may take.
@@ -226,7 +222,7 @@ fn reserved_mib(cell: &HostCell) -> u64 {
 }
 
 fn draw_cell(
-    out: &mut String,
+    out: &mut Lines,
     cell: &HostCell,
     claims: &[Claim],
     letters: &BTreeMap<usize, String>,
@@ -252,8 +248,7 @@ fn draw_cell(
         out,
         "  NUMA node {}  memory {bar} {used} of {} MiB{kept}",
         cell.id, cell.memory_mib
-    )
-    .expect("a string takes all");
+    );
 
     let mut owners: BTreeMap<CpuId, (String, Use)> = BTreeMap::new();
     for (index, claim) in claims.iter().enumerate() {
@@ -290,8 +285,7 @@ fn draw_cell(
             out,
             "    shared     {}, {vcpus} of guests with NUMA nodes",
             cell.shared
-        )
-        .expect("a string takes all");
+        );
     }
     for pool in cell.pages.iter().skip(1).filter(|p| p.total > 0) {
         let taken: u64 = parts
@@ -304,8 +298,7 @@ fn draw_cell(
             out,
             "    pages      {size}: {taken} of {} taken",
             pool.total - pool.reserved
-        )
-        .expect("a string takes all");
+        );
     }
 }
 
@@ -323,14 +316,13 @@ fn draw_core(core: &CpuSet, owners: &BTreeMap<CpuId, (String, Use)>) -> String {
 }
 
 /// Writes `parts` behind `head`, going on below it when a line is full.
-fn wrap(out: &mut String, head: &str, parts: &[String], gap: &str) {
+fn wrap(out: &mut Lines, head: &str, parts: &[String], gap: &str) {
     let indent = head.chars().count();
     let mut line = head.to_owned();
     let mut first = true;
     for part in parts {
         if !first && line.chars().count() + gap.len() + part.chars().count() > WIDTH {
-            out.push_str(&line);
-            out.push('\n');
+            out.push(&line);
             line = " ".repeat(indent);
             first = true;
         }
@@ -340,8 +332,7 @@ fn wrap(out: &mut String, head: &str, parts: &[String], gap: &str) {
         line.push_str(part);
         first = false;
     }
-    out.push_str(line.trim_end());
-    out.push('\n');
+    out.push(line.trim_end());
 }
 
 /// Draws ten parts: used, reserved, free. Any nonzero amount has a part, as far as parts are left.
@@ -478,7 +469,7 @@ mod tests {
     /// Goal: a person sees the owner of each CPU. Method: the whole picture.
     #[test]
     fn a_host_is_drawn() {
-        let drawn = host(&HostName::new("h1").unwrap(), &report(), &[claim()]);
+        let drawn = host(&HostName::new("h1").unwrap(), &report(), &[claim()]).to_string();
         let expected = "\
 host h1: 2 sockets, 2 NUMA nodes, 10 CPUs dedicated and 2 shared
 memory ██▒░░░░░░░ 1024 MiB taken, 512 reserved for the host, 6656 free of 8192
@@ -548,7 +539,7 @@ owners
         let mut claim = claim();
         claim.assignment.pci = vec![["0000:81:02.1".parse().unwrap()].into()];
         let claims = [claim];
-        let drawn = host(&HostName::new("h1").unwrap(), &report, &claims);
+        let drawn = host(&HostName::new("h1").unwrap(), &report, &claims).to_string();
         let about = drawn.split("of 1000 taken\n").nth(2).unwrap();
         let expected = "    pci        8086:154c VF physical_network=blue
                0000:81:02.0=· 0000:81:02.1=A
@@ -570,7 +561,8 @@ owners
             &HostName::new("h1").unwrap(),
             &topology(),
             &claim.assignment,
-        );
+        )
+        .to_string();
         assert!(drawn.ends_with("PCI functions 0000:81:02.1\n"), "{drawn}");
     }
 
@@ -582,7 +574,8 @@ owners
             &HostName::new("h1").unwrap(),
             &topology(),
             &claim().assignment,
-        );
+        )
+        .to_string();
         let expected = "\
 guest node 0 on h1, NUMA node 1, socket 1: 1024 MiB in 512 pages of 2 MiB
   vCPU 0 -> CPU 8   vCPU 1 -> CPU 9

@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use self::reader::{Field, Invalid};
 use self::response::Response;
-use crate::arguments;
+use crate::{arguments, output};
 
 /// The longest line that is read: a host has at most some megabytes, and what is read takes some
 /// times as much memory.
@@ -59,7 +59,7 @@ pub fn run_stdin(options: arguments::Fit) -> anyhow::Result<()> {
         },
         exact_memory: options.exact_memory,
     };
-    let output = BufWriter::new(std::io::stdout().lock());
+    let output = BufWriter::new(output::json_lines());
     run(std::io::stdin().lock(), output, options)
 }
 

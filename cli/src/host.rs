@@ -253,9 +253,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             }),
         }));
     }
-    output::print(&draw::host(&host.name, &host.report, &claims));
+    output::print(draw::host(&host.name, &host.report, &claims));
     if let Some((capacity, volumes)) = volumes {
-        output::print(&crate::volume::drawn(&capacity, &volumes)?);
+        output::print(crate::volume::drawn(&capacity, &volumes)?);
     }
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));

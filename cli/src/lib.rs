@@ -56,6 +56,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::error_chain;
 use clap::Parser as _;
 
 use crate::arguments::{Arguments, Command};
@@ -164,18 +165,19 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         return ExitCode::from(EXIT_UNHEALTHY);
     }
     let refusal = error.downcast_ref::<Refusal>();
-    let text = match (format, refusal) {
-        (Format::Table, Some(refusal)) => output::refusal(refusal),
-        (Format::Table, None) => format!("error: {error:#}"),
-        (Format::Json, Some(refusal)) => output::refusal_json(refusal),
+    match (format, refusal) {
+        (Format::Table, Some(refusal)) => output::message(output::refusal(refusal)),
+        (Format::Table, None) => {
+            output::message(format!("error: {}", error_chain(error.as_ref())));
+        }
+        (Format::Json, Some(refusal)) => output::program_message(&output::refusal_json(refusal)),
         // No server was called: the command itself could not go on.
-        (Format::Json, None) => output::refusal_json(&Refusal::new(
+        (Format::Json, None) => output::program_message(&output::refusal_json(&Refusal::new(
             Code::InvalidArgument,
             "COMMAND_FAILED",
-            format!("{error:#}"),
-        )),
-    };
-    output::message(&text);
+            error_chain(error.as_ref()),
+        ))),
+    }
     ExitCode::from(match refusal {
         Some(refusal) if refusal.code == Code::Unavailable => EXIT_UNREACHABLE,
         Some(refusal) if refusal.reason == placement::SIDES_DIFFER => EXIT_DIFFERENT,

@@ -111,12 +111,12 @@ fn report_request(
         return output::json(&operation);
     }
     let id = operation.id;
-    output::print(&match &operation.outcome {
-        Some(Outcome::Succeeded) => "the migration has ended already: the guest moved\n".to_owned(),
+    output::print(match &operation.outcome {
+        Some(Outcome::Succeeded) => "the migration has ended already: the guest moved".to_owned(),
         Some(Outcome::Failed(refusal)) => {
-            format!("the migration has ended already: {}\n", refusal.reason)
+            format!("the migration has ended already: {}", refusal.reason)
         }
-        None => format!("the migration {what}; to wait for it: berth operation wait {id}\n"),
+        None => format!("the migration {what}; to wait for it: berth operation wait {id}"),
     });
     Ok(())
 }
@@ -225,7 +225,7 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
     ]);
     print_tried(&migration);
     if let Some(error) = &migration.error {
-        output::message(&output::refusal(error));
+        output::message(output::refusal(error));
     }
     Ok(())
 }

@@ -86,13 +86,13 @@ fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
         return Ok(());
     }
     for entry in &operation.log {
-        output::print(&format!("{}\n", progress::line(entry)));
+        output::print(progress::line(entry));
     }
     for line in progress::ahead(operation) {
-        output::print(&format!("{line}\n"));
+        output::print(line);
     }
     if let Some(Outcome::Failed(refusal)) = &operation.outcome {
-        output::message(&output::refusal(refusal));
+        output::message(output::refusal(refusal));
     }
     Ok(())
 }

@@ -1,12 +1,20 @@
 //! The output of commands: tables for people, JSON for programs, errors with a hint.
 //!
+//! It is the only module that writes to standard output and standard error. What it writes for
+//! people is [`Lines`], which are escaped when they are made: names, addresses, reasons and hints
+//! come from clients, hosts and servers. JSON is exact: control characters are escaped in its own way,
+//! and every other character is data. [`raw`] is for the console of a guest alone.
+//!
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
-//! standard error.
+//! standard error. No text of others adds a line, or reaches the terminal as a command.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
 use anyhow::Context as _;
 use berth_domain::refusal::Refusal;
+use berth_process::terminal::escape;
 use berth_proto::status::name_of;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -21,14 +29,119 @@ pub enum Format {
     Json,
 }
 
+/// Lines for people, each of them escaped.
+///
+/// Made of one text, it is one line, whatever the text holds. A page of several lines is written
+/// with `writeln!`, where each call is one line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines(Vec<String>);
+
+impl Lines {
+    /// Returns a page without lines.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: &str) {
+        self.0.push(escape(line).into_owned());
+    }
+
+    /// Adds the lines of another page.
+    pub fn extend(&mut self, lines: Self) {
+        self.0.extend(lines.0);
+    }
+
+    /// Adds the lines of another page, each behind so many spaces.
+    pub fn extend_indented(&mut self, lines: Self, spaces: usize) {
+        let indent = " ".repeat(spaces);
+        self.0
+            .extend(lines.0.iter().map(|line| format!("{indent}{line}")));
+    }
+
+    /// Adds one line: what `writeln!` calls, with a newline at the end.
+    pub fn write_fmt(&mut self, line: fmt::Arguments<'_>) {
+        let line = line.to_string();
+        self.push(line.strip_suffix('\n').unwrap_or(&line));
+    }
+}
+
+impl From<&str> for Lines {
+    fn from(line: &str) -> Self {
+        Self(vec![escape(line).into_owned()])
+    }
+}
+
+impl From<&String> for Lines {
+    fn from(line: &String) -> Self {
+        line.as_str().into()
+    }
+}
+
+impl From<String> for Lines {
+    fn from(line: String) -> Self {
+        line.as_str().into()
+    }
+}
+
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
 /// Prints to standard output. A reader that has closed the pipe, as `head` does, ends the program
 /// quietly.
-pub fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
+pub fn print(lines: impl Into<Lines>) {
+    write_or_exit(&lines.into().to_string());
+}
+
+fn write_or_exit(text: &str) {
+    let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     if written.is_err() {
         std::process::exit(0);
     }
+}
+
+/// Prints bytes of a guest's console, which are for the terminal as they are.
+///
+/// # Errors
+///
+/// The reader has closed the pipe.
+pub fn raw(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
+/// Prints a line for a program that reads it from standard output, as it is.
+pub fn program_line(line: &str) {
+    write_or_exit(&format!("{line}\n"));
+}
+
+/// Prints a line for a program that reads it from standard error, as it is.
+pub fn program_message(line: &str) {
+    // A closed standard error is no reason to fail.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Returns standard output for a stream of JSON lines.
+pub fn json_lines() -> StdoutLock<'static> {
+    io::stdout().lock()
+}
+
+/// Whether people read standard error on a terminal, where a line can be drawn again.
+#[must_use]
+pub fn can_redraw() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Draws the last line of the terminal again; empty, it erases the line.
+pub fn redraw(line: &str) {
+    let mut err = io::stderr().lock();
+    // A failed write to the terminal loses nothing.
+    let _ = write!(err, "\r\x1b[2K{}", escape(line)).and_then(|()| err.flush());
 }
 
 /// Returns a sentence that reports whether a resource was created or existed before.
@@ -49,22 +162,22 @@ pub fn origin(standard: bool) -> &'static str {
 }
 
 /// Prints to standard error, where progress and hints belong.
-pub fn message(text: &str) {
+pub fn message(lines: impl Into<Lines>) {
     // A closed standard error is no reason to fail.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = write!(io::stderr().lock(), "{}", lines.into());
 }
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
-    print(&format!("{text}\n"));
+    program_line(&escape_controls(&text));
     Ok(())
 }
 
 /// Prints a value as JSON on one line, as one of many.
 pub fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(value).context("failed to write JSON")?;
-    print(&format!("{text}\n"));
+    program_line(&escape_controls(&text));
     Ok(())
 }
 
@@ -74,7 +187,7 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
         message(none);
         return;
     }
-    print(&rendered(head, rows));
+    print(rendered(head, rows));
 }
 
 /// Prints names, and which of them are standard.
@@ -99,34 +212,33 @@ pub fn names(
 
 /// Returns rows below a head, a line each.
 #[must_use]
-pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> Lines {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_header(head.map(str::to_uppercase));
-    if std::io::stdout().is_terminal() {
+    if io::stdout().is_terminal() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     }
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| escape(cell)));
     }
     // Columns keep their place: only what the preset puts before the first one is cut.
-    let text = table.to_string();
-    let text: Vec<&str> = text
-        .lines()
-        .map(|l| l.strip_prefix(' ').unwrap_or(l).trim_end())
-        .collect();
-    format!("{}\n", text.join("\n"))
+    let mut lines = Lines::new();
+    for line in table.to_string().lines() {
+        lines.push(line.strip_prefix(' ').unwrap_or(line).trim_end());
+    }
+    lines
 }
 
 /// Prints names with values, one a line.
 pub fn fields(fields: &[(&str, String)]) {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<String> = fields
-        .iter()
-        .map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned())
-        .collect();
-    print(&format!("{}\n", lines.join("\n")));
+    let mut lines = Lines::new();
+    for (name, value) in fields {
+        lines.push(format!("{name:<width$}  {value}").trim_end());
+    }
+    print(lines);
 }
 
 /// Renders a refusal for programs: one line of JSON.
@@ -145,26 +257,44 @@ pub fn refusal_json(refusal: &Refusal) -> String {
     if !refusal.hosts.is_empty() {
         error["hosts"] = json!(refusal.hosts);
     }
-    json!({ "error": error }).to_string()
+    escape_controls(&json!({ "error": error }).to_string()).into_owned()
+}
+
+/// Escapes the control characters that JSON may hold as they are: DEL and C1, which terminals act on.
+/// They are in strings alone, so the value stays the same.
+fn escape_controls(json: &str) -> Cow<'_, str> {
+    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_control) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match is_control(character) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => text.push(character),
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// Renders a refusal for people: the message, the nearest hosts, the hint.
-pub fn refusal(refusal: &Refusal) -> String {
-    let mut lines = vec![format!("error: {} ({})", refusal.message, refusal.reason)];
+pub fn refusal(refusal: &Refusal) -> Lines {
+    let mut lines = Lines::new();
+    writeln!(lines, "error: {} ({})", refusal.message, refusal.reason);
     // A message about the only host that was requested needs no line for that host.
     let all_said = matches!(&refusal.hosts[..], [host] if refusal.message.contains(&host.message));
     if !all_said {
         for (cause, hosts) in &refusal.causes {
-            lines.push(format!("  {hosts} x {cause}"));
+            writeln!(lines, "  {hosts} x {cause}");
         }
         for host in &refusal.hosts {
-            lines.push(format!("  {}: {}", host.host, host.message));
+            writeln!(lines, "  {}: {}", host.host, host.message);
         }
     }
     if let Some(hint) = &refusal.hint {
-        lines.push(format!("hint: {hint}"));
+        writeln!(lines, "hint: {hint}");
     }
-    lines.join("\n")
+    lines
 }
 
 #[cfg(test)]

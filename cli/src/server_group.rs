@@ -134,7 +134,7 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
         } else {
             format!("on {}", hosts.join(" and "))
         };
-        output::print(&format!("  {} {place}\n", short(&member.vm)));
+        output::print(&format!("  {} {place}", short(&member.vm)));
     }
     Ok(())
 }

@@ -6,8 +6,6 @@ mod volumes;
 
 pub use volumes::{VolumeArgument, attachment};
 
-use std::io::Write as _;
-
 use anyhow::bail;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
@@ -235,7 +233,7 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
     ]);
     let on = host_of(session, host).await?;
     let name = VmName::new(vm)?;
-    output::print(&draw::guest(
+    output::print(draw::guest(
         &name,
         &on.name,
         &on.report.topology,
@@ -373,13 +371,13 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     for claim in &claims {
         let host = host_of(session, claim.host.as_str()).await?;
         output::print(&format!(
-            "claim {} is {}{}\n",
+            "claim {} is {}{}",
             claim.id,
             draw::state(claim.state),
             side(claim, &claims)
         ));
         let topology = &host.report.topology;
-        output::print(&draw::guest(
+        output::print(draw::guest(
             &vm.name,
             &claim.host,
             topology,
@@ -387,7 +385,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ));
     }
     if let Some(error) = &vm.error {
-        output::message(&output::refusal(error));
+        output::message(output::refusal(error));
     }
     Ok(())
 }
@@ -510,7 +508,7 @@ async fn finish(session: &Session, operation: Option<Operation>, run: &Run) -> a
         if session.json() {
             return output::json(&json!({"operation": short(&name)}));
         }
-        output::print(&format!("{}\n", short(&name)));
+        output::print(short(&name));
         return Ok(());
     }
     progress::follow(session, &name).await?;
@@ -526,12 +524,7 @@ async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()
     let response = session.conductor().await?.read_console(request).await;
     let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
     while let Some(part) = stream.message().await.map_err(|s| from_status(&s))? {
-        let mut out = std::io::stdout().lock();
-        if out
-            .write_all(&part.data)
-            .and_then(|()| out.flush())
-            .is_err()
-        {
+        if output::raw(&part.data).is_err() {
             // The reader has closed the pipe.
             break;
         }

@@ -17,6 +17,7 @@ use tonic::{Code, Response};
 use crate::arguments::{Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
+use crate::output::Lines;
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, output};
 
@@ -236,16 +237,16 @@ fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
         ),
     ]);
     for replica in &volume.replicas {
-        output::print(&format!("  {}\n", place(replica)));
+        output::print(place(replica));
     }
     Ok(())
 }
 
 /// Describes the placement and state of a replica.
-fn place(replica: &Replica) -> String {
+fn place(replica: &Replica) -> Lines {
     let cell = replica.cell.map(|cell| format!(", NUMA node {cell}"));
     let mut text = format!(
-        "host {}, region {}{}: {} ({}, takes {})",
+        "  host {}, region {}{}: {} ({}, takes {})",
         replica.host,
         replica.region,
         cell.unwrap_or_default(),
@@ -260,13 +261,12 @@ fn place(replica: &Replica) -> String {
     if replica.phase == Phase::Deleting && replica.erased_bytes > 0 {
         text += &format!(", {} erased", bytes(replica.erased_bytes));
     }
+    let mut lines = Lines::from(text);
     if !replica.failure.is_empty() {
-        text += &format!(
-            "\n    failed {} times: {}",
-            replica.failures, replica.failure
-        );
+        let (times, why) = (replica.failures, &replica.failure);
+        writeln!(lines, "    failed {times} times: {why}");
     }
-    text
+    lines
 }
 
 async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
@@ -408,7 +408,7 @@ pub async fn of_host(
 /// # Errors
 ///
 /// The capacity that was reported is inconsistent.
-pub fn drawn(capacity: &v1::HostVolumeCapacity, volumes: &[Volume]) -> anyhow::Result<String> {
+pub fn drawn(capacity: &v1::HostVolumeCapacity, volumes: &[Volume]) -> anyhow::Result<Lines> {
     let regions = capacity.regions.iter().map(|one| {
         Ok(Drawn {
             region: one.region.clone().unwrap_or_default().try_into()?,

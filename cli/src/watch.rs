@@ -215,7 +215,7 @@ impl WatchState {
             name.kind(),
             what
         );
-        output::print(&format!("{}\n", text.trim_end()));
+        output::print(text.trim_end());
         Ok(())
     }
 }

@@ -14,6 +14,9 @@
 //! What it is not: a judge of style. A text that a foreign specification fixes is in `FOREIGN`,
 //! with the reason.
 
+#[path = "tidy/terminal.rs"]
+mod terminal;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;

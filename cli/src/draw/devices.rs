@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use berth_domain::claim::Claim;
 use berth_domain::pci::{PciAddress, PciKind};
 use berth_domain::topology::{CellId, HostTopology};
+use berth_process::terminal::escape;
 
 use super::{WIDTH, wrap};
+use crate::output::Lines;
 
 /// Draws the functions that are attached to a NUMA node, or of unknown node.
 pub(super) fn draw(
-    out: &mut String,
+    out: &mut Lines,
     topology: &HostTopology,
     cell: Option<CellId>,
     claims: &[Claim],
@@ -41,9 +43,9 @@ pub(super) fn draw(
     }
 }
 
-/// Cuts a text that is too long for a line, and shows what would move the cursor.
+/// Cuts a text that is too long for a line, as it is shown.
 fn pieces(text: &str) -> Vec<String> {
-    let shown: Vec<char> = text.escape_debug().collect();
+    let shown: Vec<char> = escape(text).chars().collect();
     let pieces = shown.chunks(WIDTH - 15);
     pieces.map(|piece| piece.iter().collect()).collect()
 }

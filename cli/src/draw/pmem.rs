@@ -7,12 +7,14 @@ use berth_domain::claim::Claim;
 use berth_domain::name::PmemName;
 use berth_domain::pmem::{CLASS_PREFIX, PmemDevice, PmemNamespace};
 use berth_domain::topology::{CellId, HostTopology};
+use berth_process::terminal::escape;
 
 use super::{WIDTH, wrap};
+use crate::output::Lines;
 
 /// Draws the namespaces that are attached to a NUMA node, or of unknown node.
 pub(super) fn draw(
-    out: &mut String,
+    out: &mut Lines,
     topology: &HostTopology,
     cell: Option<CellId>,
     claims: &[Claim],
@@ -96,8 +98,7 @@ fn size(bytes: u64) -> String {
 
 /// Cuts a text into pieces that fit into a line.
 fn pieces(text: &str) -> Vec<String> {
-    let shown: Vec<char> = text.escape_debug().collect();
-    let shown: String = shown.into_iter().collect();
+    let shown = escape(text);
     let words = shown.split(' ');
     words
         .flat_map(|word| {
@@ -186,7 +187,7 @@ mod tests {
             topology: topology.into(),
             ..report
         };
-        let drawn = super::super::host(&HostName::new("h1").unwrap(), &report, &claims);
+        let drawn = super::super::host(&HostName::new("h1").unwrap(), &report, &claims).to_string();
         let is_relevant = |line: &&str| {
             let words = ["pmem", "ns", "erasing", "quarantined", "this host"];
             words.iter().any(|word| line.contains(word))

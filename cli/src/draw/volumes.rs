@@ -3,12 +3,12 @@
 //! In mode direct a piece is drawn where it lies, so that one sees what is free and of no use. In mode
 //! lvm it does not matter where, and the volumes are drawn one after the other.
 
-use std::fmt::Write as _;
-
 use berth_domain::name::RegionName;
 use berth_domain::volume::{DeviceMode, Extent, Region, Volume};
+use berth_process::terminal::escape;
 
 use super::{WIDTH, count, letter};
+use crate::output::Lines;
 
 /// The width of a bar.
 const BAR: usize = 60;
@@ -28,8 +28,8 @@ pub struct Drawn {
 
 /// Draws the regions of a host and names their volumes.
 #[must_use]
-pub fn draw(regions: &[Drawn], volumes: &[Volume], host: &str) -> String {
-    let mut out = String::from("regions for volumes\n");
+pub fn draw(regions: &[Drawn], volumes: &[Volume], host: &str) -> Lines {
+    let mut out = Lines::from("regions for volumes");
     let mut named = 0;
     for drawn in regions {
         let region = &drawn.region;
@@ -39,12 +39,12 @@ pub fn draw(regions: &[Drawn], volumes: &[Volume], host: &str) -> String {
         }
         let letters: Vec<String> = (named..named + here.len()).map(letter).collect();
         named += here.len();
-        out += &head(drawn);
+        out.push(&head(drawn));
         let pieces: Vec<(char, Extent)> = pieces(region, &here, &letters);
-        writeln!(out, "    [{}]", bar(region.capacity_bytes, &pieces)).expect("a string takes all");
+        writeln!(out, "    [{}]", bar(region.capacity_bytes, &pieces));
         if !region.trouble.is_empty() {
-            let trouble: String = region.trouble.escape_debug().take(WIDTH - 6).collect();
-            writeln!(out, "    ! {trouble}").expect("a string takes all");
+            let trouble: String = escape(&region.trouble).chars().take(WIDTH - 6).collect();
+            writeln!(out, "    ! {trouble}");
         }
         for ((volume, extent, gross), letter) in here.iter().zip(&letters) {
             let place = extent.map(|e| format!(" at {}", bytes(e.offset_bytes)));
@@ -57,8 +57,7 @@ pub fn draw(regions: &[Drawn], volumes: &[Volume], host: &str) -> String {
                 phase.unwrap_or_default(),
                 bytes(*gross),
                 place.unwrap_or_default(),
-            )
-            .expect("a string takes all");
+            );
         }
     }
     out
@@ -88,7 +87,7 @@ fn head(drawn: &Drawn) -> String {
         DeviceMode::Direct | DeviceMode::Lvm => String::new(),
     };
     format!(
-        "  {}: {}{}, {}, {} available{pieces}, at most {} in one volume\n",
+        "  {}: {}{}, {}, {} available{pieces}, at most {} in one volume",
         region.name,
         cell.unwrap_or_default(),
         region.mode,
@@ -218,7 +217,7 @@ mod tests {
             free: vec![extent(0, 50), extent(52, 110)],
         };
         let volumes = [volume("db", extent(50, 52), Phase::Ready)];
-        let text = draw(&[drawn], &volumes, "h1");
+        let text = draw(&[drawn], &volumes, "h1").to_string();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [

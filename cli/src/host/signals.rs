@@ -4,6 +4,7 @@
 
 use berth_domain::name::HostName;
 use berth_domain::signals::{GuestMemory, Measured, MemorySignals, Stall};
+use berth_process::error_chain;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{HostMemorySignals, ListMemorySignalsRequest};
 use serde_json::json;
@@ -98,7 +99,7 @@ pub(super) fn fields(measured: anyhow::Result<Option<Measured>>) -> Vec<(&'stati
                 "the leading scheduler has not received them from the host's agent yet",
             );
         }
-        Err(error) => return unknown(&format!("{error:#}")),
+        Err(error) => return unknown(&error_chain(error.as_ref())),
     };
     let signals = &measured.signals;
     let memory = signals.memory.map(|memory| {

@@ -2,7 +2,6 @@
 //! elsewhere, and nothing where programs read the output.
 
 use std::future::Future;
-use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -38,7 +37,7 @@ impl Meter {
     #[must_use]
     pub fn new(programs: bool) -> Self {
         Self {
-            bars: !programs && std::io::stderr().is_terminal(),
+            bars: !programs && output::can_redraw(),
             lines: !programs,
         }
     }
@@ -81,7 +80,7 @@ impl Part {
         self.ended = true;
         if self.meter.bars {
             // The bar goes, the line stays.
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+            output::redraw("");
         }
         let time = seconds(self.began.elapsed());
         self.meter
@@ -95,12 +94,10 @@ impl Part {
         }
         let filled = WIDTH * self.done.min(self.total) / self.total.max(1);
         let bar = format!("{}{}", "#".repeat(filled), ".".repeat(WIDTH - filled));
-        let line = format!(
-            "\r\x1b[K  {:<28} [{bar}] {}/{}",
+        output::redraw(&format!(
+            "  {:<28} [{bar}] {}/{}",
             self.what, self.done, self.total
-        );
-        let mut err = std::io::stderr().lock();
-        let _ = err.write_all(line.as_bytes()).and_then(|()| err.flush());
+        ));
     }
 }
 

@@ -148,7 +148,7 @@ pub fn comparison(comparison: &Comparison) {
             side(&difference.here),
         ]
     });
-    output::print("\n");
+    output::print("");
     let head = ["differs in", "item", "source", "here"];
     output::table(head, rows.collect(), "none is listed (--list)");
     let listed = comparison.differences.len();

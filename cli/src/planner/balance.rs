@@ -10,6 +10,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use anyhow::bail;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::error_chain;
 use berth_proto::conductor::v1::MigrateVmRequest;
 use berth_proto::planner::v1::planner_service_client::PlannerServiceClient;
 use berth_proto::planner::v1::{
@@ -95,7 +96,7 @@ fn show(plan: &PlanBalanceResponse) {
         score.as_ref().map_or(0.0, |score| score.total)
     };
     output::print(&format!(
-        "score {} -> {} with {} moves; {}\n",
+        "score {} -> {} with {} moves; {}",
         number(total(&plan.before)),
         number(total(&plan.after)),
         plan.moves.len(),
@@ -187,7 +188,8 @@ async fn execute(
                     done.push(vm.to_owned());
                 }
                 Err(error) => {
-                    output::message(&format!("{vm} was not moved: {error:#}"));
+                    let why = error_chain(error.as_ref());
+                    output::message(format!("{vm} was not moved: {why}"));
                     failed.get_or_insert(vm.to_owned());
                 }
             }

@@ -52,7 +52,8 @@ pub async fn run(session: &Session, args: Capacity) -> anyhow::Result<()> {
     ];
     output::table(head, rows.collect(), "no ratio was evaluated");
     for at in response.ratios.iter().filter(|at| !at.tiers.is_empty()) {
-        output::print(&format!("\nat memory ratio {}:\n", ratio_of(at)));
+        output::print("");
+        output::print(format!("at memory ratio {}:", ratio_of(at)));
         let rows = at.tiers.iter().map(|tier| {
             [
                 tier.vms.to_string(),

@@ -114,7 +114,7 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
     if with_plans {
         show_plans(&response.domains);
     }
-    output::print("\n");
+    output::print("");
     let rows = response.hosts.iter().map(|host| {
         let memory = memory(host);
         let share = match memory.available_mib {
@@ -156,7 +156,8 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
 
 fn show_plans(domains: &[DomainVerdict]) {
     for domain in domains.iter().filter(|domain| !domain.plan.is_empty()) {
-        output::print(&format!("\nif {} fails:\n", short(&domain.name)));
+        output::print("");
+        output::print(format!("if {} fails:", short(&domain.name)));
         let row = |m: &PlannedMove| [short(&m.vm).to_owned(), short(&m.destination).to_owned()];
         output::table(
             ["vm", "starts on"],

@@ -126,7 +126,7 @@ fn line(
     let mut has: Vec<String> = amounts.collect();
     has.push(draw::count(provider.traits.len(), "trait"));
     output::print(&format!(
-        "{what:<7}  {}  {}  generation {}  {}\n",
+        "{what:<7}  {}  {}  generation {}  {}",
         provider.id,
         provider.name,
         provider.generation,
@@ -139,6 +139,6 @@ fn print_deleted(session: &Session, revision: u64, id: &str) -> anyhow::Result<(
     if session.json() {
         return output::json_line(&json!({"revision": revision, "deleted": id}));
     }
-    output::print(&format!("gone     {id}\n"));
+    output::print(&format!("gone     {id}"));
     Ok(())
 }

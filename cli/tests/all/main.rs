@@ -5,7 +5,9 @@
 //! | `ganeti` | the program on files of htools, and as an allocator of Ganeti |
 //! | `placement_plan` | what an import from OpenStack Placement plans to do |
 //! | `placement_source` | how an import reads a Placement that answers oddly |
+//! | `terminal` | what others write reaches the terminal escaped |
 
 mod ganeti;
 mod placement_plan;
 mod placement_source;
+mod terminal;

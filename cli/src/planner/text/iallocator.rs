@@ -80,6 +80,6 @@ pub fn iallocator(args: Iallocator) -> anyhow::Result<()> {
         },
         no_capacity_checks: args.no_capacity_checks,
     };
-    output::print(&format!("{}\n", answer(&request, &terms).line()));
+    output::program_line(&answer(&request, &terms).line());
     Ok(())
 }
