@@ -121,8 +121,18 @@ pub fn check_host_port(key: &str, text: &str, faults: &mut Vec<String>) {
 pub fn is_host_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-        is_port && !host.is_empty() && !host.contains(['/', ' '])
+        // Names, numbers, and IPv6 in brackets, with a zone.
+        let is_of_host = |c: char| c.is_ascii_alphanumeric() || ".-_:[]%".contains(c);
+        is_port && !host.is_empty() && host.chars().all(is_of_host)
     })
+}
+
+/// Returns whether a text could be the URL of a gRPC server, as `http://h1:7300`.
+#[must_use]
+pub fn is_server_url(text: &str) -> bool {
+    let bare = text.strip_prefix("https://");
+    let bare = bare.or_else(|| text.strip_prefix("http://"));
+    bare.is_some_and(is_host_port)
 }
 
 /// An address is in use or not local.
@@ -187,8 +197,39 @@ mod tests {
         for good in ["h1:7100", "127.0.0.1:1", "[::1]:7100"] {
             assert!(is_host_port(good), "{good}");
         }
-        for bad in ["h1", "h1:", ":1", "h1:0", "http://h1:1", "h 1:1", "h1:x"] {
+        for bad in [
+            "h1",
+            "h1:",
+            ":1",
+            "h1:0",
+            "http://h1:1",
+            "h 1:1",
+            "h1:x",
+            "h1\u{1b}[2J:1",
+            "h1\nh2:1",
+            "h\u{202e}1:1",
+            "h1:1\n",
+            "größe:1",
+        ] {
             assert!(!is_host_port(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn servers_register_with_a_url() {
+        for good in ["http://h1:7300", "https://[::1]:7300", "http://10.0.0.1:1"] {
+            assert!(is_server_url(good), "{good}");
+        }
+        for bad in [
+            "",
+            "h1:7300",
+            "http://",
+            "http://h1",
+            "http://h1:1/x",
+            "ftp://h1:1",
+            "http://h1:1\n",
+        ] {
+            assert!(!is_server_url(bad), "{bad}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::service::Service;
 use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_process::access;
 use berth_proto::cluster::v1;
@@ -296,7 +297,8 @@ impl ClusterService for ClusterApi {
         let service = request.get_ref().service.as_ref();
         own_service(&request, service.map_or("", |service| &service.name))?;
         let (wire, caller) = open(request)?;
-        let service = field::required(wire.service, "service")?;
+        let service: Service = field::required(wire.service, "service")?;
+        refusal::check_server_url("service.address", &service.address)?;
         let command = Command::RegisterService(service);
         let Reply::Service(service) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());

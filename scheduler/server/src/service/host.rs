@@ -1,6 +1,6 @@
 //! `berth.host.v1.HostService`.
 
-use berth_domain::host::{Host, Liveness};
+use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{Incarnation, ProviderId};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
@@ -49,10 +49,12 @@ impl HostService for HostApi {
         own_host(&request, &request.get_ref().name)?;
         let (wire, caller) = open(request)?;
         let host: HostName = field::name(&wire.name, "name")?;
+        let report: HostReport = field::required(wire.report, "report")?;
+        refusal::check_server_url("report.agent_address", &report.agent_address)?;
         let command = Command::RegisterHost {
             host: host.clone(),
             provider: ProviderId(Uuid::new_v4()),
-            report: field::required(wire.report, "report")?,
+            report,
         };
         let request = caller.into_request(false, Action::Plain(command));
         let read = |state: &State, _: &Reply| (state.policy().self_fence_ms, Some(state.clone()));

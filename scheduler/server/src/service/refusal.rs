@@ -99,6 +99,17 @@ pub(crate) fn invalid(field: &str, rule: &str) -> Status {
     Invalid::new(field, rule).into()
 }
 
+/// Checks the address under which a program registers.
+pub(crate) fn check_server_url(field: &str, address: &str) -> Result<(), Status> {
+    match berth_process::listening::is_server_url(address) {
+        true => Ok(()),
+        false => Err(invalid(
+            field,
+            "must be of the form http://host:port or https://host:port",
+        )),
+    }
+}
+
 /// A reply of another kind than the command gives: a fault in the program.
 pub(crate) fn mismatch() -> Status {
     to_status(&Refusal::new(

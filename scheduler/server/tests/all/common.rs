@@ -134,6 +134,10 @@ pub fn hosts(channel: &Channel) -> HostServiceClient<Channel> {
     HostServiceClient::new(channel.clone())
 }
 
+pub fn clusters(channel: &Channel) -> ClusterServiceClient<Channel> {
+    ClusterServiceClient::new(channel.clone())
+}
+
 pub fn operations(channel: &Channel) -> OperationServiceClient<Channel> {
     OperationServiceClient::new(channel.clone())
 }

@@ -1,6 +1,7 @@
 //! What is wrong is refused with its reason, and nothing is recorded.
 
 use berth_domain::refusal::Refusal;
+use berth_proto::cluster::v1::{RegisterServiceRequest, Service};
 use berth_proto::host::v1::{GetHostRequest, ReportHostRequest};
 use berth_proto::operation::v1::WaitOperationRequest;
 use berth_proto::scheduler::v1::{GetVmRequest, ListVmsRequest, ScheduleMigrationRequest};
@@ -11,7 +12,7 @@ use uuid::Uuid;
 use crate::common::world::{
     flavor, flavor_request, register, register_request, schedule, vm_request,
 };
-use crate::common::{Cluster, hosts, operations, schedulers};
+use crate::common::{Cluster, clusters, hosts, operations, schedulers};
 
 fn refusal(status: Status) -> Refusal {
     from_status(&status)
@@ -166,6 +167,49 @@ async fn impossible_flavors_and_hosts_are_refused() {
     let status = hosts(&channel).register_host(twice).await;
     let told = refusal(status.expect_err("CPU 3 is in two cells"));
     assert_eq!(told.reason, "INVALID_FIELD", "{told}");
+}
+
+/// Goal: under what is no address no program registers, so that an operator's terminal is not
+/// reached through one either. Method: what a terminal acts on, and other forms.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_register_under_addresses() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    for address in [
+        "",
+        "h1",
+        "h1:7300",
+        "http://h1:7300/path",
+        "http://h1\u{1b}[2J:7300",
+        "http://h1:7300\nh2  UP",
+        "http://h\u{202e}1:7300",
+    ] {
+        let mut request = register_request("h1", 1, 2);
+        let report = request.report.as_mut().expect("a report");
+        report.agent_address = address.to_owned();
+        let status = hosts(&channel).register_host(request).await;
+        let refused = refusal(status.expect_err(address));
+        assert_eq!(refused.reason, "INVALID_FIELD", "{address:?}");
+        assert_eq!(
+            refused.metadata["field"], "report.agent_address",
+            "{address:?}"
+        );
+
+        let service = Service {
+            name: "services/c1".to_owned(),
+            address: address.to_owned(),
+            service_version: 2,
+            register_time: None,
+        };
+        let request = RegisterServiceRequest {
+            service: Some(service),
+            request_id: Uuid::now_v7().to_string(),
+        };
+        let status = clusters(&channel).register_service(request).await;
+        let refused = refusal(status.expect_err(address));
+        assert_eq!(refused.reason, "INVALID_FIELD", "{address:?}");
+        assert_eq!(refused.metadata["field"], "service.address", "{address:?}");
+    }
 }
 
 /// Goal: what an image says is judged with the flavor, kept with the VM, and refused by its name.
