@@ -29,6 +29,7 @@ use crate::arguments::Demo as Options;
 use crate::dev::{Cluster, Plan};
 use crate::output::{self, Format, Lines};
 use crate::session::{Session, request_id, resource};
+use crate::sides::Sides;
 use crate::{call, draw, progress};
 
 /// vCPU -> host CPU.
@@ -428,7 +429,8 @@ impl Demo {
 
     async fn picture(&self, host: &str) -> anyhow::Result<()> {
         let (record, claims, _) = self.host(host).await?;
-        let drawn = draw::host(&record.name, &record.report, &claims);
+        let sides = Sides::of(&self.session, &claims).await?;
+        let drawn = draw::host(&record.name, &record.report, &claims, &sides);
         let mut lines = Lines::new();
         lines.extend_indented(drawn, 4);
         self.print(lines);

@@ -19,6 +19,7 @@ use berth_domain::resource::ResourceClass;
 use berth_domain::topology::{HostCell, HostTopology};
 
 use crate::output::Lines;
+use crate::sides::{Side, Sides};
 
 pub use volumes::bytes;
 
@@ -35,7 +36,7 @@ enum Use {
 }
 
 /// Draws a host: its sockets and NUMA nodes, the owner of each CPU, and how full memory and pages are.
-pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> Lines {
+pub fn host(name: &HostName, report: &HostReport, claims: &[Claim], sides: &Sides) -> Lines {
     let topology = &report.topology;
     let letters = letters(claims);
     let mut out = Lines::new();
@@ -97,7 +98,11 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim]) -> Lines {
         let why = match &claim.owner {
             claim::Owner::Vm => String::new(),
             claim::Owner::Migration(_) if !claim.is_in_use() => String::new(),
-            claim::Owner::Migration(id) => format!(", arriving by migration {id}"),
+            claim::Owner::Migration(id) => match sides.side(claim) {
+                Some(Side::Source) => format!(", kept by migration {id}"),
+                Some(Side::Destination) => format!(", arriving by migration {id}"),
+                None => format!(", of migration {id}"),
+            },
         };
         writeln!(
             out,
@@ -469,7 +474,13 @@ mod tests {
     /// Goal: a person sees the owner of each CPU. Method: the whole picture.
     #[test]
     fn a_host_is_drawn() {
-        let drawn = host(&HostName::new("h1").unwrap(), &report(), &[claim()]).to_string();
+        let drawn = host(
+            &HostName::new("h1").unwrap(),
+            &report(),
+            &[claim()],
+            &Sides::default(),
+        )
+        .to_string();
         let expected = "\
 host h1: 2 sockets, 2 NUMA nodes, 10 CPUs dedicated and 2 shared
 memory ██▒░░░░░░░ 1024 MiB taken, 512 reserved for the host, 6656 free of 8192
@@ -539,7 +550,13 @@ owners
         let mut claim = claim();
         claim.assignment.pci = vec![["0000:81:02.1".parse().unwrap()].into()];
         let claims = [claim];
-        let drawn = host(&HostName::new("h1").unwrap(), &report, &claims).to_string();
+        let drawn = host(
+            &HostName::new("h1").unwrap(),
+            &report,
+            &claims,
+            &Sides::default(),
+        )
+        .to_string();
         let about = drawn.split("of 1000 taken\n").nth(2).unwrap();
         let expected = "    pci        8086:154c VF physical_network=blue
                0000:81:02.0=· 0000:81:02.1=A

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, read_all, request_id, resource};
+use crate::sides::Sides;
 use crate::{all_pages, call, draw, memory, output};
 
 /// Runs the command.
@@ -253,7 +254,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             }),
         }));
     }
-    output::print(draw::host(&host.name, &host.report, &claims));
+    let sides = Sides::of(session, &claims).await?;
+    output::print(draw::host(&host.name, &host.report, &claims, &sides));
     if let Some((capacity, volumes)) = volumes {
         output::print(crate::volume::drawn(&capacity, &volumes)?);
     }

@@ -6,6 +6,7 @@
 //! | [`session`] | where the scheduler and the conductor are |
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
+//! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`certs`] | making the certificates by which the parts know each other |
@@ -45,6 +46,7 @@ pub mod provider;
 mod revocation;
 pub mod server_group;
 pub mod session;
+pub mod sides;
 pub mod traits;
 mod upgrade;
 pub mod vm;

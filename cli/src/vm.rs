@@ -32,6 +32,7 @@ use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, read_all, request_id, resource, short};
+use crate::sides::Sides;
 use crate::{all_pages, call, draw, migration, output, progress};
 
 /// Runs the command.
@@ -325,11 +326,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let task = wire.task.clone();
     let vm: Vm = wire.try_into()?;
     let mut claims: Vec<Claim> = read_all(response.claims)?;
-    // Where the guest comes from stands before where it goes.
-    claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
     if session.json() {
+        // Here the claim of the VM stands before that of its migration.
+        claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
         return output::json(&json!({"vm": with_task(&vm, &task)?, "claims": claims}));
     }
+    let sides = Sides::of(session, &claims).await?;
+    // Where the guest comes from stands before where it goes.
+    claims.sort_by_key(|claim| sides.side(claim));
     let mut fields = vec![
         ("vm", vm.name.to_string()),
         ("state", state_of(&vm)),
@@ -374,7 +378,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             "claim {} is {}{}",
             claim.id,
             draw::state(claim.state),
-            side(claim, &claims)
+            sides.describe(claim)
         ));
         let topology = &host.report.topology;
         output::print(draw::guest(
@@ -397,17 +401,6 @@ fn state_of(vm: &Vm) -> String {
         None => state.to_owned(),
         Some(Absence::Stopped) => format!("{state}, guest STOPPED"),
         Some(Absence::Missing) => format!("{state}, guest MISSING"),
-    }
-}
-
-/// Returns which end of a migration a claim is, if the VM is on its way.
-fn side(claim: &Claim, all: &[Claim]) -> String {
-    match claim.owner {
-        Owner::Migration(id) => format!(", on the destination of migration {id}"),
-        Owner::Vm if all.iter().any(|c| c.owner != Owner::Vm) => {
-            ", on the source of the migration".to_owned()
-        }
-        Owner::Vm => String::new(),
     }
 }
 

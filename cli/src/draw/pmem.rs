@@ -187,7 +187,13 @@ mod tests {
             topology: topology.into(),
             ..report
         };
-        let drawn = super::super::host(&HostName::new("h1").unwrap(), &report, &claims).to_string();
+        let drawn = super::super::host(
+            &HostName::new("h1").unwrap(),
+            &report,
+            &claims,
+            &Default::default(),
+        )
+        .to_string();
         let is_relevant = |line: &&str| {
             let words = ["pmem", "ns", "erasing", "quarantined", "this host"];
             words.iter().any(|word| line.contains(word))
