@@ -78,15 +78,14 @@ fn certificates(
 ) -> Result<Option<Tls>, Faults> {
     let listening = &config.listening;
     let advertise = listening.advertised(address);
-    listening.encryption.open(Role::Agent, &advertise, |identity| {
-        if identity.is_agent_of(host.as_str()) {
-            return Ok(());
-        }
-        Err(format!(
-            "the certificate is that of host {}, and this is host {host}: issue one with --name {host}",
-            identity.name
-        ))
-    })
+    listening
+        .encryption
+        .open(Role::Agent, &advertise, |identity| {
+            if identity.is_agent_of(host.as_str()) {
+                return Ok(());
+            }
+            Err(identity.not_of_host(host.as_str()))
+        })
 }
 
 /// Runs one agent until `shutdown` is ready.

@@ -104,12 +104,10 @@ pub fn check_host(extensions: &Extensions, host: &str) -> Result<(), Status> {
     let Some(identity) = agent(extensions).filter(|agent| !agent.is_agent_of(host)) else {
         return Ok(());
     };
-    let what = format!(
-        "{} does not speak for host {host}: an agent's certificate carries the name of its host \
-         (berth certs issue --role agent --name {host})",
-        identity.principal()
-    );
-    Err(not_yours(what))
+    let (caller, why) = (identity.principal(), identity.not_of_host(host));
+    Err(not_yours(format!(
+        "{caller} does not speak for host {host}: {why}"
+    )))
 }
 
 /// Checks that the caller is the conductor of this name.

@@ -63,8 +63,9 @@ pub enum Anonymous {
         subject: String,
     },
     /// The role is not known.
+    // No `from`: the role would be the source as well, and be printed twice.
     #[error("its organisation is wrong: {0}")]
-    Role(#[from] UnknownRole),
+    Role(UnknownRole),
     /// The subject has no common name, or several, or one that cannot be a name.
     #[error(
         "its subject {subject:?} must have one common name of 1 to {NAME_MAX} letters, digits, '.', '_', '-'"
@@ -73,6 +74,12 @@ pub enum Anonymous {
         /// The subject.
         subject: String,
     },
+}
+
+impl From<UnknownRole> for Anonymous {
+    fn from(error: UnknownRole) -> Self {
+        Self::Role(error)
+    }
 }
 
 impl Identity {
@@ -132,6 +139,26 @@ impl Identity {
             && (self.name == host || (of_pmem_csi && self.dns.iter().any(|name| name == host)))
     }
 
+    /// Describes why the certificate of an agent is not that of this host, and what to do.
+    #[must_use]
+    pub fn not_of_host(&self, host: &str) -> String {
+        if self.name != PMEM_NODE_CONTROLLER {
+            return format!(
+                "the certificate is that of host {}, and this is host {host}: issue one with --name \
+                 {host}",
+                self.name
+            );
+        }
+        let named = match self.dns.is_empty() {
+            true => "none".to_owned(),
+            false => self.dns.join(", "),
+        };
+        format!(
+            "the certificate is one of PMEM-CSI ({PMEM_NODE_CONTROLLER}), which stands for the hosts in \
+             its DNS names ({named}), and host {host} is not among them: issue one with --dns {host}"
+        )
+    }
+
     /// Returns whether the certificate has expired.
     #[must_use]
     pub fn has_expired(&self, now: i64) -> bool {
@@ -187,4 +214,43 @@ pub fn now() -> i64 {
     since.map_or(0, |elapsed| {
         i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(name: &str, dns: &[&str]) -> Identity {
+        Identity {
+            role: Role::Agent,
+            name: name.to_owned(),
+            dns: dns.iter().map(ToString::to_string).collect(),
+            ips: Vec::new(),
+            not_before: 0,
+            not_after: 0,
+            fingerprint: String::new(),
+        }
+    }
+
+    /// Goal: the name that PMEM-CSI gives all its nodes is not taken for that of a host.
+    #[test]
+    fn a_certificate_of_another_host_is_described_as_what_it_is() {
+        let text = agent("h2", &["h2"]).not_of_host("h1");
+        assert!(
+            text.starts_with("the certificate is that of host h2,"),
+            "{text}"
+        );
+        for (dns, named) in [(&["h2", "h3"][..], "(h2, h3)"), (&[], "(none)")] {
+            let of_pmem_csi = agent(PMEM_NODE_CONTROLLER, dns);
+            assert!(!of_pmem_csi.is_agent_of("h1"));
+            let text = of_pmem_csi.not_of_host("h1");
+            assert!(
+                text.contains("one of PMEM-CSI (pmem-node-controller)"),
+                "{text}"
+            );
+            assert!(text.contains(named), "{text}");
+            assert!(text.ends_with("issue one with --dns h1"), "{text}");
+            assert!(!text.contains("that of host"), "{text}");
+        }
+    }
 }

@@ -115,8 +115,9 @@ pub enum Error {
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
     /// They hold what no version up to this build's knows.
+    // No `from`: the fault would be the source as well, and be printed twice.
     #[error("a newer program wrote this: {0}")]
-    Unknown(#[from] Fault),
+    Unknown(Fault),
     /// They hold what this member's level does not know.
     #[error(
         "{what} requires cluster version {needed}, and this member is at service version {level}"
@@ -137,6 +138,12 @@ pub enum Error {
         /// This member's service version.
         level: ServiceVersion,
     },
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Self::Unknown(fault)
+    }
 }
 
 impl Level {
