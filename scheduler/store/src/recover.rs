@@ -252,7 +252,7 @@ fn start_from<D: Disk, S>(
 ) -> Result<Recovered<S>, Error> {
     let indexes = parts.checkpoints.list()?;
     if indexes.is_empty() {
-        return never_had_a_state(log, repairs);
+        return never_had_a_state(&parts.table, log, repairs);
     }
 
     let checkpoint = newest_sound(parts, &indexes, &log, build, &mut repairs)?;
@@ -356,8 +356,13 @@ fn witness_repairs(log: &LogContents) -> Option<String> {
 }
 
 /// A disk without checkpoints is that of a member that was added and never reached, unless the
-/// log shows that there was a state.
-fn never_had_a_state<S>(log: LogContents, repairs: Vec<String>) -> Result<Recovered<S>, Error> {
+/// log or the table shows that there was a state: the table is written behind a checkpoint only. A
+/// table that cannot be read shows nothing.
+fn never_had_a_state<S>(
+    table: &impl crate::table::TableStore,
+    log: LogContents,
+    repairs: Vec<String>,
+) -> Result<Recovered<S>, Error> {
     let hard_state = log.hard_state.unwrap_or_default();
     if !log.entries.is_empty() || hard_state.commit > 0 {
         return Err(Error::NoCheckpoint {
@@ -365,6 +370,12 @@ fn never_had_a_state<S>(log: LogContents, repairs: Vec<String>) -> Result<Recove
                 "the folder is empty, while the log shows a commit up to {}",
                 hard_state.commit
             ),
+        });
+    }
+    if let Ok(Some(meta)) = table.meta() {
+        return Err(Error::LogLost {
+            table: meta.index,
+            log: 0,
         });
     }
     Ok(Recovered {

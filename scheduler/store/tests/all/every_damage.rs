@@ -77,6 +77,8 @@ struct Scene {
     folder: tempfile::TempDir,
     log_file_bytes: u64,
     acknowledged: Acknowledged,
+    /// The directory of a member that was added and has received nothing yet.
+    fresh: Files,
     /// The directory at earlier moments, oldest first.
     earlier: Vec<Files>,
     last: Files,
@@ -100,11 +102,13 @@ impl Scene {
             folder,
             log_file_bytes,
             acknowledged: Acknowledged::default(),
+            fresh: Files::new(),
             earlier: Vec::new(),
             last: Files::new(),
         };
         let path = scene.folder.path().join("member");
         drop(FileDisk::create(&path, identity()).expect("create"));
+        scene.fresh = read_all(&path);
         let mut parts = scene.open(&path).expect("open");
         checkpoints::save(&parts.checkpoints, header(1), rows(1)).expect("save");
         recover(&mut parts, &build).expect("a new member");
@@ -504,11 +508,59 @@ fn damage_folders(scene: &Scene, counts: &mut Counts) {
     }
 }
 
+/// Replaces log and checkpoints by those of a fresh member, or deletes them, in every combination,
+/// while the table stays: it shows that there was a state.
+fn damage_around_the_table(scene: &Scene, counts: &mut Counts) {
+    let is_of = |name: &Path, part: &str| match part {
+        // The witness lies beside the log and belongs to it.
+        "log" => !name.starts_with("checkpoints") && !name.starts_with("table") && !is_owner(name),
+        part => name.starts_with(part),
+    };
+    for of_log in Replaced::ALL {
+        for of_checkpoints in Replaced::ALL {
+            let mut files = scene.last.clone();
+            for (part, how) in [("log", of_log), ("checkpoints", of_checkpoints)] {
+                if how != Replaced::Kept {
+                    files.retain(|name, _| !is_of(name, part));
+                }
+                if how == Replaced::Fresh {
+                    let fresh = scene.fresh.iter().filter(|file| is_of(file.0, part));
+                    files.extend(fresh.map(|(name, content)| (name.clone(), content.clone())));
+                }
+            }
+            let damage = format!("log {of_log:?}, checkpoints {of_checkpoints:?}, the table kept");
+            let verdict = scene.judge(&files, &damage);
+            let is_whole = (of_log, of_checkpoints) == (Replaced::Kept, Replaced::Kept);
+            let expected = [Verdict::Refuses, Verdict::GoesOn][usize::from(is_whole)];
+            assert_eq!(verdict, expected, "{damage}");
+            counts.add(Path::new("log, checkpoints"), "replacement", verdict);
+        }
+    }
+}
+
+/// Whether a file says which member owns the directory, and in which layout it is.
+fn is_owner(name: &Path) -> bool {
+    name == Path::new("MEMBER") || name == Path::new("FORMAT")
+}
+
+/// What becomes of a part of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replaced {
+    Kept,
+    Fresh,
+    Deleted,
+}
+
+impl Replaced {
+    const ALL: [Self; 3] = [Self::Kept, Self::Fresh, Self::Deleted];
+}
+
 #[test]
 fn every_damage_of_one_log_file_is_survived_or_refused() {
     let scene = Scene::new(32 << 20);
     let mut counts = damage_all(&scene);
     damage_folders(&scene, &mut counts);
+    damage_around_the_table(&scene, &mut counts);
     counts.print("one log file");
 }
 
@@ -519,5 +571,6 @@ fn every_damage_of_many_log_files_is_survived_or_refused() {
     assert!(logs.count() > 3, "{:?}", scene.last.keys());
     let mut counts = damage_all(&scene);
     damage_folders(&scene, &mut counts);
+    damage_around_the_table(&scene, &mut counts);
     counts.print("many log files");
 }
