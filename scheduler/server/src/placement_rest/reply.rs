@@ -20,6 +20,7 @@ pub(super) struct Reply {
     body: Option<Vec<u8>>,
     location: Option<String>,
     modified: Option<TimeMs>,
+    no_cache: bool,
 }
 
 impl Reply {
@@ -30,6 +31,7 @@ impl Reply {
             body: None,
             location: None,
             modified: None,
+            no_cache: false,
         }
     }
 
@@ -67,6 +69,14 @@ impl Reply {
     #[must_use]
     pub(super) fn modified(mut self, at: TimeMs) -> Self {
         self.modified = Some(at);
+        self.never_modified()
+    }
+
+    /// Says that it must not be cached, without a time of the last change: from 1.15 on, as
+    /// OpenStack answers where there is nothing that could have changed.
+    #[must_use]
+    pub(super) fn never_modified(mut self) -> Self {
+        self.no_cache = true;
         self
     }
 
@@ -90,6 +100,8 @@ impl Reply {
             let at = UNIX_EPOCH + Duration::from_millis(at.0.min(LATEST_MS));
             let at = HeaderValue::try_from(httpdate::fmt_http_date(at));
             headers.insert(LAST_MODIFIED, at.expect("a date is plain text"));
+        }
+        if self.no_cache && version.has(15) {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
         if let Some(body) = self.body {
@@ -122,6 +134,11 @@ mod tests {
         );
         assert_eq!(new.headers()[CACHE_CONTROL], "no-cache");
         assert!(answer(reply(), Microversion::MIN).headers().is_empty());
+        let never = answer(Reply::done().never_modified(), Microversion::MAX);
+        assert_eq!(never.headers().get(LAST_MODIFIED), None);
+        assert_eq!(never.headers()[CACHE_CONTROL], "no-cache");
+        let never = answer(Reply::done().never_modified(), Microversion::MIN);
+        assert!(never.headers().is_empty());
         let never = Reply::done().modified(TimeMs(u64::MAX));
         assert_eq!(
             answer(never, Microversion::MAX).status(),

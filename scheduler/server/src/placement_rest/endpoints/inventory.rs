@@ -44,7 +44,12 @@ fn render_all(provider: &ResourceProvider) -> Result<Reply, Fault> {
         .map(|(class, inventory)| (class.to_string(), shown(inventory).into()))
         .collect();
     let body = json!({"inventories": inventories, GENERATION: provider.generation.0});
-    Ok(Reply::json(&body)?.modified(provider.updated_at))
+    let reply = Reply::json(&body)?;
+    Ok(match provider.inventories.is_empty() {
+        // OpenStack takes the time from the inventories alone, and so sends none without any.
+        true => reply.never_modified(),
+        false => reply.modified(provider.updated_at),
+    })
 }
 
 fn render_one(provider: &ResourceProvider, inventory: &Inventory) -> Result<Reply, Fault> {
