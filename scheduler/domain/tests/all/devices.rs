@@ -16,6 +16,7 @@ use berth_domain::numa::{
 };
 use berth_domain::pci::{
     LIVE_MIGRATABLE, PciAddress, PciAlias, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
+    PciRequest,
 };
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::Trait;
@@ -166,6 +167,41 @@ fn the_drawing_of_the_socket_policy() {
             }
         }
     }
+}
+
+/// Goal: a refusal names each kind of function once. Method: three requests that differ in policy
+/// alone, on a host without functions.
+#[test]
+fn requests_that_differ_in_policy_alone_are_named_once() {
+    let topology = drawn(Vec::new());
+    let mut spec = spec(1, 3, alias(None, None));
+    let policies = [
+        PciNumaPolicy::Required,
+        PciNumaPolicy::Preferred,
+        PciNumaPolicy::Legacy,
+    ];
+    let request = spec.pci[0].clone();
+    let requests = policies.map(|policy| PciRequest {
+        count: 1,
+        policy,
+        ..request.clone()
+    });
+    spec.pci = requests.to_vec();
+    let usage = HostUsage::empty(&topology);
+    let outline = Outline::new(&topology, &usage, &Limits::NONE);
+    let ground = Ground {
+        topology: &topology,
+        usage: &usage,
+        outline: &outline,
+    };
+    let demand = ExactDemand {
+        topology: spec.topology.as_ref(),
+        pci: &spec.pci,
+        ..ExactDemand::default()
+    };
+    let refused = fit(ground, &Guest::new(demand), Strategy::Spread).unwrap_err();
+    let (text, name) = (refused.to_string(), spec.pci[0].to_string());
+    assert_eq!(text.matches(&name).count(), 1, "{text}");
 }
 
 fn source(devices: Vec<PciDevice>) -> Host {

@@ -121,14 +121,16 @@ impl Search<'_> {
         }
     }
 
-    /// Returns what kinds of request request.
+    /// Returns what kinds of request request, each function once: kinds may differ in policy alone.
     fn names(&self, kinds: u64) -> String {
-        let names: Vec<String> = self
-            .guest
-            .pci
-            .firsts(kinds)
-            .map(|request| self.guest.demand.pci[request].to_string())
-            .collect();
+        let requests = self.guest.pci.firsts(kinds);
+        let all = requests.flat_map(|request| &self.guest.demand.pci[request].any_of);
+        let mut names: Vec<String> = Vec::new();
+        for name in all.map(ToString::to_string) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         names.join(" or ")
     }
 
